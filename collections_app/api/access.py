@@ -1,0 +1,40 @@
+"""What the endpoints share: the collection that a key may use, and answers that are given once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+
+from collections_app.api.schemas import ErrorAnswer
+from collections_app.auth import check_collection_scope, request_key
+from collections_app.idempotency import answer_once
+from collections_app.models import Collection
+from collections_app.services.collections import get_collection
+
+ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 409, 413, 422, 500, 502, 503}): ErrorAnswer}
+
+
+def find_collection(request: HttpRequest, name: str) -> Collection:
+    """The live collection, if the key may use it. 403 comes before 404: a limited key learns nothing of others."""
+    check_collection_scope(request_key(request), name)
+    return get_collection(name)
+
+
+def answer(
+    request: HttpRequest,
+    produce: Callable[[], tuple[int, Any]],
+    *,
+    owner: str | None = None,
+    fingerprint: str = "",
+    render: Callable[[Any], Any] | None = None,
+) -> HttpResponse:
+    """The JSON answer of a POST that creates, under its Idempotency-Key. render makes the body of what was recorded."""
+    status, body, replayed = answer_once(
+        request, owner or f"key:{request_key(request).pk}", produce, fingerprint=fingerprint
+    )
+    response = JsonResponse(render(body) if render else body, status=status, safe=False)
+    if replayed:
+        response["Idempotency-Replayed"] = "true"
+    return response

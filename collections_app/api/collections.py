@@ -1,0 +1,103 @@
+"""Collections over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.schemas import (
+    CollectionBrief,
+    CollectionChanges,
+    CollectionDetail,
+    CollectionRequest,
+    Deleted,
+    Statistics,
+)
+from collections_app.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.models import Collection
+from collections_app.paging import paginate
+from collections_app.policies import policy_for
+from collections_app.services import collections as service
+
+router = Router(auth=BearerAuth(), tags=["collections"])
+
+
+@router.post("/collections", operation_id="collections-create", response={200: CollectionBrief, **ERRORS})
+def create_collection(request: HttpRequest, payload: CollectionRequest) -> HttpResponse:
+    """Make an empty collection. Its embedding model and dimensions are fixed from here on."""
+    key = request_key(request)
+    check_collection_scope(key, payload.name)
+
+    def produce() -> tuple[int, Any]:
+        policy = payload.chunk_policy.model_dump(exclude_none=True) if payload.chunk_policy else None
+        values = payload.model_dump(exclude={"chunk_policy"})
+        return 200, brief(service.create_collection(**values, chunk_policy=policy, actor=key))
+
+    return answer(request, produce)
+
+
+@router.get("/collections", operation_id="collections-list", response={200: list[CollectionBrief], **ERRORS})
+def list_collections(
+    request: HttpRequest,
+    response: HttpResponse,
+    limit: int | None = param.Query(None, description="all when left out"),
+    cursor: str | None = param.Query(None, description="X-Next-Cursor of the page before"),
+) -> Any:
+    """The collections that the key may use, by name. With a limit, the header X-Next-Cursor leads to the next page."""
+    rows = Collection.objects.live().allowed_to(request_key(request).collections)
+    page = paginate(rows, ("name",), limit=limit, cursor=cursor)
+    if page.next_cursor:
+        response["X-Next-Cursor"] = page.next_cursor
+    return [brief(collection) for collection in page.items]
+
+
+@router.get("/collections/{collection}", operation_id="collections-get", response={200: CollectionDetail, **ERRORS})
+def get_collection(request: HttpRequest, collection: str) -> Any:
+    return detail(find_collection(request, collection))
+
+
+@router.patch(
+    "/collections/{collection}", operation_id="collections-update", response={200: CollectionDetail, **ERRORS}
+)
+def update_collection(request: HttpRequest, collection: str, payload: CollectionChanges) -> Any:
+    """Change what may change. A new chunk_policy replaces the stated one and holds for what is ingested from now on."""
+    found = find_collection(request, collection)
+    changes = payload.model_dump(exclude_none=True)
+    return detail(service.update_collection(found, changes=changes, actor=request_key(request)))
+
+
+@router.delete("/collections/{collection}", operation_id="collections-delete", response={200: Deleted, **ERRORS})
+def delete_collection(request: HttpRequest, collection: str) -> Any:
+    """Delete a collection with everything in it, also while jobs run; answers the counts before and after."""
+    return service.delete_collection(find_collection(request, collection), actor=request_key(request))
+
+
+@router.get(
+    "/collections/{collection}/statistics", operation_id="collections-statistics", response={200: Statistics, **ERRORS}
+)
+def get_statistics(request: HttpRequest, collection: str) -> Any:
+    return service.collection_statistics(find_collection(request, collection))
+
+
+def brief(collection: Collection) -> dict[str, Any]:
+    return {
+        "name": collection.name,
+        "embed_model": collection.embed_model,
+        "embed_dims": collection.embed_dims,
+        "hybrid_enabled": collection.hybrid_enabled,
+    }
+
+
+def detail(collection: Collection) -> dict[str, Any]:
+    return brief(collection) | {
+        "description": collection.description,
+        "language": collection.language,
+        "chunk_policy": policy_for(collection).as_dict(),
+        "chunk_policy_stated": collection.chunk_policy,
+        "created_at": collection.created_at,
+        "updated_at": collection.updated_at,
+    }

@@ -1,0 +1,93 @@
+"""API keys over HTTP. Making one is open until the first key was ever made; then it needs a live key that may write."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+
+from collections_app.api.access import ERRORS, answer
+from collections_app.api.schemas import KeyItem, KeyPage, KeyRequest, KeySecret
+from collections_app.auth import BearerAuth, bearer_secret, check_unlimited, request_key, require_key
+from collections_app.errors import ServiceError
+from collections_app.models import ApiKey
+from collections_app.paging import DEFAULT_LIMIT, paginate
+from collections_app.services import keys as service
+
+router = Router(auth=BearerAuth(write=True), tags=["api-keys"])
+
+NO_KEY_YET = "first"
+
+
+class FirstKeyOpen(BearerAuth):
+    """Lets a request without a bearer through while no key was ever made."""
+
+    def __call__(self, request: HttpRequest) -> Any:
+        if bearer_secret(request) is None and not service.any_key_exists():
+            return NO_KEY_YET
+        return require_key(request, write=True)
+
+
+@router.post("/api-keys", auth=FirstKeyOpen(), operation_id="api-keys-create", response={200: KeySecret, **ERRORS})
+def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
+    """Make a key. Its secret is in this answer and nowhere else; only a digest is kept."""
+    is_first = request.auth == NO_KEY_YET  # type: ignore[attr-defined]
+    if not is_first:
+        check_unlimited(request_key(request))
+
+    def produce() -> tuple[int, Any]:
+        # What is recorded for a replay is a nonce, from which only this server can make the secret again.
+        nonce = secrets.token_hex(16)
+        _make(request, payload, derive_secret(nonce), is_first=is_first)
+        return 200, {"nonce": nonce}
+
+    return answer(
+        request,
+        produce,
+        owner=NO_KEY_YET if is_first else None,
+        render=lambda kept: {"secret_once": derive_secret(kept["nonce"])},
+    )
+
+
+@router.get("/api-keys", operation_id="api-keys-list", response={200: KeyPage, **ERRORS})
+def list_keys(request: HttpRequest, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Any:
+    """All keys, newest first, without their secrets."""
+    check_unlimited(request_key(request))
+    page = paginate(ApiKey.objects.all(), ("-created_at", "-id"), limit=limit, cursor=cursor)
+    return {"items": [item(key) for key in page.items], "next_cursor": page.next_cursor}
+
+
+@router.delete("/api-keys/{key_id}", operation_id="api-keys-revoke", response={200: KeyItem, **ERRORS})
+def revoke_key(request: HttpRequest, key_id: int) -> Any:
+    """End a key at once and for good."""
+    check_unlimited(request_key(request))
+    key = ApiKey.objects.filter(pk=key_id).first() if 0 < key_id < 2**63 else None
+    if key is None:
+        raise ServiceError(
+            f"there is no key {key_id}; GET /v1/api-keys lists them", type="unknown_key", status=404, field="key_id"
+        )
+    return item(service.revoke_key(key, actor=request_key(request)))
+
+
+def derive_secret(nonce: str) -> str:
+    """`ragd_` and 43 url-safe characters: 256 bits that follow from the nonce and the server's secret key."""
+    digest = hmac.new(settings.SECRET_KEY.encode(), f"ragd api key {nonce}".encode(), hashlib.sha256).digest()
+    return service.PREFIX + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def _make(request: HttpRequest, payload: KeyRequest, secret: str, *, is_first: bool) -> None:
+    values: dict[str, Any] = payload.model_dump(exclude={"label"}) | {"secret": secret}
+    if not is_first:
+        service.create_key(payload.label, actor=request_key(request), **values)
+    elif service.create_first_key(payload.label, **values) is None:
+        require_key(request, write=True)  # somebody was faster: 401 from here on
+
+
+def item(key: ApiKey) -> dict[str, Any]:
+    return {name: getattr(key, name) for name in KeyItem.model_fields}

@@ -1,0 +1,252 @@
+"""The shapes of requests and answers. An unknown field of a request is an error, never ignored."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from ninja import Field, Schema
+from pydantic import AwareDatetime, ConfigDict, FiniteFloat, StrictBool, StrictInt
+
+
+class Request(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+
+class ChunkPolicyRequest(Request):
+    """How documents are split. What is left out is the server's default, fitted to the embedding model."""
+
+    kind: Literal["words", "structure"] | None = None
+    target_tokens: StrictInt | None = Field(None, description="words per chunk")
+    overlap_tokens: StrictInt | None = Field(None, description="words that a chunk repeats of the one before")
+    max_chars: StrictInt | None = None
+
+
+class CollectionRequest(Request):
+    name: str
+    hybrid_enabled: StrictBool = Field(True, description="keep a lexical index beside the vectors")
+    embed_model: str | None = Field(None, description="fixed once made; the server's default when left out")
+    embed_dims: StrictInt | None = Field(
+        None, description="fixed once made; needed for a model the server does not know"
+    )
+    chunk_policy: ChunkPolicyRequest | None = None
+    language: str | None = Field(None, description="PostgreSQL text search configuration, such as english or simple")
+    description: str = ""
+
+
+class CollectionChanges(Request):
+    """What is left out stays. hybrid_enabled and language can be changed only while the collection is empty."""
+
+    description: str | None = None
+    chunk_policy: ChunkPolicyRequest | None = None
+    hybrid_enabled: StrictBool | None = None
+    language: str | None = None
+
+
+class CollectionBrief(Schema):
+    name: str
+    embed_model: str
+    embed_dims: int
+    hybrid_enabled: bool
+
+
+class CollectionDetail(CollectionBrief):
+    description: str
+    language: str
+    chunk_policy: dict[str, Any] = Field(description="the policy that holds for new documents")
+    chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
+    created_at: datetime
+    updated_at: datetime
+
+
+class Statistics(Schema):
+    documents: int
+    chunks: int
+    tokens: int = Field(description="whitespace-separated words of all chunks")
+    bytes: int = Field(description="on disk: chunks, vectors and their indexes")
+    disabled_chunks: int
+    vector_index: Literal["none", "building", "ready"]
+    exact_threshold: int = Field(description="chunks up to which vector search is exact")
+    jobs: dict[str, int] = Field(description="jobs by state")
+
+
+class Deleted(Schema):
+    """What was there before, and what is there now: nothing."""
+
+    before: dict[str, int]
+    after: dict[str, int]
+
+
+class SegmentRequest(Request):
+    text: str
+    t_start: FiniteFloat | None = Field(None, description="seconds")
+    t_end: FiniteFloat | None = Field(None, description="seconds")
+
+
+class DocumentRequest(Request):
+    content: str | list[SegmentRequest]
+    title: str | None = ""
+    tags: list[str] = []
+    metadata: dict[str, Any] = {}
+    ingest_mode: Literal["replace", "upsert"] = Field(
+        "replace",
+        description="either leaves exactly the new chunks; upsert keeps the vectors of texts that did not change",
+    )
+    chunk_target_tokens: StrictInt | None = None
+    chunk_overlap_tokens: StrictInt | None = None
+    chunk_max_chars: StrictInt | None = None
+
+
+class Ingested(Schema):
+    chunks_written: int = Field(description="chunks that the document now consists of")
+    tokens_estimated: int = Field(description="whitespace-separated words of its text")
+    unchanged: bool = Field(description="the same was stored already; nothing was done")
+    revision: int
+
+
+class DocumentBrief(Schema):
+    doc_id: str
+    title: str
+    tags: list[str]
+    metadata: dict[str, Any]
+    source: str
+    media_type: str
+    size_chars: int
+    token_count: int
+    chunk_count: int
+    revision: int
+    enabled: bool
+    warnings: list[str]
+    created_at: datetime
+    updated_at: datetime
+
+
+class DocumentDetail(DocumentBrief):
+    content: str = Field(description="the normalized text; every chunk is content[start:end]")
+    content_hash: str
+    source_hash: str
+    page_map: list[Any] = Field(description="[start, end, label] in characters of content")
+    segments: list[Any] = Field(description="[start, end, t_start, t_end]; times in seconds")
+    chunk_policy: dict[str, Any]
+
+
+class DocumentPage(Schema):
+    items: list[DocumentBrief]
+    next_cursor: str | None
+
+
+class DocumentDeleted(Schema):
+    documents: int
+    chunks: int
+    uploads: int
+
+
+class ChunkItem(Schema):
+    doc_id: str
+    chunk_index: int
+    content: str
+    start: int
+    end: int
+    page: str | None
+    context: str
+    tags: list[str]
+    metadata: dict[str, Any]
+    token_count: int
+    revision: int
+    enabled: bool
+
+
+class ChunkPage(Schema):
+    items: list[ChunkItem]
+    next_cursor: str | None
+
+
+class JobItem(Schema):
+    id: UUID
+    collection: str | None
+    kind: str
+    doc_id: str
+    title: str
+    source: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    stage: Literal["queued", "parse", "chunk", "embed", "store", "done"]
+    chunks_total: int
+    chunks_done: int
+    chars: int
+    percent: int
+    unchanged: bool
+    attempts: int
+    error_type: str
+    error: str
+    warnings: list[str]
+    timings_ms: dict[str, float]
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class JobPage(Schema):
+    items: list[JobItem]
+    next_cursor: str | None
+
+
+class UploadError(Schema):
+    type: str
+    message: str
+
+
+class UploadItem(Schema):
+    """One file. status queued: job_id names its job; rejected: error says why."""
+
+    name: str
+    doc_id: str
+    status: Literal["queued", "rejected"]
+    job_id: UUID | None = None
+    error: UploadError | None = None
+
+
+class UploadAnswer(Schema):
+    results: list[UploadItem]
+
+
+class KeyRequest(Request):
+    label: str
+    scope: Literal["read", "write"] = "write"
+    collections: list[str] = Field([], description="names that the key is limited to; none: all")
+    expires_at: AwareDatetime | None = None
+
+
+class KeySecret(Schema):
+    secret_once: str = Field(description="shown here and never again")
+
+
+class KeyItem(Schema):
+    id: int
+    label: str
+    prefix: str
+    scope: str
+    collections: list[str]
+    status: Literal["live", "expired", "revoked"]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class KeyPage(Schema):
+    items: list[KeyItem]
+    next_cursor: str | None
+
+
+class ErrorDetail(Schema):
+    type: str
+    message: str
+    field: str | None = None
+
+
+class ErrorAnswer(Schema):
+    """Every error, whatever its status."""
+
+    error: ErrorDetail
+    detail: str = Field(description="the message again")

@@ -1,0 +1,173 @@
+"""What a caller is told: the one table from exceptions to HTTP, and the one JSON shape."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.core.exceptions import (
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+    TooManyFieldsSent,
+    TooManyFilesSent,
+)
+from django.db import DatabaseError, InterfaceError, OperationalError
+from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
+from ninja.errors import HttpError, Throttled, ValidationError
+
+from collections_app.parsing.types import ParseError
+from ragd.errors import (
+    DimensionMismatch,
+    EmbedderError,
+    EmptyContent,
+    InvalidInput,
+    LexicalDisabled,
+    RagdError,
+    RerankerError,
+    UnknownCollection,
+    UnsupportedDatabase,
+)
+
+log = logging.getLogger(__name__)
+
+INTERNAL = "something broke inside the server; the request changed nothing. The server's log says what."
+BAD_JSON = "Cannot parse request body"
+
+
+class ServiceError(Exception):
+    """A refusal by a service. type is a stable word for programs, status the HTTP status, field the wrong input."""
+
+    def __init__(self, message: str, *, type: str, status: int, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.type = type
+        self.status = status
+        self.field = field
+
+
+# The first match counts, so a child stands before its parent. None: the exception says it itself.
+TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
+    (EmptyContent, 400, "empty_content"),
+    (DimensionMismatch, 400, "dimension_mismatch"),
+    (LexicalDisabled, 400, "lexical_disabled"),
+    (InvalidInput, 422, "invalid_input"),
+    (UnknownCollection, 404, "unknown_collection"),
+    (UnsupportedDatabase, 503, "unsupported_database"),
+    (EmbedderError, 502, "embedder_failed"),
+    (RerankerError, 502, "reranker_failed"),
+    (RagdError, 500, "internal_error"),
+    (ParseError, 422, "unreadable_file"),
+    (Http404, 404, "not_found"),
+    (PermissionDenied, 403, "forbidden"),
+    (RequestDataTooBig, 413, "too_large"),
+    (TooManyFilesSent, 413, "too_many_files"),
+    (TooManyFieldsSent, 413, "too_many_fields"),
+    (UnreadablePostError, 400, "request_interrupted"),
+    (SuspiciousOperation, 400, "bad_request"),
+    (OperationalError, 503, "database_unavailable"),
+    (InterfaceError, 503, "database_unavailable"),
+    (DatabaseError, 500, "internal_error"),
+)
+
+MESSAGES = {
+    "not_found": "there is nothing at this address; check the path, the names in it and the method",
+    "forbidden": "this needs a permission that you do not have",
+    "too_large": "the request is larger than the server takes; send a smaller document, or raise RAGD_MAX_DOCUMENT_MB",
+    "too_many_files": "too many files in one request; send them in several requests",
+    "too_many_fields": "too many form fields in one request; send fewer",
+    "request_interrupted": "the request ended before it was complete; send it again",
+    "bad_request": "the request is not well-formed; check it and send it again",
+    "database_unavailable": "the database does not answer or broke off; nothing was changed. Try again in a moment",
+    "internal_error": INTERNAL,
+}
+
+STATUS_TYPES = {
+    400: "bad_request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    409: "conflict",
+    413: "too_large",
+    422: "invalid_input",
+    429: "too_many_requests",
+}
+
+
+def describe(exc: BaseException) -> tuple[int, dict[str, Any]]:
+    """(status, {"error": {"type", "message", "field"?}, "detail": message}). Never shows what is inside the server."""
+    if isinstance(exc, ServiceError):
+        return exc.status, error_body(exc.type, exc.message, exc.field)
+    if isinstance(exc, ValidationError):
+        return 422, _describe_validation(exc)
+    if isinstance(exc, HttpError):
+        return _describe_http_error(exc)
+    for kind, status, name in TABLE:
+        if isinstance(exc, kind):
+            return status, _describe_known(exc, status, name)
+    return 500, error_body("internal_error", INTERNAL)
+
+
+def error_body(type: str, message: str, field: str | None = None) -> dict[str, Any]:
+    error = {"type": type, "message": message}
+    if field:
+        error["field"] = field
+    return {"error": error, "detail": message}
+
+
+def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
+    """The answer for an exception; logs what is the server's own fault."""
+    status, body = describe(exc)
+    if status >= 500:
+        log.error("%s %s failed: %s", request.method, request.path, body["error"]["type"], exc_info=exc)
+    response = JsonResponse(body, status=status)
+    if status == 401:
+        response["WWW-Authenticate"] = 'Bearer realm="ragd"'
+    if isinstance(exc, Throttled) and exc.wait is not None:
+        response["Retry-After"] = str(int(exc.wait) + 1)
+    return response
+
+
+def unknown_route(request: HttpRequest, **_: Any) -> JsonResponse:
+    """The view behind every path of the API that names nothing."""
+    message = f"there is no {request.method} {request.path}; /v1/openapi.json lists what there is"
+    return JsonResponse(error_body("not_found", message), status=404)
+
+
+def method_not_allowed(request: HttpRequest, allowed: str) -> JsonResponse:
+    message = f"{request.path} does not take {request.method}; it takes {allowed}"
+    return JsonResponse(error_body("method_not_allowed", message), status=405, headers={"Allow": allowed})
+
+
+def _describe_known(exc: BaseException, status: int, name: str) -> dict[str, Any]:
+    if isinstance(exc, RagdError) and status != 500:
+        kind = f"{name}_{exc.kind}" if isinstance(exc, EmbedderError) else name
+        return error_body(kind, exc.message, exc.field)
+    if isinstance(exc, ParseError):
+        return error_body(name, exc.message, "file")
+    return error_body(name, MESSAGES.get(name, INTERNAL))
+
+
+def _describe_http_error(exc: HttpError) -> tuple[int, dict[str, Any]]:
+    if exc.status_code == 400 and str(exc).startswith(BAD_JSON):
+        return 422, error_body("invalid_json", "the body must be one JSON object in UTF-8; this one cannot be read")
+    return exc.status_code, error_body(STATUS_TYPES.get(exc.status_code, "http_error"), str(exc))
+
+
+def _describe_validation(exc: ValidationError) -> dict[str, Any]:
+    """The first problem names the field; all of them are in the message."""
+    problems = [(_field_name(problem.get("loc", ())), str(problem.get("msg", ""))) for problem in exc.errors]
+    message = "; ".join(f"{field}: {text}" if field else text for field, text in problems[:10])
+    field = problems[0][0] if problems else None
+    return error_body("invalid_input", message or "the request does not have the expected shape", field or None)
+
+
+def _field_name(location: Any) -> str:
+    """("body", "payload", "tags", 0) -> "tags.0": without where it was sent and what the code calls it."""
+    parts = [str(part) for part in location]
+    if parts and parts[0] in ("body", "query", "path", "form", "header", "file"):
+        parts = parts[1:]
+    if parts and parts[0] in ("payload", "params"):
+        parts = parts[1:]
+    return ".".join(parts)

@@ -1,0 +1,74 @@
+"""Form fields for what people type here: lists of tags, JSON objects, many files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.core.files.uploadedfile import UploadedFile
+
+EXPECTED_OBJECT = 'this must be a JSON object such as {"year": 2024}'
+
+
+class TagsField(forms.CharField):
+    """Tags separated by commas; a list of texts in the order typed, each once."""
+
+    def to_python(self, value: Any) -> Any:
+        parts = (part.strip() for part in str(value or "").split(","))
+        return list(dict.fromkeys(part for part in parts if part))
+
+    def validate(self, value: Any) -> None:
+        if self.required and not value:
+            raise ValidationError(self.error_messages["required"], code="required")
+
+    def run_validators(self, value: Any) -> None:
+        return
+
+    def prepare_value(self, value: Any) -> Any:
+        return ", ".join(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
+
+
+class ObjectField(forms.CharField):
+    """One JSON object; {} when nothing is typed."""
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "").strip()
+        if not text:
+            return {}
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            raise ValidationError(f"{EXPECTED_OBJECT}; it cannot be read: {error}") from None
+        if not isinstance(found, dict):
+            raise ValidationError(f"{EXPECTED_OBJECT}, not {type(found).__name__}")
+        return found
+
+    def validate(self, value: Any) -> None:
+        return
+
+    def run_validators(self, value: Any) -> None:
+        return
+
+    def prepare_value(self, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return json.dumps(value, ensure_ascii=False) if value else ""
+        return value
+
+
+class FilesInput(forms.ClearableFileInput):
+    allow_multiple_selected = True
+
+
+class FilesField(forms.FileField):
+    """Many files; a list of UploadedFile in the order sent. Empty files pass: the service judges each by itself."""
+
+    widget = FilesInput
+
+    def clean(self, data: Any, initial: Any = None) -> Any:
+        files: list[UploadedFile[Any]] = [item for item in (data or []) if item]
+        if not files:
+            raise ValidationError("choose at least one file", code="required")
+        return files

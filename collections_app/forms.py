@@ -1,0 +1,138 @@
+"""What people fill in about collections and documents. The services check the content; the forms check the shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.db import connection
+
+from collections_app.fields import FilesField, ObjectField, TagsField
+from ragd.store import languages
+from ragd.types import ChunkPolicy
+
+CHUNK_KINDS = [
+    ("structure", "By structure: headings, paragraphs, lists, code, tables"),
+    ("words", "By words: a sliding window"),
+]
+POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
+DOCUMENT_SORTS = {
+    "doc_id": ("doc_id",),
+    "-doc_id": ("-doc_id",),
+    "chunks": ("chunk_count", "doc_id"),
+    "-chunks": ("-chunk_count", "doc_id"),
+    "updated": ("updated_at", "doc_id"),
+    "-updated": ("-updated_at", "doc_id"),
+}
+
+
+class ChunkPolicyFields(forms.Form):
+    """The chunk policy as fields, to be mixed into forms that set one."""
+
+    kind = forms.ChoiceField(label="Chunks are cut", choices=CHUNK_KINDS, required=False)
+    target_tokens = forms.IntegerField(label="Target, words", min_value=1, required=False)
+    overlap_tokens = forms.IntegerField(label="Overlap, words", min_value=0, required=False)
+    max_chars = forms.IntegerField(label="At most, characters", min_value=1, required=False)
+
+    def suggest(self, usual: ChunkPolicy) -> None:
+        """Show what holds when a field stays empty."""
+        for name in POLICY_FIELDS[1:]:
+            self.fields[name].help_text = f"When empty: {getattr(usual, name):,}"
+
+    def chunk_policy(self) -> dict[str, Any]:
+        """The fields that were filled in; what is left out is the service's default, fitted to the embedding model."""
+        given = {name: self.cleaned_data.get(name) for name in POLICY_FIELDS}
+        return {name: value for name, value in given.items() if value not in (None, "")}
+
+
+class CollectionForm(ChunkPolicyFields):
+    name = forms.CharField(
+        label="Name",
+        max_length=200,
+        help_text="Part of every address of the collection. No slash, ?, # or %.",
+        widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
+    )
+    description = forms.CharField(label="Description", required=False)
+    hybrid_enabled = forms.BooleanField(
+        label="Keep a lexical index",
+        required=False,
+        initial=True,
+        help_text="Needed for hybrid and lexical search. Finds exact words, names and numbers.",
+    )
+    language = forms.ChoiceField(
+        label="Language", initial="english", help_text="How the lexical index reduces words to stems."
+    )
+    embed_model = forms.CharField(label="Embedding model", help_text="Fixed once the collection is made.")
+    embed_dims = forms.IntegerField(
+        label="Dimensions", min_value=1, max_value=4000, help_text="Fixed once the collection is made."
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["embed_model"].initial = settings.RAGD_EMBED_MODEL
+        self.fields["embed_dims"].initial = settings.RAGD_EMBED_DIMS
+        self.fields["language"].choices = [(name, name) for name in languages(connection)]  # type: ignore[attr-defined]
+
+
+class CollectionSettingsForm(ChunkPolicyFields):
+    description = forms.CharField(label="Description", required=False)
+
+
+class DeleteCollectionForm(forms.Form):
+    """The name must be typed."""
+
+    typed_name = forms.CharField(
+        label="Type the collection's name to delete it", widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+
+    def __init__(self, *args: Any, name: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.name = name
+
+    def clean_typed_name(self) -> str:
+        typed: str = self.cleaned_data["typed_name"]
+        if typed != self.name:
+            raise forms.ValidationError(f"this must be {self.name}; nothing was deleted")
+        return typed
+
+
+class LabelFields(forms.Form):
+    """What is said about documents when they come in."""
+
+    tags = TagsField(label="Tags", required=False, help_text="Separated by commas.")
+    metadata = ObjectField(
+        label="Metadata",
+        required=False,
+        help_text='A JSON object, for example {"year": 2024}.',
+        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
+    )
+
+
+class UploadForm(LabelFields):
+    uploads = FilesField(label="Files")
+
+
+class TextForm(LabelFields):
+    doc_id = forms.CharField(
+        label="Document id", max_length=512, help_text="Unique in the collection; the same id replaces the document."
+    )
+    title = forms.CharField(label="Title", max_length=500, required=False)
+    content = forms.CharField(label="Text", strip=False, widget=forms.Textarea(attrs={"rows": 14, "data-send": True}))
+
+
+class BulkForm(forms.Form):
+    """What to do with which documents."""
+
+    action = forms.ChoiceField(choices=[(name, name) for name in ("enable", "disable", "reindex", "delete")])
+    confirmed = forms.BooleanField(required=False)
+
+
+class DocumentFilterForm(forms.Form):
+    """The filter of the documents table. What is wrong in an address is ignored, not refused."""
+
+    q = forms.CharField(label="Find", required=False)
+    tag = forms.CharField(label="Tag", required=False)
+    enabled = forms.ChoiceField(
+        label="Retrieved", required=False, choices=[("", "All"), ("yes", "Enabled"), ("no", "Disabled")]
+    )

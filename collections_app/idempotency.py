@@ -1,0 +1,88 @@
+"""Idempotency-Key: the same POST sent twice is carried out once and answered twice the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.http import HttpRequest
+from django.utils import timezone
+
+from collections_app.errors import ServiceError
+from collections_app.models import IdempotencyRecord
+
+HEADER = "Idempotency-Key"
+KEY_MAX_CHARS = 255
+ABANDONED_AFTER = timedelta(minutes=10)
+
+Answer = tuple[int, Any]  # status and body as JSON values
+
+
+def answer_once(
+    request: HttpRequest, owner: str, produce: Callable[[], Answer], *, fingerprint: str = ""
+) -> tuple[int, Any, bool]:
+    """(status, body, replayed). Without the header `produce` simply runs.
+
+    With it, `produce` and the record of its answer are committed together; what it raises is not kept, so that the
+    client may try again. fingerprint stands for the body where that was read as a form.
+    Raises ServiceError: 422 for the key of another request, 409 while the first one is still running.
+    """
+    key = request.headers.get(HEADER)
+    if key is None:
+        return *produce(), False
+    _check_key(key)
+    wanted = hash_request(request, fingerprint)
+    record = _begin(owner, key, wanted)
+    if record.status is not None:
+        return record.status, record.response, True
+    try:
+        with transaction.atomic():
+            status, body = produce()
+            IdempotencyRecord.objects.filter(pk=record.pk).update(status=status, response=body)
+    except BaseException:
+        IdempotencyRecord.objects.filter(pk=record.pk, status__isnull=True).delete()
+        raise
+    return status, body, False
+
+
+def hash_request(request: HttpRequest, fingerprint: str = "") -> str:
+    """SHA-256 over method, path and body."""
+    digest = hashlib.sha256(f"{request.method} {request.path}\n".encode())
+    digest.update(fingerprint.encode() if fingerprint else request.body)
+    return digest.hexdigest()
+
+
+def _check_key(key: str) -> None:
+    if not 1 <= len(key) <= KEY_MAX_CHARS or not key.isprintable():
+        raise ServiceError(
+            f"{HEADER} must have 1 to {KEY_MAX_CHARS} printable characters",
+            type="invalid_input",
+            status=422,
+            field=HEADER,
+        )
+
+
+def _begin(owner: str, key: str, wanted: str) -> IdempotencyRecord:
+    """The finished record of an equal request, or a new one that is ours to finish."""
+    IdempotencyRecord.objects.filter(
+        owner=owner, key=key, status__isnull=True, created_at__lt=timezone.now() - ABANDONED_AFTER
+    ).delete()
+    record, made = IdempotencyRecord.objects.get_or_create(owner=owner, key=key, defaults={"request_hash": wanted})
+    if record.request_hash != wanted:
+        raise ServiceError(
+            f"this {HEADER} was used for another request; use a new one for each request",
+            type="idempotency_key_reused",
+            status=422,
+            field=HEADER,
+        )
+    if not made and record.status is None:
+        raise ServiceError(
+            "the first request with this key is still running; ask again in a moment",
+            type="idempotency_key_in_use",
+            status=409,
+            field=HEADER,
+        )
+    return record

@@ -1,0 +1,136 @@
+"""Names that callers choose, and the texts beside them: what is accepted, in which form it is kept."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ragd.errors import InvalidInput
+from ragd.normalization import normalize
+from ragd.types import canonical_json
+
+NAME_MAX_CHARS = 128
+DOC_ID_MAX_CHARS = 512
+TITLE_MAX_CHARS = 500
+LABEL_MAX_CHARS = 200
+TAGS_MAX = 100
+TAG_MAX_CHARS = 200
+METADATA_MAX_BYTES = 65_536
+METADATA_MAX_DEPTH = 20
+RESERVED_NAMES = ("new",)
+
+# control characters, format marks that do not show, lone surrogates
+UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+SPACES = re.compile(r"\s+")
+
+
+def check_collection_name(name: str) -> str:
+    """The name in NFC, or InvalidInput. Up to 128 characters; no slash, no control characters, no space at an end."""
+    kept = unicodedata.normalize("NFC", name)
+    if not kept or len(kept) > NAME_MAX_CHARS:
+        raise InvalidInput(f"name must have 1 to {NAME_MAX_CHARS} characters; this one has {len(kept)}", field="name")
+    _refuse_unseen(kept, "name")
+    if kept != kept.strip():
+        raise InvalidInput("name must not begin or end with a space", field="name")
+    if any(mark in kept for mark in "/\\?#%"):
+        raise InvalidInput("name is part of addresses: it must not contain / \\ ? # or %", field="name")
+    if kept in (".", "..") or kept.lower() in RESERVED_NAMES:
+        raise InvalidInput(
+            f"{kept!r} cannot be a collection's name, because addresses use it; choose another", field="name"
+        )
+    return kept
+
+
+def check_doc_id(doc_id: str) -> str:
+    """The id unchanged, or InvalidInput. Slashes are fine: an id may be a path. It is compared exactly."""
+    if not doc_id or len(doc_id) > DOC_ID_MAX_CHARS:
+        raise InvalidInput(
+            f"doc_id must have 1 to {DOC_ID_MAX_CHARS} characters; this one has {len(doc_id)}", field="doc_id"
+        )
+    _refuse_unseen(doc_id, "doc_id")
+    if doc_id != doc_id.strip():
+        raise InvalidInput("doc_id must not begin or end with a space", field="doc_id")
+    if any(part in (".", "..") for part in doc_id.split("/")):
+        raise InvalidInput(
+            "doc_id must not hold . or .. between slashes: clients would resolve them away", field="doc_id"
+        )
+    return doc_id
+
+
+def doc_id_from_name(name: str) -> str:
+    """A doc_id for an uploaded file: its name or relative path, cleaned until it is acceptable."""
+    parts = unicodedata.normalize("NFC", UNSEEN.sub("", name)).replace("\\", "/").split("/")
+    kept = [part.strip() for part in parts if part.strip() not in ("", ".", "..")]
+    return check_doc_id("/".join(kept)[:DOC_ID_MAX_CHARS].strip())
+
+
+def clean_title(title: str) -> str:
+    """One line of at most 500 characters."""
+    kept = _clean_line(title)
+    if len(kept) > TITLE_MAX_CHARS:
+        raise InvalidInput(
+            f"title must have at most {TITLE_MAX_CHARS} characters; this one has {len(kept)}", field="title"
+        )
+    return kept
+
+
+def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Without blanks and repeats, in the order given."""
+    kept = tuple(dict.fromkeys(tag for tag in (_clean_line(tag) for tag in tags) if tag))
+    if len(kept) > TAGS_MAX:
+        raise InvalidInput(f"tags must be at most {TAGS_MAX}, not {len(kept)}", field="tags")
+    if long := next((tag for tag in kept if len(tag) > TAG_MAX_CHARS), None):
+        raise InvalidInput(f"a tag must have at most {TAG_MAX_CHARS} characters; one has {len(long)}", field="tags")
+    return kept
+
+
+def clean_label(label: str) -> str:
+    kept = _clean_line(label)
+    if not kept or len(kept) > LABEL_MAX_CHARS:
+        raise InvalidInput(
+            f"label must have 1 to {LABEL_MAX_CHARS} characters; this one has {len(kept)}", field="label"
+        )
+    return kept
+
+
+def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """JSON that the database can keep: texts normalized, no NaN or infinity, at most 64 KiB and 20 levels."""
+    kept: dict[str, Any] = _clean_value(dict(metadata or {}), 0)
+    size = len(canonical_json(kept).encode())
+    if size > METADATA_MAX_BYTES:
+        raise InvalidInput(
+            f"metadata must have at most {METADATA_MAX_BYTES} bytes as JSON; this has {size}", field="metadata"
+        )
+    return kept
+
+
+def _clean_value(value: Any, depth: int) -> Any:
+    if depth > METADATA_MAX_DEPTH:
+        raise InvalidInput(f"metadata must not nest deeper than {METADATA_MAX_DEPTH} levels", field="metadata")
+    if isinstance(value, str):
+        return normalize(value)
+    if isinstance(value, Mapping):
+        return {normalize(str(key)): _clean_value(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean_value(item, depth + 1) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidInput(f"metadata must hold finite numbers only, not {value}", field="metadata")
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    raise InvalidInput(f"metadata must be JSON; {type(value).__name__} is not", field="metadata")
+
+
+def _clean_line(text: str) -> str:
+    return SPACES.sub(" ", UNSEEN.sub(" ", unicodedata.normalize("NFC", text))).strip()
+
+
+def _refuse_unseen(text: str, field: str) -> None:
+    if found := UNSEEN.search(text):
+        raise InvalidInput(
+            f"{field} must not contain control or invisible characters; there is U+{ord(found.group()):04X} "
+            f"at position {found.start()}",
+            field=field,
+        )

@@ -1,0 +1,311 @@
+"""What is stored. Collection, Document, Chunk and ApiKey mirror ragd/schema.sql column by column and are unmanaged."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.search import SearchVectorField
+from django.db import models
+from django.utils import timezone
+from pgvector.django import SparseVectorField, VectorField
+
+from collections_app.querysets import (
+    ACTIVE_STATES,
+    ApiKeyQuerySet,
+    ChunkQuerySet,
+    CollectionQuerySet,
+    DocumentQuerySet,
+    IngestJobQuerySet,
+    UploadQuerySet,
+)
+
+
+class Collection(models.Model):
+    """A set of documents under one embedding model. The model and its dimensions are fixed once made."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField(db_collation="C")
+    description = models.TextField(default="", blank=True)
+    embed_model = models.TextField()
+    embed_dims = models.IntegerField()
+    hybrid_enabled = models.BooleanField(default=True)
+    language = models.TextField(default="english")
+    chunk_policy = models.JSONField(default=dict, blank=True)
+    generation = models.IntegerField(default=1)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = CollectionQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "collections"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Document(models.Model):
+    """One document of a collection under the caller's own id, with the normalized text that its chunks slice."""
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, related_name="documents")
+    doc_id = models.TextField(db_collation="C")
+    title = models.TextField(default="", blank=True)
+    tags = ArrayField(models.TextField(), default=list, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    source = models.TextField(default="", blank=True)
+    media_type = models.TextField(default="text/plain")
+    text = models.TextField(default="", blank=True)
+    size_chars = models.IntegerField(default=0)
+    token_count = models.IntegerField(default=0)
+    chunk_count = models.IntegerField(default=0)
+    content_hash = models.TextField(default="", blank=True)
+    source_hash = models.TextField(default="", blank=True)
+    page_map = models.JSONField(default=list, blank=True)
+    segments = models.JSONField(default=list, blank=True)
+    chunk_policy = models.JSONField(default=dict, blank=True)
+    warnings = models.JSONField(default=list, blank=True)
+    revision = models.IntegerField(default=1)
+    enabled = models.BooleanField(default=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = DocumentQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "documents"
+
+    def __str__(self) -> str:
+        return self.doc_id
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.title or self.doc_id
+
+
+class Chunk(models.Model):
+    """The retrieval unit. `id` stands in for the partitioned table's key (collection_id, id)."""
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.DO_NOTHING, db_constraint=False, related_name="chunks")
+    doc_id = models.TextField(db_collation="C")
+    chunk_index = models.IntegerField()
+    content = models.TextField()
+    start_char = models.IntegerField(default=0)
+    end_char = models.IntegerField(default=0)
+    context = models.TextField(default="", blank=True)
+    tags = ArrayField(models.TextField(), default=list, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    token_count = models.IntegerField(default=0)
+    revision = models.IntegerField(default=1)
+    enabled = models.BooleanField(default=True)
+    embedding = VectorField()
+    fts = SearchVectorField(null=True, editable=False)
+    lexical = SparseVectorField(null=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = ChunkQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "chunks"
+
+    def __str__(self) -> str:
+        return f"{self.doc_id}#{self.chunk_index}"
+
+
+class ApiKey(models.Model):
+    """A bearer key. Only the SHA-256 of the secret is kept."""
+
+    class Scope(models.TextChoices):
+        READ = "read", "Read"
+        WRITE = "write", "Read and write"
+
+    id = models.BigAutoField(primary_key=True)
+    label = models.TextField()
+    key_hash = models.BinaryField(unique=True)
+    prefix = models.TextField(default="", blank=True)
+    scope = models.TextField(choices=Scope.choices, default=Scope.WRITE)
+    collections = ArrayField(models.TextField(), default=list, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = ApiKeyQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "api_keys"
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.prefix}…)"
+
+    @property
+    def status(self) -> str:
+        """live, expired or revoked."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at is not None and self.expires_at <= timezone.now():
+            return "expired"
+        return "live"
+
+
+class Upload(models.Model):
+    """The bytes of an uploaded file, kept while a job needs them or while they are their document's source."""
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="uploads")
+    doc_id = models.TextField(db_collation="C")
+    sha256 = models.CharField(max_length=64)
+    name = models.TextField()
+    media_type = models.TextField(default="application/octet-stream")
+    size_bytes = models.BigIntegerField()
+    content = models.BinaryField()
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = UploadQuerySet.as_manager()
+
+    class Meta:
+        db_table = "uploads"
+        indexes = [models.Index(fields=["collection", "doc_id"], name="uploads_document_idx")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class IngestJob(models.Model):
+    """One piece of background work and all that is known about it. The broker carries only its id."""
+
+    class Kind(models.TextChoices):
+        FILE = "file", "File"
+        REINDEX = "reindex", "Re-index"
+        BUILD_INDEX = "build_index", "Build vector index"
+
+    class State(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    class Stage(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        PARSE = "parse", "Parse"
+        CHUNK = "chunk", "Chunk"
+        EMBED = "embed", "Embed"
+        STORE = "store", "Store"
+        DONE = "done", "Done"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="jobs")
+    doc_id = models.TextField(db_collation="C", default="", blank=True)
+    title = models.TextField(default="", blank=True)
+    tags = ArrayField(models.TextField(), default=list, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    source = models.TextField(default="", blank=True)
+    policy = models.JSONField(null=True, blank=True)
+    kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.FILE)
+    upload = models.ForeignKey(Upload, on_delete=models.SET_NULL, null=True, blank=True, related_name="jobs")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.QUEUED)
+    stage = models.CharField(max_length=16, choices=Stage.choices, default=Stage.QUEUED)
+    chunks_total = models.IntegerField(default=0)
+    chunks_done = models.IntegerField(default=0)
+    chars = models.IntegerField(default=0)
+    unchanged = models.BooleanField(default=False)
+    attempts = models.IntegerField(default=0)
+    sent_at = models.DateTimeField(default=timezone.now, editable=False)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    worker = models.TextField(default="", blank=True)
+    error_type = models.CharField(max_length=64, default="", blank=True)
+    error = models.TextField(default="", blank=True)
+    warnings = models.JSONField(default=list, blank=True)
+    timings_ms = models.JSONField(default=dict, blank=True)
+    traceparent = models.CharField(max_length=64, default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.TextField(default="", blank=True)
+
+    objects = IngestJobQuerySet.as_manager()
+
+    class Meta:
+        db_table = "ingest_jobs"
+        indexes = [
+            models.Index(fields=["collection", "-created_at", "-id"], name="ingest_jobs_newest_idx"),
+            models.Index(
+                fields=["state", "lease_until"],
+                name="ingest_jobs_active_idx",
+                condition=models.Q(state__in=ACTIVE_STATES),
+            ),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["collection"],
+                name="ingest_jobs_one_build",
+                condition=models.Q(kind="build_index", state__in=ACTIVE_STATES),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.doc_id}".strip()
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE_STATES
+
+    @property
+    def percent(self) -> int:
+        """How far the work is, 0 to 100: the share of chunks embedded while embedding, 100 when it succeeded."""
+        if self.state == self.State.SUCCEEDED:
+            return 100
+        return 100 * self.chunks_done // self.chunks_total if self.chunks_total else 0
+
+
+class WorkerHeartbeat(models.Model):
+    """A worker process that was alive at `beat_at`. Health is read here, never asked over the broker."""
+
+    name = models.CharField(max_length=200, primary_key=True)
+    host = models.TextField(default="")
+    pid = models.IntegerField(default=0)
+    job = models.UUIDField(null=True, blank=True)
+    jobs_done = models.IntegerField(default=0)
+    memory_mb = models.IntegerField(default=0)
+    started_at = models.DateTimeField(default=timezone.now)
+    beat_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "worker_heartbeats"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class IdempotencyRecord(models.Model):
+    """The answer that a POST with an Idempotency-Key got, to be given again. `status` is null while it is made."""
+
+    id = models.BigAutoField(primary_key=True)
+    owner = models.CharField(max_length=64)
+    key = models.CharField(max_length=255)
+    request_hash = models.CharField(max_length=64)
+    status = models.IntegerField(null=True, blank=True)
+    response: models.JSONField[Any, Any] = models.JSONField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "idempotency_records"
+        constraints = [models.UniqueConstraint(fields=["owner", "key"], name="idempotency_owner_key")]
+        indexes = [models.Index(fields=["created_at"], name="idempotency_created_idx")]
+
+    def __str__(self) -> str:
+        return self.key

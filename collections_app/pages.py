@@ -1,0 +1,78 @@
+"""What every page does the same way: the request's type, the page or its named part, the pages of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from django.contrib.auth.models import User
+from django.core.paginator import Page, Paginator
+from django.db.models import Model, QuerySet
+from django.forms import Form
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render, resolve_url
+from django.template.loader import render_to_string
+from django.utils.http import url_has_allowed_host_and_scheme
+from django_htmx.middleware import HtmxDetails
+
+from collections_app.errors import ServiceError, describe
+from ragd.errors import RagdError
+
+Row = TypeVar("Row", bound=Model)
+PART_HEADER = "Ragd-Part"  # tells the script that the body belongs into the page, whatever the status
+
+
+class PageRequest(HttpRequest):
+    """A request of somebody who is logged in."""
+
+    user: User
+    htmx: HtmxDetails
+
+
+def render_page(
+    request: PageRequest,
+    template: str,
+    context: Mapping[str, Any],
+    *,
+    parts: Mapping[str, str] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """The whole page, or only the part that an htmx request aims at.
+
+    parts: element id -> template of that element. The id is also the hx-target; the page includes the same template.
+    Messages that wait are sent along with a part.
+    """
+    part = (parts or {}).get(request.htmx.target or "") if request.htmx else None
+    if part is None:
+        return render(request, template, dict(context), status=status)
+    values = dict(context) | {"is_part": True}
+    body = render_to_string(part, values, request) + render_to_string("components/toasts.html", values, request)
+    return HttpResponse(body, status=status, headers={PART_HEADER: request.htmx.target or ""})
+
+
+def find_or_404(rows: QuerySet[Row, Row], **wanted: Any) -> Row:
+    """The one row, or Http404. A NUL, which no stored text can hold, finds nothing."""
+    if any(isinstance(value, str) and "\x00" in value for value in wanted.values()):
+        raise Http404("no stored name holds a NUL character")
+    return get_object_or_404(rows, **wanted)
+
+
+def page_of(request: HttpRequest, rows: QuerySet[Any, Any], per_page: int) -> Page[Any]:
+    """The page that the address asks for; the nearest one when the number makes no sense."""
+    return Paginator(rows, per_page).get_page(request.GET.get("page"))
+
+
+def refuse(form: Form, error: ServiceError | RagdError) -> int:
+    """Put a service's refusal beside the field that it names, or above the form. Returns the HTTP status for it."""
+    status, body = describe(error)
+    field = body["error"].get("field")
+    form.add_error(field if field in form.fields else None, body["error"]["message"])
+    return status
+
+
+def next_address(request: HttpRequest, otherwise: str) -> str:
+    """Where the form wants to lead back to, if that is on this server; else the address of `otherwise`."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    if url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        return wanted
+    return resolve_url(otherwise)

@@ -1,0 +1,104 @@
+"""Lists in pieces: a limit and an opaque cursor that stands for the last row seen (keyset, so pages never shift)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from django.db.models import Model, Q, QuerySet
+
+from collections_app.errors import ServiceError
+
+DEFAULT_LIMIT = 50
+LIMIT_MAX = 500
+
+Row = TypeVar("Row", bound=Model)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row]):
+    """Rows in order. next_cursor is None on the last page."""
+
+    items: list[Row]
+    next_cursor: str | None
+
+
+def paginate(
+    rows: QuerySet[Row], order: Sequence[str], *, limit: int | None = DEFAULT_LIMIT, cursor: str | None = None
+) -> Page[Row]:
+    """One page of `rows` in `order` ("-created_at", "id": unique together, none of them null). One query.
+
+    limit None gives everything. Raises ServiceError (422) for a limit or cursor that is not acceptable.
+    """
+    if limit is not None and not 1 <= limit <= LIMIT_MAX:
+        raise _refuse(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", "limit")
+    ordered = rows.order_by(*order)
+    if cursor:
+        ordered = ordered.filter(_after(order, _decode(cursor, order)))
+    if limit is None:
+        return Page(list(ordered), None)
+    found = list(ordered[: limit + 1])
+    items = found[:limit]
+    return Page(items, _encode(items[-1], order) if len(found) > limit else None)
+
+
+def _after(order: Sequence[str], values: Sequence[Any]) -> Q:
+    """Rows behind `values`: (a > x) or (a = x and b > y) or ..."""
+    condition = Q()
+    equal = Q()
+    for name, value in zip(order, values, strict=True):
+        field = name.lstrip("-")
+        direction = "lt" if name.startswith("-") else "gt"
+        condition |= equal & Q(**{f"{field}__{direction}": value})
+        equal &= Q(**{field: value})
+    return condition
+
+
+def _encode(row: Model, order: Sequence[str]) -> str:
+    values = [_plain(getattr(row, name.lstrip("-"))) for name in order]
+    text = json.dumps([list(order), values], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return {"at": value.isoformat()}
+    if isinstance(value, uuid.UUID):
+        return {"id": value.hex}
+    return value
+
+
+def _decode(cursor: str, order: Sequence[str]) -> list[Any]:
+    try:
+        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+        names, values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        restored = [_restore(value) for value in values]
+    except (ValueError, TypeError, KeyError, binascii.Error, RecursionError):
+        raise _refuse_cursor() from None
+    if names != list(order) or len(restored) != len(order):
+        raise _refuse_cursor()
+    return restored
+
+
+def _restore(value: Any) -> Any:
+    if isinstance(value, dict):
+        return datetime.fromisoformat(value["at"]) if "at" in value else uuid.UUID(value["id"])
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or "\x00" in str(value):
+        raise ValueError(value)
+    return value
+
+
+def _refuse_cursor() -> ServiceError:
+    return _refuse(
+        "cursor is not one that this list gave; take next_cursor from the page before, or leave it out", "cursor"
+    )
+
+
+def _refuse(message: str, field: str) -> ServiceError:
+    return ServiceError(message, type="invalid_input", status=422, field=field)

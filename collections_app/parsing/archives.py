@@ -1,0 +1,284 @@
+"""ZIP and TAR, opened with limits on members, sizes, ratio and paths, and read as streams that count what they give."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from collections_app.parsing.charsets import decode
+from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits
+
+READ_BYTES = 256 * 1024
+RATIO_FREE_BYTES = 8 * MEBIBYTE
+NAME_CHARS = 1000
+UNPACK_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, ValueError)
+
+ZIP_TYPE = "application/zip"
+TAR_TYPE = "application/x-tar"
+GZIP_TYPE = "application/gzip"
+BZIP2_TYPE = "application/x-bzip2"
+COMPRESSED_TYPES = (GZIP_TYPE, BZIP2_TYPE)
+ARCHIVE_TYPES = (ZIP_TYPE, TAR_TYPE)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of an archive: its cleaned path with "/" between folders, and its bytes, or the error of reading it."""
+
+    name: str
+    data: bytes
+    error: ParseError | None = None
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class Package:
+    """A ZIP file whose directory passed the checks. Reading any member counts towards one total.
+
+    Names are looked up as they are and, failing that, without regard to case or a leading slash.
+    """
+
+    def __init__(self, data: bytes, limits: ParseLimits) -> None:
+        self._limits = limits
+        self._read_bytes = 0
+        try:
+            self._zip = zipfile.ZipFile(io.BytesIO(data))
+            self._entries = self._zip.infolist()
+        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, UnicodeError, OverflowError) as error:
+            raise ParseError(
+                "broken", f"The ZIP container cannot be read ({error}). It is cut off or damaged; upload a whole copy."
+            ) from error
+        _check_directory(self._entries, len(data), limits)
+        self._by_name = {entry.filename: entry for entry in self._entries}
+        self._by_folded = {_fold(entry.filename): entry for entry in self._entries}
+
+    @property
+    def names(self) -> list[str]:
+        return [entry.filename for entry in self._entries if not entry.is_dir()]
+
+    @property
+    def entries(self) -> list[zipfile.ZipInfo]:
+        return self._entries
+
+    def __contains__(self, name: str) -> bool:
+        return self._find(name) is not None
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a member. KeyError when there is none; ParseError when it is encrypted, damaged or too large."""
+        entry = self._find(name)
+        if entry is None:
+            raise KeyError(name)
+        return self.read_entry(entry)
+
+    def read_entry(self, entry: zipfile.ZipInfo) -> bytes:
+        if entry.flag_bits & 0x1:
+            raise ParseError("encrypted", "The archive is locked by a password. Upload it without one.")
+        try:
+            with self._zip.open(entry) as stream:
+                content = read_limited(stream, self._limits, already=self._read_bytes)
+        except ParseError:
+            raise
+        except (RuntimeError, NotImplementedError, *UNPACK_ERRORS) as error:
+            raise ParseError(
+                "broken", f"Member {entry.filename[:200]!r} of the archive cannot be unpacked ({error})."
+            ) from error
+        self._read_bytes += len(content)
+        return content
+
+    def _find(self, name: str) -> zipfile.ZipInfo | None:
+        return self._by_name.get(name) or self._by_folded.get(_fold(name))
+
+
+def read_limited(stream: Readable, limits: ParseLimits, *, already: int = 0) -> bytes:
+    """All of a stream, counted as it comes. ParseError "bomb" beyond max_unpacked_mb (less what was read before)."""
+    allowed = limits.max_unpacked_mb * MEBIBYTE - already
+    pieces: list[bytes] = []
+    while piece := stream.read(READ_BYTES):
+        allowed -= len(piece)
+        if allowed < 0:
+            raise _too_much(limits)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def decompress(data: bytes, media_type: str, limits: ParseLimits) -> bytes:
+    """The content of a gzip or bzip2 file, limited like an archive."""
+    raw = io.BytesIO(data)
+    try:
+        with gzip.open(raw) if media_type == GZIP_TYPE else bz2.open(raw) as stream:
+            return read_limited(stream, limits)
+    except UNPACK_ERRORS as error:
+        raise ParseError(
+            "broken",
+            f"The compressed file cannot be unpacked ({error}). It is cut off or damaged; upload a whole copy.",
+        ) from error
+
+
+def expand_archive(data: bytes, limits: ParseLimits, *, media_type: str = "") -> Iterator[Member]:
+    """The files of a ZIP or TAR (also inside gzip or bzip2), one at a time, in the archive's order.
+
+    Archives inside are unpacked too, down to max_depth, as "outer.zip/inner/file". Folders, links, devices and what
+    file managers leave behind are skipped. Names that are absolute or climb with ".." raise ParseError "bomb", as do
+    more members or bytes than the limits allow. A member that is encrypted or damaged comes with its error and no
+    bytes; a container that cannot be read raises it.
+    """
+    yield from _Expansion(limits).members(data, media_type, prefix="", depth=0)
+
+
+class _Expansion:
+    """One expansion with one count of members and bytes over all nested archives."""
+
+    def __init__(self, limits: ParseLimits) -> None:
+        self.limits = limits
+        self.count = 0
+        self.total_bytes = 0
+
+    def members(self, data: bytes, media_type: str, prefix: str, depth: int) -> Iterator[Member]:
+        kind = media_type or archive_type(data)
+        if kind in COMPRESSED_TYPES:
+            data = decompress(data, kind, self.limits)
+            kind = archive_type(data)
+        if kind == ZIP_TYPE:
+            found = self._zip_members(data)
+        elif kind == TAR_TYPE:
+            found = self._tar_members(data)
+        else:
+            raise ParseError("unsupported", "A ZIP or TAR archive was expected, but the content is neither.")
+        for member in found:
+            name = prefix + member.name
+            inner = archive_type(member.data) if member.error is None else ""
+            if inner not in ARCHIVE_TYPES and not _is_packed_tar(member):
+                yield Member(name, member.data, member.error)
+            elif depth + 1 < self.limits.max_depth:
+                yield from self.members(member.data, "", f"{name}/", depth + 1)
+            else:
+                raise ParseError(
+                    "bomb",
+                    f"Archives are nested deeper than {self.limits.max_depth} levels at {name!r}. Unpack it first.",
+                )
+
+    def _zip_members(self, data: bytes) -> Iterator[Member]:
+        package = Package(data, self.limits)
+        for entry in package.entries:
+            if entry.is_dir():
+                continue
+            name = clean_path(member_name(entry))
+            if not name or _is_left_behind(name):
+                continue
+            try:
+                content = package.read_entry(entry)
+            except ParseError as error:
+                if error.kind == "bomb":
+                    raise
+                self._counted(b"")
+                yield Member(name, b"", error)
+                continue
+            yield Member(name, self._counted(content))
+
+    def _tar_members(self, data: bytes) -> Iterator[Member]:
+        try:
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+                for entry in archive:
+                    name = clean_path(entry.name) if entry.isreg() else ""
+                    stream = archive.extractfile(entry) if name and not _is_left_behind(name) else None
+                    if stream is not None:
+                        yield Member(name, self._counted(read_limited(stream, self.limits, already=self.total_bytes)))
+                    else:
+                        self._counted(b"")
+        except UNPACK_ERRORS as error:
+            raise ParseError("broken", f"The TAR archive cannot be read ({error}). Upload a whole copy.") from error
+
+    def _counted(self, content: bytes) -> bytes:
+        self.count += 1
+        self.total_bytes += len(content)
+        if self.count > self.limits.max_members:
+            raise _too_many(self.count, self.limits)
+        if self.total_bytes > self.limits.max_unpacked_mb * MEBIBYTE:
+            raise _too_much(self.limits)
+        return content
+
+
+def archive_type(data: bytes) -> str:
+    """The media type when the bytes are an archive that expand_archive opens, or a compressed file; else "".
+
+    A ZIP that is a document (office, e-book) is not an archive here.
+    """
+    from collections_app.parsing.sniffing import sniff
+
+    media_type = sniff(data, "")
+    return media_type if media_type in ARCHIVE_TYPES or media_type in COMPRESSED_TYPES else ""
+
+
+def member_name(entry: zipfile.ZipInfo) -> str:
+    """The name of a member. One that is not marked as UTF-8 is read as that, or as what it clearly shows, or cp437."""
+    if entry.flag_bits & 0x800 or entry.filename.isascii():
+        return entry.filename
+    try:
+        raw = entry.filename.encode("cp437")
+    except UnicodeEncodeError:
+        return entry.filename
+    decoded = decode(raw)
+    return entry.filename if decoded.charset == "cp1252" else decoded.text
+
+
+def clean_path(name: str) -> str:
+    """The path with "/" between its parts. ParseError "bomb" for an absolute path or one that climbs out."""
+    path = name.replace("\\", "/")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    drive = bool(parts) and len(parts[0]) == 2 and parts[0][1] == ":"
+    if path.startswith("/") or drive or ".." in parts or len(path) > NAME_CHARS:
+        raise ParseError(
+            "bomb",
+            f"The archive holds the path {name[:200]!r}, which is absolute, climbs out of the archive or is too long."
+            " Pack it again with plain relative paths.",
+        )
+    return "/".join(parts)
+
+
+def _is_packed_tar(member: Member) -> bool:
+    return member.name.lower().endswith((".tar.gz", ".tgz", ".tar.bz2", ".tbz2"))
+
+
+def _is_left_behind(name: str) -> bool:
+    parts = name.split("/")
+    return parts[0] == "__MACOSX" or parts[-1] in (".DS_Store", "Thumbs.db", "desktop.ini")
+
+
+def _fold(name: str) -> str:
+    return name.replace("\\", "/").lstrip("/").lower()
+
+
+def _check_directory(entries: list[zipfile.ZipInfo], packed_bytes: int, limits: ParseLimits) -> None:
+    if len(entries) > limits.max_members:
+        raise _too_many(len(entries), limits)
+    unpacked = sum(entry.file_size for entry in entries)
+    if unpacked > limits.max_unpacked_mb * MEBIBYTE:
+        raise _too_much(limits, unpacked)
+    if unpacked > RATIO_FREE_BYTES and unpacked > limits.max_ratio * packed_bytes:
+        raise ParseError(
+            "bomb",
+            f"The archive of {packed_bytes:,} bytes would unpack to {unpacked:,}, more than {limits.max_ratio} times"
+            " its size. Upload the files one by one if they are genuine.",
+        )
+
+
+def _too_many(count: int, limits: ParseLimits) -> ParseError:
+    return ParseError(
+        "bomb", f"The archive has {count:,} members; at most {limits.max_members:,} are accepted. Split it."
+    )
+
+
+def _too_much(limits: ParseLimits, unpacked: int | None = None) -> ParseError:
+    size = f"{unpacked:,} bytes" if unpacked else f"more than {limits.max_unpacked_mb} MB"
+    return ParseError(
+        "bomb", f"The archive unpacks to {size}; at most {limits.max_unpacked_mb} MB are accepted. Split it."
+    )

@@ -1,0 +1,137 @@
+"""The growing result: normalized text piece by piece, with the map from characters to pages that stays exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collections_app.parsing.types import MEBIBYTE, Attachment, ParsedDocument, ParseError, ParseLimits
+from ragd.normalization import normalize
+
+TITLE_CHARS = 300
+WARNINGS_KEPT = 50
+# It only says where a word may be broken, and hides the word from a search.
+SOFT_HYPHEN = "\xad"
+INVISIBLE = "\u200b\u2060 "
+# What programs write into the title when people do not.
+TITLES_OF_NOBODY = frozenset(
+    {"powerpoint presentation", "slide 1", "untitled", "untitled document", "document", "word document", "(untitled)"}
+)
+METADATA_CHARS = 2000
+
+
+class Assembly:
+    """Collects one document. Each piece is normalized before its place is noted, so that the map needs no repair.
+
+    Pieces are joined by a blank line (or `joint`), which also keeps a combining mark from joining the piece before.
+    """
+
+    def __init__(self, limits: ParseLimits) -> None:
+        self.limits = limits
+        self.title = ""
+        self.metadata: dict[str, Any] = {}
+        self._pieces: list[str] = []
+        self._length = 0
+        self._page_map: list[tuple[int, int, str]] = []
+        self._warnings: list[str] = []
+        self._attachments: list[Attachment] = []
+        self._attachment_bytes = 0
+        self._attachments_left_out = 0
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def add(self, text: str, label: str = "", joint: str = "\n\n") -> bool:
+        """Append a piece without its outer blank lines; a piece without any visible character is dropped (False)."""
+        if len(text) > 2 * self.limits.max_chars:
+            raise self._too_long(len(text))
+        piece = normalize(text).replace(SOFT_HYPHEN, "").strip("\n")
+        if not piece.strip().strip(INVISIBLE):
+            return False
+        if self._pieces:
+            self._pieces.append(joint)
+            self._length += len(joint)
+        start = self._length
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length > self.limits.max_chars:
+            raise self._too_long(self._length)
+        if label:
+            self._page_map.append((start, self._length, normalize(label).replace("\n", " ").strip()))
+        return True
+
+    def warn(self, sentence: str) -> None:
+        if sentence not in self._warnings and len(self._warnings) < WARNINGS_KEPT:
+            self._warnings.append(sentence)
+
+    def entitle(self, title: str | None) -> None:
+        """Set the title unless there is one."""
+        cleaned = " ".join(normalize(title or "").split())[:TITLE_CHARS]
+        if cleaned and not self.title and cleaned.lower() not in TITLES_OF_NOBODY:
+            self.title = cleaned
+
+    def describe(self, **values: object) -> None:
+        """Add metadata; empty values are left out, everything else becomes a JSON value."""
+        for name, value in values.items():
+            if value is None or value == "" or value == []:
+                continue
+            if isinstance(value, bool | int | float | list | dict):
+                self.metadata[name] = value
+            elif cleaned := normalize(str(value)).strip()[:METADATA_CHARS]:
+                self.metadata[name] = cleaned
+
+    def attach(self, name: str, data: bytes, media_type: str = "") -> None:
+        """Name a file inside the document, and keep its bytes where the limits ask for it and allow it."""
+        limits = self.limits
+        if len(self._attachments) >= limits.max_attachments:
+            self._attachments_left_out += 1
+            return
+        cleaned = " ".join(normalize(name).split())[:TITLE_CHARS] or f"attachment-{len(self._attachments) + 1}"
+        kept = b""
+        if limits.keep_attachments:
+            if self._attachment_bytes + len(data) <= limits.max_attachments_mb * MEBIBYTE:
+                kept = data
+                self._attachment_bytes += len(data)
+            else:
+                self._attachments_left_out += 1
+                return
+        self._attachments.append(Attachment(cleaned, media_type, len(data), kept))
+
+    def finish(self, media_type: str) -> ParsedDocument:
+        """The document. Raises ParseError "empty" when it has no text, unless attachments were to be kept."""
+        text = "".join(self._pieces)
+        if not text and not (self._attachments and self.limits.keep_attachments):
+            raise self._empty(media_type)
+        if normalize(text) != text:
+            raise AssertionError("the pieces of a document did not stay normalized when joined")
+        if self._attachments_left_out:
+            self.warn(
+                f"{self._attachments_left_out} attached files were left out: more than {self.limits.max_attachments}"
+                f" or than {self.limits.max_attachments_mb} MB together."
+            )
+        if self._attachments:
+            self.metadata["attachments"] = [
+                {"name": item.name, "media_type": item.media_type, "size_bytes": item.size_bytes}
+                for item in self._attachments
+            ]
+        return ParsedDocument(
+            text=text,
+            title=self.title,
+            media_type=media_type,
+            page_map=tuple(self._page_map),
+            metadata=self.metadata,
+            warnings=tuple(self._warnings),
+            attachments=tuple(self._attachments),
+        )
+
+    def _empty(self, media_type: str) -> ParseError:
+        names = ", ".join(item.name for item in self._attachments[:5])
+        held = f", only files inside it ({names}). Upload those." if names else ". Upload a version that does."
+        return ParseError("empty", f"The document holds no text{held}", media_type=media_type)
+
+    def _too_long(self, length: int) -> ParseError:
+        return ParseError(
+            "too_large",
+            f"The document gives at least {length:,} characters of text; the limit is {self.limits.max_chars:,}"
+            " (RAGD_PARSE_MAX_CHARS). Split it, or raise the limit.",
+        )

@@ -1,0 +1,62 @@
+"""DOC and PPT: converted by LibreOffice where it is installed, else read as plain text by the readers beside this."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import olefile
+
+from collections_app.parsing import binarydoc, binaryppt, office
+from collections_app.parsing import signatures as types
+from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.charsets import known_charset
+from collections_app.parsing.types import ParseError, Source
+
+CONVERTED = {types.DOC: ("doc", "docx", types.DOCX), types.PPT: ("ppt", "pptx", types.PPTX)}
+
+
+def read(source: Source, assembly: Assembly) -> None:
+    """Add the document. Raises ParseError "encrypted" before any conversion."""
+    with olefile.OleFileIO(io.BytesIO(source.data)) as container:
+        check = binarydoc.check_readable if source.media_type == types.DOC else binaryppt.check_readable
+        check(container)
+        if source.limits.use_office and office.is_installed(CONVERTED[source.media_type][0]):
+            try:
+                _read_converted(source, assembly)
+                return
+            except ParseError as error:
+                if error.kind in ("empty", "too_large"):
+                    raise
+                assembly.warn(f"{error.message} The document was read as plain text instead.")
+        else:
+            assembly.warn(
+                "LibreOffice is not installed for this old format, so it was read as plain text."
+                " Headings and tables are lost."
+            )
+        _read_properties(container, assembly)
+        reader = binarydoc.read_text if source.media_type == types.DOC else binaryppt.read_text
+        reader(container, assembly)
+
+
+def _read_converted(source: Source, assembly: Assembly) -> None:
+    from collections_app.parsing.reading import read_into
+
+    old, new, media_type = CONVERTED[source.media_type]
+    converted = office.convert(source.data, old, new, source.limits)
+    read_into(Source(converted, "", media_type, source.limits, source.depth + 1), assembly)
+
+
+def _read_properties(container: olefile.OleFileIO[Any], assembly: Assembly) -> None:
+    try:
+        properties: Any = container.get_metadata()
+    except Exception:
+        return
+    page = properties.codepage if isinstance(properties.codepage, int) else 0
+    charset = known_charset("utf-8" if page == 65001 else f"cp{page}") or "cp1252"
+    assembly.entitle(_text(properties.title, charset))
+    assembly.describe(author=_text(properties.author, charset))
+
+
+def _text(value: object, charset: str) -> str:
+    return value.decode(charset, "replace").rstrip("\x00") if isinstance(value, bytes) else ""

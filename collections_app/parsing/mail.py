@@ -1,0 +1,197 @@
+"""E-mail and mailboxes: headers, the body as text, attachments by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from email import message_from_bytes
+from email.errors import HeaderParseError
+from email.header import decode_header
+from email.message import Message
+from email.policy import compat32
+from email.utils import parsedate_to_datetime
+
+from collections_app.parsing import signatures as types
+from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.charsets import decode
+from collections_app.parsing.html import render_page
+from collections_app.parsing.markup import squeeze
+from collections_app.parsing.types import ParseError, Source
+
+SHOWN_HEADERS = ("From", "To", "Cc", "Bcc", "Date")
+ADDRESSES_CHARS = 1000
+PART_LIMIT = 1000
+PLAIN_SHARE = 0.3
+MBOX_FROM = re.compile(rb"^From \S.*?\d\d:\d\d.*$", re.MULTILINE)
+ENCRYPTED_TYPES = frozenset({"multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"})
+
+
+def read(source: Source, assembly: Assembly) -> None:
+    """Add a message, or every message of a mailbox with its label "message N". Raises ParseError."""
+    data = _single_bytes(source.data)
+    if source.media_type == types.MBOX:
+        _read_mailbox(data, assembly)
+        return
+    message = parse_message(data)
+    subject = header_text(message, "Subject")
+    assembly.entitle(subject)
+    assembly.describe(
+        author=header_text(message, "From"), created_at=iso_date(message), message_id=header_text(message, "Message-ID")
+    )
+    body = MessageBody(assembly)
+    text = body.text(message)
+    if body.encrypted and not text.strip():
+        raise ParseError(
+            "encrypted", "The message is encrypted. Decrypt it in the mail program, save it, and upload that."
+        )
+    assembly.add(message_text(subject, _shown_headers(message), text, 1))
+
+
+def parse_message(data: bytes) -> Message:
+    return message_from_bytes(data.lstrip(b"\r\n\t "), policy=compat32)
+
+
+def message_text(subject: str, headers: list[tuple[str, str]], body: str, level: int) -> str:
+    """A message as Markdown: the subject as heading, one line per header, the body."""
+    lines = [f"{name}: {squeeze(value)[:ADDRESSES_CHARS]}" for name, value in headers if value.strip()]
+    head = f"{'#' * level} {squeeze(subject)}" if subject.strip() else ""
+    return "\n\n".join(part for part in (head, "\n".join(lines), body.strip("\r\n")) if part)
+
+
+def header_text(message: Message, name: str) -> str:
+    """A header with its encoded words decoded; "" when it is missing. Damaged ones come as they are."""
+    value = message.get(name)
+    if value is None:
+        return ""
+    raw = str(value).encode("ascii", "surrogateescape")
+    plain = raw.decode("ascii") if raw.isascii() else decode(raw).text
+    try:
+        pieces = decode_header(re.sub(r"\r?\n(?=[ \t])", "", plain))
+    except (HeaderParseError, ValueError):
+        return squeeze(plain)
+    return squeeze("".join(_header_piece(content, charset) for content, charset in pieces))
+
+
+def _header_piece(content: str | bytes, charset: str | None) -> str:
+    if isinstance(content, str):
+        return content
+    if charset in (None, "unknown-8bit"):
+        return content.decode("utf-8", "replace")
+    return decode(content, charset or "").text
+
+
+def iso_date(message: Message) -> str:
+    value = header_text(message, "Date")
+    try:
+        return parsedate_to_datetime(value).isoformat() if value else ""
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return value
+
+
+def _shown_headers(message: Message) -> list[tuple[str, str]]:
+    return [(name, header_text(message, name)) for name in SHOWN_HEADERS]
+
+
+def _single_bytes(data: bytes) -> bytes:
+    """Mail saved as UTF-16 becomes UTF-8; all other mail stays as it is, for its parts name their own charsets."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff") or data[:64].count(0) > 8:
+        return decode(data).text.encode("utf-8", "replace")
+    return data.removeprefix(b"\xef\xbb\xbf")
+
+
+def _read_mailbox(data: bytes, assembly: Assembly) -> None:
+    for number, content in enumerate(split_mailbox(data), 1):
+        message = parse_message(content)
+        body = MessageBody(assembly)
+        text = body.text(message)
+        if body.encrypted and not text.strip():
+            assembly.warn(f"Message {number} is encrypted; only its headers were read.")
+        subject = header_text(message, "Subject")
+        assembly.add(message_text(subject, _shown_headers(message), text, 2), f"message {number}")
+
+
+def split_mailbox(data: bytes) -> Iterator[bytes]:
+    """The messages of a mailbox. A "From " line starts one at the top of the file or after an empty line."""
+    start: int | None = None
+    for match in MBOX_FROM.finditer(data):
+        place = match.start()
+        if place > 0 and data[max(0, place - 2) : place] not in (b"\n\n", b"\r\n") and start is not None:
+            continue
+        if place > 1 and data[place - 2 : place] == b"\r\n" and data[max(0, place - 4) : place] != b"\r\n\r\n":
+            continue
+        if start is not None:
+            yield data[start:place]
+        start = match.end()
+    if start is not None:
+        yield data[start:]
+
+
+class MessageBody:
+    """Goes through the parts of a message: text is returned, files are named to the assembly."""
+
+    def __init__(self, assembly: Assembly) -> None:
+        self.encrypted = False
+        self._assembly = assembly
+        self._parts = 0
+
+    def text(self, message: Message, depth: int = 0) -> str:
+        self._parts += 1
+        if self._parts > PART_LIMIT or depth > 20:
+            self._assembly.warn(f"The message has more than {PART_LIMIT} parts or 20 levels; the rest was left out.")
+            return ""
+        kind = message.get_content_type()
+        if kind in ENCRYPTED_TYPES:
+            self.encrypted = True
+        if kind == "message/rfc822" and depth:
+            return self._forwarded(message, depth)
+        if message.is_multipart():
+            children = [part for part in message.get_payload() if isinstance(part, Message)]
+            if kind == "multipart/alternative":
+                return self._best(children, depth)
+            return "\n\n".join(text for part in children if (text := self.text(part, depth + 1)).strip())
+        return self._leaf(message, kind)
+
+    def _forwarded(self, message: Message, depth: int) -> str:
+        payload = message.get_payload()
+        texts: list[str] = []
+        for inner in payload if isinstance(payload, list) else []:
+            if isinstance(inner, Message):
+                body = self.text(inner, depth + 1)
+                texts.append(message_text(header_text(inner, "Subject"), _shown_headers(inner), body, 2))
+        return "\n\n".join(texts)
+
+    def _best(self, children: list[Message], depth: int) -> str:
+        """The plain version of an alternative, unless it is empty or only says that there is a better one."""
+        plain, rich = "", ""
+        for part in children:
+            text = self.text(part, depth + 1)
+            if part.get_content_type() == "text/plain":
+                plain = plain or text
+            elif len(text) > len(rich):
+                rich = text
+        return plain if plain.strip() and len(plain) >= PLAIN_SHARE * len(rich) else rich or plain
+
+    def _leaf(self, message: Message, kind: str) -> str:
+        content = message.get_payload(decode=True)
+        data = content if isinstance(content, bytes) else b""
+        name = self._file_name(message)
+        is_file = message.get_content_disposition() == "attachment" or (bool(name) and kind != "text/plain")
+        if kind == "text/html" and not is_file:
+            return render_page(decode(data, message.get_content_charset() or "").text).text
+        if kind.startswith("text/") and not is_file:
+            decoded = decode(data, message.get_content_charset() or "")
+            if decoded.warning:
+                self._assembly.warn(decoded.warning)
+            return decoded.text
+        if data:
+            self._assembly.attach(name or kind.replace("/", "."), data, kind)
+        return ""
+
+    def _file_name(self, message: Message) -> str:
+        try:
+            name = message.get_filename() or ""
+        except (ValueError, TypeError, LookupError, HeaderParseError):
+            return ""
+        probe = Message()
+        probe["name"] = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        return header_text(probe, "name") if "=?" in name else name.encode("utf-8", "replace").decode()

@@ -1,0 +1,186 @@
+"""PDF through pdfium: text by page, form fields and comments, properties, and which pages are only pictures."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+import pypdfium2 as pdfium
+import pypdfium2.raw as raw
+
+from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.types import ParseError, Source
+
+COMMENT_SUBTYPES = frozenset(
+    {
+        raw.FPDF_ANNOT_TEXT,
+        raw.FPDF_ANNOT_FREETEXT,
+        raw.FPDF_ANNOT_HIGHLIGHT,
+        raw.FPDF_ANNOT_UNDERLINE,
+        raw.FPDF_ANNOT_STRIKEOUT,
+        raw.FPDF_ANNOT_SQUARE,
+        raw.FPDF_ANNOT_STAMP,
+        raw.FPDF_ANNOT_POPUP,
+    }
+)
+ANNOTATIONS_PER_PAGE = 1000
+PAGES_NAMED = 20
+# pdfium ends a line inside a hyphenated word with U+FFFE (or U+0002 in older builds).
+HYPHENATED = re.compile("[\ufffe\x02]\r?\n")
+PERMISSION_COPY = 1 << 4
+
+
+def read(source: Source, assembly: Assembly) -> None:
+    """Add every page with its label "page N". Raises ParseError: "encrypted", "broken", "scanned", "empty"."""
+    document = _open(source.data)
+    try:
+        _read_properties(document, assembly)
+        if document.get_formtype() != raw.FORMTYPE_NONE:
+            document.init_forms()
+        pictures: list[int] = []
+        unread: list[int] = []
+        for number in range(1, len(document) + 1):
+            try:
+                _add_page(document, number, assembly, pictures)
+            except pdfium.PdfiumError:
+                unread.append(number)
+        _attach_files(document, assembly)
+        _judge(len(document), pictures, unread, assembly)
+    finally:
+        document.close()
+
+
+def _open(data: bytes) -> pdfium.PdfDocument:
+    try:
+        return pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        if getattr(error, "err_code", None) in (raw.FPDF_ERR_PASSWORD, raw.FPDF_ERR_SECURITY) or "assword" in str(
+            error
+        ):
+            raise ParseError(
+                "encrypted", "The PDF is locked by a password. Save it without one and upload that."
+            ) from error
+        raise ParseError(
+            "broken",
+            f"The PDF cannot be opened ({error}). It is cut off or damaged; upload a whole copy.",
+        ) from error
+
+
+def _read_properties(document: pdfium.PdfDocument, assembly: Assembly) -> None:
+    values = document.get_metadata_dict(skip_empty=True)
+    assembly.entitle(values.get("Title"))
+    assembly.describe(
+        author=values.get("Author"),
+        subject=values.get("Subject"),
+        keywords=values.get("Keywords"),
+        created_at=_iso_date(values.get("CreationDate", "")),
+        modified_at=_iso_date(values.get("ModDate", "")),
+        pages=len(document),
+    )
+    permissions = raw.FPDF_GetDocPermissions(document)
+    if not permissions & PERMISSION_COPY:
+        assembly.warn("The PDF's author has not allowed copying its text. Make sure that you may use it.")
+
+
+def _iso_date(value: str) -> str:
+    match = re.match(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?(\d\d)?(\d\d)?(\d\d)?", value)
+    if match is None:
+        return ""
+    year, month, day, hour, minute, second = match.groups()
+    date = "-".join(part for part in (year, month, day) if part)
+    return f"{date}T{hour}:{minute}:{second or '00'}" if day and hour and minute else date
+
+
+def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, pictures: list[int]) -> None:
+    page = document[number - 1]
+    try:
+        comments = _comments(page)
+        # Flattening draws form fields and annotations into the page, where their text is found like any other.
+        if raw.FPDFPage_GetAnnotCount(page) > 0:
+            raw.FPDFPage_Flatten(page, raw.FLAT_NORMALDISPLAY)
+            page.close()
+            page = document[number - 1]
+        text_page = page.get_textpage()
+        text = clean(text_page.get_text_range())
+        text_page.close()
+        if not text.strip() and _has_picture(page):
+            pictures.append(number)
+        extra = [
+            f"Comment: {comment}" for comment in comments if " ".join(comment.split()) not in " ".join(text.split())
+        ]
+        assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number))
+    finally:
+        page.close()
+
+
+def clean(text: str) -> str:
+    """Words that a line end divides are joined; blanks at line ends go."""
+    joined = HYPHENATED.sub("", text)
+    return re.sub(r"[ \t]+(\r?\n)", r"\1", joined.replace("\ufffe", "-")).strip()
+
+
+def _label(document: pdfium.PdfDocument, number: int) -> str:
+    """ "page N" counts from the front of the file; the number printed on the page stands behind it when it differs."""
+    printed = (document.get_page_label(number - 1) or "").strip()
+    return f"page {number}" if printed in ("", str(number)) or len(printed) > 20 else f"page {number} ({printed})"
+
+
+def _has_picture(page: pdfium.PdfPage) -> bool:
+    return next(iter(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=3)), None) is not None
+
+
+def _comments(page: pdfium.PdfPage) -> list[str]:
+    found: list[str] = []
+    for place in range(min(ANNOTATIONS_PER_PAGE, raw.FPDFPage_GetAnnotCount(page))):
+        annotation = raw.FPDFPage_GetAnnot(page, place)
+        if not annotation:
+            continue
+        if raw.FPDFAnnot_GetSubtype(annotation) in COMMENT_SUBTYPES:
+            found.append(_contents(annotation))
+        raw.FPDFPage_CloseAnnot(annotation)
+    return list(dict.fromkeys(text for text in found if text.strip()))
+
+
+def _contents(annotation: raw.FPDF_ANNOTATION) -> str:
+    size = raw.FPDFAnnot_GetStringValue(annotation, b"Contents", None, 0)
+    if size <= 2:
+        return ""
+    buffer = ctypes.create_string_buffer(size)
+    raw.FPDFAnnot_GetStringValue(annotation, b"Contents", ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
+    return buffer.raw[: size - 2].decode("utf-16-le", "replace")
+
+
+def _attach_files(document: pdfium.PdfDocument, assembly: Assembly) -> None:
+    for place in range(min(document.count_attachments(), assembly.limits.max_attachments)):
+        try:
+            attachment = document.get_attachment(place)
+            assembly.attach(attachment.get_name(), bytes(attachment.get_data()))
+        except pdfium.PdfiumError:
+            assembly.warn("A file attached to the PDF could not be read and was left out.")
+
+
+def _judge(count: int, pictures: list[int], unread: list[int], assembly: Assembly) -> None:
+    """Say what was not read; refuse when nothing was."""
+    if assembly.length == 0:
+        if pictures:
+            raise ParseError(
+                "scanned",
+                f"The PDF holds only pictures of text ({len(pictures)} of {count} pages) and no text itself. Run it"
+                " through text recognition (OCR) and upload the result.",
+            )
+        if unread:
+            raise ParseError("broken", f"None of the {count} pages could be read. Save the PDF again and upload that.")
+        raise ParseError("empty", f"The PDF has {count} pages and no text on any of them.")
+    if pictures:
+        assembly.describe(scanned_pages=pictures)
+        assembly.warn(
+            f"{_pages(pictures)} of {count} hold only pictures and gave no text. Text recognition (OCR) would add it."
+        )
+    if unread:
+        assembly.warn(f"{_pages(unread)} of {count} could not be read and were left out.")
+
+
+def _pages(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:PAGES_NAMED]))
+    more = f" and {len(numbers) - PAGES_NAMED} more" if len(numbers) > PAGES_NAMED else ""
+    return f"{'Page' if len(numbers) == 1 else 'Pages'} {shown}{more}"

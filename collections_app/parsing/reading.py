@@ -1,0 +1,132 @@
+"""Which reader reads which media type, and the one function that the child process calls."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+
+from collections_app.parsing import signatures as types
+from collections_app.parsing.archives import ARCHIVE_TYPES, COMPRESSED_TYPES
+from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.sniffing import mismatch, sniff
+from collections_app.parsing.types import ParsedDocument, ParseError, Source
+
+Reader = Callable[[Source, Assembly], None]
+
+# Every module has `read(source, assembly)`: it adds the text and raises ParseError where there is a reason to.
+READER_MODULES: dict[str, str] = {
+    types.PDF: "pdf",
+    types.DOCX: "word",
+    types.FLAT_OPC: "word",
+    types.WORDML: "word",
+    types.PPTX: "slides",
+    types.XLSX: "sheets",
+    types.XLSB: "sheets",
+    types.XLS: "sheets",
+    types.ODS: "sheets",
+    types.SHEETML: "sheetml",
+    types.ODT: "opendocument",
+    types.ODP: "opendocument",
+    types.FLAT_ODF: "opendocument",
+    types.RTF: "rtf",
+    types.DOC: "legacy",
+    types.PPT: "legacy",
+    types.MSG: "outlook",
+    types.EML: "mail",
+    types.MBOX: "mail",
+    types.HTML: "html",
+    types.EPUB: "epub",
+    types.MARKDOWN: "plain",
+    types.RST: "plain",
+    types.TEXT: "plain",
+    types.VTT: "subtitles",
+    types.SRT: "subtitles",
+    types.CSV: "delimited",
+    types.TSV: "delimited",
+    types.JSON: "records",
+    types.JSONL: "records",
+    types.XML: "xmldata",
+    **dict.fromkeys(COMPRESSED_TYPES, "compressed"),
+}
+
+
+def read_document(source: Source) -> ParsedDocument:
+    """Parse one document in this process, without limits of its own. Raises ParseError for anything that went wrong."""
+    assembly = Assembly(source.limits)
+    media_type = read_into(source, assembly)
+    return assembly.finish(media_type)
+
+
+def read_into(source: Source, assembly: Assembly) -> str:
+    """Read a document into an assembly; the media type found. source.media_type, when given, is not asked again."""
+    media_type = source.media_type or sniff(source.data, source.name)
+    source = Source(source.data, source.name, media_type, source.limits, source.depth)
+    try:
+        if sentence := mismatch(source.name, media_type):
+            assembly.warn(sentence)
+        reader_for(source)(source, assembly)
+    except ParseError as error:
+        error.media_type = error.media_type or media_type
+        raise
+    except (MemoryError, AssertionError):
+        raise
+    except RecursionError as error:
+        raise ParseError(
+            "bomb",
+            f"The document is nested too deeply to be read as {types.speak(media_type)}. Flatten it.",
+            media_type=media_type,
+        ) from error
+    except Exception as error:
+        raise ParseError(
+            "broken",
+            f"The content looks like {types.speak(media_type)} but could not be read as one"
+            f" ({type(error).__name__}: {str(error)[:200]}). Open it in its own program, save it again, upload that.",
+            media_type=media_type,
+        ) from error
+    return media_type
+
+
+def reader_for(source: Source) -> Reader:
+    """The reader of a source's media type. Raises ParseError with the reason when there is none."""
+    module = READER_MODULES.get(source.media_type)
+    if module is not None:
+        reader: Reader = load(module).read
+        return reader
+    raise refusal(source)
+
+
+def refusal(source: Source) -> ParseError:
+    media_type = source.media_type
+    if media_type == types.EMPTY:
+        size = "no bytes" if not source.data else "only blanks"
+        return ParseError("empty", f"The file holds {size}. Upload a version with content.", media_type=media_type)
+    if media_type == types.OOXML_ENCRYPTED:
+        return ParseError(
+            "encrypted",
+            "The office document is locked by a password or by rights management. Save it without protection and"
+            " upload that.",
+            media_type=media_type,
+        )
+    if media_type in ARCHIVE_TYPES:
+        return ParseError(
+            "unsupported",
+            f"One document was expected, but the file is {types.speak(media_type)}. Upload it as an archive, or unpack"
+            " it and upload the files.",
+            media_type=media_type,
+        )
+    return ParseError(
+        "unsupported",
+        f"The file is {types.speak(media_type)}, which is not read. Convert it to one of: {types.READABLE}.",
+        media_type=media_type,
+    )
+
+
+def load(module: str) -> ModuleType:
+    return importlib.import_module(f"collections_app.parsing.{module}")
+
+
+def import_readers() -> None:
+    """Import every reader and its library, so that a fork finds them there."""
+    for module in sorted(set(READER_MODULES.values())):
+        load(module)

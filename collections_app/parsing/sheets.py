@@ -1,0 +1,163 @@
+"""XLSX, XLSB, XLS and ODS through calamine: each sheet as a table; comments and text boxes of XLSX beside it."""
+
+from __future__ import annotations
+
+import io
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+import python_calamine
+
+from collections_app.parsing import signatures as types
+from collections_app.parsing.archives import Package
+from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.markup import cell, heading, squeeze
+from collections_app.parsing.ooxml import main_part, read_core_properties, related, relationships
+from collections_app.parsing.types import ParseError, Source
+from collections_app.parsing.xmlstream import Attributes, collect_text, stream_xml
+
+MAIN = "xl/workbook.xml"
+# Beyond it a floating-point number no longer holds every whole number.
+WHOLE_LIMIT = 2**53
+ZIPPED = frozenset({types.XLSX, types.XLSB, types.ODS})
+
+
+def read(source: Source, assembly: Assembly) -> None:
+    """Add every sheet that holds a value, as a heading and a table, labelled "sheet NAME". Raises ParseError."""
+    package = Package(source.data, source.limits) if source.media_type in ZIPPED else None
+    if package is not None and source.media_type == types.ODS:
+        from collections_app.parsing.opendocument import check_not_encrypted, read_properties
+
+        check_not_encrypted(package)
+        read_properties(package, assembly)
+    beside: dict[str, list[str]] = {}
+    if package is not None and source.media_type == types.XLSX:
+        read_core_properties(package, assembly)
+        beside = _beside_sheets(package, assembly)
+    workbook = _open(source)
+    for metadata in workbook.sheets_metadata:
+        if metadata.typ != python_calamine.SheetTypeEnum.WorkSheet:
+            assembly.add(
+                "\n".join([heading(metadata.name, 2), *beside.get(metadata.name, [])]), f"sheet {metadata.name}"
+            )
+            continue
+        _add_sheet(workbook, metadata.name, beside.get(metadata.name, []), assembly)
+    workbook.close()
+
+
+def _open(source: Source) -> python_calamine.CalamineWorkbook:
+    try:
+        return python_calamine.CalamineWorkbook.from_filelike(io.BytesIO(source.data))
+    except python_calamine.PasswordError as error:
+        raise ParseError(
+            "encrypted", "The workbook is locked by a password. Save it without one and upload that."
+        ) from error
+    except BaseException as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: BaseException) -> BaseException:
+    """A Rust panic is no Exception, but says no more than that the file is damaged."""
+    if isinstance(error, MemoryError | KeyboardInterrupt | SystemExit):
+        return error
+    return ParseError(
+        "broken",
+        f"The workbook could not be read ({str(error)[:200]}). Open it in its own program, save it again as XLSX, and"
+        " upload that.",
+    )
+
+
+def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: list[str], assembly: Assembly) -> None:
+    try:
+        rows = workbook.get_sheet_by_name(name).to_python(skip_empty_area=True)
+    except BaseException as error:
+        failure = _unreadable(error)
+        if not isinstance(failure, ParseError):
+            raise failure from error
+        assembly.warn(f"Sheet {name!r} could not be read ({str(error)[:200]}).")
+        return
+    lines = _table_lines(rows)
+    if not lines and not beside:
+        return
+    label = f"sheet {name}"
+    assembly.add("\n\n".join(part for part in (heading(name, 2), "\n".join(lines), "\n".join(beside)) if part), label)
+
+
+def _table_lines(rows: list[list[Any]]) -> list[str]:
+    """Markdown rows without empty rows and columns; a single column as plain lines."""
+    used = sorted({place for row in rows for place, value in enumerate(row) if value not in ("", None)})
+    if not used:
+        return []
+    lines: list[str] = []
+    for row in rows:
+        cells = [cell(show(row[place])) for place in used]
+        if not any(cells):
+            continue
+        lines.append("| " + " | ".join(cells) + " |" if len(used) > 1 else cells[0].replace("\\|", "|"))
+        if len(lines) == 1 and len(used) > 1 and len(rows) > 1:
+            lines.append("|" + " --- |" * len(used))
+    return lines
+
+
+def show(value: Any) -> str:
+    """A cell's value as people write it: whole numbers without a point, dates in ISO form."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < WHOLE_LIMIT else f"{value:.15g}"
+    if isinstance(value, datetime):
+        return value.isoformat(" ") if value.time() != time() else value.date().isoformat()
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return str(value)
+    return str(value)
+
+
+def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, list[str]]:
+    """Comments, text boxes and page headers by sheet name. Damage there costs only them."""
+    found: dict[str, list[str]] = {}
+    try:
+        for name, part in _sheet_parts(package).items():
+            found[name] = _beside_sheet(package, part)
+    except ParseError as error:
+        if error.kind in ("bomb", "encrypted"):
+            raise
+        assembly.warn(f"Comments and text boxes were left out: {error.message}")
+    return found
+
+
+def _sheet_parts(package: Package) -> dict[str, str]:
+    part = main_part(package, MAIN)
+    relations = relationships(package, part)
+    parts: dict[str, str] = {}
+
+    def start(name: str, attributes: Attributes) -> None:
+        relation = relations.get(attributes.get("r:id", "")) if name == "sheet" else None
+        if relation is not None and relation.target in package:
+            parts[attributes.get("name", "")] = relation.target
+
+    stream_xml(package.read(part), start, lambda _: None, lambda _: None)
+    return parts
+
+
+def _beside_sheet(package: Package, part: str) -> list[str]:
+    lines: list[str] = []
+    for name in related(package, part, "comments"):
+        texts = collect_text(package.read(name), frozenset({"t"}), frozenset({"comment"}))
+        lines.extend(f"Comment: {squeeze(text)}" for text in texts)
+    for drawing in related(package, part, "drawing"):
+        lines.extend(_drawing_lines(package, drawing))
+    return lines
+
+
+def _drawing_lines(package: Package, drawing: str) -> list[str]:
+    from collections_app.parsing.word import drawn_lines
+
+    lines = collect_text(package.read(drawing), frozenset({"t"}), frozenset({"p"}))
+    for kind in ("chart", "diagramData"):
+        for name in related(package, drawing, kind):
+            lines.extend(drawn_lines(package.read(name)))
+    return [squeeze(line) for line in lines]

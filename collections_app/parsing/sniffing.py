@@ -1,0 +1,292 @@
+"""The media type of a document, from its content. The name only decides between text formats that look alike."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+
+from collections_app.parsing import signatures as types
+from collections_app.parsing.charsets import decode
+from collections_app.parsing.markup import words
+
+HEAD_BYTES = 16 * 1024
+PDF_WITHIN_BYTES = 1024
+
+# Text formats that a name may choose. A name never turns text into a binary format, nor the other way round.
+TEXT_SUFFIXES: dict[str, str] = {
+    ".md": types.MARKDOWN,
+    ".markdown": types.MARKDOWN,
+    ".mdown": types.MARKDOWN,
+    ".mkd": types.MARKDOWN,
+    ".mdx": types.MARKDOWN,
+    ".rst": types.RST,
+    ".rest": types.RST,
+    ".csv": types.CSV,
+    ".tsv": types.TSV,
+    ".tab": types.TSV,
+    ".json": types.JSON,
+    ".geojson": types.JSON,
+    ".ipynb": types.JSON,
+    ".jsonl": types.JSONL,
+    ".ndjson": types.JSONL,
+    ".html": types.HTML,
+    ".htm": types.HTML,
+    ".xhtml": types.HTML,
+    ".xml": types.XML,
+    ".rss": types.XML,
+    ".atom": types.XML,
+    ".eml": types.EML,
+    ".mbox": types.MBOX,
+    ".vtt": types.VTT,
+    ".srt": types.SRT,
+    ".txt": types.TEXT,
+    ".text": types.TEXT,
+    ".log": types.TEXT,
+}
+# What a name promises, for the warning about a file that is something else.
+PROMISED_SUFFIXES: dict[str, tuple[str, ...]] = {
+    **{suffix: (media_type,) for suffix, media_type in TEXT_SUFFIXES.items()},
+    ".eml": (types.EML, types.MBOX),
+    ".pdf": (types.PDF,),
+    ".docx": (types.DOCX,),
+    ".docm": (types.DOCX,),
+    ".dotx": (types.DOCX,),
+    ".pptx": (types.PPTX,),
+    ".ppsx": (types.PPTX,),
+    ".pptm": (types.PPTX,),
+    ".xlsx": (types.XLSX,),
+    ".xlsm": (types.XLSX,),
+    ".xlsb": (types.XLSB,),
+    ".doc": (types.DOC,),
+    ".xls": (types.XLS,),
+    ".ppt": (types.PPT,),
+    ".msg": (types.MSG,),
+    ".odt": (types.ODT,),
+    ".ods": (types.ODS,),
+    ".odp": (types.ODP,),
+    ".rtf": (types.RTF,),
+    ".epub": (types.EPUB,),
+    ".zip": (types.ZIP,),
+    ".tar": (types.TAR,),
+    ".gz": (types.GZIP,),
+    ".bz2": (types.BZIP2,),
+    ".xml": (types.XML, types.HTML, types.WORDML, types.SHEETML, types.FLAT_OPC, types.FLAT_ODF),
+    ".xhtml": (types.HTML, types.XML),
+    ".json": (types.JSON, types.JSONL),
+    ".txt": (types.TEXT, types.MARKDOWN, types.RST, types.CSV, types.TSV, types.JSON, types.JSONL, types.SRT),
+}
+MAIL_HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]{1,60})[ \t]*:")
+MAIL_HEADERS = words(
+    "from to cc bcc date subject sender received reply-to return-path message-id mime-version content-type"
+    " delivered-to content-transfer-encoding in-reply-to references x-mailer list-id dkim-signature envelope-to"
+)
+MAIL_HEADERS_WANTED = 2
+MBOX_START = re.compile(r"From \S+.{0,60}\d\d:\d\d")
+SRT_START = re.compile(r"\s*\d+\s*\n\s*\d+:\d\d:\d\d[,.]\d+\s*-->\s*\d+:\d\d:\d\d[,.]\d+")
+MARKUP_PROLOG = re.compile(
+    r"(?:\s+|<\?.*?\?>|<!--.*?-->|<!doctype(?:[^\[>]*\[.*?\]\s*>|[^>]*>))*", re.DOTALL | re.IGNORECASE
+)
+DOCTYPE_HTML = re.compile(r"\s*(?:<\?xml.*?\?>\s*|<!--.*?-->\s*)*<!doctype\s+html\b", re.DOTALL | re.IGNORECASE)
+ROOT_NAME = re.compile(r"<([A-Za-z_][\w.:-]*)")
+HTML_ROOTS = words("html head body title meta link script style div span p table h1 h2 h3 ul ol a font center br")
+CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+CONTROLS_ACCEPTED, CONTROLS_ALWAYS_ACCEPTED = 0.02, 3
+BLANKS = "\x00 \t\r\n\x0b\x0c\x85\xa0\u2028\u2029\u3000\ufeff\u200b\u2060"
+OFFICE_XML_ROOTS: tuple[tuple[str, str, str], ...] = (
+    ("wordDocument", "schemas.microsoft.com/office/word/2003", types.WORDML),
+    ("Workbook", "urn:schemas-microsoft-com:office:spreadsheet", types.SHEETML),
+    ("package", "schemas.microsoft.com/office/2006/xmlPackage", types.FLAT_OPC),
+    ("document", "urn:oasis:names:tc:opendocument", types.FLAT_ODF),
+)
+
+
+def sniff(data: bytes, name: str) -> str:
+    """The media type of the content. "application/octet-stream" for unknown binary data, never an error.
+
+    name is a file name or path, or "". It counts only where the content is text of no unmistakable kind.
+    """
+    if not data:
+        return types.EMPTY
+    if b"%PDF-" in data[:PDF_WITHIN_BYTES]:
+        return types.PDF
+    stripped = data[:64].lstrip()
+    if stripped.startswith(b"{\\rtf"):
+        return types.RTF
+    for offset, magic, media_type in types.MAGIC:
+        if data[offset : offset + len(magic)] == magic:
+            return _inside(data, media_type)
+    return _sniff_text(data, name)
+
+
+def suffix_of(name: str) -> str:
+    """The suffix with its dot, in small letters; "" when there is none."""
+    base = name.replace("\\", "/").rpartition("/")[2]
+    stem, dot, suffix = base.rpartition(".")
+    return f".{suffix.lower()}" if dot and stem else ""
+
+
+def mismatch(name: str, media_type: str) -> str:
+    """A sentence when the name promises another format than the content has; "" when it does not."""
+    suffix = suffix_of(name)
+    promised = PROMISED_SUFFIXES.get(suffix)
+    if promised is None or media_type in promised:
+        return ""
+    return f"The name ends in {suffix}, but the content is {types.speak(media_type)}; it was read as that."
+
+
+def _inside(data: bytes, media_type: str) -> str:
+    if media_type == types.ZIP:
+        return _sniff_zip(data)
+    if media_type == types.OLE:
+        return _sniff_ole(data)
+    if media_type == "application/x-dosexec" and not _looks_binary(data[:4096].decode("latin-1")):
+        return types.TEXT
+    return media_type
+
+
+def _sniff_zip(data: bytes) -> str:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            names = {name.replace("\\", "/").lstrip("/").lower() for name in archive.namelist()}
+            declared = archive.read("mimetype")[:200].decode("ascii", "replace").strip() if _small(archive) else ""
+    except Exception:
+        return _sniff_cut_zip(data)
+    if declared.startswith("application/"):
+        base = declared.removesuffix("-template")
+        return base if base in types.SPOKEN else declared
+    for member, media_type in types.ZIP_MEMBERS:
+        if member in names and media_type:
+            return media_type
+    if "content.xml" in names and "meta-inf/manifest.xml" in names:
+        return types.ODT
+    if names & {"index.xml", "index.apxl"} and "buildversionhistory.plist" in names:
+        return "application/vnd.apple.iwork"
+    if "[content_types].xml" in names:
+        return _sniff_package(names)
+    return types.ZIP
+
+
+def _sniff_package(names: set[str]) -> str:
+    """An Open Packaging container whose main part has an unusual name."""
+    for folder, media_type in (("word/", types.DOCX), ("ppt/", types.PPTX), ("xl/", types.XLSX)):
+        if any(name.startswith(folder) for name in names):
+            return media_type
+    return "application/vnd.openxmlformats-package"
+
+
+def _small(archive: zipfile.ZipFile) -> bool:
+    try:
+        return archive.getinfo("mimetype").file_size < 1000
+    except KeyError:
+        return False
+
+
+def _sniff_cut_zip(data: bytes) -> str:
+    """The format of a ZIP whose end is missing: its first members still name themselves."""
+    head = data[: 1024 * 1024]
+    if b"mimetypeapplication/" in head[:100]:
+        declared = head[38:].split(b"PK", 1)[0].decode("ascii", "replace").strip()
+        return declared if declared in types.SPOKEN else types.ZIP
+    for member, media_type in ((b"word/", types.DOCX), (b"ppt/", types.PPTX), (b"xl/", types.XLSX)):
+        if b"[Content_Types].xml" in head and member in head:
+            return media_type
+    return types.ZIP
+
+
+def _sniff_ole(data: bytes) -> str:
+    import olefile
+
+    try:
+        with olefile.OleFileIO(io.BytesIO(data)) as container:
+            names = {entry[0].lower() for entry in container.listdir(streams=True, storages=True)}
+    except Exception:
+        return types.OLE
+    for stream, media_type in types.OLE_STREAMS:
+        if stream.lower() in names:
+            return media_type
+    return types.OLE
+
+
+def _sniff_text(data: bytes, name: str) -> str:
+    head = decode(data[:HEAD_BYTES]).text
+    if not head.strip(BLANKS):
+        return types.TEXT if decode(data).text.strip(BLANKS) else types.EMPTY
+    if _looks_binary(head):
+        return types.UNKNOWN
+    start = head.lstrip("\ufeff \t\r\n\x00")
+    chosen = TEXT_SUFFIXES.get(suffix_of(name), "")
+    if start.startswith("WEBVTT"):
+        return types.VTT
+    if start.startswith("<") and (markup := _sniff_markup(start, chosen)):
+        return markup
+    if SRT_START.match(start):
+        return types.SRT
+    if start.startswith("From ") and MBOX_START.match(start):
+        return types.MBOX
+    if _starts_like_mail(start, chosen):
+        return types.EML
+    if start[0] in "{[" and chosen in ("", types.JSON, types.JSONL, types.TEXT):
+        return _sniff_json(start, chosen)
+    # A message or page that its name promises but its content does not show is text.
+    return chosen if chosen not in ("", types.EML, types.MBOX, types.VTT, types.SRT, types.XML) else types.TEXT
+
+
+def _sniff_markup(start: str, chosen: str) -> str:
+    if DOCTYPE_HTML.match(start):
+        return types.HTML
+    rest = start[_prolog_end(start) :]
+    root = ROOT_NAME.match(rest)
+    if root is None:
+        return types.XML if start.startswith("<?xml") else ""
+    local = root.group(1).rpartition(":")[2]
+    for office_root, namespace, media_type in OFFICE_XML_ROOTS:
+        if local == office_root and namespace in start:
+            return media_type
+    if local.lower() == "html":
+        return types.HTML
+    if start.startswith("<?xml") or chosen == types.XML:
+        return types.XML
+    if chosen in (types.MARKDOWN, types.RST, types.CSV, types.TSV, types.JSON, types.JSONL):
+        return chosen
+    if local.lower() in HTML_ROOTS or chosen == types.HTML:
+        return types.HTML
+    return types.XML if "xmlns" in rest[:2000] or f"</{root.group(1)}>" in rest else ""
+
+
+def _prolog_end(start: str) -> int:
+    match = MARKUP_PROLOG.match(start)
+    return match.end() if match else 0
+
+
+def _starts_like_mail(start: str, chosen: str) -> bool:
+    """Header lines before the first empty line: all of them well formed, and enough of them those of mail."""
+    known = 0
+    for number, line in enumerate(start.split("\n")[:60]):
+        line = line.rstrip("\r")
+        if not line:
+            break
+        if line[0] in " \t" and number:
+            continue
+        match = MAIL_HEADER.match(line)
+        if match is None:
+            if chosen != types.EML or number > 0:
+                break
+            continue
+        known += match.group(1).lower() in MAIL_HEADERS
+    return known >= (1 if chosen == types.EML else MAIL_HEADERS_WANTED)
+
+
+def _sniff_json(start: str, chosen: str) -> str:
+    """JSON lines have a whole value on each of the first two lines; else JSON by name or by how it starts."""
+    lines = [line.strip() for line in start.split("\n")[:3] if line.strip()]
+    if len(lines) > 1 and all(line[0] in "{[" and line[-1] in "}]" for line in lines[:2]):
+        return types.JSONL
+    looks_json = re.match(r"[{\[]\s*(?:[\"{\[\]}]|-?\d|true|false|null)", start)
+    if chosen in (types.JSON, types.JSONL):
+        return chosen
+    return types.JSON if looks_json else types.TEXT
+
+
+def _looks_binary(head: str) -> bool:
+    return len(CONTROLS.findall(head)) > CONTROLS_ACCEPTED * len(head) + CONTROLS_ALWAYS_ACCEPTED

@@ -1,0 +1,98 @@
+"""What goes into a parser and what comes out. No Django here: the child process imports this package alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+ErrorKind = Literal[
+    "encrypted", "broken", "unsupported", "empty", "scanned", "timeout", "memory", "too_large", "bomb", "crashed"
+]
+ERROR_KINDS: tuple[str, ...] = get_args(ErrorKind)
+
+MEBIBYTE = 1024 * 1024
+
+
+class ParseError(Exception):
+    """A document that gave no text. kind is one of ERROR_KINDS; the message says what was expected, came, and to do.
+
+    media_type is what the content was taken for, "" when that was not reached.
+    """
+
+    def __init__(self, kind: ErrorKind, message: str, *, media_type: str = "") -> None:
+        super().__init__(message)
+        self.kind: ErrorKind = kind
+        self.message = message
+        self.media_type = media_type
+
+
+@dataclass(frozen=True, slots=True)
+class ParseLimits:
+    """What one document may cost. The child process dies rather than exceed them.
+
+    timeout_s: wall clock, and CPU seconds. memory_mb: address space of the child (LibreOffice, when it is used, gets
+    office_memory_mb). max_chars: characters of the text. max_members, max_unpacked_mb, max_ratio: of an archive, be it
+    a ZIP or an office document; the ratio counts above the first 8 MiB. max_depth: nesting of archives and messages.
+    keep_attachments: whether the bytes of attachments come back, up to max_attachments and max_attachments_mb together.
+    """
+
+    timeout_s: float = 60.0
+    memory_mb: int = 1536
+    office_memory_mb: int = 4096
+    max_input_mb: int = 200
+    max_chars: int = 50_000_000
+    max_members: int = 20_000
+    max_unpacked_mb: int = 200
+    max_ratio: int = 200
+    max_depth: int = 3
+    keep_attachments: bool = False
+    max_attachments: int = 200
+    max_attachments_mb: int = 100
+    use_office: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ParseLimits:
+        known = {entry.name for entry in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file inside a document. data is empty unless ParseLimits.keep_attachments; size_bytes is always its size."""
+
+    name: str
+    media_type: str
+    size_bytes: int
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedDocument:
+    """text is normalized (`ragd.normalization.normalize(text) == text`).
+
+    page_map: (start, end, label) in characters of text, in order, not overlapping; labels such as "page 3",
+    "slide 2", "sheet Prices", "message 4". metadata holds only JSON values. warnings are sentences for people.
+    """
+
+    text: str
+    title: str
+    media_type: str
+    page_map: tuple[tuple[int, int, str], ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One document as a reader gets it."""
+
+    data: bytes
+    name: str
+    media_type: str
+    limits: ParseLimits
+    depth: int = 0

@@ -1,0 +1,71 @@
+"""A document's text cut where chunks begin and end, so that a page can mark edges, overlaps and a cited place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+CROWDED_CHARS = 100  # about a line
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSpan:
+    """A chunk's place, in characters of the whole document."""
+
+    index: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of text that the same chunks cover.
+
+    chunks: indices of the chunks that hold it. begins: chunks that begin with it. cited: inside the cited place;
+    anchor: the first such piece. crowded: begins so close behind another that their marks would touch.
+    """
+
+    text: str
+    start: int
+    chunks: tuple[int, ...]
+    begins: tuple[int, ...]
+    cited: bool = False
+    anchor: bool = False
+    crowded: bool = False
+
+    @property
+    def overlap(self) -> bool:
+        return len(self.chunks) > 1
+
+
+def cut_pieces(text: str, offset: int, spans: Sequence[ChunkSpan], cited: tuple[int, int] | None = None) -> list[Piece]:
+    """The text, which begins at character `offset` of its document, as pieces in order; joined they are the text again.
+
+    Spans may reach beyond the text; what no span covers is a piece without chunks.
+    """
+    end = offset + len(text)
+    borders = {offset, end}
+    for start, stop in [(span.start, span.end) for span in spans] + ([cited] if cited else []):
+        borders.update(place for place in (start, stop) if offset < place < end)
+    edges = sorted(borders)
+    pieces: list[Piece] = []
+    anchored = False
+    last_begin = -CROWDED_CHARS
+    for start, stop in pairwise(edges):
+        is_cited = cited is not None and cited[0] <= start < cited[1]
+        begins = tuple(span.index for span in spans if span.start == start)
+        pieces.append(
+            Piece(
+                text=text[start - offset : stop - offset],
+                start=start,
+                chunks=tuple(span.index for span in spans if span.start <= start < span.end),
+                begins=begins,
+                cited=is_cited,
+                anchor=is_cited and not anchored,
+                crowded=bool(begins) and start - last_begin < CROWDED_CHARS,
+            )
+        )
+        last_begin = start if begins else last_begin
+        anchored = anchored or is_cited
+    return pieces

@@ -1,0 +1,63 @@
+"""Which chunk policy holds: what the request states, over what the collection states, over the fitted default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from collections_app.models import Collection
+from collections_app.stores import embedder_for
+from ragd.errors import InvalidInput
+from ragd.types import ChunkPolicy
+
+MAX_CHARS_LIMIT = 32_000
+NAMES = tuple(field.name for field in fields(ChunkPolicy))
+
+
+def check_policy(stated: Mapping[str, Any] | None, window: int | None = None) -> dict[str, Any]:
+    """The stated fields, checked one by one and together; with them, an overlap that a small target asks for.
+
+    Raises InvalidInput naming the field.
+    """
+    kept = {name: value for name, value in (stated or {}).items() if value is not None}
+    if unknown := set(kept) - set(NAMES):
+        raise InvalidInput(
+            f"chunk_policy has no field {sorted(unknown)[0]!r}; it has {', '.join(NAMES)}", field="chunk_policy"
+        )
+    resolved = resolve_policy(kept, window)
+    if "target_tokens" in kept:
+        kept["overlap_tokens"] = resolved.overlap_tokens
+    return kept
+
+
+def resolve_policy(stated: Mapping[str, Any], window: int | None) -> ChunkPolicy:
+    """The whole policy from its stated fields.
+
+    What is not stated is the default, fitted to the embedder's window, unless the target itself is stated: then the
+    default as it is, with an overlap that stays below the target.
+    """
+    base = ChunkPolicy() if "target_tokens" in stated else ChunkPolicy().fitted(window)
+    values = base.as_dict() | dict(stated)
+    target = values["target_tokens"]
+    if "overlap_tokens" not in stated and isinstance(target, int) and values["overlap_tokens"] >= target > 0:
+        values["overlap_tokens"] = target // 5
+    policy = ChunkPolicy.from_dict(values)
+    if policy.max_chars > MAX_CHARS_LIMIT:
+        raise InvalidInput(f"max_chars must be at most {MAX_CHARS_LIMIT}, not {policy.max_chars}", field="max_chars")
+    return policy
+
+
+def policy_for(collection: Collection, stated: Mapping[str, Any] | None = None) -> ChunkPolicy:
+    """The policy that a document of this collection is split by; `stated` are the request's own fields."""
+    window = window_of(collection)
+    own = {name: value for name, value in (stated or {}).items() if value is not None}
+    inherited = dict(collection.chunk_policy)
+    if "target_tokens" in own:
+        inherited.pop("overlap_tokens", None)
+    return resolve_policy(check_policy({**inherited, **own}, window), window)
+
+
+def window_of(collection: Collection) -> int | None:
+    """How many of its own tokens the collection's embedder reads."""
+    return embedder_for(collection.embed_model, collection.embed_dims).window

@@ -1,0 +1,120 @@
+"""What is read, by name. Every list page and every list endpoint is one of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import BigIntegerField, Count, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models.functions import Coalesce, Collate
+
+if TYPE_CHECKING:
+    from collections_app.models import ApiKey, Chunk, Collection, Document, IngestJob, Upload  # noqa: F401
+
+ACTIVE_STATES = ("queued", "running")
+
+
+class CollectionQuerySet(QuerySet["Collection"]):
+    def live(self) -> CollectionQuerySet:
+        """Not being deleted."""
+        return self.filter(deleted_at__isnull=True)
+
+    def allowed_to(self, names: Iterable[str]) -> CollectionQuerySet:
+        """Those a key limited to `names` may see; no names means all."""
+        wanted = list(names)
+        return self.filter(name__in=wanted) if wanted else self
+
+    def by_name(self) -> CollectionQuerySet:
+        return self.order_by("name")
+
+    def with_counts(self) -> CollectionQuerySet:
+        """Adds document_total, chunk_total, token_total, char_total, active_jobs and failed_jobs, in the same query."""
+        from collections_app.models import Document, IngestJob
+
+        documents = Document.objects.filter(collection=OuterRef("pk")).order_by().values("collection")
+        jobs = IngestJob.objects.filter(collection=OuterRef("pk")).order_by().values("collection")
+        return self.annotate(
+            document_total=_count(documents.annotate(total=Count("pk"))),
+            chunk_total=_count(documents.annotate(total=Sum("chunk_count"))),
+            token_total=_count(documents.annotate(total=Sum("token_count"))),
+            char_total=_count(documents.annotate(total=Sum("size_chars"))),
+            active_jobs=_count(jobs.filter(state__in=ACTIVE_STATES).annotate(total=Count("pk"))),
+            failed_jobs=_count(jobs.filter(state="failed").annotate(total=Count("pk"))),
+        )
+
+
+def _count(rows: QuerySet[Any, Any]) -> Coalesce:
+    return Coalesce(Subquery(rows.values("total")[:1]), 0, output_field=BigIntegerField())
+
+
+class DocumentQuerySet(QuerySet["Document"]):
+    def listed(self) -> DocumentQuerySet:
+        """Without the text and the maps over it: what a list needs."""
+        return self.defer("text", "page_map", "segments")
+
+    def newest(self) -> DocumentQuerySet:
+        return self.order_by("-updated_at", "doc_id")
+
+    def by_doc_id(self) -> DocumentQuerySet:
+        return self.order_by("doc_id")
+
+    def matching(self, words: str) -> DocumentQuerySet:
+        """Whose id, title or source contains the words; blank words match all."""
+        wanted = words.replace("\x00", "").strip()
+        if not wanted:
+            return self
+        # doc_id is collated "C", whose upper() knows ASCII only
+        rows = self.alias(folded_id=Collate("doc_id", "default"))
+        return rows.filter(Q(folded_id__icontains=wanted) | Q(title__icontains=wanted) | Q(source__icontains=wanted))
+
+    def tagged(self, tags: Iterable[str]) -> DocumentQuerySet:
+        """Carrying every one of the tags."""
+        wanted = [tag.replace("\x00", "").strip() for tag in tags]
+        return self.filter(tags__contains=wanted) if wanted else self
+
+
+class ChunkQuerySet(QuerySet["Chunk"]):
+    def light(self) -> ChunkQuerySet:
+        """Without the vectors: what a reader needs."""
+        return self.defer("embedding", "fts", "lexical")
+
+    def of_document(self, document: Document) -> ChunkQuerySet:
+        return self.filter(collection_id=document.collection_id, doc_id=document.doc_id).order_by("chunk_index")
+
+
+class UploadQuerySet(QuerySet["Upload"]):
+    def listed(self) -> UploadQuerySet:
+        return self.defer("content")
+
+    def of_document(self, collection_id: int, doc_id: str) -> UploadQuerySet:
+        return self.filter(collection_id=collection_id, doc_id=doc_id)
+
+
+class IngestJobQuerySet(QuerySet["IngestJob"]):
+    def active(self) -> IngestJobQuerySet:
+        return self.filter(state__in=ACTIVE_STATES)
+
+    def failed(self) -> IngestJobQuerySet:
+        return self.filter(state="failed")
+
+    def newest(self) -> IngestJobQuerySet:
+        return self.order_by("-created_at", "-id")
+
+    def listed(self) -> IngestJobQuerySet:
+        """With the collection, so that a list asks once."""
+        return self.select_related("collection")
+
+    def overdue(self, now: datetime, unsent_before: datetime) -> IngestJobQuerySet:
+        """Running with an expired lease, or queued and last sent before `unsent_before`."""
+        lost = Q(state="running", lease_until__lt=now)
+        unsent = Q(state="queued", sent_at__lt=unsent_before)
+        return self.filter(lost | unsent)
+
+
+class ApiKeyQuerySet(QuerySet["ApiKey"]):
+    def live(self, now: datetime) -> ApiKeyQuerySet:
+        return self.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now), revoked_at__isnull=True)
+
+    def newest(self) -> ApiKeyQuerySet:
+        return self.order_by("-created_at", "-id")

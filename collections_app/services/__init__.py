@@ -1,0 +1,1 @@
+"""Writes: every door (pages, API, admin, tasks, commands, MCP) calls these."""

@@ -1,0 +1,43 @@
+"""The audit log: Django's LogEntry, written by the services that change something on a person's or a key's behalf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.db.models import Model
+
+from collections_app.models import ApiKey
+
+Actor = AbstractBaseUser | AnonymousUser | ApiKey | None
+
+SYSTEM_USER = "ragd-system"
+__all__ = ["ADDITION", "CHANGE", "DELETION", "Actor", "name_actor", "record"]
+
+
+def record(actor: Actor, subjects: Sequence[Model], flag: int, message: str) -> None:
+    """One entry per subject. What no user did (a key, the system) stands under an inactive user of its own."""
+    if not subjects:
+        return
+    text = message if isinstance(actor, AbstractBaseUser) else f"{message} (by {name_actor(actor)})"
+    LogEntry.objects.log_actions(_user_id(actor), subjects, flag, text)
+
+
+def name_actor(actor: Actor) -> str:
+    """Who it was, in words: a user's name, "key <label>", or "the system"."""
+    if isinstance(actor, AbstractBaseUser):
+        return actor.get_username()
+    return f"key {actor.label}" if isinstance(actor, ApiKey) else "the system"
+
+
+def _user_id(actor: Actor) -> int:
+    if isinstance(actor, AbstractBaseUser):
+        return int(actor.pk)
+    users = get_user_model()
+    found = users._default_manager.filter(username=SYSTEM_USER).values_list("pk", flat=True).first()
+    if found is not None:
+        return int(found)
+    made, _ = users._default_manager.get_or_create(username=SYSTEM_USER, defaults={"is_active": False, "password": "!"})
+    return int(made.pk)

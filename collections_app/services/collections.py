@@ -1,0 +1,250 @@
+"""Collections: made, changed, counted, deleted for good."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db.models import Count
+from django.utils import timezone
+from psycopg.errors import LockNotAvailable
+
+import ragd
+from collections_app.errors import ServiceError
+from collections_app.identity import UNSEEN, check_collection_name
+from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
+from collections_app.policies import check_policy, window_of
+from collections_app.services import audit
+from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
+from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
+from ragd.normalization import normalize
+from ragd.store import HALFVEC_INDEX_DIMS, drop_collection, languages
+from ragd.store import create_collection as create_rows
+
+CHANGEABLE = ("description", "chunk_policy", "hybrid_enabled", "language")
+DESCRIPTION_MAX_CHARS = 2000
+MODEL_MAX_CHARS = 200
+PURGE_ATTEMPTS = 20
+PURGE_PAUSE_S = 0.5
+PURGE_GRACE = timedelta(minutes=1)
+
+# Dropping a partition waits for whoever uses the table, and makes everybody else wait behind it.
+WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
+
+
+def get_collection(name: str) -> Collection:
+    """The live collection of that name. Raises UnknownCollection."""
+    found = None if "\x00" in name else Collection.objects.live().filter(name=name).first()
+    if found is None:
+        raise UnknownCollection(f"there is no collection {name!r}; GET /v1/collections lists them", field="collection")
+    return found
+
+
+def create_collection(
+    *,
+    name: str,
+    hybrid_enabled: bool = True,
+    embed_model: str | None = None,
+    embed_dims: int | None = None,
+    chunk_policy: Mapping[str, Any] | None = None,
+    language: str | None = None,
+    description: str = "",
+    actor: audit.Actor = None,
+) -> Collection:
+    """A new empty collection. What is not given is the server's default; model and dimensions are fixed from here on.
+
+    Raises ServiceError 409 for a taken name, InvalidInput, DimensionMismatch.
+    """
+    kept = check_collection_name(name)
+    model, dims = resolve_model(embed_model, embed_dims)
+    stated = check_policy(chunk_policy, embedder_for(model, dims).window)
+    try:
+        with transaction.atomic():
+            pk = create_rows(
+                connection,
+                name=kept,
+                embed_model=model,
+                embed_dims=dims,
+                hybrid_enabled=hybrid_enabled,
+                language=language or "english",
+            )
+            Collection.objects.filter(pk=pk).update(chunk_policy=stated, description=check_description(description))
+            collection = Collection.objects.get(pk=pk)
+            audit.record(actor, [collection], audit.ADDITION, f"made with {model}, {dims} dimensions")
+    except IntegrityError:
+        raise ServiceError(
+            f"there is a collection {kept!r} already; choose another name, or use that one",
+            type="name_taken",
+            status=409,
+            field="name",
+        ) from None
+    return collection
+
+
+def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
+    """Model and dimensions of a new collection. Another model than the server's needs its dimensions stated."""
+    chosen = (model or settings.RAGD_EMBED_MODEL).strip()
+    if not chosen or len(chosen) > MODEL_MAX_CHARS or UNSEEN.search(chosen):
+        raise InvalidInput(
+            f"embed_model must be the name of a model, 1 to {MODEL_MAX_CHARS} characters", field="embed_model"
+        )
+    if chosen == LOCAL_MODEL:
+        if dims not in (None, LOCAL_DIMS):
+            raise DimensionMismatch(
+                f"{LOCAL_MODEL} makes {LOCAL_DIMS} dimensions, not {dims}; leave embed_dims out", field="embed_dims"
+            )
+        return chosen, LOCAL_DIMS
+    if dims is not None:
+        if not 1 <= dims <= HALFVEC_INDEX_DIMS:
+            raise InvalidInput(f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS}, not {dims}", field="embed_dims")
+        return chosen, dims
+    if chosen != settings.RAGD_EMBED_MODEL:
+        raise InvalidInput(f"state embed_dims: the server does not know how many {chosen!r} makes", field="embed_dims")
+    return chosen, int(settings.RAGD_EMBED_DIMS)
+
+
+def update_collection(collection: Collection, *, changes: Mapping[str, Any], actor: audit.Actor = None) -> Collection:
+    """Change description, chunk_policy (for what comes from now on) and, while empty, hybrid_enabled and language."""
+    if unknown := set(changes) - set(CHANGEABLE):
+        name = sorted(unknown)[0]
+        raise InvalidInput(f"{name} cannot be changed; what can is {', '.join(CHANGEABLE)}", field=name)
+    with transaction.atomic():
+        current = Collection.objects.select_for_update().filter(pk=collection.pk, deleted_at__isnull=True).first()
+        if current is None:
+            raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
+        cleaned = {name: _check_change(current, name, value) for name, value in changes.items()}
+        changed = [name for name, value in cleaned.items() if value != getattr(current, name)]
+        for name in changed:
+            setattr(current, name, cleaned[name])
+        if changed:
+            current.save(update_fields=[*changed, "updated_at"])
+            audit.record(actor, [current], audit.CHANGE, f"changed {', '.join(changed)}")
+    return current
+
+
+def _check_change(collection: Collection, name: str, value: Any) -> Any:
+    """The value as it is kept."""
+    if name == "description":
+        return check_description(value)
+    if name == "chunk_policy":
+        return check_policy(value, window_of(collection))
+    if value == getattr(collection, name):
+        return value
+    if Chunk.objects.filter(collection_id=collection.pk).exists():
+        raise ServiceError(
+            f"{name} can be changed only while the collection is empty, because its index is built with it; "
+            "make a new collection instead",
+            type="not_empty",
+            status=409,
+            field=name,
+        )
+    if name == "language" and value not in (known := languages(connection)):
+        raise InvalidInput(f"language must be one of {', '.join(known)}, not {value!r}", field="language")
+    return value
+
+
+def check_description(text: str) -> str:
+    """The description in normalized form."""
+    kept = normalize(text)
+    if len(kept) > DESCRIPTION_MAX_CHARS:
+        raise InvalidInput(
+            f"description must have at most {DESCRIPTION_MAX_CHARS} characters; this one has {len(kept)}",
+            field="description",
+        )
+    return kept
+
+
+def delete_collection(collection: Collection, *, actor: audit.Actor = None) -> dict[str, Any]:
+    """Remove a collection with everything in it; returns {"before": counts, "after": counts}.
+
+    It is invisible, and its jobs are cancelled, before the first row goes; a job that runs notices at its next step.
+    """
+    with transaction.atomic():
+        fenced = Collection.objects.live().filter(pk=collection.pk).update(deleted_at=timezone.now())
+        if not fenced:
+            raise UnknownCollection(f"collection {collection.name!r} was deleted already", field="collection")
+        _cancel_jobs(collection.pk)
+        audit.record(actor, [collection], audit.DELETION, f"deleted collection {collection.name}")
+    return purge_collection(collection)
+
+
+def purge_collection(collection: Collection) -> dict[str, Any]:
+    """Remove the rows of a fenced collection, without holding up the others for longer than half a second at a time.
+
+    Raises ServiceError 503 when it stays in use; the sweeper then goes on.
+    """
+    for _ in range(PURGE_ATTEMPTS):
+        try:
+            return _purge(collection)
+        except OperationalError as error:
+            if not isinstance(error.__cause__, LockNotAvailable):
+                raise
+            time.sleep(PURGE_PAUSE_S)
+    raise ServiceError(
+        f"{collection.name!r} is deleted and invisible, but something still reads its rows; they go within minutes",
+        type="still_in_use",
+        status=503,
+    )
+
+
+def _purge(collection: Collection) -> dict[str, Any]:
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(WAIT_BRIEFLY)
+        before = count_rows(collection.pk)
+        IngestJob.objects.filter(collection_id=collection.pk).delete()
+        Upload.objects.filter(collection_id=collection.pk)._raw_delete("default")
+        drop_collection(connection, collection.pk, collection.generation)
+        after = count_rows(collection.pk)
+    return {"before": before, "after": after}
+
+
+def purge_deleted(now: datetime) -> int:
+    """Finish what a stopped process left fenced; returns how many collections went."""
+    left = list(Collection.objects.filter(deleted_at__lt=now - PURGE_GRACE))
+    for collection in left:
+        purge_collection(collection)
+    return len(left)
+
+
+def count_rows(collection_id: int) -> dict[str, int]:
+    return {
+        "documents": Document.objects.filter(collection_id=collection_id).count(),
+        "chunks": Chunk.objects.filter(collection_id=collection_id).count(),
+        "uploads": Upload.objects.filter(collection_id=collection_id).count(),
+        "jobs": IngestJob.objects.filter(collection_id=collection_id).count(),
+    }
+
+
+def _cancel_jobs(collection_id: int) -> None:
+    IngestJob.objects.active().filter(collection_id=collection_id).update(
+        state=IngestJob.State.CANCELLED, finished_at=timezone.now(), error="the collection was deleted"
+    )
+
+
+def collection_statistics(collection: Collection) -> dict[str, Any]:
+    """documents, chunks, tokens (words), bytes on disk, disabled chunks, the index's state, and jobs by state."""
+    found = ragd.Store(connection, collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD).statistics()
+    building = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.BUILD_INDEX).exists()
+    if building and found["vector_index"] != "ready":
+        found["vector_index"] = "building"
+    jobs = count_jobs([collection.pk])
+    return found | {"jobs": jobs.get(collection.pk, {})}
+
+
+def count_jobs(collection_ids: Iterable[int]) -> dict[int, dict[str, int]]:
+    """collection id -> state -> how many jobs; one query."""
+    rows = (
+        IngestJob.objects.filter(collection_id__in=list(collection_ids))
+        .order_by()
+        .values_list("collection_id", "state")
+        .annotate(total=Count("pk"))
+    )
+    counts: dict[int, dict[str, int]] = {}
+    for collection_id, state, total in rows:
+        counts.setdefault(collection_id, {})[state] = total
+    return counts

@@ -1,0 +1,221 @@
+"""One document from its text to its stored chunks: hash, chunk, embed outside any transaction, store in one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from django.conf import settings
+from django.db import transaction
+
+import ragd
+from collections_app.models import Chunk, Collection, Document
+from collections_app.services.locks import StoredDocument, lock_document
+from collections_app.stores import embedder_for, open_store
+from ragd import telemetry
+from ragd.chunking import document_text, segment_spans
+from ragd.errors import EmptyContent
+from ragd.indexing import delete_document_chunks, embed_chunks
+from ragd.types import Chunk as LibraryChunk
+from ragd.types import ChunkPolicy, Segment, canonical_json
+
+STORED_FIELDS = (
+    "title", "tags", "metadata", "source", "media_type", "text", "size_chars", "token_count", "content_hash",
+    "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision", "updated_at",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is to become a document.
+
+    content: text, or segments in order. page_map: (start, end, label) in characters of the text.
+    """
+
+    doc_id: str
+    content: str | Sequence[Segment]
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    source: str = ""
+    media_type: str = "text/plain"
+    source_hash: str = ""
+    page_map: Sequence[Sequence[Any]] = ()
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IngestOutcome:
+    """What a document is after its ingest. chunks_written: chunks that it consists of; tokens_estimated: its words."""
+
+    chunks_written: int
+    tokens_estimated: int
+    unchanged: bool
+    revision: int
+    chars: int = 0
+
+
+class Progress(Protocol):
+    """Who watches an ingest. Every method may raise to stop it; what was stored before stays."""
+
+    def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0) -> None: ...
+
+    def advance(self, done: int, total: int) -> None:
+        """After each batch of embeddings: how many of how many are there."""
+
+    def finish(self, outcome: IngestOutcome) -> None:
+        """Inside the transaction that stores the document, as its last step."""
+
+
+def ingest(
+    collection: Collection,
+    draft: Draft,
+    policy: ChunkPolicy,
+    progress: Progress,
+    *,
+    before: StoredDocument | None = None,
+    fresh: bool = False,
+    force: bool = False,
+) -> IngestOutcome:
+    """Make the document what the draft says. The same content, title, tags, metadata and policy: nothing is done.
+
+    before: what was stored of it, as `find_stored` told. fresh: embed every chunk, also those whose text the document
+    had before. force: write all chunks anew even when nothing changed. Raises EmptyContent and what chunking, embedding
+    and the database raise; the previous version then stays whole.
+    """
+    text = document_text(draft.content)
+    if not text.strip():
+        raise EmptyContent(
+            f"the document {draft.doc_id!r} has no text after normalization; send some text", field="content"
+        )
+    digest = hash_content(collection, draft, text, policy)
+    if before is not None and before.content_hash == digest and not force:
+        return _leave(draft, before, progress)
+    progress.enter("chunk", chars=len(text))
+    chunks = _split(draft, text, policy)
+    progress.enter("embed", chunks_total=len(chunks))
+    fresh = fresh or force or before is None
+    chunks = _embed(collection, draft.doc_id, chunks, progress, fresh=fresh)
+    progress.enter("store")
+    store = open_store(collection)
+    with transaction.atomic():
+        stored = lock_document(collection, draft.doc_id)
+        if stored is not None and stored.content_hash == digest and not force:
+            outcome = _outcome(stored)  # somebody stored the same meanwhile
+        else:
+            document = _document(collection, draft, text, digest, policy, stored)
+            outcome = _store(document, chunks, store, force=force)
+        progress.finish(outcome)
+    return outcome
+
+
+def hash_content(collection: Collection, draft: Draft, text: str, policy: ChunkPolicy) -> str:
+    """SHA-256 of what decides the chunks and their vectors."""
+    segments = None if isinstance(draft.content, str) else segment_spans(draft.content)
+    decisive = {
+        "text": hashlib.sha256(text.encode()).hexdigest(),
+        "segments": segments,
+        "pages": [list(entry) for entry in draft.page_map],
+        "title": draft.title,
+        "tags": list(draft.tags),
+        "metadata": dict(draft.metadata),
+        "policy": policy.as_dict(),
+        "model": [collection.embed_model, collection.embed_dims],
+    }
+    return hashlib.sha256(canonical_json(decisive).encode()).hexdigest()
+
+
+def _leave(draft: Draft, before: StoredDocument, progress: Progress) -> IngestOutcome:
+    outcome = _outcome(before)
+    with transaction.atomic():
+        if before.source_hash != draft.source_hash:
+            Document.objects.filter(pk=before.pk).update(source_hash=draft.source_hash, source=draft.source)
+        progress.finish(outcome)
+    return outcome
+
+
+def _outcome(stored: StoredDocument) -> IngestOutcome:
+    """Of an ingest that changed nothing."""
+    return IngestOutcome(stored.chunk_count, stored.token_count, True, stored.revision, chars=stored.size_chars)
+
+
+def _split(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk]:
+    with telemetry.chunk_span(size_chars=len(text), kind=policy.kind) as span:
+        chunks = ragd.bind(
+            ragd.chunk(draft.content, policy),
+            doc_id=draft.doc_id,
+            title=draft.title,
+            tags=draft.tags,
+            metadata=draft.metadata,
+            page_map=[tuple(entry) for entry in draft.page_map],
+        )
+        telemetry.record_counts(span, chunks_count=len(chunks))
+    return chunks
+
+
+def _embed(
+    collection: Collection, doc_id: str, chunks: Sequence[LibraryChunk], progress: Progress, *, fresh: bool
+) -> list[LibraryChunk]:
+    """The chunks with their vectors. Unless fresh, a text that the document had before keeps its vector."""
+    known = {} if fresh else _known_vectors(collection, doc_id)
+    prepared = [
+        replace(chunk, embedding=known[chunk.embed_text]) if chunk.embed_text in known else chunk for chunk in chunks
+    ]
+    kept = sum(1 for chunk in prepared if chunk.embedding is not None)
+    return embed_chunks(
+        prepared,
+        embedder_for(collection.embed_model, collection.embed_dims),
+        batch_size=settings.RAGD_EMBED_BATCH_SIZE,
+        on_batch=lambda done, _: progress.advance(kept + done, len(prepared)),
+    )
+
+
+def _known_vectors(collection: Collection, doc_id: str) -> dict[str, Any]:
+    rows: Iterable[tuple[str, str, Any]] = Chunk.objects.filter(collection_id=collection.pk, doc_id=doc_id).values_list(
+        "context", "content", "embedding"
+    )
+    return {f"{context}\n{content}" if context else content: vector for context, content, vector in rows}
+
+
+def _document(
+    collection: Collection, draft: Draft, text: str, digest: str, policy: ChunkPolicy, stored: StoredDocument | None
+) -> Document:
+    """The row to be written."""
+    return Document(
+        collection=collection,
+        doc_id=draft.doc_id,
+        title=draft.title,
+        tags=list(draft.tags),
+        metadata=dict(draft.metadata),
+        source=draft.source,
+        media_type=draft.media_type,
+        text=text,
+        size_chars=len(text),
+        token_count=len(text.split()),
+        content_hash=digest,
+        source_hash=draft.source_hash,
+        page_map=[list(entry) for entry in draft.page_map],
+        segments=[] if isinstance(draft.content, str) else segment_spans(draft.content),
+        chunk_policy=policy.as_dict(),
+        warnings=list(draft.warnings),
+        revision=_next_revision(stored, digest),
+    )
+
+
+def _next_revision(stored: StoredDocument | None, digest: str) -> int:
+    if stored is None:
+        return 1
+    return stored.revision if stored.content_hash == digest else stored.revision + 1
+
+
+def _store(document: Document, chunks: Sequence[LibraryChunk], store: ragd.Store, *, force: bool) -> IngestOutcome:
+    """Write the row and its chunks. The caller holds the document's lock and the transaction."""
+    Document.objects.bulk_create(
+        [document], update_conflicts=True, unique_fields=["collection", "doc_id"], update_fields=STORED_FIELDS
+    )
+    if force:
+        delete_document_chunks([document.doc_id], store)
+    ragd.index(chunks, store)
+    return IngestOutcome(len(chunks), document.token_count, False, document.revision, chars=document.size_chars)

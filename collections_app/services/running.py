@@ -1,0 +1,209 @@
+"""What a worker does with a job."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import close_old_connections, connection
+
+from collections_app.errors import ServiceError
+from collections_app.identity import TITLE_MAX_CHARS, clean_metadata, clean_title
+from collections_app.models import Collection, Document, IngestJob, Upload
+from collections_app.parsing import parse
+from collections_app.parsing.types import ParsedDocument, ParseLimits
+from collections_app.policies import policy_for
+from collections_app.services.documents import stored_content
+from collections_app.services.ingestion import Draft, IngestOutcome, hash_content, ingest
+from collections_app.services.locks import find_stored
+from collections_app.services.queueing import JobLostError, JobProgress, claim_job, require_collection, settle_failure
+from collections_app.services.uploads import drop_stale_uploads
+from collections_app.services.workers import hold_lease, worker_name
+from collections_app.stores import open_store
+from ragd import telemetry
+from ragd.errors import UnknownCollection
+from ragd.types import ChunkPolicy
+
+log = logging.getLogger(__name__)
+
+SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
+
+FIND_UPLOAD = """
+SELECT c.*, u.sha256 AS upload_sha256, u.name AS upload_name, u.size_bytes AS upload_size_bytes
+FROM uploads u
+JOIN collections c ON c.id = u.collection_id
+WHERE u.id = %(upload_id)s
+"""
+
+
+def run_job(job_id: uuid.UUID | str) -> str | None:
+    """Run a job that is free, to its end. Returns the state it is in afterwards, None when it was not free.
+
+    Running it twice changes nothing: a second run finds it taken or finished.
+    """
+    job = claim_job(job_id, worker_name())
+    if job is None:
+        return None
+    with telemetry.attached(job.traceparent), hold_lease(job):
+        try:
+            _work(job)
+            return IngestJob.State.SUCCEEDED
+        except JobLostError:
+            log.info("job %s was cancelled or taken over; this run stored nothing", job.pk)
+        except Exception as exc:
+            log.warning("job %s (%s) failed: %s", job.pk, job, exc, exc_info=not _is_expected(exc))
+            if not connection.in_atomic_block:
+                close_old_connections()  # the database may have gone away: settle over a new connection
+            settle_failure(job, exc)
+    return IngestJob.objects.filter(pk=job.pk).values_list("state", flat=True).first()
+
+
+def _is_expected(exc: Exception) -> bool:
+    """Whether the message says enough for the log."""
+    return hasattr(exc, "message")
+
+
+def _work(job: IngestJob) -> None:
+    progress = JobProgress(job)
+    if job.kind == IngestJob.Kind.BUILD_INDEX:
+        _build_index(require_collection(job), progress)
+        return
+    upload = _find_upload(job) if job.kind == IngestJob.Kind.FILE else None
+    collection = upload.collection if upload else require_collection(job)
+    with telemetry.ingest_span(collection=collection.name, doc_id=job.doc_id, job_id=str(job.pk)):
+        if upload:
+            _ingest_file(collection, job, upload, progress)
+        else:
+            _index_again(collection, job, progress)
+
+
+def _find_upload(job: IngestJob) -> Upload:
+    """The job's file, without its bytes, and its collection, in one query. Raises ServiceError, UnknownCollection."""
+    rows = list(Collection.objects.raw(FIND_UPLOAD, {"upload_id": job.upload_id}))
+    if not rows:
+        raise ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
+    collection: Any = rows[0]
+    if collection.deleted_at is not None:
+        raise UnknownCollection("the collection was deleted")
+    return Upload(
+        pk=job.upload_id,
+        collection=collection,
+        doc_id=job.doc_id,
+        sha256=collection.upload_sha256,
+        name=collection.upload_name,
+        size_bytes=collection.upload_size_bytes,
+    )
+
+
+def _build_index(collection: Collection, progress: JobProgress) -> None:
+    progress.enter(IngestJob.Stage.STORE)
+    open_store(collection).build_vector_index(concurrently=not connection.in_atomic_block)
+    progress.finish(IngestOutcome(0, 0, False, 0))
+
+
+def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progress: JobProgress) -> None:
+    policy = policy_for(collection, job.policy)
+    before = find_stored(collection, job.doc_id)
+    draft = None
+    if before is not None and before.source_hash == upload.sha256:
+        draft = _same_as_stored(collection, job, policy)
+    draft = draft or _read(job, upload, progress)
+    job.title, job.warnings = draft.title, list(draft.warnings)
+    ingest(collection, draft, policy, progress, before=before)
+    if before is not None:
+        drop_stale_uploads(collection.pk, job.doc_id, keep=upload.pk)
+
+
+def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy) -> Draft | None:
+    """The document, which came from the same bytes, as a draft, when nothing else that was asked for has changed."""
+    earlier = IngestJob.objects.filter(collection=collection, doc_id=job.doc_id, kind=IngestJob.Kind.FILE)
+    last = earlier.filter(state=IngestJob.State.SUCCEEDED).newest().first()
+    document = Document.objects.filter(collection=collection, doc_id=job.doc_id).first()
+    if document is None or last is None or (last.tags, last.metadata) != (job.tags, job.metadata):
+        return None
+    draft = _draft_of(document)
+    same = hash_content(collection, draft, document.text, policy) == document.content_hash
+    return draft if same else None
+
+
+def _read(job: IngestJob, upload: Upload, progress: JobProgress) -> Draft:
+    parsed = _parse(upload)
+    metadata = _merge(parsed.metadata, job.metadata)
+    return Draft(
+        doc_id=job.doc_id,
+        content=parsed.text,
+        title=clean_title((job.title or parsed.title)[:TITLE_MAX_CHARS]),
+        tags=tuple(job.tags),
+        metadata=metadata,
+        source=upload.name,
+        media_type=parsed.media_type,
+        source_hash=upload.sha256,
+        page_map=parsed.page_map,
+        warnings=parsed.warnings,
+    )
+
+
+def _parse(upload: Upload) -> ParsedDocument:
+    limits = ParseLimits(
+        timeout_s=settings.RAGD_PARSE_TIMEOUT_S,
+        memory_mb=settings.RAGD_PARSE_MEMORY_MB,
+        max_chars=settings.RAGD_PARSE_MAX_CHARS,
+        max_input_mb=settings.RAGD_MAX_DOCUMENT_MB,
+    )
+    with telemetry.parse_span(name=upload.name, size_bytes=upload.size_bytes) as span:
+        parsed = parse(read_content(upload), upload.name, limits=limits)
+        telemetry.record_counts(span, size_chars=len(parsed.text), media_type=parsed.media_type)
+    return parsed
+
+
+def read_content(upload: Upload) -> bytes:
+    """The bytes of an upload, asked for in binary: as text they would take three times their size."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        row = cursor.execute(SELECT_CONTENT, (upload.pk,), binary=True).fetchone()
+    if row is None:
+        raise ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
+    return bytes(row[0])
+
+
+def _merge(found: Any, stated: dict[str, Any]) -> dict[str, Any]:
+    """What the uploader said over what the file says of itself, which gives way when it is too much to keep."""
+    try:
+        return clean_metadata({**found, **stated})
+    except Exception:
+        return clean_metadata(stated)
+
+
+def _draft_of(document: Document) -> Draft:
+    return Draft(
+        doc_id=document.doc_id,
+        content=stored_content(document),
+        title=document.title,
+        tags=tuple(document.tags),
+        metadata=document.metadata,
+        source=document.source,
+        media_type=document.media_type,
+        source_hash=document.source_hash,
+        page_map=document.page_map,
+        warnings=document.warnings,
+    )
+
+
+def _index_again(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+    document = Document.objects.filter(collection=collection, doc_id=job.doc_id).first()
+    if document is None:
+        raise ServiceError("the document was deleted", type="unknown_document", status=404)
+    draft = _draft_of(document)
+    upload = Upload.objects.listed().of_document(collection.pk, job.doc_id).filter(sha256=document.source_hash).first()
+    if upload is not None:
+        progress.enter(IngestJob.Stage.PARSE)
+        parsed = _parse(upload)
+        draft = replace(
+            draft, content=parsed.text, media_type=parsed.media_type, page_map=parsed.page_map, warnings=parsed.warnings
+        )
+    job.title, job.warnings = draft.title, list(draft.warnings)
+    ingest(collection, draft, policy_for(collection, job.policy), progress, force=True)

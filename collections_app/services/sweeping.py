@@ -1,0 +1,96 @@
+"""What is put right every few seconds: lost jobs, half-deleted collections, missing indexes, leftovers."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from collections_app.models import Collection, Document, IdempotencyRecord, IngestJob, Upload
+from collections_app.services.collections import purge_deleted
+from collections_app.services.queueing import resend_lost_jobs, submit_index_build
+from collections_app.services.workers import forget_workers
+
+log = logging.getLogger(__name__)
+
+ONE_SWEEPER_LOCK = 0x7261676402
+QUIET_FOR = timedelta(seconds=20)
+IDEMPOTENCY_KEPT = timedelta(days=1)
+ORPHAN_KEPT = timedelta(days=7)
+
+TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
+UNLOCK = "SELECT pg_advisory_unlock(%s)"
+
+# Above the threshold, without a valid index on the embeddings.
+UNINDEXED = """
+SELECT c.id, s.chunk_count
+FROM collections c
+JOIN chunk_stats s ON s.collection_id = c.id
+WHERE c.deleted_at IS NULL AND s.chunk_count > %(threshold)s
+  AND NOT EXISTS (
+      SELECT 1 FROM pg_index i
+      WHERE i.indexrelid = to_regclass('chunks_c' || c.id || '_g' || c.generation || '_embedding') AND i.indisvalid)
+ORDER BY c.id
+"""
+
+
+def sweep() -> dict[str, int]:
+    """Put everything right that is due; returns what was done. Of two sweeps at the same time one does nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute(TRY_LOCK, [ONE_SWEEPER_LOCK])
+        (mine,) = cursor.fetchone()
+    if not mine:
+        return {}
+    try:
+        now = timezone.now()
+        done = resend_lost_jobs(now) | {
+            "purged": purge_deleted(now),
+            "index_builds": build_missing_indexes(now),
+            "uploads": drop_orphan_uploads(now),
+            "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
+            "workers": forget_workers(now),
+        }
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(UNLOCK, [ONE_SWEEPER_LOCK])
+    if any(done.values()):
+        log.info("sweep: %s", ", ".join(f"{name} {count}" for name, count in done.items() if count))
+    return done
+
+
+def build_missing_indexes(now: datetime) -> int:
+    """Queue the build of a vector index where there are enough chunks and the load has paused.
+
+    An index that exists makes every further insert slower, so a bulk load is waited for, up to twice the threshold.
+    """
+    threshold = settings.RAGD_EXACT_THRESHOLD
+    with connection.cursor() as cursor:
+        cursor.execute(UNINDEXED, {"threshold": threshold})
+        rows = cursor.fetchall()
+    queued = 0
+    for collection_id, chunk_count in rows:
+        if (chunk_count > 2 * threshold or not _is_loading(collection_id, now)) and submit_index_build(
+            Collection.objects.get(pk=collection_id)
+        ):
+            queued += 1
+    return queued
+
+
+def _is_loading(collection_id: int, now: datetime) -> bool:
+    if IngestJob.objects.active().filter(collection_id=collection_id).exists():
+        return True
+    return Document.objects.filter(collection_id=collection_id, updated_at__gt=now - QUIET_FOR).exists()
+
+
+def drop_orphan_uploads(now: datetime) -> int:
+    """Remove files a week old that are no document's source and that no queued or running job needs."""
+    old = Upload.objects.filter(created_at__lt=now - ORPHAN_KEPT).exclude(jobs__state__in=("queued", "running"))
+    gone = 0
+    for pk, collection_id, doc_id, sha256 in old.values_list("pk", "collection_id", "doc_id", "sha256"):
+        if not Document.objects.filter(collection_id=collection_id, doc_id=doc_id, source_hash=sha256).exists():
+            Upload.objects.filter(pk=pk).delete()
+            gone += 1
+    return gone

@@ -1,0 +1,52 @@
+"""The one bridge from a Collection to the library's Store, and the embedders of this process."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+from django.conf import settings
+from django.db import connections
+
+import ragd
+from collections_app.models import Collection
+from ragd.embedding import Embedder, LocalEmbedder, OpenAIEmbedder
+
+LOCAL_MODEL = "all-MiniLM-L6-v2"
+LOCAL_DIMS = 384
+
+
+def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
+    """The store of a collection over Django's connection, with the embedder that the collection was made with.
+
+    Raises UnknownCollection when it is being deleted.
+    """
+    return ragd.Store(
+        connections[using],
+        collection.pk,
+        embedder_for(collection.embed_model, collection.embed_dims),
+        exact_threshold=settings.RAGD_EXACT_THRESHOLD,
+    )
+
+
+@lru_cache(maxsize=16)
+def embedder_for(model: str, dims: int) -> Embedder:
+    """The embedder of that name: the local model by its own, anything else at the OpenAI-compatible endpoint."""
+    if model == LOCAL_MODEL:
+        return LocalEmbedder(threads=_local_threads())
+    return OpenAIEmbedder(
+        model=model,
+        dims=dims,
+        base_url=settings.RAGD_EMBED_BASE_URL or None,
+        api_key=settings.RAGD_EMBED_API_KEY or None,
+        batch_size=settings.RAGD_EMBED_BATCH_SIZE,
+        timeout_s=settings.RAGD_EMBED_TIMEOUT_S,
+    )
+
+
+def _local_threads() -> int | None:
+    """The worker's processes share the cores; anything else computes one query at a time and takes them all."""
+    if settings.PROCESS != "worker":
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // settings.RAGD_WORKER_PROCESSES)

@@ -1,0 +1,31 @@
+"""Celery's side: a task carries an id, a service does the work. Delivery may repeat; running twice changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+from celery.signals import worker_process_init, worker_process_shutdown
+
+from collections_app.services.jobs import run_job, sweep
+from collections_app.services.workers import end_pulse, start_pulse
+
+
+@shared_task(name="collections.run_ingest_job", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def run_ingest_job(job_id: str) -> None:
+    run_job(job_id)
+
+
+@shared_task(name="collections.sweep_jobs", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def sweep_jobs() -> None:
+    sweep()
+
+
+@worker_process_init.connect  # type: ignore[untyped-decorator]
+def show_life(**_: Any) -> None:
+    start_pulse()
+
+
+@worker_process_shutdown.connect  # type: ignore[untyped-decorator]
+def end_life(**_: Any) -> None:
+    end_pulse()

@@ -1,0 +1,346 @@
+"""The words and small pictures of the pages: icons, times, durations, sizes, states, bars. Each once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.core.paginator import Page
+from django.http import HttpRequest, QueryDict
+from django.template import Context
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from ragd.telemetry import names
+
+register = template.Library()
+
+THEMES = ("system", "light", "dark")
+
+# state -> (tone, icon, word)
+STATES: dict[str, tuple[str, str, str]] = {
+    "queued": ("neutral", "clock", "Queued"),
+    "running": ("accent", "refresh", "Running"),
+    "succeeded": ("good", "check", "Done"),
+    "failed": ("bad", "cross", "Failed"),
+    "cancelled": ("neutral", "minus", "Cancelled"),
+    "ok": ("good", "check", "OK"),
+    "abstained": ("watch", "minus", "Abstained"),
+    "error": ("bad", "cross", "Error"),
+    "enabled": ("good", "check", "Enabled"),
+    "disabled": ("neutral", "minus", "Disabled"),
+    "ready": ("good", "check", "Ready"),
+    "ingesting": ("accent", "refresh", "Ingesting"),
+    "empty": ("neutral", "minus", "Empty"),
+    "alive": ("good", "check", "Alive"),
+    "silent": ("bad", "alert", "Silent"),
+    "live": ("good", "check", "Live"),
+    "expired": ("neutral", "clock", "Expired"),
+    "revoked": ("bad", "cross", "Revoked"),
+    "unset": ("neutral", "minus", "Unset"),
+}
+TOASTS = {"error": ("bad", "alert"), "warning": ("watch", "alert"), "success": ("good", "check")}
+
+
+@register.simple_tag
+def icon(name: str, extra: str = "") -> SafeString:
+    """One symbol of the sprite (components/sprite.html), hidden from screen readers: a word stands beside it."""
+    return format_html('<svg class="icon {}" aria-hidden="true"><use href="#i-{}"/></svg>', extra, name)
+
+
+@register.simple_tag(takes_context=True)
+def theme(context: Context) -> str:
+    """light, dark or system: what the person chose, from the cookie; system when there is no request or no choice."""
+    request: HttpRequest | None = context.get("request")
+    chosen = request.COOKIES.get("theme", "") if request is not None else ""
+    return chosen if chosen in THEMES else "system"
+
+
+@register.simple_tag
+def state(name: str) -> SafeString:
+    """A state as icon and word, coloured by its meaning."""
+    tone, symbol, word = STATES.get(name, ("neutral", "minus", name.replace("_", " ").capitalize()))
+    spin = "spin" if name in ("running", "ingesting") else ""
+    drawn = icon(symbol, spin)
+    return format_html('<span class="state" data-tone="{}">{}<span class="word">{}</span></span>', tone, drawn, word)
+
+
+@register.filter
+def ago(moment: datetime | None) -> SafeString | str:
+    """ "3 min ago" with the exact time in the markup and on hover; an en dash for None."""
+    if moment is None:
+        return "–"
+    exact = timezone.localtime(moment)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        exact.isoformat(timespec="seconds"),
+        exact.strftime("%Y-%m-%d %H:%M:%S %Z"),
+        spell_ago(moment, timezone.now()),
+    )
+
+
+def spell_ago(moment: datetime, now: datetime) -> str:
+    """The distance in the largest whole unit; from 30 days on the date."""
+    seconds = int((now - moment).total_seconds())
+    if seconds < 0:
+        return f"in {_span(-seconds)}"
+    if seconds < 10:
+        return "just now"
+    if seconds < 30 * 86400:
+        return f"{_span(seconds)} ago"
+    return timezone.localtime(moment).strftime("%Y-%m-%d")
+
+
+def _span(seconds: int) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
+
+
+@register.filter
+def duration(took_ms: float | str | None) -> str:
+    """Milliseconds under 10 s, then seconds, then minutes; an en dash for None and for what a template lacks."""
+    if took_ms is None or took_ms == "":
+        return "–"
+    value = float(took_ms)
+    if value < 1:
+        return f"{value:.2f} ms"
+    if value < 10:
+        return f"{value:.1f} ms"
+    if value < 10_000:
+        return f"{value:,.0f} ms"
+    if value < 120_000:
+        return f"{value / 1000:.1f} s"
+    minutes, seconds = divmod(round(value / 1000), 60)
+    return f"{minutes} min {seconds} s"
+
+
+@register.filter
+def number(value: float | str | None) -> str:
+    """Grouped thousands; an en dash for None and for what a template lacks."""
+    if value is None or isinstance(value, str):
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+@register.filter
+def size(value: int | None) -> str:
+    """Bytes in decimal units, as the size limit counts them."""
+    if value is None:
+        return "–"
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+@register.filter
+def score(value: float | None) -> str:
+    """Four digits after the point: enough to tell neighbours of a ranking apart."""
+    return "–" if value is None else f"{value:.4f}"
+
+
+@register.filter
+def percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+@register.filter
+def counted(value: int, noun: str) -> str:
+    """counted(1, "document") -> "1 document"; "query,queries" gives the plural; else an s is added."""
+    one, _, many = noun.partition(",")
+    return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+@register.filter
+def words(name: str) -> str:
+    """embed_query -> embed query: a name of the code as words."""
+    return name.replace("_", " ")
+
+
+@register.filter
+def without(values: Sequence[str] | None, unwanted: str) -> list[str]:
+    """The values but the unwanted one; [] for None."""
+    return [value for value in values or () if value != unwanted]
+
+
+@register.filter
+def pretty(value: Any) -> str:
+    """A value as indented JSON with sorted keys."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, default=str)
+
+
+@register.filter
+def toast(tags: str) -> tuple[str, str]:
+    """(tone, icon) of a Django message by its tags."""
+    return next((TOASTS[tag] for tag in tags.split() if tag in TOASTS), ("neutral", "info"))
+
+
+@register.filter
+def exactly(value: Any) -> str:
+    """A value as JSON, to the last digit: what tests and scripts read from data attributes."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+@register.simple_tag
+def score_bar(value: float | None, text: str = "") -> SafeString:
+    """A bar of 0..1 with its number. Below 0.3 it is drawn in the quiet colour."""
+    share = min(max(value or 0.0, 0.0), 1.0)
+    return format_html(
+        '<span class="score" data-band="{}"><svg aria-hidden="true" preserveAspectRatio="none" viewBox="0 0 100 6">'
+        '<rect class="track" width="100" height="6"/><rect class="fill" width="{}" height="6"/></svg>'
+        "<output>{}</output></span>",
+        "low" if share < 0.3 else "high",
+        f"{100 * share:.1f}",
+        text or f"{share:.2f}",
+    )
+
+
+@register.simple_tag
+def sparkline(values: Sequence[float | None], label: str) -> SafeString:
+    """A line over equal steps of time, oldest first; missing values are left out. "" where there is nothing to draw."""
+    known = [(index, value) for index, value in enumerate(values) if value is not None]
+    if len(known) < 2 or not any(value for _, value in known):
+        return SafeString("")
+    low, high = min(0.0, *(value for _, value in known)), max(value for _, value in known)
+    reach = (high - low) or 1.0
+    step = 96 / (len(values) - 1)
+    points = [f"{index * step:.1f},{26 - 24 * (value - low) / reach:.1f}" for index, value in known]
+    line = "M" + "L".join(points)
+    area = f"{line}L{known[-1][0] * step:.1f},28L{known[0][0] * step:.1f},28Z"
+    return format_html(
+        '<svg class="spark" role="img" aria-label="{}" viewBox="0 0 96 28" preserveAspectRatio="none">'
+        '<path class="area" d="{}"/><path d="{}"/></svg>',
+        label,
+        area,
+        line,
+    )
+
+
+@register.simple_tag
+def trend_words(trend: Any, kind: str = "ratio") -> str:
+    """How the number moved against 7 days before. kind: ratio (in percent), count (difference), share (in points)."""
+    if trend.now is None:
+        return "nothing measured yet"
+    if trend.before is None or (kind == "ratio" and not trend.before):
+        return "nothing to compare with yet"
+    moved = trend.now - trend.before
+    amount = {"count": abs(moved), "share": 100 * abs(moved), "ratio": 100 * abs(moved) / (trend.before or 1)}[kind]
+    if round(amount) == 0:
+        return "as 7 days before"
+    unit = {"count": "", "share": " points", "ratio": " %"}[kind]
+    return f"{amount:,.0f}{unit} {'more' if moved > 0 else 'less'} than 7 days before"
+
+
+@register.filter
+def seconds(value: float | None) -> str:
+    """A number of seconds in its largest whole unit."""
+    return "–" if value is None else _span(int(value))
+
+
+# the first of these that a span's name begins with decides the colour of its bar; the name stands beside it
+STAGES = (
+    (names.QUERY, "embed"),
+    (names.EMBEDDINGS, "embed"),
+    (names.RETRIEVE, "retrieve"),
+    (names.VECTOR, "retrieve"),
+    (names.LEXICAL, "retrieve"),
+    (names.FUSE, "rank"),
+    (names.RERANK, "rank"),
+    (names.COMPRESS, "rank"),
+    (names.CHAT, "generate"),
+)
+
+
+@register.simple_tag
+def span_stage(name: str, failed: bool) -> str:
+    if failed:
+        return "failed"
+    return next((stage for begin, stage in STAGES if name.startswith(begin)), "pipeline")
+
+
+@register.simple_tag
+def histogram(counts: Sequence[int], label: str) -> SafeString:
+    """Bars of equal width, left to right."""
+    highest = max(counts, default=0) or 1
+    width = 100 / max(len(counts), 1)
+    bars = format_html_join(
+        "",
+        '<rect x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
+        (
+            (
+                f"{index * width + width * 0.06:.2f}",
+                f"{60 - 58 * count / highest:.2f}",
+                f"{width * 0.88:.2f}",
+                f"{58 * count / highest:.2f}",
+                count,
+            )
+            for index, count in enumerate(counts)
+        ),
+    )
+    return format_html(
+        '<svg class="histogram" role="img" aria-label="{}" viewBox="0 0 100 60" preserveAspectRatio="none">{}'
+        '<line x1="0" y1="60" x2="100" y2="60"/></svg>',
+        label,
+        bars,
+    )
+
+
+@register.inclusion_tag("components/rail_link.html", takes_context=True)
+def rail_link(context: Context, name: str, symbol: str, label: str) -> dict[str, str]:
+    """A place of the main navigation: "page" when it is shown, "true" when something below it is."""
+    href = reverse(name)
+    path = context["request"].path
+    below = href != "/" and path.startswith(href)
+    current = "page" if path == href else ("true" if below else "")
+    return {"href": href, "symbol": symbol, "label": label, "current": current}
+
+
+@register.inclusion_tag("components/field.html")
+def field(bound: Any, label: str = "") -> dict[str, Any]:
+    """A form field with its label above, help and errors beside it."""
+    kind = getattr(bound.field.widget, "input_type", "")
+    return {"field": bound, "label": label or bound.label, "inline": kind == "checkbox"}
+
+
+@register.inclusion_tag("components/sort_head.html", takes_context=True)
+def sort_head(context: Context, key: str, label: str, align: str = "") -> dict[str, Any]:
+    """A table head that sorts by a link. The page's context names the current `sort`, with a minus when descending."""
+    current = str(context.get("sort", ""))
+    descending = current == f"-{key}"
+    active = descending or current == key
+    return {
+        "label": label,
+        "align": align,
+        "direction": ("descending" if descending else "ascending") if active else "",
+        "href": _with_query(context, sort=key if descending else (f"-{key}" if active else key), page=None),
+        "target": context.get("sort_target", ""),
+    }
+
+
+@register.inclusion_tag("components/pager.html", takes_context=True)
+def pager(context: Context, page: Page[Any], noun: str) -> dict[str, Any]:
+    """Which rows are shown, and links to the pages around. Nothing is drawn when all rows fit."""
+    before = _with_query(context, page=page.previous_page_number()) if page.has_previous() else ""
+    after = _with_query(context, page=page.next_page_number()) if page.has_next() else ""
+    return {"page": page, "noun": noun, "before": before, "after": after}
+
+
+def _with_query(context: Context, **changes: str | int | None) -> str:
+    """The address of the page itself with some parameters changed; None removes one."""
+    request: HttpRequest = context["request"]
+    query: QueryDict = request.GET.copy()
+    for name, value in changes.items():
+        if value is None:
+            query.pop(name, None)
+        else:
+            query[name] = str(value)
+    return f"?{query.urlencode()}" if query else "?"

@@ -1,0 +1,1 @@
+"""The pages of collections: one function per address."""

@@ -1,0 +1,144 @@
+"""Collections: the list, making one, its settings, its statistics, its end."""
+
+from __future__ import annotations
+
+from django.conf import settings as site
+from django.contrib import messages
+from django.contrib.auth.decorators import login_not_required
+from django.db.models import Max, OuterRef, Subquery
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.errors import ServiceError
+from collections_app.forms import CollectionForm, CollectionSettingsForm, DeleteCollectionForm
+from collections_app.models import Collection, Document
+from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
+from collections_app.policies import resolve_policy
+from collections_app.services.collections import (
+    collection_statistics,
+    create_collection,
+    delete_collection,
+    update_collection,
+)
+from collections_app.statistics import count_chunk_lengths
+from collections_app.stores import embedder_for
+from collections_app.templatetags.interface import THEMES, counted
+from ragd.errors import RagdError
+from ragd.types import ChunkPolicy
+
+YEAR_S = 365 * 24 * 3600
+SWITCHER_ROWS = 30
+
+
+def find_collection(name: str) -> Collection:
+    """The live collection of that name with its counts, or 404."""
+    return find_or_404(Collection.objects.live().with_counts(), name=name)
+
+
+@require_GET
+def list_collections(request: PageRequest) -> HttpResponse:
+    documents = Document.objects.filter(collection=OuterRef("pk")).order_by().values("collection")
+    newest = documents.annotate(at=Max("updated_at"))
+    rows = Collection.objects.live().by_name().with_counts().annotate(changed_at=Subquery(newest.values("at")[:1]))
+    return render_page(request, "collections/list.html", {"collections": rows})
+
+
+@require_http_methods(["GET", "POST"])
+def create(request: PageRequest) -> HttpResponse:
+    form = CollectionForm(request.POST or None)
+    form.suggest(usual_policy(site.RAGD_EMBED_MODEL, site.RAGD_EMBED_DIMS))
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            try:
+                made = _create(form, request)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+            else:
+                messages.success(request, f"The collection {made.name} was made. Add documents to it.")
+                return redirect("collections:upload", made.name)
+    return render_page(request, "collections/create.html", {"form": form}, status=status)
+
+
+def usual_policy(model: str, dims: int) -> ChunkPolicy:
+    """What documents are cut by when the collection states nothing."""
+    return resolve_policy({}, embedder_for(model, dims).window)
+
+
+def _create(form: CollectionForm, request: PageRequest) -> Collection:
+    given = form.cleaned_data
+    return create_collection(
+        name=given["name"],
+        description=given["description"],
+        hybrid_enabled=given["hybrid_enabled"],
+        language=given["language"],
+        embed_model=given["embed_model"],
+        embed_dims=given["embed_dims"],
+        chunk_policy=form.chunk_policy(),
+        actor=request.user,
+    )
+
+
+@require_http_methods(["GET", "POST"])
+def settings(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    initial = collection.chunk_policy | {"description": collection.description}
+    form = CollectionSettingsForm(request.POST or None, initial=initial)
+    form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            changes = {"description": form.cleaned_data["description"], "chunk_policy": form.chunk_policy()}
+            try:
+                update_collection(collection, changes=changes, actor=request.user)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+            else:
+                messages.success(request, "The settings were saved and count for what is indexed from now on.")
+                return redirect("collections:settings", name)
+    context = {"collection": collection, "form": form, "tab": "settings"}
+    return render_page(request, "collections/settings.html", context, status=status)
+
+
+@require_GET
+def statistics(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    context = {
+        "collection": collection,
+        "tab": "statistics",
+        "statistics": collection_statistics(collection),
+        "lengths": count_chunk_lengths(collection),
+    }
+    return render_page(request, "collections/statistics.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def delete(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    form = DeleteCollectionForm(request.POST or None, name=collection.name)
+    if request.method == "POST" and form.is_valid():
+        gone = delete_collection(collection, actor=request.user)["before"]
+        counts = f"{counted(gone['documents'], 'document')} and {counted(gone['chunks'], 'chunk')}"
+        messages.success(request, f"The collection {name} was deleted with {counts}.")
+        return redirect("collections:list")
+    status = 422 if request.method == "POST" else 200
+    return render_page(request, "collections/delete.html", {"collection": collection, "form": form}, status=status)
+
+
+@require_GET
+def switcher(request: PageRequest) -> HttpResponse:
+    rows = Collection.objects.live().by_name()[:SWITCHER_ROWS]
+    return render_page(request, "collections/switcher.html", {"collections": rows})
+
+
+@login_not_required
+@require_POST
+def choose_theme(request: HttpRequest) -> HttpResponse:
+    """Remember light, dark or system for a year; anything else is taken as system."""
+    chosen = request.POST.get("theme", "")
+    response = redirect(next_address(request, "evaluation:home"))
+    response.set_cookie("theme", chosen if chosen in THEMES else "system", max_age=YEAR_S, samesite="Lax")
+    return response

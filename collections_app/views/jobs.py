@@ -1,0 +1,104 @@
+"""Jobs of a collection: the strip that follows the work, the list, one job, retry and cancel."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Count, Q
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+from django_htmx.http import trigger_client_event
+
+from collections_app.errors import ServiceError, describe
+from collections_app.models import Collection, IngestJob
+from collections_app.pages import PageRequest, next_address, page_of, render_page
+from collections_app.querysets import ACTIVE_STATES
+from collections_app.services.jobs import cancel_job, retry_job
+from collections_app.views.collections import find_collection
+from ragd.errors import RagdError
+
+JOBS_PER_PAGE = 50
+STRIP_ROWS = 4
+STATE_LINKS = (
+    ("", "All"),
+    ("active", "Waiting or running"),
+    ("failed", "Failed"),
+    ("succeeded", "Done"),
+    ("cancelled", "Cancelled"),
+)
+
+
+def active_jobs(collection: Collection) -> dict[str, Any]:
+    """What the strip shows: jobs that run, and how many wait, run and have failed."""
+    counts = IngestJob.objects.filter(collection=collection).aggregate(
+        queued=Count("pk", filter=Q(state="queued")),
+        running=Count("pk", filter=Q(state="running")),
+        failed=Count("pk", filter=Q(state="failed")),
+    )
+    running = IngestJob.objects.filter(collection=collection, state="running").order_by("started_at", "id")[:STRIP_ROWS]
+    return {
+        "running_jobs": running if counts["running"] else [],
+        "job_counts": counts,
+        "active_total": counts["queued"] + counts["running"],
+    }
+
+
+@require_GET
+def strip(request: PageRequest, name: str) -> HttpResponse:
+    """The jobs strip alone, for polling. When work ended since the last look (`before`), the table is told."""
+    collection = find_collection(name)
+    context: dict[str, Any] = {"collection": collection, "is_part": True, **active_jobs(collection)}
+    response = render_page(request, "collections/parts/jobs_strip.html", context)
+    before = request.GET.get("before", "")
+    if before.isdecimal() and int(before) > context["active_total"]:
+        trigger_client_event(response, "documents-changed", after="swap")
+    return response
+
+
+@require_GET
+def list_jobs(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    state = request.GET.get("state", "")
+    rows = IngestJob.objects.filter(collection=collection).listed().newest()
+    if state == "active":
+        rows = rows.active()
+    elif state in IngestJob.State.values:
+        rows = rows.filter(state=state)
+    else:
+        state = ""
+    context = {
+        "collection": collection,
+        "tab": "jobs",
+        "page": page_of(request, rows, JOBS_PER_PAGE),
+        "job_state": state,
+        "states": STATE_LINKS,
+        "active_total": IngestJob.objects.active().filter(collection=collection).count(),
+    }
+    return render_page(request, "collections/jobs.html", context, parts={"jobs": "collections/parts/jobs.html"})
+
+
+@require_GET
+def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
+    collection = find_collection(name)
+    jobs = IngestJob.objects.listed().select_related("upload").defer("upload__content")
+    found = get_object_or_404(jobs, collection=collection, pk=job_id)
+    context = {"collection": collection, "job": found, "tab": "jobs", "can_cancel": found.state in ACTIVE_STATES}
+    return render_page(request, "collections/job.html", context, parts={"detail": "collections/parts/job.html"})
+
+
+@require_POST
+def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) -> HttpResponse:
+    """Retry or cancel one job, then back to where the button was."""
+    found = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
+    act, said = {"retry": (retry_job, "was put in the queue again"), "cancel": (cancel_job, "was cancelled")}[action]
+    try:
+        act(found, actor=request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    else:
+        messages.success(request, f"The job for {found.doc_id or found.get_kind_display()} {said}.")
+    return redirect(next_address(request, reverse("collections:jobs", args=[name])))

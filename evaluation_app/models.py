@@ -1,0 +1,117 @@
+"""The span store and the golden questions. Span mirrors evaluation_app/spans.sql and is unmanaged."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils import timezone
+
+from evaluation_app.querysets import SpanQuerySet
+
+
+class Span(models.Model):
+    """One finished span. `id` stands in for the partitioned table's key (started_at, id).
+
+    attributes: name -> value, as recorded. events: [{name, time, attributes}].
+    links: [{trace_id, span_id, attributes}].
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    trace_id = models.TextField(db_collation="C")
+    span_id = models.TextField(db_collation="C")
+    parent_span_id = models.TextField(db_collation="C", null=True, blank=True)
+    name = models.TextField()
+    kind = models.TextField()
+    scope = models.TextField(default="", blank=True)
+    service = models.TextField(default="", blank=True)
+    started_at = models.DateTimeField()
+    ended_at = models.DateTimeField()
+    duration_ms = models.FloatField()
+    status_code = models.TextField(default="UNSET")
+    status_description = models.TextField(default="", blank=True)
+    collection = models.TextField(default="", blank=True)
+    run_id = models.UUIDField(null=True, blank=True)
+    attributes = models.JSONField(default=dict, blank=True)
+    events = models.JSONField(default=list, blank=True)
+    links = models.JSONField(default=list, blank=True)
+    dropped_count = models.IntegerField(default=0)
+
+    objects = SpanQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "spans"
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def has_failed(self) -> bool:
+        return self.status_code == "ERROR"
+
+
+class SpanWriter(models.Model):
+    """What one process has handed to the span store and what it lost. Counts only grow while the process lives."""
+
+    name = models.CharField(max_length=200, primary_key=True)
+    written = models.BigIntegerField(default=0)
+    lost = models.BigIntegerField(default=0)
+    last_error = models.TextField(default="", blank=True)
+    last_error_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "span_writers"
+        ordering: ClassVar[list[str]] = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GoldenSet(models.Model):
+    """Questions with known answers over one collection. `version` grows whenever a question changes."""
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=200, unique=True)
+    description = models.TextField(default="", blank=True)
+    collection_name = models.TextField(db_collation="C")
+    version = models.IntegerField(default=1)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "golden_sets"
+        ordering: ClassVar[list[str]] = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GoldenQuestion(models.Model):
+    """One question. expected_doc_ids: any of them answers it. expected_chunks: "doc_id#chunk_index", where known."""
+
+    id = models.BigAutoField(primary_key=True)
+    golden_set = models.ForeignKey(GoldenSet, on_delete=models.CASCADE, related_name="questions")
+    position = models.IntegerField(default=0)
+    question = models.TextField()
+    expected_doc_ids = models.JSONField(default=list, blank=True)
+    expected_chunks = models.JSONField(default=list, blank=True)
+    expected_answer = models.TextField(default="", blank=True)
+    category = models.CharField(max_length=60, default="factual")
+    weight = models.FloatField(default=1.0)
+    thresholds = models.JSONField(default=dict, blank=True)
+    notes = models.TextField(default="", blank=True)
+    suggested = models.BooleanField(default=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "golden_questions"
+        ordering: ClassVar[list[str]] = ["golden_set", "position", "id"]
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["golden_set", "question"], name="golden_question_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.question

@@ -1,0 +1,42 @@
+"""Reads of the span store, named for their purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from django.db import models
+
+from ragd import telemetry
+
+if TYPE_CHECKING:
+    from evaluation_app.models import Span  # noqa: F401
+
+CONTENT_COLUMNS = ("attributes", "events", "links")
+
+
+class SpanQuerySet(models.QuerySet["Span"]):
+    def of_trace(self, trace_id: str) -> SpanQuerySet:
+        """All spans of a trace by start, ties by id. An empty trace id has none."""
+        return self.filter(trace_id=trace_id).order_by("started_at", "id") if trace_id else self.none()
+
+    def of_run(self, run_id: UUID) -> SpanQuerySet:
+        return self.filter(run_id=run_id).order_by("started_at", "id")
+
+    def entries(self) -> SpanQuerySet:
+        """The span that stands for a whole query or ingest, newest first."""
+        wanted = models.Q(name__startswith=f"{telemetry.PIPELINE} ") | models.Q(name=telemetry.INGEST)
+        return self.filter(wanted).order_by("-started_at", "-id")
+
+    def without_content(self) -> SpanQuerySet:
+        """Rows for a table: attributes, events and links stay in the database."""
+        return self.defer(*CONTENT_COLUMNS)
+
+    def of_collections(self, names: Sequence[str]) -> SpanQuerySet:
+        """Spans of the named collections; an empty sequence is no restriction, as on an API key."""
+        return self.filter(collection__in=list(names)) if names else self.all()
+
+    def older_than(self, moment: datetime) -> SpanQuerySet:
+        return self.filter(started_at__lt=moment)

@@ -1,0 +1,118 @@
+"""The sample collection: the project's own documentation, and questions that it answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from collections_app.models import Collection, Document
+from collections_app.services import collections as collection_services
+from collections_app.services import documents as document_services
+from evaluation_app.models import GoldenQuestion, GoldenSet
+
+SAMPLE_NAME = "ragd-docs"
+SAMPLE_DESCRIPTION = "The documentation of ragd itself: a place to try search and answers, and to learn how ragd works."
+REPOSITORY = Path(__file__).resolve().parent.parent
+GOLDEN_FILE = Path(__file__).resolve().parent / "sample" / "golden.jsonl"
+SHIPPED = "ships with ragd"
+QUESTION_FIELDS = ("expected_doc_ids", "expected_answer", "category")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOutcome:
+    """How many documents were written anew, were there already, and went; and the questions of the golden set."""
+
+    collection: str
+    written: int
+    unchanged: int
+    deleted: int
+    questions: int
+
+
+def load_sample() -> SampleOutcome:
+    """Bring the sample collection and its golden questions to what stands in the repository.
+
+    Idempotent. Documents that the sample brought and that are gone from the repository are deleted; a person's own
+    documents in the collection are left alone.
+    """
+    collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
+    if collection is None:
+        collection = collection_services.create_collection(name=SAMPLE_NAME, description=SAMPLE_DESCRIPTION)
+    files = sample_files()
+    outcomes = [_ingest_file(collection, doc_id, path) for doc_id, path in files.items()]
+    stale = Document.objects.filter(collection=collection, metadata__sample=True).exclude(doc_id__in=files)
+    stale_ids = list(stale.values_list("doc_id", flat=True))
+    if stale_ids:
+        document_services.delete_documents(collection, stale_ids, actor=None)
+    return SampleOutcome(
+        collection=SAMPLE_NAME,
+        written=outcomes.count(False),
+        unchanged=outcomes.count(True),
+        deleted=len(stale_ids),
+        questions=load_golden_set(SAMPLE_NAME, SAMPLE_NAME, read_questions(GOLDEN_FILE)),
+    )
+
+
+def sample_files(root: Path = REPOSITORY) -> dict[str, Path]:
+    """doc_id -> file: README.md and docs/*.md, by name. The id is the path in the repository."""
+    found = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return {path.relative_to(root).as_posix(): path for path in found if path.is_file()}
+
+
+def _ingest_file(collection: Collection, doc_id: str, path: Path) -> bool:
+    text = path.read_text(encoding="utf-8")
+    outcome = document_services.ingest_text(
+        collection,
+        doc_id,
+        text,
+        title=read_title(text) or doc_id,
+        tags=["documentation"],
+        metadata={"sample": True, "source": doc_id},
+        source=doc_id,
+    )
+    return outcome.unchanged
+
+
+def read_title(text: str) -> str:
+    """The first Markdown heading of level 1, "" when there is none."""
+    return next((line[2:].strip() for line in text.splitlines() if line.startswith("# ")), "")
+
+
+def read_questions(path: Path) -> list[dict[str, Any]]:
+    """The golden questions of a JSON Lines file: question, expected_doc_ids, expected_answer, category."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+@transaction.atomic
+def load_golden_set(name: str, collection_name: str, questions: list[dict[str, Any]]) -> int:
+    """Make the set hold these questions in this order; its version grows when anything changes. Returns their number.
+
+    Questions that ship with ragd and are no longer among these go; those that a person added stay.
+    """
+    golden, _ = GoldenSet.objects.get_or_create(name=name, defaults={"collection_name": collection_name})
+    stored = {question.question: question for question in golden.questions.all()}
+    changed = [_place(golden, stored.get(item["question"]), position, item) for position, item in enumerate(questions)]
+    gone, _ = (
+        golden.questions.filter(notes=SHIPPED).exclude(question__in=[item["question"] for item in questions]).delete()
+    )
+    if stored and (gone or any(changed)):
+        golden.version += 1
+        golden.save(update_fields=["version", "updated_at"])
+    return len(questions)
+
+
+def _place(golden: GoldenSet, stored: GoldenQuestion | None, position: int, item: dict[str, Any]) -> bool:
+    values = {"position": position, "notes": SHIPPED} | {name: item[name] for name in QUESTION_FIELDS}
+    if stored is None:
+        GoldenQuestion.objects.create(golden_set=golden, question=item["question"], **values)
+        return True
+    if all(getattr(stored, name) == value for name, value in values.items()):
+        return False
+    for name, value in values.items():
+        setattr(stored, name, value)
+    stored.save()
+    return True

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from django.urls import path
+
+from evaluation_app import views
+
+app_name = "evaluation"
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("operations/", views.operations, name="operations"),
+    path("traces/", views.traces, name="traces"),
+    path("traces/<str:trace_id>/", views.trace, name="trace"),
+    path("evaluation/", views.index, name="index"),
+    path("runs/<uuid:run_id>/waterfall/", views.waterfall_of_run, name="run-waterfall"),
+    path("go/", views.palette, name="palette"),
+    path("style/", views.style, name="style"),
+]

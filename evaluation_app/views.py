@@ -1,0 +1,107 @@
+"""Home, operations, traces, evaluation, the command palette, the style page."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.views.decorators.http import require_GET
+
+from collections_app.models import Collection, IngestJob
+from collections_app.pages import PageRequest, render_page
+from evaluation_app.destinations import find_destinations
+from evaluation_app.models import GoldenQuestion, GoldenSet, Span
+from evaluation_app.services import SAMPLE_NAME
+from evaluation_app.spans import flush_pending, recent_traces, run_waterfall, trace_waterfall
+from evaluation_app.storage import storage_summary
+from evaluation_app.style import style_examples
+from evaluation_app.summaries import home_summary, operations_summary
+from evaluation_app.trends import home_trends
+from ragd import telemetry
+from retrieval_app.models import QueryRun
+
+SUGGESTED = 4
+
+
+@require_GET
+def home(request: PageRequest) -> HttpResponse:
+    context: dict[str, Any] = {"summary": home_summary(), "active": _active_jobs()}
+    if request.htmx and request.htmx.target == "running":
+        return render_page(request, "evaluation/home.html", context, parts={"running": "evaluation/parts/running.html"})
+    context |= {"trends": home_trends(), "sample": _sample_questions()}
+    return render_page(request, "evaluation/home.html", context)
+
+
+def _active_jobs() -> list[IngestJob]:
+    """Running ones first, then those that wait longest."""
+    return list(IngestJob.objects.active().listed().order_by("-state", "created_at", "id")[:6])
+
+
+def _sample_questions() -> list[GoldenQuestion]:
+    """A few questions that the sample collection answers, for somebody who is new; none once it is deleted."""
+    if not Collection.objects.live().filter(name=SAMPLE_NAME).exists():
+        return []
+    questions = GoldenQuestion.objects.filter(golden_set__collection_name=SAMPLE_NAME).exclude(expected_doc_ids=[])
+    return list(questions.order_by("position", "id")[:SUGGESTED])
+
+
+@require_GET
+def operations(request: PageRequest) -> HttpResponse:
+    context = {"summary": operations_summary(), "storage": storage_summary()}
+    parts = {"operations": "evaluation/parts/operations.html"}
+    return render_page(request, "evaluation/operations.html", context, parts=parts)
+
+
+@require_GET
+def traces(request: PageRequest) -> HttpResponse:
+    rows = [(span, _subject(span)) for span in recent_traces(100)]
+    return render_page(request, "evaluation/traces.html", {"traces": rows})
+
+
+def _subject(span: Span) -> str:
+    """What the trace is about, in a word."""
+    return "Ingest" if span.name == telemetry.INGEST else "Query"
+
+
+@require_GET
+def trace(request: PageRequest, trace_id: str) -> HttpResponse:
+    waterfall = trace_waterfall(trace_id.replace("\x00", ""))
+    if not waterfall.rows:
+        raise Http404(f"no span of the trace {trace_id} is stored")
+    runs = QueryRun.objects.filter(trace_id=trace_id).for_lists()[:5]
+    return render_page(request, "evaluation/trace.html", {"trace_id": trace_id, "waterfall": waterfall, "runs": runs})
+
+
+@require_GET
+def waterfall_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """The waterfall alone for the run's page, which includes it; a page of its own otherwise."""
+    run = get_object_or_404(QueryRun, pk=run_id)
+    flush_pending(run)
+    context = {"run": run, "waterfall": run_waterfall(run)}
+    parts = {"waterfall": "evaluation/parts/waterfall.html"}
+    return render_page(request, "evaluation/run_waterfall.html", context, parts=parts)
+
+
+@require_GET
+def index(request: PageRequest) -> HttpResponse:
+    """Golden questions by set."""
+    sets = GoldenSet.objects.prefetch_related("questions")
+    names = set(Collection.objects.live().values_list("name", flat=True))
+    context = {"sets": [(golden, golden.collection_name in names) for golden in sets]}
+    return render_page(request, "evaluation/index.html", context)
+
+
+@require_GET
+def palette(request: PageRequest) -> HttpResponse:
+    """Where one can go: pages, collections, documents and runs whose names hold the words."""
+    words = request.GET.get("q", "").replace("\x00", "").strip()
+    context = {"q": words, "groups": find_destinations(words, is_staff=request.user.is_staff)}
+    parts = {"palette-results": "evaluation/parts/palette.html"}
+    return render_page(request, "evaluation/palette.html", context, parts=parts)
+
+
+@require_GET
+def style(request: PageRequest) -> HttpResponse:
+    return render_page(request, "evaluation/style.html", style_examples(request))

@@ -1,0 +1,15 @@
+#!/usr/bin/env python
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
+    from django.core.management import execute_from_command_line
+
+    if "ragd" in sys.argv[1:2]:
+        from ragd_site import telemetry
+
+        telemetry.set_up("cli")
+    execute_from_command_line(sys.argv)

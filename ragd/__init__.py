@@ -1,0 +1,70 @@
+"""ragd: the blocks of retrieval-augmented generation over PostgreSQL and pgvector, each one function.
+
+The library takes a connection and never owns a transaction. It knows no web framework, no queue and no settings.
+"""
+
+from __future__ import annotations
+
+from ragd.chunking import bind, chunk, document_text
+from ragd.compression import compress
+from ragd.embedding import Embedder
+from ragd.errors import (
+    DimensionMismatch,
+    EmbedderError,
+    EmptyContent,
+    InvalidInput,
+    LexicalDisabled,
+    RagdError,
+    RerankerError,
+    UnknownCollection,
+    UnsupportedDatabase,
+)
+from ragd.fusion import fuse
+from ragd.indexing import embed_chunks, index
+from ragd.reranking import rerank
+from ragd.retrieval import Retrieval, ShortResult, retrieve, retrieve_detailed
+from ragd.store import Store
+from ragd.types import (
+    SPEC_VERSION,
+    Candidate,
+    Chunk,
+    ChunkPolicy,
+    Filters,
+    ListRank,
+    RetrievePlan,
+    Segment,
+)
+
+__all__ = [
+    "SPEC_VERSION",
+    "Candidate",
+    "Chunk",
+    "ChunkPolicy",
+    "DimensionMismatch",
+    "Embedder",
+    "EmbedderError",
+    "EmptyContent",
+    "Filters",
+    "InvalidInput",
+    "LexicalDisabled",
+    "ListRank",
+    "RagdError",
+    "RerankerError",
+    "Retrieval",
+    "RetrievePlan",
+    "Segment",
+    "ShortResult",
+    "Store",
+    "UnknownCollection",
+    "UnsupportedDatabase",
+    "bind",
+    "chunk",
+    "compress",
+    "document_text",
+    "embed_chunks",
+    "fuse",
+    "index",
+    "rerank",
+    "retrieve",
+    "retrieve_detailed",
+]

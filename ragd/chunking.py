@@ -1,0 +1,157 @@
+"""chunk(): a document's text in pieces, each an exact slice with its offsets. Pure: equal input, equal chunks."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ragd.blocks import clean_path, skip_space
+from ragd.errors import InvalidInput
+from ragd.normalization import normalize
+from ragd.sentences import split_sentences
+from ragd.splitting import Splitter
+from ragd.types import Chunk, ChunkPolicy, Segment
+
+__all__ = ["bind", "chunk", "document_text", "segment_spans", "split_sentences"]
+
+SegmentSpan = tuple[int, int, float | None, float | None]
+_Piece = tuple[int, int, tuple[str, ...]]
+
+
+def chunk(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> list[Chunk]:
+    """The chunks of a document in order, not yet bound to one (doc_id is ""). [] for text that is empty or blank.
+
+    content == document_text(text_or_segments)[start:end] for each. chunk_index counts from 0, starts and ends grow
+    strictly, no chunk begins or ends with white space, and every other character lies in at least one chunk.
+    No chunk has more than target_tokens words or max_chars characters.
+
+    metadata["headings"] is the path of headings over the chunk's first text, where there is one (kind "structure").
+    For segments: segment_start and segment_end, the indexes (from 0) of the first and last segment that the chunk
+    touches, and t_start and t_end, their times in seconds, where they are known.
+    """
+    text, segments = _read(text_or_segments)
+    splitter = Splitter(text, policy, [start for start, *_ in segments[1:]])
+    pieces = _structure_pieces(splitter) if policy.kind == "structure" else _word_pieces(splitter)
+    starts = [start for start, *_ in segments]
+    chunks: list[Chunk] = []
+    for start, end, path in pieces:
+        content = text[start:end].rstrip()
+        end = start + len(content)
+        metadata: dict[str, Any] = {}
+        if path and (headings := clean_path(path)):
+            metadata["headings"] = headings
+        if segments:
+            metadata |= _times(segments, starts, start, end)
+        chunks.append(Chunk("", len(chunks), content, start, end, (), metadata))
+    return chunks
+
+
+def document_text(text_or_segments: str | Sequence[Segment]) -> str:
+    """The text that chunk offsets refer to: normalized; of segments, each normalized and joined by a line feed."""
+    return _read(text_or_segments)[0]
+
+
+def segment_spans(segments: Sequence[Segment]) -> list[SegmentSpan]:
+    """(start, end, t_start, t_end) of each segment in document_text(segments), in order, empty ones included."""
+    return _read(segments)[1]
+
+
+def bind(
+    chunks: Sequence[Chunk],
+    *,
+    doc_id: str,
+    title: str = "",
+    tags: Sequence[str] = (),
+    metadata: Mapping[str, Any] | None = None,
+    page_map: Sequence[tuple[int, int, str]] = (),
+) -> list[Chunk]:
+    """The chunks as parts of one document. InvalidInput for an empty doc_id.
+
+    metadata is the document's; a chunk's own keys win over it. page_map holds (start, end, label) offsets into the
+    document's text, ascending: metadata["page"] is the label of the page that holds the chunk's start, if one does.
+    context is the title and the heading path, joined by " > ", a heading equal to the title left out.
+    """
+    if not doc_id:
+        raise InvalidInput("doc_id must be a text of at least one character, not ''", field="doc_id")
+    page_starts = [start for start, _, _ in page_map]
+    bound = []
+    for item in chunks:
+        headings = [heading for heading in item.metadata.get("headings", ()) if heading != title]
+        place = bisect_right(page_starts, item.start) - 1
+        page = {"page": page_map[place][2]} if place >= 0 and item.start < page_map[place][1] else {}
+        bound.append(
+            replace(
+                item,
+                doc_id=doc_id,
+                tags=tuple(tags),
+                metadata={**(metadata or {}), **item.metadata, **page},
+                context=" > ".join([title, *headings] if title else headings),
+            )
+        )
+    return bound
+
+
+def _structure_pieces(splitter: Splitter) -> Iterator[_Piece]:
+    """Whole sections where they fit, small neighbours together; the others split. Ends may have white space before.
+
+    A section joins the piece before it unless its heading ranks above the heading which that piece began with. The
+    rest of a section that was split takes only sections below that one's heading. A text that fits is one piece.
+    """
+    target, max_chars = splitter.policy.target_tokens, splitter.policy.max_chars
+    held: tuple[int, int, int, tuple[str, ...]] | None = None  # start, end, level, path of a piece that may still grow
+    held_words = 0  # not more than it has
+    for start, body, end, level, path in splitter.outline.find_sections():
+        if held is None and splitter.measure(start, len(splitter.text)):
+            yield start, len(splitter.text), path
+            return
+        words = splitter.measure(start, end)
+        if held and words is not None and level >= held[2]:
+            joined = held_words + words
+            if joined > target or end - held[0] > max_chars:
+                joined = splitter.measure(held[0], end) or 0
+            if joined:
+                held, held_words = (held[0], end, *held[2:]), joined
+                continue
+        if held:
+            yield held[0], held[1], held[3]
+        if words is None:
+            *pieces, (start, end) = splitter.split_section(start, body, splitter.trim_end(start, end))
+            for piece in pieces:
+                yield *piece, path
+            words, level = splitter.measure(start, end) or target, level + 1
+        held, held_words = (start, end, level, path), words
+    if held:
+        yield held[0], held[1], held[3]
+
+
+def _word_pieces(splitter: Splitter) -> Iterator[_Piece]:
+    text = splitter.text
+    if (start := skip_space(text, 0)) < len(text):
+        for piece in splitter.split_words(start, splitter.trim_end(start, len(text))):
+            yield *piece, ()
+
+
+def _times(segments: Sequence[SegmentSpan], starts: Sequence[int], start: int, end: int) -> dict[str, Any]:
+    first, last = bisect_right(starts, start) - 1, bisect_right(starts, end - 1) - 1
+    times = {"t_start": segments[first][2], "t_end": segments[last][3]}
+    return {"segment_start": first, "segment_end": last} | {k: v for k, v in times.items() if v is not None}
+
+
+def _read(text_or_segments: str | Sequence[Segment]) -> tuple[str, list[SegmentSpan]]:
+    if isinstance(text_or_segments, str):
+        return normalize(text_or_segments), []
+    texts: list[str] = []
+    spans: list[SegmentSpan] = []
+    at = 0
+    for place, segment in enumerate(text_or_segments):
+        if not isinstance(segment, Segment):
+            raise InvalidInput(
+                f"text_or_segments must be a text or a list of Segment; item {place} is {type(segment).__name__}",
+                field="text_or_segments",
+            )
+        texts.append(normalize(segment.text))
+        spans.append((at, at + len(texts[-1]), segment.t_start, segment.t_end))
+        at += len(texts[-1]) + 1
+    return "\n".join(texts), spans

@@ -1,0 +1,52 @@
+"""What can go wrong in the library. One base class; every message says what was expected, what came and what to do."""
+
+from __future__ import annotations
+
+
+class RagdError(Exception):
+    """Base of every error that the library raises on purpose.
+
+    `field` names the input that was wrong, when one input was.
+    """
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+
+class InvalidInput(RagdError):
+    """A value that the caller gave breaks the contract (HTTP 422)."""
+
+
+class EmptyContent(InvalidInput):
+    """There is no text to index after normalization (HTTP 400)."""
+
+
+class DimensionMismatch(InvalidInput):
+    """A vector has another length than the collection's `embed_dims` (HTTP 400)."""
+
+
+class LexicalDisabled(InvalidInput):
+    """Hybrid or lexical search on a collection that keeps no lexical index (HTTP 400)."""
+
+
+class UnknownCollection(RagdError):
+    """No collection has that name or id (HTTP 404)."""
+
+
+class UnsupportedDatabase(RagdError):
+    """The server or its pgvector is too old, or the schema is missing."""
+
+
+class EmbedderError(RagdError):
+    """The embedder gave no usable answer (HTTP 502). `kind` says how it failed; `retryable` whether later may work."""
+
+    def __init__(self, message: str, *, kind: str, retryable: bool, field: str | None = None) -> None:
+        super().__init__(message, field=field)
+        self.kind = kind
+        self.retryable = retryable
+
+
+class RerankerError(RagdError):
+    """The reranker gave no usable scores (HTTP 502)."""

@@ -1,0 +1,99 @@
+"""fuse(): several ranked lists become one, by reciprocal rank fusion.
+
+score = sum over the lists of weight / (rrf_k + rank). Ranks start at 1; a list that does not hold a candidate adds
+nothing; nothing is rescaled; ties are sorted by (doc_id, chunk_index).
+Source: Cormack, Clarke, Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning Methods",
+SIGIR 2009.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ragd.errors import InvalidInput
+from ragd.types import RRF_K, Candidate, ListRank, sort_key
+
+METHODS = ("rrf",)
+
+
+def fuse(
+    candidate_sets: Mapping[str, Sequence[Candidate]] | Sequence[Sequence[Candidate]],
+    method: str = "rrf",
+    params: Mapping[str, Any] | None = None,
+) -> list[Candidate]:
+    """One list, best first, of every candidate that any of the ranked lists holds.
+
+    A mapping gives the lists their names; a sequence of lists is named "0", "1", ... No list or empty lists: [].
+    params: rrf_k (60) and weights, list name -> weight (default 1; at least 0, and one above 0).
+
+    A candidate's rank in a list is its place there; when a list repeats a candidate, the first place counts.
+    The result keeps the fields of the first list that holds the candidate. Its score is the sum (score_kind "rrf"),
+    unit_score the sum's share of the highest possible, all weights / (rrf_k + 1). ranks keeps what the candidates
+    brought, adds each list's place and score under the list's name, and the new ones as "fused".
+    InvalidInput names the field: method, params, rrf_k or weights.
+    """
+    lists = _named(candidate_sets)
+    if method not in METHODS:
+        raise InvalidInput(f"method must be one of {', '.join(METHODS)}, not {method!r}", field="method")
+    rrf_k, weights = _read_params(params or {}, lists)
+    shares: dict[tuple[str, int], list[float]] = {}
+    merged: dict[tuple[str, int], Candidate] = {}
+    for name, candidates in lists.items():
+        for key, (rank, candidate) in _first_places(candidates).items():
+            shares.setdefault(key, []).append(weights[name] / (rrf_k + rank))
+            ranks = {**candidate.ranks, name: ListRank(rank, candidate.score)}
+            known = merged.get(key)
+            merged[key] = replace(known or candidate, ranks={**known.ranks, **ranks} if known else ranks)
+    highest = math.fsum(weights.values()) / (rrf_k + 1)
+    scored = [_scored(candidate, math.fsum(shares[key]), highest) for key, candidate in merged.items()]
+    return [
+        replace(candidate, ranks={**candidate.ranks, "fused": ListRank(rank, candidate.score)})
+        for rank, candidate in enumerate(sorted(scored, key=sort_key), start=1)
+    ]
+
+
+def _named(
+    candidate_sets: Mapping[str, Sequence[Candidate]] | Sequence[Sequence[Candidate]],
+) -> dict[str, Sequence[Candidate]]:
+    if isinstance(candidate_sets, Mapping):
+        return dict(candidate_sets)
+    return {str(place): candidates for place, candidates in enumerate(candidate_sets)}
+
+
+def _first_places(candidates: Sequence[Candidate]) -> dict[tuple[str, int], tuple[int, Candidate]]:
+    places: dict[tuple[str, int], tuple[int, Candidate]] = {}
+    for rank, candidate in enumerate(candidates, start=1):
+        places.setdefault(candidate.key, (rank, candidate))
+    return places
+
+
+def _scored(candidate: Candidate, score: float, highest: float) -> Candidate:
+    return replace(candidate, score=score, score_kind="rrf", unit_score=min(1.0, score / highest))
+
+
+def _read_params(params: Mapping[str, Any], lists: Mapping[str, object]) -> tuple[int, dict[str, float]]:
+    if unknown := sorted(set(params) - {"rrf_k", "weights"}):
+        raise InvalidInput(f"params knows rrf_k and weights, not {unknown[0]!r}", field="params")
+    rrf_k = params.get("rrf_k", RRF_K)
+    if not isinstance(rrf_k, int) or isinstance(rrf_k, bool) or rrf_k < 1:
+        raise InvalidInput(f"rrf_k must be a whole number of at least 1, not {rrf_k!r}", field="rrf_k")
+    return rrf_k, _read_weights(params.get("weights") or {}, lists)
+
+
+def _read_weights(given: object, lists: Mapping[str, object]) -> dict[str, float]:
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"weights must map list names to numbers, not {given!r}", field="weights")
+    if unknown := sorted(set(given) - set(lists), key=str):
+        raise InvalidInput(f"weights names {unknown[0]!r}; the lists are {', '.join(lists) or 'none'}", field="weights")
+    for name, weight in given.items():
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
+            raise InvalidInput(
+                f"the weight of {name!r} must be a number of at least 0, not {weight!r}", field="weights"
+            )
+    weights = {name: float(given.get(name, 1.0)) for name in lists}
+    if lists and not any(weights.values()):
+        raise InvalidInput("weights must have at least one value above 0; all lists have 0", field="weights")
+    return weights

@@ -1,0 +1,85 @@
+"""The one text form that everything downstream sees: offsets, hashes, chunks and queries refer to it."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+
+PIECE_CHARS = 1 << 20
+NONSTARTERS_MAX = 30
+GRAPHEME_JOINER = "\u034f"
+
+# Every line boundary that str.splitlines knows, besides CRLF.
+_LINE_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ufeff]")
+_UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
+_UNWANTED_BYTES = bytes((*range(0x09), *range(0x0B, 0x20), 0x7F))
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+
+
+def normalize(text: str) -> str:
+    """The same text in one stable form, whatever the platform or locale. Idempotent; clean text comes back as it is.
+
+    - Unicode NFC. A run of more than 30 combining marks is split by U+034F, as Unicode's stream-safe format does.
+    - CRLF, CR, VT, FF, FS, GS, RS, NEL, U+2028 and U+2029 become "\\n"; space inside and around lines stays.
+    - NUL and every other control character except tab is removed, and so is U+FEFF (byte order mark) anywhere.
+    - A pair of surrogates becomes its character, a lone one U+FFFD.
+    """
+    if len(text) <= PIECE_CHARS:
+        return _normalize_piece(text)
+    if all(_normalize_piece(piece) is piece for piece in _pieces(text)):
+        return text
+    return "".join(map(_normalize_piece, _pieces(text)))
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut after line feeds: neither a CRLF nor a combining sequence spans one, so pieces normalize independently."""
+    start = 0
+    while start < len(text):
+        feed = text.find("\n", start + PIECE_CHARS)
+        end = len(text) if feed < 0 else feed + 1
+        yield text[start:end]
+        start = end
+
+
+def _normalize_piece(text: str) -> str:
+    if text.isascii():
+        is_clean = len(text.encode().translate(None, _UNWANTED_BYTES)) == len(text)
+        return text if is_clean else _replace_unwanted(text)
+    if _UNWANTED.search(text):
+        text = _replace_unwanted(text)
+    bounded = _split_long_runs(text)
+    composed = unicodedata.normalize("NFC", bounded)
+    return composed if composed is bounded else _split_long_runs(composed)
+
+
+def _replace_unwanted(text: str) -> str:
+    if _SURROGATE.search(text):
+        text = _SURROGATE.sub("\ufffd", _SURROGATE_PAIR.sub(_join_surrogates, text))
+    return _CONTROL.sub("", _LINE_BREAK.sub("\n", text.replace("\r\n", "\n")))
+
+
+def _join_surrogates(pair: re.Match[str]) -> str:
+    return pair.group().encode("utf-16-le", "surrogatepass").decode("utf-16-le")
+
+
+def _split_long_runs(text: str) -> str:
+    """Bounded runs keep NFC linear: canonical ordering of one run costs the square of its length."""
+    suspects, run = _nonstarter_runs()
+    return run.sub(rf"\g<0>{GRAPHEME_JOINER}", text) if suspects.search(text) else text
+
+
+@cache
+def _nonstarter_runs() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """A quick pattern that finds every run that is too long (and some others), and the exact one that splits them.
+
+    Marks beyond the first plane make a slow character class, so the quick pattern takes that plane whole.
+    """
+    codes = [code for code in range(0x300, 0x20000) if unicodedata.combining(chr(code))]
+    basic = "".join(chr(code) for code in codes if code < 0x10000)
+    marks = "".join(map(chr, codes))
+    suspects = re.compile(f"[{basic}\U00010000-\U0001ffff]{{{NONSTARTERS_MAX + 1}}}")
+    return suspects, re.compile(f"[{marks}]{{{NONSTARTERS_MAX}}}(?=[{marks}])")

@@ -1,0 +1,70 @@
+"""rerank(): a model reads query and text together and gives the candidates a new order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ragd.errors import RerankerError
+from ragd.types import Candidate, ListRank, sort_key
+
+
+class Reranker(Protocol):
+    """Scores texts against a query: one finite number per text, in their order, higher is better.
+
+    Equal input must give equal scores. A reranker whose scores are probabilities already (0 to 1) says so with a true
+    attribute `scores_are_probabilities`; others are taken to give logits.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def score(self, query: str, texts: list[str]) -> Sequence[float]: ...
+
+
+def rerank(query: str, candidates: Sequence[Candidate], model: Reranker | None = None) -> list[Candidate]:
+    """The candidates in the order of the model's scores, ties by (doc_id, chunk_index).
+
+    Without a model they come back as they are; without candidates the model is not asked. The model reads each
+    candidate's context and content, as the embedder does. score becomes the model's (score_kind "rerank"), unit_score
+    its logistic, or the score itself where it is a probability. ranks keeps the earlier places and adds "reranked".
+    RerankerError when the model gives another number of scores, or one that is no finite number.
+    """
+    if model is None or not candidates:
+        return list(candidates)
+    scores = _checked(model, model.score(query, [_text(candidate) for candidate in candidates]), len(candidates))
+    is_probability = bool(getattr(model, "scores_are_probabilities", False))
+    scored = [
+        replace(candidate, score=score, score_kind="rerank", unit_score=_unit(score, is_probability))
+        for candidate, score in zip(candidates, scores, strict=True)
+    ]
+    return [
+        replace(candidate, ranks={**candidate.ranks, "reranked": ListRank(rank, candidate.score)})
+        for rank, candidate in enumerate(sorted(scored, key=sort_key), start=1)
+    ]
+
+
+def _text(candidate: Candidate) -> str:
+    return f"{candidate.context}\n{candidate.content}" if candidate.context else candidate.content
+
+
+def _checked(model: Reranker, given: Sequence[float], expected: int) -> list[float]:
+    try:
+        scores = [float(score) for score in given]
+    except (TypeError, ValueError) as error:
+        raise RerankerError(f"reranker {model.name!r} must give one number per text; it gave {error}") from error
+    if len(scores) != expected:
+        raise RerankerError(f"reranker {model.name!r} must give {expected} scores, one per text; it gave {len(scores)}")
+    for place, score in enumerate(scores):
+        if not math.isfinite(score):
+            raise RerankerError(f"reranker {model.name!r} must give finite scores; text {place} got {score}")
+    return scores
+
+
+def _unit(score: float, is_probability: bool) -> float:
+    if is_probability:
+        return min(1.0, max(0.0, score))
+    tail = math.exp(-abs(score))
+    return 1 / (1 + tail) if score >= 0 else tail / (1 + tail)

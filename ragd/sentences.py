@@ -1,0 +1,108 @@
+"""Sentence boundaries: a regular expression proposes, a few rules for the full stop decide. Any language, no model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# A full stop after one of these never ends a sentence.
+NEVER_LAST = _words(
+    "adm approx brig capt cf cmdr col dept dr ed eds eq eqs fig figs fr gov hon ing lt maj messrs mlle mme mr mrs ms"
+    " pres prof rep rev sen sgt st supt univ viz vs al"
+    " abb bzw ca dipl evtl ggf hrsg inkl kap sog vgl zzgl"
+    " e.g eg i.e ie z.b d.h u.a p.ex"
+)
+# These are abbreviations only before a number: "No. 5 was", but "I said no. Then".
+BEFORE_NUMBERS = _words(
+    "art bd ch chap ex no nos nr nrs op p par pp r sec sect tab vol vols"
+    " jan feb mar apr jun jul aug sep sept oct nov dec"
+)
+# After these, and after initials and acronyms ("J.", "U.S."), a capital decides nothing; an opener does.
+OPENER_DECIDES = _words("a.m bros co corp inc jan feb apr aug sept oct nov dec jr ltd p.m sr")
+OPENERS = _words(
+    "A After All Although An And As At Because Before But By During Each Even For From He Her His How However I If In"
+    " It Its Many Most My No Not Now On One Or Our She Since So Some Such That The Their Then There These They This"
+    " Those Thus To Under Until We What When Where Whether Which While Who Why With You Your"
+)
+# German ordinals: "am 3. Oktober".
+AFTER_ORDINALS = _words(
+    "Januar Februar März April Mai Juni Juli August September Oktober November Dezember Jahrhundert Jahrhunderts"
+)
+
+_SPACED = ".!?…‽؟۔"  # need white space behind them: decimals, URLs and file names have none
+_UNSPACED = "。！？｡．।॥‼⁇⁈⁉"
+_BOUNDARY = re.compile(
+    rf"[{_SPACED}{_UNSPACED}\n](?:"
+    rf"(?<=[{_SPACED}])(?<![{_SPACED}]{{2}})[{_SPACED}]*+[\"'”’»)\]}}›*_`]*+(?=\s)"
+    rf"|(?<=[{_UNSPACED}])(?!\d)[{_UNSPACED}]*+[」』”’）》〉】\"')\]]*+"
+    r"|(?<=\n)(?=[ \t]*+(?:\n|\||[-*+•] |\d{1,3}[.)] |#{1,6} )))"
+)
+_LAST_WORD = re.compile(r"[^\s(\[{\"'“‘«*_/]+\Z")
+_ACRONYM = re.compile(r"[^\W\d_](?:\.[^\W\d_])*")
+_NEXT_WORD = re.compile(r"[\s\"'“‘«(\[*_`|¿¡]*+(\w+)(?=(\.?))")
+_LOOK_BACK_CHARS = 40
+
+
+def split_sentences(text: str) -> list[tuple[int, int]]:
+    """Spans (start, end) of the sentences, in order, without the white space between them.
+
+    Every character that is not white space lies in exactly one span. Blank lines, list items, table rows and headings
+    begin a new span, any other line break does not. [] for text that is empty or blank.
+    """
+    spans = []
+    start = 0
+    for end in (*sentence_ends(text, 0, len(text)), len(text)):
+        piece = text[start:end]
+        if content := piece.strip():
+            first = start + len(piece) - len(piece.lstrip())
+            spans.append((first, first + len(content)))
+        start = end
+    return spans
+
+
+def sentence_ends(text: str, start: int, end: int) -> Iterator[int]:
+    """Ascending positions in text[start:end] right behind a sentence; `end` itself is never one of them."""
+    for match in _BOUNDARY.finditer(text, start, end):
+        mark = text[match.start()]
+        if mark not in _SPACED or _ends_sentence(text, match):
+            yield match.end()
+
+
+def _ends_sentence(text: str, match: re.Match[str]) -> bool:
+    following = _NEXT_WORD.match(text, match.end())
+    if following is None:
+        return True
+    if following.group(1)[0].islower():
+        return False
+    if text[match.start()] != "." or text.startswith("..", match.start()):
+        return True
+    before = text[max(0, match.start() - _LOOK_BACK_CHARS) : match.start()]
+    return _full_stop_ends(
+        before, following.group(1), initial_follows=len(following.group(1)) == len(following.group(2))
+    )
+
+
+def _full_stop_ends(before: str, following: str, *, initial_follows: bool) -> bool:
+    found = _LAST_WORD.search(before)
+    if found is None:
+        return True
+    word, key = found.group(), found.group().lower()
+    if key in NEVER_LAST:
+        return False
+    if word.isdecimal():
+        return following not in AFTER_ORDINALS and not _numbers_a_line(before, found.start())
+    if following[0].isdigit():
+        return key not in BEFORE_NUMBERS
+    if key in OPENER_DECIDES or (_ACRONYM.fullmatch(word) and not (len(word) == 1 and word.islower())):
+        return following in OPENERS and not initial_follows
+    return True
+
+
+def _numbers_a_line(before: str, start: int) -> bool:
+    """Whether what starts at `start` is the first word of its line, as in "1. Introduction"."""
+    return not before[before.rfind("\n", 0, start) + 1 : start].strip(" \t#*>|")

@@ -1,0 +1,57 @@
+"""Telemetry of ragd: every span and attribute name, the one content switch, and the helpers that open spans.
+
+One span carries three vocabularies: AITF decides its name and kind, OpenInference and OpenTelemetry GenAI v1.41.1 add
+their attributes. Needs only opentelemetry-api; without an SDK every helper costs next to nothing and records nothing.
+
+    with telemetry.pipeline_span("handbook", query, run_id=run_id) as pipeline:
+        with telemetry.query_span("handbook", query, model, dims):
+            with telemetry.embeddings_span(system="ragd.local", model=model, dims=dims, texts=[query]) as call:
+                call.input_tokens = 12
+        with telemetry.retrieve_span(index="handbook", query=query, top_k=12) as span:
+            telemetry.record_results(span, candidates)
+        with telemetry.chat_span("openai", "gpt-4o", messages=messages, estimated_input_tokens=900) as answer:
+            answer.finish("...", finish_reasons=["stop"], input_tokens=911, output_tokens=87)
+    run.trace_id = pipeline.trace_id
+"""
+
+from __future__ import annotations
+
+from ragd.telemetry.calls import ChatCall as ChatCall
+from ragd.telemetry.calls import EmbeddingsCall as EmbeddingsCall
+from ragd.telemetry.calls import chat_span as chat_span
+from ragd.telemetry.calls import embeddings_span as embeddings_span
+from ragd.telemetry.calls import hash_prompt as hash_prompt
+from ragd.telemetry.content import CAPTURES as CAPTURES
+from ragd.telemetry.content import REDACTED as REDACTED
+from ragd.telemetry.content import Capture as Capture
+from ragd.telemetry.content import capture_mode as capture_mode
+from ragd.telemetry.content import captured as captured
+from ragd.telemetry.content import captured_status as captured_status
+from ragd.telemetry.content import captured_text as captured_text
+from ragd.telemetry.content import configure as configure
+from ragd.telemetry.names import *  # noqa: F403
+from ragd.telemetry.spans import Pipeline as Pipeline
+from ragd.telemetry.spans import add_event as add_event
+from ragd.telemetry.spans import attached as attached
+from ragd.telemetry.spans import chunk_span as chunk_span
+from ragd.telemetry.spans import compress_span as compress_span
+from ragd.telemetry.spans import current_trace_id as current_trace_id
+from ragd.telemetry.spans import current_traceparent as current_traceparent
+from ragd.telemetry.spans import evaluate_span as evaluate_span
+from ragd.telemetry.spans import fuse_span as fuse_span
+from ragd.telemetry.spans import ingest_span as ingest_span
+from ragd.telemetry.spans import lexical_span as lexical_span
+from ragd.telemetry.spans import parse_span as parse_span
+from ragd.telemetry.spans import pipeline_span as pipeline_span
+from ragd.telemetry.spans import query_span as query_span
+from ragd.telemetry.spans import record_counts as record_counts
+from ragd.telemetry.spans import record_error as record_error
+from ragd.telemetry.spans import record_evaluation as record_evaluation
+from ragd.telemetry.spans import record_reranked as record_reranked
+from ragd.telemetry.spans import record_results as record_results
+from ragd.telemetry.spans import rerank_span as rerank_span
+from ragd.telemetry.spans import retrieve_span as retrieve_span
+from ragd.telemetry.spans import set_attributes as set_attributes
+from ragd.telemetry.spans import stage as stage
+from ragd.telemetry.spans import store_span as store_span
+from ragd.telemetry.spans import vector_span as vector_span

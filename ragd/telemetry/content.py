@@ -1,0 +1,109 @@
+"""The one content switch: what spans may say of a user's, a document's or a model's text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from ragd.telemetry import names
+from ragd.types import canonical_json
+
+Capture = Literal["full", "hash", "none"]
+CAPTURES: tuple[Capture, ...] = ("full", "hash", "none")
+REDACTED = "__REDACTED__"
+ERROR_NAME = re.compile(r"[A-Z][A-Za-z0-9_]*")
+
+# What carries text of a user, a document or a model: the switch applies to exactly these.
+TEXT_NAMES = frozenset(
+    {
+        names.RAG_QUERY, names.RETRIEVE_FILTER, names.PROMPT, names.COMPLETION, names.TOOL_ARGUMENTS, names.TOOL_RESULT,
+        names.RETRIEVAL_QUERY_TEXT, names.INPUT_VALUE, names.OUTPUT_VALUE, names.OI_RERANKER_QUERY,
+        names.EVALUATION_EXPLANATION, names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE, names.URL_QUERY,
+        f"{names.OWN}query", f"{names.OWN}text", f"{names.OWN}title",
+    }
+)  # fmt: skip
+TEXT_SUFFIXES = (
+    ".document.content", ".document.metadata", ".message.content", ".embedding.text", ".evaluation.explanation",
+    ".tool_call.function.arguments",
+)  # fmt: skip
+TEXT_JSON_NAMES = frozenset(
+    {names.RETRIEVAL_DOCS, names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.SYSTEM_INSTRUCTIONS}
+)
+TEXT_JSON_KEYS = frozenset({"snippet", "content", "arguments", "result", "response"})
+URL_NAMES = frozenset({names.URL_FULL, names.HTTP_URL, names.HTTP_TARGET})  # the part after "?" is text
+
+Value = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
+
+_capture: Capture = "full"
+
+
+def configure(*, capture: Capture = "full") -> None:
+    """Set the content switch of this process: "full", "hash" (SHA-256 with prefix) or "none" (a fixed literal)."""
+    global _capture
+    if capture not in CAPTURES:
+        raise ValueError(f"capture must be one of {', '.join(CAPTURES)}, not {capture!r}")
+    _capture = capture
+
+
+def capture_mode() -> Capture:
+    return _capture
+
+
+def captured_text(text: str, capture: Capture | None = None) -> str:
+    """`text` as the switch lets it through. What was redacted before stays as it is."""
+    mode = capture or _capture
+    if mode == "full" or text == REDACTED:
+        return text
+    if mode == "none":
+        return REDACTED
+    return text if _is_hash(text) else f"sha256:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
+
+
+def captured(name: str, value: Value, capture: Capture | None = None) -> Value:
+    """One attribute value as the switch lets it through. Names that carry no text are returned unchanged."""
+    mode = capture or _capture
+    if mode == "full" or not isinstance(value, str):
+        return value
+    if name in TEXT_NAMES or name.endswith(TEXT_SUFFIXES):
+        return captured_text(value, mode)
+    if name in TEXT_JSON_NAMES:
+        return _captured_json(value, mode)
+    if name in URL_NAMES and "?" in value:
+        path, _, query = value.partition("?")
+        return f"{path}?{captured_text(query, mode)}"
+    return value
+
+
+def captured_status(description: str, capture: Capture | None = None) -> str:
+    """A status description as the switch lets it through. Of "ErrorName: message" the name stays; "" stays."""
+    kind, colon, message = description.partition(": ")
+    if not ERROR_NAME.fullmatch(kind):
+        return captured_text(description, capture) if description else ""
+    return f"{kind}: {captured_text(message, capture)}" if colon else kind
+
+
+def _is_hash(text: str) -> bool:
+    return len(text) == 71 and text.startswith("sha256:")
+
+
+def _captured_json(value: str, mode: Capture) -> str:
+    try:
+        return canonical_json(_captured_node(json.loads(value), mode))
+    except ValueError:
+        return captured_text(value, mode)
+
+
+def _captured_node(node: Any, mode: Capture) -> Any:
+    if isinstance(node, list):
+        return [_captured_node(item, mode) for item in node]
+    if isinstance(node, dict):
+        return {
+            key: captured_text(item if isinstance(item, str) else canonical_json(item), mode)
+            if key in TEXT_JSON_KEYS and item is not None
+            else _captured_node(item, mode)
+            for key, item in node.items()
+        }
+    return node

@@ -1,0 +1,252 @@
+"""Frozen records that travel between the blocks, and the one sort key. Shapes and units stand beside each field."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+from ragd.errors import InvalidInput
+
+SPEC_VERSION = "0.1.0"
+
+Vector = Sequence[float]
+Mode = Literal["vector", "lexical", "hybrid"]
+Exact = Literal["auto", "always", "never"]
+ChunkKind = Literal["words", "structure"]
+
+MODES: tuple[Mode, ...] = ("vector", "lexical", "hybrid")
+EXACT_CHOICES: tuple[Exact, ...] = ("auto", "always", "never")
+
+RRF_K = 60
+FINAL_K = 12
+CANDIDATE_POOL = 50
+POOL_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A piece of a transcript, times in seconds. A document of segments is their texts joined by a newline."""
+
+    text: str
+    t_start: float | None = None
+    t_end: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkPolicy:
+    """How a document is split.
+
+    target_tokens and overlap_tokens count whitespace-separated words; max_chars counts code points.
+    kind "words" slides a window of words; "structure" follows headings, paragraphs, list items, code fences and
+    tables, then sentences, then a hard cut.
+    """
+
+    kind: ChunkKind = "structure"
+    target_tokens: int = 600
+    overlap_tokens: int = 120
+    max_chars: int = 4000
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("words", "structure"):
+            raise InvalidInput(f"chunk policy kind must be 'words' or 'structure', not {self.kind!r}", field="kind")
+        for name, low in (("target_tokens", 1), ("overlap_tokens", 0), ("max_chars", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise InvalidInput(f"{name} must be a whole number of at least {low}, not {value!r}", field=name)
+        if self.overlap_tokens >= self.target_tokens:
+            raise InvalidInput(
+                f"overlap_tokens must be smaller than target_tokens ({self.target_tokens}), not {self.overlap_tokens}",
+                field="overlap_tokens",
+            )
+
+    def fitted(self, window: int | None) -> ChunkPolicy:
+        """The policy shrunk to an embedder that reads `window` of its own tokens (None: no limit).
+
+        Five words per eight word pieces leave room for the title and for long words; a fifth of a chunk overlaps.
+        """
+        if window is None or window * 5 // 8 >= self.target_tokens:
+            return self
+        target = max(1, window * 5 // 8)
+        return replace(
+            self,
+            target_tokens=target,
+            overlap_tokens=min(self.overlap_tokens, target // 5),
+            max_chars=min(self.max_chars, window * 5),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ChunkPolicy:
+        return cls(**_known(cls, values))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The retrieval unit. content == document_text[start:end], always.
+
+    doc_id is "" until `bind` sets it. context is the document's title and the heading path: embedded and lexically
+    indexed before content, never part of it. embedding, when given, has the collection's embed_dims entries.
+    """
+
+    doc_id: str
+    chunk_index: int
+    content: str
+    start: int
+    end: int
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    context: str = ""
+    embedding: Vector | None = None
+
+    @property
+    def embed_text(self) -> str:
+        """What the embedder and the lexical index read."""
+        return f"{self.context}\n{self.content}" if self.context else self.content
+
+
+@dataclass(frozen=True, slots=True)
+class ListRank:
+    """One candidate's place in one ranked list. rank starts at 1; score is higher-is-better in its own scale."""
+
+    rank: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A retrieved chunk. score is the score of the last stage (`score_kind`), higher is better.
+
+    ranks keeps the place in every earlier list by its name ("vector", "lexical", "fused", "reranked").
+    unit_score is score brought to 0..1 for telemetry and display (the rule per kind is in docs/retrieval.md).
+    """
+
+    doc_id: str
+    chunk_index: int
+    content: str
+    score: float
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    start: int = 0
+    end: int = 0
+    context: str = ""
+    score_kind: str = "cosine"
+    unit_score: float = 0.0
+    ranks: Mapping[str, ListRank] = field(default_factory=dict)
+    chunk_id: int | None = None
+    revision: int = 1
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.doc_id, self.chunk_index)
+
+
+def sort_key(candidate: Candidate) -> tuple[float, bytes, int]:
+    """Best first; ties by (doc_id in UTF-8 bytes, chunk_index), as the database's "C" collation sorts them."""
+    return (-candidate.score, candidate.doc_id.encode(), candidate.chunk_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """All three must hold. Empty means no restriction. metadata is equality on top-level keys."""
+
+    tags_any: tuple[str, ...] = ()
+    tags_all: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.tags_any or self.tags_all or self.metadata)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"tags_any": list(self.tags_any), "tags_all": list(self.tags_all), "metadata": dict(self.metadata)}
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievePlan:
+    """Everything that decides a ranking, besides the query and the store. Same plan, same store state, same result.
+
+    k: results wanted. candidate_pool: rows per list, at least k is used. rrf_k and weights: fusion.
+    exact: "always" scans, "never" uses the HNSW index when there is one, "auto" scans below the store's threshold.
+    ef_search: HNSW beam, at least the pool is used. rerank and compress name a model or policy, or are None.
+    """
+
+    mode: Mode = "hybrid"
+    k: int = FINAL_K
+    candidate_pool: int = CANDIDATE_POOL
+    rrf_k: int = RRF_K
+    weights: Mapping[str, float] = field(default_factory=lambda: {"vector": 1.0, "lexical": 1.0})
+    filters: Filters = field(default_factory=Filters)
+    exact: Exact = "auto"
+    ef_search: int | None = None
+    rerank: str | None = None
+    compress: str | None = None
+    token_budget: int | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("mode", self.mode, MODES)
+        _one_of("exact", self.exact, EXACT_CHOICES)
+        _between("k", self.k, 1, POOL_MAX)
+        _between("candidate_pool", self.candidate_pool, 1, POOL_MAX)
+        _between("rrf_k", self.rrf_k, 1, 1_000_000)
+        if self.ef_search is not None:
+            _between("ef_search", self.ef_search, 1, 1000)
+        if self.token_budget is not None:
+            _between("token_budget", self.token_budget, 1, 10_000_000)
+        if unknown := set(self.weights) - {"vector", "lexical"}:
+            raise InvalidInput(f"weights has unknown lists {sorted(unknown)}; use vector and lexical", field="weights")
+        if any(weight < 0 for weight in self.weights.values()) or not any(self.weights.values()):
+            raise InvalidInput("weights must be 0 or more, and at least one above 0", field="weights")
+
+    @property
+    def pool(self) -> int:
+        """Rows that each list contributes."""
+        return max(self.k, self.candidate_pool)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Canonical JSON form: every field, filters as lists."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return values | {"weights": dict(self.weights), "filters": self.filters.as_dict()}
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 (hex) of the canonical JSON form: stable across processes and machines."""
+        return hashlib.sha256(canonical_json(self.as_dict()).encode()).hexdigest()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RetrievePlan:
+        known = _known(cls, values)
+        if isinstance(known.get("filters"), Mapping):
+            raw = _known(Filters, known["filters"])
+            known["filters"] = Filters(
+                tags_any=tuple(raw.get("tags_any", ())),
+                tags_all=tuple(raw.get("tags_all", ())),
+                metadata=dict(raw.get("metadata", {})),
+            )
+        return cls(**known)
+
+
+def canonical_json(value: Any) -> str:
+    """Sorted keys, no spaces, no NaN, UTF-8 text: the form that is hashed and compared byte for byte."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    names = {item.name for item in fields(cls)}
+    if unknown := set(values) - names:
+        first = sorted(unknown)[0]
+        raise InvalidInput(f"unknown field {first!r}; known are {', '.join(sorted(names))}", field=first)
+    return dict(values)
+
+
+def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise InvalidInput(f"{name} must be one of {', '.join(allowed)}, not {value!r}", field=name)
+
+
+def _between(name: str, value: object, low: int, high: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidInput(f"{name} must be a whole number from {low} to {high}, not {value!r}", field=name)

@@ -1,0 +1,65 @@
+"""The one API object: routers of the apps, errors in one shape, health, OpenAPI."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from django.contrib.auth.decorators import login_not_required
+from django.db import DatabaseError, connection
+from django.http import Http404, HttpRequest
+from django.urls import re_path
+from django.views.decorators.csrf import csrf_exempt
+from ninja import NinjaAPI, Status
+from ninja.errors import HttpError, ValidationError
+
+from collections_app import errors
+from collections_app.api import router as collections_router
+from evaluation_app.api import router as evaluation_router
+from retrieval_app.api import router as retrieval_router
+
+logger = logging.getLogger(__name__)
+
+SELECT_SCHEMA = "SELECT 1 FROM collections LIMIT 1"
+
+api = NinjaAPI(
+    title="ragd",
+    version="1",
+    description="A RAG server: collections, documents, search, answers with checked citations, runs and their spans.",
+    docs_url="/docs",
+    openapi_url="/openapi.json",
+    urls_namespace="api",
+)
+# ninja brings handlers of its own for these; all errors have one shape
+for kind in (Exception, Http404, HttpError, ValidationError):
+    api.add_exception_handler(kind, errors.error_response)  # type: ignore[arg-type]
+
+
+@api.get(
+    "/health", operation_id="health", auth=None, tags=["health"], response={200: dict[str, str], 503: dict[str, Any]}
+)
+def health(request: HttpRequest) -> Status[dict[str, Any]]:
+    """Answers 200 when the database serves the schema, else 503 naming the part that fails."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(SELECT_SCHEMA)
+    except DatabaseError as error:
+        logger.warning("health: the database fails: %s", error)
+        message = "the database does not answer or has no schema; look at its log, run the migrations"
+        return Status(503, errors.error_body("database_unavailable", message, "database"))
+    return Status(200, {"status": "ok"})
+
+
+api.add_router("", collections_router)
+api.add_router("", retrieval_router)
+api.add_router("", evaluation_router)
+
+
+def api_urls() -> tuple[list[Any], str, str]:
+    """The API's URLs, free of the log-in page: a bearer key is its log-in."""
+    patterns, app_name, namespace = api.urls
+    for pattern in patterns:
+        if pattern.callback is not None:
+            pattern.callback = login_not_required(pattern.callback)
+    nowhere = re_path(r"^.*$", csrf_exempt(login_not_required(errors.unknown_route)))
+    return [*patterns, nowhere], app_name, namespace

@@ -1,0 +1,205 @@
+"""Every environment variable that ragd reads: name, type, default, meaning. README's table is compared with it."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from urllib.parse import urlsplit
+
+import annotated_types
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DATABASE_SCHEMES = ("postgresql", "postgres")
+BROKER_SCHEMES = ("pgmq", "redis", "rediss", "amqp", "amqps")
+HTTP_SCHEMES = ("http", "https")
+
+
+class SettingError(Exception):
+    """A variable holds a value that is not accepted; the message names variable, value and accepted values."""
+
+
+def split_commas(value: object) -> object:
+    """ "a, b" -> ["a", "b"]; anything that is not text passes unchanged."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def check_scheme(url: str, schemes: tuple[str, ...]) -> str:
+    """The URL unchanged, or ValueError unless it starts with one of the schemes."""
+    if url and urlsplit(url).scheme not in schemes:
+        raise ValueError("a URL that starts with " + " or ".join(f"{scheme}://" for scheme in schemes))
+    return url
+
+
+CommaList = Annotated[list[str], NoDecode, BeforeValidator(split_commas)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class Environment(BaseSettings):
+    """The settings of one process, read once at its start. Empty variables count as unset."""
+
+    model_config = SettingsConfigDict(case_sensitive=True, env_ignore_empty=True, extra="ignore", frozen=True)
+
+    RAGD_VAR: Path = Field(
+        REPOSITORY / "var", description="Folder for everything that ragd keeps: database, secrets, logs"
+    )
+    PORT: Port = Field(8000, description="TCP port of the web server")
+    RAGD_HOST: str = Field("127.0.0.1", description="Address that the web server listens on")
+    DATABASE_URL: str = Field(
+        "", description="PostgreSQL 17 or newer with pgvector 0.8 or newer; unset: the embedded PostgreSQL"
+    )
+    CELERY_BROKER_URL: str = Field(
+        "", description="`redis://` or `amqp://` broker; unset: a queue in the same PostgreSQL (pgmq)"
+    )
+
+    RAGD_SECRET_KEY: SecretStr = Field(
+        SecretStr(""), description="Signs sessions; unset: generated into `RAGD_VAR/secret_key`"
+    )
+    RAGD_DEBUG: bool = Field(False, description="Django's debug pages; never on a public server")
+    RAGD_ALLOWED_HOSTS: CommaList = Field(
+        [], description="Host names that the server answers to beside loopback, comma-separated"
+    )
+    RAGD_CSRF_TRUSTED_ORIGINS: CommaList = Field(
+        [],
+        description="Origins of forms behind a proxy (`https://rag.example.org`), comma-separated; https: safe cookies",
+    )
+    RAGD_LOG_LEVEL: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        "INFO", description="Least level that is logged"
+    )
+    RAGD_WEB_WORKERS: Count = Field(2, description="Processes of the web server")
+    RAGD_WEB_THREADS: Count = Field(4, description="Threads per web process")
+    RAGD_WORKER_PROCESSES: Count = Field(2, description="Processes of the worker: documents ingested at the same time")
+
+    RAGD_EMBED_MODEL: str = Field(
+        "all-MiniLM-L6-v2", description="Embedding model of new collections; the default runs on this machine"
+    )
+    RAGD_EMBED_DIMS: Annotated[int, Field(ge=1, le=4000)] = Field(384, description="Dimensions of that model's vectors")
+    EMBED_BASE_URL: str = Field("", description="OpenAI-compatible endpoint for embeddings; unset: api.openai.com")
+    EMBED_API_KEY: SecretStr = Field(
+        SecretStr(""), description="Key for the embedding endpoint; unset: `OPENAI_API_KEY`"
+    )
+    RAGD_EMBED_TIMEOUT_S: Seconds = Field(30.0, description="Longest wait for one embedding request, seconds")
+    RAGD_EMBED_BATCH_SIZE: Annotated[int, Field(ge=1, le=2048)] = Field(64, description="Texts per embedding request")
+
+    LLM_BASE_URL: str = Field(
+        "", description="OpenAI-compatible endpoint for answers; unset and no key: answers are extractive"
+    )
+    OPENAI_API_KEY: SecretStr = Field(SecretStr(""), description="Key for the chat endpoint")
+    RAGD_LLM_MODEL: str = Field("gpt-4o-mini", description="Chat model; it answers when an endpoint or a key is set")
+    RAGD_LLM_TIMEOUT_S: Seconds = Field(60.0, description="Longest wait for one answer, seconds")
+    RAGD_LLM_MAX_TOKENS: Count = Field(1024, description="Longest answer, tokens")
+
+    RAGD_MAX_DOCUMENT_MB: Count = Field(50, description="Largest document, MB (1 MB = 1,000,000 bytes)")
+    RAGD_PARSE_TIMEOUT_S: Seconds = Field(60.0, description="Longest time to parse one file, seconds")
+    RAGD_PARSE_MEMORY_MB: Annotated[int, Field(ge=256)] = Field(
+        1536, description="Memory limit of the parsing process, MB"
+    )
+    RAGD_PARSE_MAX_CHARS: Count = Field(20_000_000, description="Longest text of one document, characters")
+    RAGD_EXACT_THRESHOLD: Natural = Field(
+        20_000, description="Chunks up to which vector search is exact; above it HNSW is used"
+    )
+
+    RAGD_CAPTURE_CONTENT: Literal["full", "hash", "none"] = Field(
+        "full", description="Texts in the local spans: as they are, hashed, or left out"
+    )
+    RAGD_OTLP_CONTENT: Literal["full", "hash", "none"] = Field(
+        "none", description="The same for spans that leave this machine"
+    )
+    OTEL_EXPORTER_OTLP_ENDPOINT: str = Field(
+        "", description="OTLP/HTTP endpoint that spans are also sent to; unset: none"
+    )
+    RAGD_RUN_RETENTION_DAYS: Natural = Field(0, description="Days that stored queries are kept; 0 keeps them for ever")
+    RAGD_SPAN_RETENTION_DAYS: Natural = Field(30, description="Days that spans are kept; 0 keeps them for ever")
+
+    RAGD_JOB_LEASE_S: Count = Field(
+        30, description="Seconds without a sign of life after which another worker takes a job over"
+    )
+    RAGD_JOB_MAX_ATTEMPTS: Count = Field(3, description="Times that a job is tried before it counts as failed")
+
+    RAGD_ADMIN_USER: str = Field("admin", min_length=1, description="Name of the first administrator")
+    RAGD_ADMIN_PASSWORD: SecretStr = Field(
+        SecretStr(""),
+        description="Their password; unset: generated, printed once, kept in `RAGD_VAR/admin_password`",
+    )
+
+    @field_validator("DATABASE_URL")
+    @classmethod
+    def check_database_url(cls, url: str) -> str:
+        return check_scheme(url, DATABASE_SCHEMES)
+
+    @field_validator("CELERY_BROKER_URL")
+    @classmethod
+    def check_broker_url(cls, url: str) -> str:
+        return check_scheme(url, BROKER_SCHEMES)
+
+    @field_validator("EMBED_BASE_URL", "LLM_BASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    @classmethod
+    def check_http_url(cls, url: str) -> str:
+        return check_scheme(url, HTTP_SCHEMES)
+
+    @field_validator("RAGD_VAR")
+    @classmethod
+    def make_absolute(cls, path: Path) -> Path:
+        return path.expanduser().absolute()
+
+
+def read_environment() -> Environment:
+    """The typed settings of this process. Raises SettingError, which names every wrong variable."""
+    try:
+        return Environment()
+    except ValidationError as error:
+        raise SettingError(describe_errors(error)) from None
+
+
+def local_address(host: str, port: int) -> str:
+    """Where this machine reaches the web server."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
+    return f"http://{reachable}:{port}/"
+
+
+def describe_errors(error: ValidationError) -> str:
+    """One line per wrong variable: name, the value that came (never a secret), what is accepted."""
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0])
+        field = Environment.model_fields[name]
+        hidden = field.annotation is SecretStr or "@" in str(problem["input"])
+        shown = "(hidden)" if hidden else repr(problem["input"])
+        accepted = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else describe_accepted(name)
+        lines.append(f"{name}={shown} is not accepted: expected {accepted}. Correct the variable or unset it.")
+    return "\n".join(lines)
+
+
+def describe_accepted(name: str) -> str:
+    """What a variable accepts, in words."""
+    field = Environment.model_fields[name]
+    annotation: Any = field.annotation
+    if get_origin(annotation) in (Union, types.UnionType):
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) is Literal:
+        return "one of " + ", ".join(get_args(annotation))
+    if annotation is bool:
+        return "true or false"
+    kind = {int: "a whole number", float: "a number", Path: "a path"}.get(annotation, "text")
+    bounds = [words for item in field.metadata for words in describe_bound(item)]
+    return kind + (" " + " and ".join(bounds) if bounds else "")
+
+
+def describe_bound(item: object) -> list[str]:
+    """The words for one constraint of a field; [] for anything else."""
+    match item:
+        case annotated_types.Ge(ge=bound):
+            return [f"of at least {bound}"]
+        case annotated_types.Gt(gt=bound):
+            return [f"above {bound}"]
+        case annotated_types.Le(le=bound):
+            return [f"of at most {bound}"]
+        case annotated_types.MinLen():
+            return ["that is not empty"]
+        case _:
+            return []

@@ -1,0 +1,87 @@
+"""`python -m ragd_site.prepare`: what a database and a folder need before the web server and the worker start.
+
+Schema, static files, first administrator, sample collection. Each step does nothing when it is done already.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import sys
+from pathlib import Path
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
+
+import django
+from django.conf import settings
+from django.core.management import call_command
+
+from ragd_site import embedded
+
+
+def main() -> None:
+    django.setup()
+    check_databases()
+    call_command("migrate", verbosity=0, interactive=False)
+    collect_static()
+    ensure_admin()
+    load_sample()
+
+
+def check_databases() -> None:
+    """Stop with a sentence when a configured database is too old, lacks pgvector or does not answer."""
+    from ragd_site.checks import check_database
+
+    problems = [problem for alias in settings.DATABASES for problem in check_database(alias)]
+    if problems:
+        sys.exit("\n".join(problem.msg for problem in problems))
+
+
+def collect_static() -> None:
+    """Gather and compress static files, when any of them changed since the last time."""
+    stamp = settings.RAGD_VAR / "static.stamp"
+    digest = digest_static()
+    if stamp.exists() and stamp.read_text() == digest:
+        return
+    call_command("collectstatic", verbosity=0, interactive=False, clear=True)
+    stamp.write_text(digest)
+
+
+def digest_static() -> str:
+    """Names, sizes and times of all static files, in one hash."""
+    from django.contrib.staticfiles.finders import get_finders
+
+    digest = hashlib.sha256()
+    for finder in get_finders():
+        for name, storage in finder.list([]):
+            shape = Path(storage.path(name)).stat()
+            digest.update(f"{name} {shape.st_size} {shape.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def ensure_admin() -> None:
+    """The first administrator. A password that RAGD_ADMIN_PASSWORD does not give is printed once and kept (0600)."""
+    from django.contrib.auth import get_user_model
+
+    users = get_user_model().objects
+    if users.filter(is_superuser=True).exists():
+        return
+    password = settings.RAGD_ADMIN_PASSWORD
+    if not password:
+        password = secrets.token_urlsafe(12)
+        embedded.write_private(settings.RAGD_VAR / "admin_password", password + "\n")
+        print(f"First administrator: {settings.RAGD_ADMIN_USER}, password: {password}", flush=True)
+    users.create_superuser(username=settings.RAGD_ADMIN_USER, password=password)
+
+
+def load_sample() -> None:
+    """The sample collection; without it the server is still of use."""
+    try:
+        call_command("ragd", "load-sample", verbosity=0)
+    except Exception as error:
+        print(f"The sample collection was not loaded: {error}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Django's settings, derived from the environment (`environment.py`). A wrong variable stops the start."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from csp.constants import NONE, SELF
+
+from ragd_site import embedded
+from ragd_site.broker import describe_broker
+from ragd_site.environment import REPOSITORY, SettingError, read_environment
+from ragd_site.programs import EmbeddedError
+
+try:
+    environment = read_environment()
+except SettingError as error:
+    sys.exit(f"ragd does not start.\n{error}")
+
+BASE_DIR = REPOSITORY
+MEGABYTE = 1_000_000
+LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
+# "web" in the web server: there, connections are pooled
+PROCESS = os.environ.get("RAGD_PROCESS", "command")
+
+RAGD_VAR = environment.RAGD_VAR
+RAGD_HOST = environment.RAGD_HOST
+PORT = environment.PORT
+RAGD_WEB_WORKERS = environment.RAGD_WEB_WORKERS
+RAGD_WEB_THREADS = environment.RAGD_WEB_THREADS
+RAGD_WORKER_PROCESSES = environment.RAGD_WORKER_PROCESSES
+RAGD_EMBED_MODEL = environment.RAGD_EMBED_MODEL
+RAGD_EMBED_DIMS = environment.RAGD_EMBED_DIMS
+RAGD_EMBED_BASE_URL = environment.EMBED_BASE_URL
+RAGD_EMBED_API_KEY = environment.EMBED_API_KEY.get_secret_value() or environment.OPENAI_API_KEY.get_secret_value()
+RAGD_EMBED_TIMEOUT_S = environment.RAGD_EMBED_TIMEOUT_S
+RAGD_EMBED_BATCH_SIZE = environment.RAGD_EMBED_BATCH_SIZE
+RAGD_LLM_BASE_URL = environment.LLM_BASE_URL
+RAGD_LLM_API_KEY = environment.OPENAI_API_KEY.get_secret_value()
+RAGD_LLM_MODEL = environment.RAGD_LLM_MODEL
+RAGD_LLM_TIMEOUT_S = environment.RAGD_LLM_TIMEOUT_S
+RAGD_LLM_MAX_TOKENS = environment.RAGD_LLM_MAX_TOKENS
+RAGD_MAX_DOCUMENT_MB = environment.RAGD_MAX_DOCUMENT_MB
+RAGD_PARSE_TIMEOUT_S = environment.RAGD_PARSE_TIMEOUT_S
+RAGD_PARSE_MEMORY_MB = environment.RAGD_PARSE_MEMORY_MB
+RAGD_PARSE_MAX_CHARS = environment.RAGD_PARSE_MAX_CHARS
+RAGD_EXACT_THRESHOLD = environment.RAGD_EXACT_THRESHOLD
+RAGD_CAPTURE_CONTENT = environment.RAGD_CAPTURE_CONTENT
+RAGD_OTLP_CONTENT = environment.RAGD_OTLP_CONTENT
+OTEL_EXPORTER_OTLP_ENDPOINT = environment.OTEL_EXPORTER_OTLP_ENDPOINT
+RAGD_RUN_RETENTION_DAYS = environment.RAGD_RUN_RETENTION_DAYS
+RAGD_SPAN_RETENTION_DAYS = environment.RAGD_SPAN_RETENTION_DAYS
+RAGD_JOB_LEASE_S = environment.RAGD_JOB_LEASE_S
+RAGD_JOB_MAX_ATTEMPTS = environment.RAGD_JOB_MAX_ATTEMPTS
+RAGD_ADMIN_USER = environment.RAGD_ADMIN_USER
+RAGD_ADMIN_PASSWORD = environment.RAGD_ADMIN_PASSWORD.get_secret_value()
+
+
+def keep_secret_key(var: Path) -> str:
+    """The key in RAGD_VAR/secret_key, generated at the first start (mode 0600)."""
+    path = var / "secret_key"
+    if not path.exists():
+        var.mkdir(parents=True, exist_ok=True)
+        embedded.write_private(path, secrets.token_urlsafe(48), keep=True)
+    return path.read_text().strip()
+
+
+def choose_database_url(url: str, var: Path) -> str:
+    """DATABASE_URL, or else the URL of the embedded PostgreSQL, which is running afterwards."""
+    if url:
+        return url
+    try:
+        return embedded.ensure_running(var).url
+    except EmbeddedError as error:
+        sys.exit(f"ragd does not start.\n{error}")
+
+
+def describe_database(url: str, *, pooled: bool) -> dict[str, Any]:
+    """One entry of DATABASES; what stands after `?` in the URL goes to libpq (sslmode, ...)."""
+    parts = urlsplit(url)
+    options: dict[str, Any] = {
+        "application_name": f"ragd {PROCESS}",
+        "connect_timeout": 10,
+        **dict(parse_qsl(parts.query)),
+    }
+    if pooled:
+        options["pool"] = {"min_size": 1, "max_size": RAGD_WEB_THREADS + 2, "timeout": 10}
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")) or "ragd",
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or ""),
+        "CONN_MAX_AGE": 0 if pooled else 600,
+        "CONN_HEALTH_CHECKS": not pooled,
+        "OPTIONS": options,
+        # the same collation everywhere, whatever locale the host's template database has
+        "TEST": {"TEMPLATE": "template0"},
+    }
+
+
+SECRET_KEY = environment.RAGD_SECRET_KEY.get_secret_value() or keep_secret_key(RAGD_VAR)
+DEBUG = environment.RAGD_DEBUG
+ALLOWED_HOSTS = [*environment.RAGD_ALLOWED_HOSTS, *LOOPBACK_HOSTS]  # health checks come by loopback
+CSRF_TRUSTED_ORIGINS = environment.RAGD_CSRF_TRUSTED_ORIGINS
+
+DATABASE_URL = choose_database_url(environment.DATABASE_URL, RAGD_VAR)
+DATABASES = {"default": describe_database(DATABASE_URL, pooled=PROCESS == "web")}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "ragd_site",
+    "evaluation_app",
+    "retrieval_app",
+    "collections_app",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "ninja",
+    "csp",
+    "axes",
+]
+MIDDLEWARE = [
+    "collections_app.middleware.ApiErrorMiddleware",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.auth.middleware.LoginRequiredMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+ROOT_URLCONF = "ragd_site.urls"
+WSGI_APPLICATION = "ragd_site.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+STATIC_URL = "/static/"
+STATIC_ROOT = RAGD_VAR / "static"
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # uploads live in PostgreSQL
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "django.contrib.auth.backends.ModelBackend"]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "evaluation:home"
+LOGOUT_REDIRECT_URL = "login"
+AXES_FAILURE_LIMIT = 10
+AXES_COOLOFF_TIME = 0.25  # hours
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_ON_SUCCESS = True
+AXES_LOCKOUT_TEMPLATE = "lockout.html"
+AXES_VERBOSE = False
+
+# trusted origins tell of an https proxy in front; without one, log-in over plain http on loopback must work
+SERVED_BY_HTTPS = any(origin.startswith("https://") for origin in CSRF_TRUSTED_ORIGINS)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SERVED_BY_HTTPS
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 14 * 24 * 3600
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if SERVED_BY_HTTPS else None
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if SERVED_BY_HTTPS else 0
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "img-src": [SELF, "data:"],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+
+# a body in JSON escapes some characters, and segments add field names
+DATA_UPLOAD_MAX_MEMORY_SIZE = RAGD_MAX_DOCUMENT_MB * MEGABYTE * 2
+DATA_UPLOAD_MAX_NUMBER_FILES = 1000
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 3000  # every file may come with an id of its own
+FILE_UPLOAD_MAX_MEMORY_SIZE = 5 * MEGABYTE
+
+LANGUAGE_CODE = "en"
+TIME_ZONE = "UTC"
+USE_I18N = False
+USE_TZ = True
+
+CELERY_BROKER_URL, CELERY_BROKER_TRANSPORT_OPTIONS = describe_broker(environment.CELERY_BROKER_URL, DATABASE_URL)
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_TASK_DEFAULT_QUEUE = "ragd"
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_WORKER_CONCURRENCY = RAGD_WORKER_PROCESSES
+CELERY_WORKER_MAX_TASKS_PER_CHILD = 500
+# pgmq acknowledges only between two drains: with 1, short tasks run at one a second
+CELERY_WORKER_PREFETCH_MULTIPLIER = 4
+# pgmq's queue names are too short for it; health comes from the heartbeat row
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": environment.RAGD_LOG_LEVEL},
+    "loggers": {
+        "django.server": {"handlers": ["stderr"], "propagate": False},
+        "axes": {"level": "WARNING"},
+        "httpx": {"level": "WARNING"},
+        "pgmq": {"level": "WARNING"},
+        "psycopg.pool": {"level": "WARNING"},
+    },
+}

@@ -1,0 +1,24 @@
+"""Where everything is mounted. Log-in is required (LoginRequiredMiddleware) but at the doors that take API keys."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.contrib.auth import views as auth_views
+from django.contrib.auth.decorators import login_not_required
+from django.urls import include, path
+
+from ragd_site.api import api_urls
+from retrieval_app.mcp import mcp_view
+
+urlpatterns = [
+    path("admin/", admin.site.urls),
+    path("accounts/login/", auth_views.LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("accounts/logout/", auth_views.LogoutView.as_view(), name="logout"),
+    path("accounts/password/", auth_views.PasswordChangeView.as_view(), name="password_change"),
+    path("accounts/password/done/", auth_views.PasswordChangeDoneView.as_view(), name="password_change_done"),
+    path("v1/", api_urls()),
+    path("mcp", login_not_required(mcp_view), name="mcp"),
+    path("", include("collections_app.urls")),
+    path("", include("retrieval_app.urls")),
+    path("", include("evaluation_app.urls")),
+]

@@ -1,0 +1,99 @@
+"""The worker: `celery -A ragd_site.worker worker`. Its main process also sends lost jobs again and deletes old rows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import warnings
+from datetime import timedelta
+from typing import Any
+
+os.environ.setdefault("RAGD_PROCESS", "worker")
+
+from celery.platforms import SecurityWarning
+from celery.signals import worker_init, worker_ready, worker_shutting_down
+
+from ragd_site.celery import app
+
+__all__ = ["app"]
+
+logger = logging.getLogger(__name__)
+# it warns of pickled messages to a worker of root; only JSON is accepted here
+warnings.simplefilter("ignore", SecurityWarning)
+
+SWEEP_EVERY_S = 15.0
+RETAIN_EVERY_S = 3600.0
+ALIVE_WITHIN_S = 60
+stopping = threading.Event()
+
+
+@worker_init.connect(weak=False)  # type: ignore[untyped-decorator]
+def look_at_database(**_: Any) -> None:
+    from ragd_site.checks import stop_unless_supported
+
+    stop_unless_supported()
+
+
+@worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
+def begin_sweeping(**_: Any) -> None:
+    stopping.clear()
+    threading.Thread(target=sweep_until_stopped, name="ragd-sweeper", daemon=True).start()
+
+
+@worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
+def end_sweeping(**_: Any) -> None:
+    stopping.set()
+
+
+def sweep_until_stopped() -> None:
+    """Every 15 s send lost jobs again, every hour delete what is past its retention. A fault is tried again."""
+    from django.db import connections
+
+    retain_at = time.monotonic()
+    while not stopping.is_set():
+        try:
+            sweep_jobs()
+            if time.monotonic() >= retain_at:
+                retain_at = time.monotonic() + RETAIN_EVERY_S
+                apply_retention()
+        except Exception:
+            logger.exception("The sweep failed; it is tried again in %.0f s.", SWEEP_EVERY_S)
+        finally:
+            connections.close_all()  # the pool forks from this process: no connection may be open then
+        stopping.wait(SWEEP_EVERY_S)
+
+
+def sweep_jobs() -> None:
+    from collections_app.services import jobs
+
+    jobs.sweep()
+
+
+def apply_retention() -> None:
+    """RAGD_RUN_RETENTION_DAYS and RAGD_SPAN_RETENTION_DAYS."""
+    from evaluation_app.spans import prune_spans
+    from retrieval_app.services import delete_old_runs
+
+    delete_old_runs()
+    prune_spans()
+
+
+def is_alive() -> bool:
+    """Whether a worker process of this host gave a sign of life within the last minute."""
+    import django
+    from django.utils import timezone
+
+    django.setup()
+    from collections_app.models import WorkerHeartbeat
+
+    since = timezone.now() - timedelta(seconds=ALIVE_WITHIN_S)
+    return WorkerHeartbeat.objects.filter(host=socket.gethostname(), beat_at__gte=since).exists()
+
+
+if __name__ == "__main__":
+    # the health check of a worker's container: `python -m ragd_site.worker`
+    sys.exit(0 if is_alive() else "No worker of this host gave a sign of life within the last minute.")

@@ -1,0 +1,19 @@
+"""The web application: `gunicorn -c python:ragd_site.web ragd_site.wsgi`."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
+os.environ.setdefault("RAGD_PROCESS", "web")
+
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+
+from ragd_site import checks, telemetry
+
+telemetry.set_up("web")  # before the handler loads the middleware, to which the request spans are added
+application = get_wsgi_application()
+checks.stop_unless_supported()
+import_module(settings.ROOT_URLCONF)  # before the fork and before the first request, not at it

@@ -1,0 +1,56 @@
+"""What an answerer gives back, and what every answerer is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ragd.types import Candidate
+from retrieval_app.citations import CheckedAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens read and written. estimated: counted here, not reported by the model's server."""
+
+    context_tokens: int = 0
+    generation_tokens: int = 0
+    estimated: bool = False
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        usage: dict[str, Any] = {
+            "context_tokens": self.context_tokens,
+            "generation_tokens": self.generation_tokens,
+            "total_tokens": self.context_tokens + self.generation_tokens,
+            "estimated": self.estimated,
+        }
+        extra = {"cached_tokens": self.cached_tokens, "reasoning_tokens": self.reasoning_tokens}
+        return usage | {name: value for name, value in extra.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One answer. abstained: the sources do not answer the question, and the answer's text says so.
+
+    sources_given: how many of the sources, from the first, the answerer read. evidence: 0..1, how strong the best
+    passage is; None when the answerer does not measure it.
+    """
+
+    checked: CheckedAnswer
+    abstained: bool
+    usage: TokenUsage
+    sources_given: int = 0
+    evidence: float | None = None
+
+
+class Answerer(Protocol):
+    """Answers a question from numbered sources: marker n is the n-th source. May raise ServiceError."""
+
+    name: str
+    system: str
+    model: str
+
+    def answer(self, query: str, sources: Sequence[Candidate]) -> Draft: ...

@@ -1,0 +1,120 @@
+"""Search, answers and runs over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, find_collection
+from collections_app.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.paging import DEFAULT_LIMIT, paginate
+from ragd.types import RetrievePlan
+from retrieval_app import services
+from retrieval_app.models import QueryRun
+from retrieval_app.responses import ask_response, encode, run_response, run_summary, search_response
+from retrieval_app.schemas import AskRequest, AskResponse, Run, RunList, SearchRequest, SearchResponse
+
+router = Router(auth=BearerAuth(write=False))
+
+
+@router.post(
+    "/collections/{collection}/search",
+    response={200: SearchResponse, **ERRORS},
+    operation_id="collections-search",
+    tags=["search"],
+    summary="Find the best chunks of a collection",
+)
+def search_collection(request: HttpRequest, collection: str, payload: SearchRequest) -> HttpResponse:
+    found = find_collection(request, collection)
+    run = services.search(found, payload.query, plan_of(found, payload), door="api", api_key=request_key(request))
+    return _json(search_response(run))
+
+
+@router.post(
+    "/collections/{collection}/ask",
+    response={200: AskResponse, **ERRORS},
+    operation_id="collections-ask",
+    tags=["search"],
+    summary="Answer a question from a collection, with checked citations",
+)
+def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -> HttpResponse:
+    found = find_collection(request, collection)
+    run = services.ask(
+        found,
+        payload.query,
+        plan_of(found, payload),
+        door="api",
+        llm_model=payload.llm_model,
+        system_prompt=payload.system_prompt,
+        api_key=request_key(request),
+    )
+    return _json(ask_response(run))
+
+
+@router.get(
+    "/runs",
+    response={200: RunList, **ERRORS},
+    operation_id="runs-list",
+    tags=["runs"],
+    summary="Stored queries, newest first",
+)
+def list_runs(
+    request: HttpRequest,
+    collection: str | None = None,
+    kind: Literal["search", "ask"] | None = None,
+    status: Literal["ok", "abstained", "error"] | None = None,
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = param.Query(None, description="next_cursor of the page before"),
+) -> HttpResponse:
+    key = request_key(request)
+    if collection is not None:
+        check_collection_scope(key, collection)
+    rows = (
+        QueryRun.objects.visible_to(key.collections)
+        .filtered(collection=collection, kind=kind, status=status)
+        .for_lists()
+    )
+    page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
+    return _json({"items": [run_summary(run) for run in page.items], "next_cursor": page.next_cursor})
+
+
+@router.get(
+    "/runs/{run_id}",
+    response={200: Run, **ERRORS},
+    operation_id="runs-get",
+    tags=["runs"],
+    summary="One stored query, with the minimal logging fields",
+)
+def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    run = QueryRun.objects.visible_to(request_key(request).collections).select_related("user").filter(pk=run_id).first()
+    if run is None:
+        raise ServiceError(
+            f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
+            type="unknown_run",
+            status=404,
+        )
+    return _json(run_response(run))
+
+
+def plan_of(collection: Collection, payload: SearchRequest) -> RetrievePlan:
+    return services.build_plan(
+        collection,
+        mode=payload.mode,
+        k=payload.k,
+        candidate_pool=payload.candidate_pool,
+        rrf_k=payload.rrf_k,
+        exact=payload.exact,
+        tags_any=payload.tags_any or (),
+        tags_all=payload.tags_all or (),
+        metadata=payload.metadata,
+    )
+
+
+def _json(body: dict[str, Any]) -> HttpResponse:
+    return HttpResponse(encode(body), content_type="application/json")

@@ -1,0 +1,125 @@
+"""The record of every query: what was asked, by which plan, what came back and what it cost."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+from django.urls import reverse
+from django.utils import timezone
+
+from retrieval_app.querysets import QueryRunQuerySet
+
+
+class QueryRun(models.Model):
+    """One search or one answer. Stored once, never changed, except trace_scores and its kin when it is judged later.
+
+    collection may point at a row that is gone, because collections are deleted outside the ORM: show collection_name.
+    retrieved_ids: "doc_id#chunk_index" in rank order. results: `services.result_dict` of each, in rank order.
+    lists: every ranked list by name, each [["doc_id#chunk_index", raw score], ...].
+    citations: one record per citation that stands in the answer (see `retrieval_app.citations`).
+    sentences: the answer's sentences with their citations and support. timings_ms: stage name -> milliseconds.
+    token_usage: context_tokens, generation_tokens, total_tokens, estimated, or {} for a search.
+    """
+
+    class Kind(models.TextChoices):
+        SEARCH = "search", "Search"
+        ASK = "ask", "Answer"
+
+    class Status(models.TextChoices):
+        OK = "ok", "OK"
+        ABSTAINED = "abstained", "Abstained"
+        ERROR = "error", "Error"
+
+    class Door(models.TextChoices):
+        PAGE = "page", "Page"
+        API = "api", "API"
+        MCP = "mcp", "MCP"
+        CLI = "cli", "Command line"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    kind = models.CharField(max_length=10, choices=Kind)
+    collection = models.ForeignKey(
+        "collections_app.Collection",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        db_constraint=False,
+        related_name="runs",
+    )
+    collection_name = models.TextField()
+    query = models.TextField()
+    plan = models.JSONField(default=dict)
+    plan_hash = models.CharField(max_length=64, blank=True)
+    generation = models.IntegerField(default=1)
+    embed_model = models.TextField(blank=True)
+    spec_version = models.CharField(max_length=20, blank=True)
+
+    retrieved_ids = models.JSONField(default=list, blank=True)
+    results = models.JSONField(default=list, blank=True, encoder=DjangoJSONEncoder)
+    lists = models.JSONField(default=dict, blank=True)
+    short_result = models.JSONField(null=True, blank=True)
+    exact_used = models.BooleanField(null=True, blank=True)
+
+    answer = models.TextField(null=True, blank=True)  # null: no answer was asked for
+    answerer = models.TextField(blank=True)
+    system_prompt = models.TextField(blank=True)
+    sources = models.JSONField(default=list, blank=True)
+    citations = models.JSONField(default=list, blank=True)
+    sentences = models.JSONField(default=list, blank=True)
+    removed_citations = models.IntegerField(default=0)
+
+    trace_scores = models.JSONField(null=True, blank=True)
+    retrieval_confidence = models.FloatField(null=True, blank=True)
+    doc_contribution_scores = models.JSONField(null=True, blank=True)
+    retrieval_action = models.TextField(blank=True)
+    fallback_triggered = models.BooleanField(default=False)
+    token_usage = models.JSONField(default=dict, blank=True)
+    timings_ms = models.JSONField(default=dict, blank=True)
+
+    status = models.CharField(max_length=10, choices=Status, default=Status.OK)
+    error = models.TextField(blank=True)
+    error_type = models.CharField(max_length=60, blank=True)
+    door = models.CharField(max_length=10, choices=Door)
+    trace_id = models.CharField(max_length=32, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    api_key_label = models.TextField(blank=True)
+
+    objects = QueryRunQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "query run"
+        ordering: ClassVar[list[str]] = ["-created_at", "-id"]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["-created_at", "-id"], name="queryrun_newest"),
+            models.Index(fields=["collection_name", "-created_at", "-id"], name="queryrun_collection_newest"),
+            models.Index(fields=["trace_id"], name="queryrun_trace"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} in {self.collection_name}: {self.query[:60]}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("retrieval:run", args=[self.id])
+
+    @property
+    def cited_ids(self) -> list[str]:
+        """Document ids that the answer cites, each once, in order of first use."""
+        return list(dict.fromkeys(citation["doc_id"] for citation in self.citations))
+
+    @property
+    def took_ms(self) -> float:
+        return float(self.timings_ms.get("total", 0.0))
+
+    @property
+    def plan_mode(self) -> str:
+        return str(self.plan.get("mode", ""))
+
+    def top_result(self) -> dict[str, Any] | None:
+        return self.results[0] if self.results else None

@@ -1,0 +1,47 @@
+"""Reads of query runs, named for their purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.db import models
+
+if TYPE_CHECKING:
+    from retrieval_app.models import QueryRun  # noqa: F401
+
+LIST_DEFERRED = ("results", "lists", "sources", "sentences", "citations", "system_prompt")
+
+
+class QueryRunQuerySet(models.QuerySet["QueryRun"]):
+    def newest_first(self) -> QueryRunQuerySet:
+        """By creation time, newest first; ties by id, so that pages never overlap."""
+        return self.order_by("-created_at", "-id")
+
+    def for_lists(self) -> QueryRunQuerySet:
+        """Rows for a table: the columns that hold whole result texts stay in the database."""
+        return self.newest_first().select_related("user").defer(*LIST_DEFERRED)
+
+    def of_collection(self, name: str) -> QueryRunQuerySet:
+        return self.filter(collection_name=name)
+
+    def visible_to(self, collection_names: Sequence[str]) -> QueryRunQuerySet:
+        """Runs of the named collections; an empty sequence is no restriction, as on an API key."""
+        return self.filter(collection_name__in=list(collection_names)) if collection_names else self.all()
+
+    def filtered(
+        self,
+        *,
+        collection: str | None = None,
+        kind: str | None = None,
+        status: str | None = None,
+        door: str | None = None,
+        text: str | None = None,
+    ) -> QueryRunQuerySet:
+        """All given conditions hold; None or "" leaves one out. text is looked up in the query, case-insensitively."""
+        wanted = {"collection_name": collection, "kind": kind, "status": status, "door": door, "query__icontains": text}
+        return self.filter(**{name: value for name, value in wanted.items() if value})
+
+    def older_than(self, moment: datetime) -> QueryRunQuerySet:
+        return self.filter(created_at__lt=moment)

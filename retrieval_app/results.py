@@ -1,0 +1,85 @@
+"""Candidates and sources as the plain records that runs keep and every door gives out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ragd.types import Candidate
+from retrieval_app.citations import Citation
+
+EXCERPT_CHARS = 320
+
+
+def chunk_key(candidate: Candidate) -> str:
+    return f"{candidate.doc_id}#{candidate.chunk_index}"
+
+
+def result_dict(candidate: Candidate, rank: int) -> dict[str, Any]:
+    """One result. rank starts at 1; start and end are characters of the document; page is None where there is none."""
+    metadata = dict(candidate.metadata)
+    return {
+        "doc_id": candidate.doc_id,
+        "chunk_index": candidate.chunk_index,
+        "content": candidate.content,
+        "score": candidate.score,
+        "score_kind": candidate.score_kind,
+        "unit_score": candidate.unit_score,
+        "rank": rank,
+        "ranks": {name: {"rank": place.rank, "score": place.score} for name, place in candidate.ranks.items()},
+        "start": candidate.start,
+        "end": candidate.end,
+        "page": page_of(metadata),
+        "title": title_of(candidate),
+        "context": candidate.context,
+        "metadata": metadata,
+        "tags": list(candidate.tags),
+        "revision": candidate.revision,
+    }
+
+
+def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]) -> dict[str, Any]:
+    """One source of an answer. excerpt is document_text[excerpt_start:excerpt_end]: what was cited, else how it begins.
+
+    t_start and t_end (seconds) are there where the input had them.
+    """
+    own = [citation for citation in citations if citation.marker == marker]
+    start, end = _excerpt_span(candidate, own)
+    source = {
+        "marker": marker,
+        "doc_id": candidate.doc_id,
+        "chunk_index": candidate.chunk_index,
+        "title": title_of(candidate),
+        "excerpt": candidate.content[start - candidate.start : end - candidate.start],
+        "excerpt_start": start,
+        "excerpt_end": end,
+        "start": candidate.start,
+        "end": candidate.end,
+        "page": page_of(candidate.metadata),
+        "score": candidate.score,
+        "cited": bool(own),
+    }
+    times = {name: candidate.metadata.get(name) for name in ("t_start", "t_end")}
+    return source | {name: value for name, value in times.items() if value is not None}
+
+
+def title_of(candidate: Candidate) -> str:
+    """The first part of the context: the document's title, or the topmost heading of a document without one."""
+    return candidate.context.partition(" > ")[0]
+
+
+def page_of(metadata: Any) -> str | None:
+    page = metadata.get("page")
+    return None if page is None else str(page)
+
+
+def _excerpt_span(candidate: Candidate, citations: Sequence[Citation]) -> tuple[int, int]:
+    cited = [citation for citation in citations if citation.match != "chunk"]
+    if cited:
+        start, end = min(citation.start for citation in cited), max(citation.end for citation in cited)
+        return (start, end) if end - start <= EXCERPT_CHARS * 2 else (cited[0].start, cited[0].end)
+    content = candidate.content
+    if len(content) <= EXCERPT_CHARS:
+        return candidate.start, candidate.start + len(content)
+    cut = content.rfind(" ", EXCERPT_CHARS // 2, EXCERPT_CHARS)
+    return candidate.start, candidate.start + (cut if cut > 0 else EXCERPT_CHARS)

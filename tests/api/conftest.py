@@ -1,0 +1,104 @@
+"""The API as a client speaks it: Django's test client with a bearer key, vectors from a server on the loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.http import HttpResponse
+from django.test import Client
+
+from tests.fakes.openai_server import OpenAIServer, openai_server
+
+if TYPE_CHECKING:  # this file is read before Django is set up
+    from collections_app.models import Collection
+
+__all__ = ["openai_server"]
+
+MODEL = "text-embedding-3-small"
+DIMS = 32
+
+
+@dataclass
+class Api:
+    """Sends JSON under /v1 with one key. Answers are Django's responses; `.json()` reads them."""
+
+    client: Client
+    secret: str | None
+
+    def send(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        if self.secret:
+            headers.setdefault("Authorization", f"Bearer {self.secret}")
+        data = body if isinstance(body, (str, bytes)) else json.dumps(body)
+        given = {} if body is None else {"data": data, "content_type": "application/json"}
+        return self.client.generic(method, f"/v1{path}", headers=headers, **given)
+
+    def get(self, path: str, **headers: str) -> Any:
+        return self.send("GET", path, **headers)
+
+    def post(self, path: str, body: Any, **headers: str) -> Any:
+        return self.send("POST", path, body, **headers)
+
+    def put(self, path: str, body: Any, **headers: str) -> Any:
+        return self.send("PUT", path, body, **headers)
+
+    def delete(self, path: str) -> Any:
+        return self.send("DELETE", path)
+
+    def upload(self, collection: str, *files: tuple[str, bytes], fields: Any = None, **headers: str) -> HttpResponse:
+        data = {"files": [SimpleUploadedFile(name, content) for name, content in files], **(fields or {})}
+        headers |= {"Authorization": f"Bearer {self.secret}"}
+        return self.client.post(f"/v1/collections/{collection}/documents", data, headers=headers)
+
+
+@pytest.fixture
+def embeddings(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
+    """The server's default model, at the loopback."""
+    from collections_app.stores import embedder_for
+
+    openai_server.dims = DIMS
+    settings.RAGD_EMBED_MODEL = MODEL
+    settings.RAGD_EMBED_DIMS = DIMS
+    settings.RAGD_EMBED_BASE_URL = openai_server.base_url
+    settings.RAGD_EMBED_API_KEY = openai_server.api_key
+    embedder_for.cache_clear()
+    return openai_server
+
+
+@pytest.fixture
+def api(db: None, client: Client) -> Api:
+    """A client with an unlimited key that may write."""
+    from collections_app.services.keys import create_key
+
+    return Api(client, create_key("tests")[1])
+
+
+@pytest.fixture
+def make_api(db: None) -> Callable[..., Api]:
+    """A client with a key of the given scope, collections, expiry."""
+    from collections_app.services.keys import create_key
+
+    return lambda **values: Api(Client(), create_key("tests", **values)[1])
+
+
+@pytest.fixture
+def notes(db: None, embeddings: OpenAIServer) -> Collection:
+    from collections_app.services.collections import create_collection
+
+    return create_collection(name="notes")
+
+
+@pytest.fixture
+def committed(transactional_db: None) -> Iterator[None]:
+    """Everything is really committed, and seen by other threads. Django's flush leaves unmanaged tables alone."""
+    from collections_app.models import ApiKey, Collection
+    from collections_app.services.collections import purge_collection
+
+    yield
+    for collection in Collection.objects.all():
+        purge_collection(collection)
+    ApiKey.objects.all().delete()

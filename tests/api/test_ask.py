@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from retrieval_app.models import QueryRun
+from retrieval_app.schemas import AskResponse
+from tests.retrieval.corpus import bearer, get, make_collection, post
+
+pytestmark = pytest.mark.django_db
+
+ASK = "/v1/collections/house/ask"
+QUESTION = "What must be done before the pump is cleaned?"
+
+
+def test_the_answer_quotes_and_cites(client: Client) -> None:
+    collection = make_collection()
+    status, body = post(client, ASK, {"query": QUESTION}, bearer(scope="read"))
+    assert (status, body["status"], body["answerer"]) == (200, "ok", "extractive")
+    AskResponse.model_validate(body)
+    quoted = "Before the pump is cleaned, it must be switched off and locked with the red key."
+    assert body["answer"].startswith(f"{quoted} [1]")
+    citation = body["citations"][0]
+    text = collection.documents.get(doc_id="pump.md").text
+    assert text[citation["start"] : citation["end"]] == citation["quote"] == quoted
+    assert body["sentences"][0]["supported"] is True
+    assert body["removed_citations"] == 0
+
+
+def test_sources_stand_by_marker_with_an_exact_excerpt(client: Client) -> None:
+    collection = make_collection()
+    _, body = post(client, ASK, {"query": QUESTION, "k": 3}, bearer())
+    assert [source["marker"] for source in body["sources"]] == [1, 2, 3]
+    first = body["sources"][0]
+    assert set(first) >= {"doc_id", "chunk_index", "excerpt"}
+    assert (first["doc_id"], first["cited"], first["title"]) == ("pump.md", True, "Pump")
+    for source in body["sources"]:
+        text = collection.documents.get(doc_id=source["doc_id"]).text
+        assert text[source["excerpt_start"] : source["excerpt_end"]] == source["excerpt"]
+
+
+def test_segments_give_times_to_their_sources(client: Client) -> None:
+    make_collection(empty=True)
+    headers = bearer()
+    segments = [
+        {"text": "Welcome to the tour of the station.", "t_start": 0.0, "t_end": 4.5},
+        {"text": "The red key hangs behind the door of the pump room.", "t_start": 4.5, "t_end": 9.25},
+    ]
+    answer = client.put(
+        "/v1/collections/house/documents/tour", {"content": segments}, content_type="application/json", headers=headers
+    )
+    assert answer.status_code == 200
+    _, body = post(client, ASK, {"query": "Where does the red key hang?"}, headers)
+    source = body["sources"][0]
+    assert (source["doc_id"], source["t_start"], source["t_end"]) == ("tour", 0.0, 9.25)
+
+
+def test_weak_evidence_is_an_abstention(client: Client) -> None:
+    make_collection()
+    _, body = post(client, ASK, {"query": "Who won the football world cup in 2014?"}, bearer())
+    assert (body["status"], body["citations"]) == ("abstained", [])
+    assert body["answer"].startswith("No answer: ")
+    assert len(body["results"]) == 5
+    run = QueryRun.objects.get()
+    assert (run.status, run.answer, str(run.pk)) == ("abstained", body["answer"], body["run_id"])
+
+
+def test_an_empty_collection_is_an_abstention(client: Client) -> None:
+    make_collection(empty=True)
+    _, body = post(client, ASK, {"query": QUESTION}, bearer())
+    assert (body["status"], body["sources"], body["short_result"]["reason"]) == ("abstained", [], "collection_empty")
+
+
+@pytest.mark.parametrize("field", ["llm_model", "system_prompt"])
+def test_a_chat_field_without_a_chat_model_is_refused(client: Client, field: str) -> None:
+    make_collection(empty=True)
+    status, body = post(client, ASK, {"query": QUESTION, field: "something"}, bearer())
+    assert (status, body["error"]["type"], body["error"]["field"]) == (422, "no_chat_model", field)
+
+
+def test_quotations_can_be_asked_for(client: Client) -> None:
+    make_collection()
+    _, body = post(client, ASK, {"query": QUESTION, "llm_model": "extractive"}, bearer())
+    assert body["answerer"] == "extractive"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"), [({"query": ""}, "query"), ({"query": "x", "temperature": 1}, "temperature")]
+)
+def test_bad_input_names_its_field(client: Client, body: dict[str, Any], field: str) -> None:
+    make_collection(empty=True)
+    status, answer = post(client, ASK, body, bearer())
+    assert (status, answer["error"]["field"]) == (422, field)
+
+
+def test_the_run_keeps_the_minimal_logging_fields(client: Client) -> None:
+    make_collection()
+    headers = bearer()
+    _, body = post(client, ASK, {"query": QUESTION}, headers)
+    _, run = get(client, f"/v1/runs/{body['run_id']}", headers)
+    required = {"query", "retrieved_ids", "answer", "citations", "trace_scores"}
+    optional = {
+        "retrieval_confidence",
+        "doc_contribution_scores",
+        "retrieval_action",
+        "fallback_triggered",
+        "token_usage",
+    }
+    assert set(run) >= required | optional
+    assert (run["query"], run["answer"], run["trace_scores"]) == (QUESTION, body["answer"], None)
+    assert run["citations"][0] == "pump.md"
+    assert run["citation_details"] == body["citations"]
+    assert run["token_usage"] == body["token_usage"]
+    assert (
+        run["token_usage"]["total_tokens"]
+        == run["token_usage"]["context_tokens"] + run["token_usage"]["generation_tokens"]
+    )
+    assert run["fallback_triggered"] is False
+
+
+def test_the_same_question_gets_the_same_answer(client: Client) -> None:
+    make_collection()
+    headers = bearer()
+    first, second = (post(client, ASK, {"query": QUESTION}, headers)[1] for _ in range(2))
+    same = ("answer", "sources", "citations", "sentences", "results", "evidence", "token_usage")
+    assert [first[name] for name in same] == [second[name] for name in same]
+    assert first["run_id"] != second["run_id"]

@@ -1,0 +1,199 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from collections_app.models import Chunk, Collection, Document
+from collections_app.services.collections import create_collection
+from collections_app.services.documents import ingest_text
+from tests.fakes.openai_server import OpenAIServer
+
+BRIEF = {"name": "notes", "embed_model": "text-embedding-3-small", "embed_dims": 32, "hybrid_enabled": True}
+
+
+def test_create_answers_the_four_fields(api: Any, embeddings: OpenAIServer) -> None:
+    response = api.post("/collections", {"name": "notes", "hybrid_enabled": True})
+    assert (response.status_code, response.json()) == (200, BRIEF)
+
+
+def test_hybrid_is_the_default_and_can_be_left_out(api: Any, embeddings: OpenAIServer) -> None:
+    assert api.post("/collections", {"name": "notes"}).json() == BRIEF
+    plain = api.post("/collections", {"name": "plain", "hybrid_enabled": False}).json()
+    assert plain == BRIEF | {"name": "plain", "hybrid_enabled": False}
+
+
+def test_the_optional_fields_are_kept(api: Any, embeddings: OpenAIServer) -> None:
+    body = {
+        "name": "notes", "embed_model": "other", "embed_dims": 8, "language": "simple", "description": "ours",
+        "chunk_policy": {"target_tokens": 50},
+    }  # fmt: skip
+    assert api.post("/collections", body).status_code == 200
+    got = api.get("/collections/notes").json()
+    assert (got["embed_model"], got["embed_dims"], got["language"], got["description"]) == (
+        "other",
+        8,
+        "simple",
+        "ours",
+    )
+    assert got["chunk_policy"] == {"kind": "structure", "target_tokens": 50, "overlap_tokens": 10, "max_chars": 4000}
+    assert got["chunk_policy_stated"] == {"target_tokens": 50, "overlap_tokens": 10}
+
+
+def test_the_default_policy_is_fitted_to_the_local_model(api: Any, settings: Any) -> None:
+    settings.RAGD_EMBED_MODEL, settings.RAGD_EMBED_DIMS = "all-MiniLM-L6-v2", 384
+    api.post("/collections", {"name": "local"})
+    policy = api.get("/collections/local").json()["chunk_policy"]
+    assert policy == {"kind": "structure", "target_tokens": 160, "overlap_tokens": 32, "max_chars": 1280}
+
+
+def test_a_taken_name_is_a_conflict_and_nothing_is_made(api: Any, notes: Collection) -> None:
+    response = api.post("/collections", {"name": "notes"})
+    assert response.status_code == 409
+    assert response.json()["error"]["type"] == "name_taken"
+    assert response.json()["error"]["field"] == "name"
+    assert Collection.objects.count() == 1
+
+
+def test_list_is_bare_and_by_name(api: Any, embeddings: OpenAIServer) -> None:
+    for name in ("zebra", "Apple", "notes"):
+        create_collection(name=name)
+    body = api.get("/collections").json()
+    assert [row["name"] for row in body] == ["Apple", "notes", "zebra"]
+    assert body[1] == BRIEF
+
+
+def test_list_is_paged_by_a_header(api: Any, embeddings: OpenAIServer) -> None:
+    for name in ("a", "b", "c"):
+        create_collection(name=name)
+    first = api.get("/collections?limit=2")
+    assert [row["name"] for row in first.json()] == ["a", "b"]
+    rest = api.get(f"/collections?limit=2&cursor={first['X-Next-Cursor']}")
+    assert [row["name"] for row in rest.json()] == ["c"]
+    assert "X-Next-Cursor" not in rest
+
+
+def test_list_takes_as_many_queries_for_three_rows_as_for_one(api: Any, embeddings: OpenAIServer) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            assert api.get("/collections").status_code == 200
+        return len(queries)
+
+    create_collection(name="a")
+    api.get("/collections")  # the key's first use is written
+    one = count()
+    create_collection(name="b")
+    create_collection(name="c")
+    assert count() == one
+
+
+def test_an_unknown_collection_is_404_everywhere(api: Any) -> None:
+    for method, path in (
+        ("GET", "/collections/none"), ("DELETE", "/collections/none"), ("GET", "/collections/none/statistics"),
+        ("GET", "/collections/none/documents"), ("GET", "/collections/none/documents/a"),
+        ("DELETE", "/collections/none/documents/a"), ("GET", "/collections/none/chunks"),
+        ("GET", "/jobs?collection=none"), ("GET", "/collections/%00"),
+    ):  # fmt: skip
+        response = api.send(method, path)
+        assert (response.status_code, response.json()["error"]["type"]) == (404, "unknown_collection"), path
+    response = api.put("/collections/none/documents/a", {"content": "text"})
+    assert (response.status_code, response.json()["error"]["type"]) == (404, "unknown_collection")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({}, 422, "name"),
+        ({"name": ""}, 422, "name"),
+        ({"name": "a/b"}, 422, "name"),
+        ({"name": "a\x00b"}, 422, "name"),
+        ({"name": "\ud800"}, 422, "name"),
+        ({"name": " a"}, 422, "name"),
+        ({"name": ".."}, 422, "name"),
+        ({"name": "new"}, 422, "name"),
+        ({"name": "x" * 129}, 422, "name"),
+        ({"name": "a", "hybrid_enabled": "maybe"}, 422, "hybrid_enabled"),
+        ({"name": "a", "hybird": True}, 422, "hybird"),
+        ({"name": "a", "language": "klingon"}, 422, "language"),
+        ({"name": "a", "embed_dims": 0}, 422, "embed_dims"),
+        ({"name": "a", "embed_dims": 4001}, 422, "embed_dims"),
+        ({"name": "a", "embed_model": "other"}, 422, "embed_dims"),
+        ({"name": "a", "embed_model": "all-MiniLM-L6-v2", "embed_dims": 8}, 400, "embed_dims"),
+        ({"name": "a", "chunk_policy": {"target_tokens": 0}}, 422, "target_tokens"),
+        ({"name": "a", "chunk_policy": {"target_tokens": 10, "overlap_tokens": 10}}, 422, "overlap_tokens"),
+        ({"name": "a", "chunk_policy": {"max_chars": 40_000}}, 422, "max_chars"),
+        ({"name": "a", "chunk_policy": {"kind": "magic"}}, 422, "chunk_policy.kind"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named_and_nothing_is_made(
+    api: Any, embeddings: OpenAIServer, body: dict[str, Any], status: int, field: str
+) -> None:
+    response = api.post("/collections", body)
+    error = response.json()["error"]
+    assert (response.status_code, error["field"]) == (status, field)
+    assert response.json()["detail"] == error["message"]
+    assert not Collection.objects.exists()
+
+
+def test_update_changes_what_may_change(api: Any, notes: Collection) -> None:
+    body = {"description": "new", "chunk_policy": {"target_tokens": 100}}
+    got = api.send("PATCH", "/collections/notes", body).json()
+    assert (got["description"], got["chunk_policy"]["target_tokens"]) == ("new", 100)
+    assert api.send("PATCH", "/collections/notes", {"language": "german"}).json()["language"] == "german"
+    ingest_text(notes, "a", "some text")
+    response = api.send("PATCH", "/collections/notes", {"language": "simple"})
+    assert (response.status_code, response.json()["error"]["type"]) == (409, "not_empty")
+    assert api.send("PATCH", "/collections/notes", {"embed_dims": 8}).status_code == 422
+
+
+def test_delete_takes_everything_and_proves_it(api: Any, notes: Collection) -> None:
+    ingest_text(notes, "a", "some text")
+    ingest_text(notes, "b", "more text")
+    response = api.delete("/collections/notes")
+    assert response.json() == {
+        "before": {"documents": 2, "chunks": 2, "uploads": 0, "jobs": 0},
+        "after": {"documents": 0, "chunks": 0, "uploads": 0, "jobs": 0},
+    }
+    assert not Document.objects.exists() and not Chunk.objects.exists() and not Collection.objects.exists()
+    assert api.get("/collections/notes").status_code == 404
+    assert api.post("/collections", {"name": "notes"}).status_code == 200
+
+
+def test_statistics_count_what_is_stored(api: Any, notes: Collection) -> None:
+    ingest_text(notes, "a", "three small words")
+    got = api.get("/collections/notes/statistics").json()
+    assert (got["documents"], got["chunks"], got["tokens"], got["vector_index"]) == (1, 1, 3, "none")
+    assert got["bytes"] > 0
+
+
+def test_a_limited_key_sees_and_makes_only_its_collections(
+    make_api: Callable[..., Any], embeddings: OpenAIServer
+) -> None:
+    create_collection(name="mine")
+    create_collection(name="theirs")
+    limited = make_api(collections=["mine", "later"])
+    assert [row["name"] for row in limited.get("/collections").json()] == ["mine"]
+    assert limited.get("/collections/mine").status_code == 200
+    for path in ("/collections/theirs", "/collections/nothing", "/jobs?collection=theirs"):
+        assert limited.get(path).json()["error"]["type"] == "out_of_scope"
+    assert limited.post("/collections", {"name": "later"}).status_code == 200
+    assert limited.post("/collections", {"name": "other"}).status_code == 403
+
+
+def test_a_reading_key_changes_nothing(make_api: Callable[..., Any], notes: Collection) -> None:
+    reader = make_api(scope="read")
+    assert reader.get("/collections").status_code == 200
+    for method, path, body in (
+        ("POST", "/collections", {"name": "x"}), ("PATCH", "/collections/notes", {}),
+        ("DELETE", "/collections/notes", None),
+        ("PUT", "/collections/notes/documents/a", {"content": "x"}), ("POST", "/api-keys", {"label": "x"}),
+    ):  # fmt: skip
+        response = reader.send(method, path, body)
+        assert (response.status_code, response.json()["error"]["type"]) == (403, "out_of_scope"), path
+    assert reader.upload("notes", ("a.txt", b"x")).status_code == 403
+    assert list(Collection.objects.values_list("name", flat=True)) == ["notes"]

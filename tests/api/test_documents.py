@@ -1,0 +1,276 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from collections_app.models import Chunk, Collection, Document
+from collections_app.services.collections import create_collection
+from collections_app.services.documents import ingest_text
+from tests.fakes.faults import failing, slow
+from tests.fakes.openai_server import OpenAIServer
+
+PATH = "/collections/notes/documents/guide.md"
+LONG = "\n\n".join(f"Paragraph {number} speaks of subject {number} with some more words." for number in range(60))
+
+
+def chunks_of(doc_id: str) -> list[tuple[int, str]]:
+    return list(Chunk.objects.filter(doc_id=doc_id).order_by("chunk_index").values_list("chunk_index", "content"))
+
+
+def check_slices(doc_id: str) -> None:
+    text = Document.objects.get(doc_id=doc_id).text
+    for chunk in Chunk.objects.filter(doc_id=doc_id).light():
+        assert text[chunk.start_char : chunk.end_char] == chunk.content
+
+
+def test_ingest_answers_what_was_written(api: Any, notes: Collection) -> None:
+    response = api.put(PATH, {"title": "Guide", "content": "Four words of text.", "tags": ["a"], "metadata": {"x": 1}})
+    expected = {"chunks_written": 1, "tokens_estimated": 4, "unchanged": False, "revision": 1}
+    assert (response.status_code, response.json()) == (200, expected)
+    chunk = Chunk.objects.get()
+    assert (chunk.content, chunk.tags, chunk.metadata, chunk.context) == (
+        "Four words of text.",
+        ["a"],
+        {"x": 1},
+        "Guide",
+    )
+
+
+def test_the_same_again_does_nothing(api: Any, notes: Collection, embeddings: OpenAIServer) -> None:
+    body = {"title": "Guide", "content": LONG, "chunk_target_tokens": 40}
+    first = api.put(PATH, body).json()
+    before = list(Chunk.objects.values("id", "content"))
+    calls = len(embeddings.requests)
+    again = api.put(PATH, body).json()
+    assert again == first | {"unchanged": True}
+    assert list(Chunk.objects.values("id", "content")) == before
+    assert len(embeddings.requests) == calls
+
+
+@pytest.mark.parametrize("mode", ["replace", "upsert"])
+def test_a_shorter_revision_leaves_no_stale_chunk(api: Any, notes: Collection, mode: str) -> None:
+    body = {"content": LONG, "chunk_target_tokens": 40, "ingest_mode": mode}
+    many = api.put(PATH, body).json()
+    assert many["chunks_written"] > 5
+    answer = api.put(PATH, body | {"content": "One short text."}).json()
+    assert answer == {"chunks_written": 1, "tokens_estimated": 3, "unchanged": False, "revision": 2}
+    assert chunks_of("guide.md") == [(0, "One short text.")]
+    assert Document.objects.get().chunk_count == 1
+
+
+def test_upsert_embeds_only_what_is_new(api: Any, notes: Collection, embeddings: OpenAIServer) -> None:
+    body = {"content": LONG, "chunk_target_tokens": 40, "chunk_overlap_tokens": 0, "ingest_mode": "upsert"}
+    total = api.put(PATH, body).json()["chunks_written"]
+    embeddings.requests.clear()
+    api.put(PATH, body | {"content": f"{LONG}\n\nAn ending that was not there before."})
+    assert sum(len(request.body["input"]) for request in embeddings.requests) < total / 2
+    embeddings.requests.clear()
+    api.put(PATH, body | {"tags": ["new"]} | {"content": f"{LONG}\n\nAn ending that was not there before."})
+    assert embeddings.requests == []
+    assert {tuple(tags) for tags in Chunk.objects.values_list("tags", flat=True)} == {("new",)}
+    check_slices("guide.md")
+
+
+def test_segments_keep_their_times(api: Any, notes: Collection) -> None:
+    segments = [
+        {"text": "Hello and welcome.", "t_start": 0.0, "t_end": 2.5},
+        {"text": "Today we speak of pumps.", "t_start": 2.5, "t_end": 6.0},
+    ]
+    answer = api.put("/collections/notes/documents/talk", {"content": segments}).json()
+    assert (answer["chunks_written"], answer["tokens_estimated"]) == (1, 8)
+    chunk = Chunk.objects.get()
+    assert (chunk.metadata["t_start"], chunk.metadata["t_end"]) == (0.0, 6.0)
+    got = api.get("/collections/notes/documents/talk").json()
+    assert got["content"] == "Hello and welcome.\nToday we speak of pumps."
+    assert got["segments"] == [[0, 18, 0.0, 2.5], [19, 43, 2.5, 6.0]]
+    check_slices("talk")
+
+
+@pytest.mark.parametrize("content", ["", "   \n\t", "\x00\x00", [], [{"text": " "}]])
+def test_empty_content_is_400_and_keeps_what_was_there(api: Any, notes: Collection, content: Any) -> None:
+    api.put(PATH, {"content": "first version"})
+    response = api.put(PATH, {"content": content})
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "empty_content")
+    assert chunks_of("guide.md") == [(0, "first version")]
+
+
+def test_nul_surrogates_and_line_ends_are_normalized(api: Any, notes: Collection) -> None:
+    body = (
+        '{"content": "a\\u0000b \\ud800 c\\r\\nd", "title": "t\\u0000\\ud800", '
+        '"tags": ["x\\u0000y"], "metadata": {"k\\u0000": "v\\udfff"}}'
+    )
+    response = api.put(PATH, body)
+    assert response.status_code == 200, response.json()
+    document = Document.objects.get()
+    assert (document.text, document.title) == ("ab \ufffd c\nd", "t")
+    assert (document.tags, document.metadata) == (["x y"], {"k": "v\ufffd"})
+    check_slices("guide.md")
+
+
+def test_a_document_over_the_limit_is_413_and_names_the_setting(api: Any, notes: Collection, settings: Any) -> None:
+    settings.RAGD_MAX_DOCUMENT_MB = 1
+    response = api.put(PATH, {"content": "word " * 220_000})
+    error = response.json()["error"]
+    assert (response.status_code, error["type"], error["field"]) == (413, "too_large", "content")
+    assert "RAGD_MAX_DOCUMENT_MB" in error["message"]
+    assert not Document.objects.exists()
+
+
+def test_a_body_over_the_limit_is_413_and_names_the_setting(api: Any, notes: Collection, settings: Any) -> None:
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    response = api.put(PATH, {"content": "word " * 1000})
+    assert (response.status_code, response.json()["error"]["type"]) == (413, "too_large")
+    assert "RAGD_MAX_DOCUMENT_MB" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "content"),
+        ({"content": 5}, "content"),
+        ({"content": "x", "ingest_mode": "append"}, "ingest_mode"),
+        ({"content": "x", "tags": "a"}, "tags"),
+        ({"content": "x", "tags": [1]}, "tags.0"),
+        ({"content": "x", "metadata": []}, "metadata"),
+        ({"content": "x", "metadatas": {}}, "metadatas"),
+        ({"content": "x", "chunk_target_tokens": 0}, "chunk_target_tokens"),
+        ({"content": "x", "chunk_target_tokens": 10, "chunk_overlap_tokens": 10}, "chunk_overlap_tokens"),
+        ({"content": "x", "chunk_max_chars": 100_000}, "chunk_max_chars"),
+        ({"content": "x", "title": "t" * 501}, "title"),
+        ({"content": "x", "tags": ["t" * 201]}, "tags"),
+        ({"content": "x", "metadata": {"k": "v" * 70_000}}, "metadata"),
+    ],
+)
+def test_a_wrong_field_is_422_and_named(api: Any, notes: Collection, body: dict[str, Any], field: str) -> None:
+    response = api.put(PATH, body)
+    assert (response.status_code, response.json()["error"].get("field", "").split(".")[0]) == (422, field.split(".")[0])
+    assert not Document.objects.exists()
+
+
+def test_a_body_that_is_no_json_is_422(api: Any, notes: Collection) -> None:
+    for body in ("{", b"\xff\xfe", '"text"', "[1]", '{"content": "x", "metadata": {"n": NaN}}'):
+        response = api.put(PATH, body)
+        assert response.status_code == 422, body
+        assert set(response.json()) == {"error", "detail"}
+
+
+@pytest.mark.parametrize("doc_id", ["a/b/c.md", "Übung 1.md", "a#b?c", "100%", "a//b", "x/chunks", "日本語", "a" * 512])
+def test_ids_are_kept_exactly(api: Any, notes: Collection, doc_id: str) -> None:
+    from urllib.parse import quote
+
+    path = f"/collections/notes/documents/{quote(doc_id)}"
+    assert api.put(path, {"content": "some text"}).status_code == 200
+    assert Document.objects.get().doc_id == doc_id
+    if not doc_id.endswith("/chunks"):
+        assert api.get(path).json()["doc_id"] == doc_id
+        assert api.get(f"{path}/chunks").json()["items"][0]["doc_id"] == doc_id
+    assert api.get(f"/collections/notes/chunks?doc_id={quote(doc_id)}").json()["items"][0]["doc_id"] == doc_id
+    assert api.delete(path).json() == {"documents": 1, "chunks": 1, "uploads": 0}
+
+
+@pytest.mark.parametrize("doc_id", ["a%00b", "a%09b", "a/%2E%2E/b", "b" * 513, "%20a", "a%C2%85", "a%E2%80%AEb"])
+def test_unacceptable_ids_are_422(api: Any, notes: Collection, doc_id: str) -> None:
+    response = api.put(f"/collections/notes/documents/{doc_id}", {"content": "some text"})
+    assert (response.status_code, response.json()["error"]["field"]) == (422, "doc_id")
+    assert not Document.objects.exists()
+
+
+def test_a_failing_embedder_is_502_and_keeps_the_old_version(
+    api: Any, notes: Collection, embeddings: OpenAIServer
+) -> None:
+    api.put(PATH, {"content": "the first version", "title": "One"})
+    embeddings.script(failing(400))
+    response = api.put(PATH, {"content": "the second version", "title": "Two"})
+    assert response.status_code == 502
+    assert response.json()["error"]["type"].startswith("embedder_failed_")
+    document = Document.objects.get()
+    assert (document.text, document.title, document.revision) == ("the first version", "One", 1)
+    assert chunks_of("guide.md") == [(0, "the first version")]
+
+
+def test_an_embedder_that_is_too_slow_is_502(
+    api: Any, notes: Collection, embeddings: OpenAIServer, settings: Any
+) -> None:
+    from collections_app.stores import embedder_for
+
+    settings.RAGD_EMBED_TIMEOUT_S = 0.2
+    embedder_for.cache_clear()
+    api.put(PATH, {"content": "the first version"})
+    embeddings.script(*[slow(1.0)] * 6)
+    response = api.put(PATH, {"content": "the second version"})
+    assert (response.status_code, response.json()["error"]["type"]) == (502, "embedder_failed_timeout")
+    assert chunks_of("guide.md") == [(0, "the first version")]
+    assert not embeddings.stopping.is_set()
+
+
+def test_vectors_of_another_length_are_refused(api: Any, notes: Collection, embeddings: OpenAIServer) -> None:
+    create_collection(name="other", embed_model="other", embed_dims=8)
+    embeddings.dims = 16
+    response = api.put("/collections/other/documents/a", {"content": "text"})
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "dimension_mismatch")
+    assert not Document.objects.exists() and not Chunk.objects.exists()
+
+
+def test_get_shows_the_document(api: Any, notes: Collection) -> None:
+    api.put(PATH, {"content": "some text", "title": "Guide", "tags": ["a"], "metadata": {"x": [1, None]}})
+    got = api.get(PATH).json()
+    assert (got["doc_id"], got["title"], got["tags"], got["metadata"]) == ("guide.md", "Guide", ["a"], {"x": [1, None]})
+    assert (got["content"], got["chunk_count"], got["token_count"], got["revision"]) == ("some text", 1, 2, 1)
+    assert (got["enabled"], got["source"], got["media_type"]) == (True, "api", "text/plain")
+    missing = api.get("/collections/notes/documents/none")
+    assert (missing.status_code, missing.json()["error"]["type"]) == (404, "unknown_document")
+
+
+def test_list_is_paged_and_filtered(api: Any, notes: Collection) -> None:
+    for doc_id, tags in (("a", ["x"]), ("b", ["x", "y"]), ("c", [])):
+        ingest_text(notes, doc_id, f"text of {doc_id}", title=f"Title {doc_id}", tags=tags)
+    first = api.get("/collections/notes/documents?limit=2").json()
+    assert [row["doc_id"] for row in first["items"]] == ["a", "b"]
+    rest = api.get(f"/collections/notes/documents?limit=2&cursor={first['next_cursor']}").json()
+    assert ([row["doc_id"] for row in rest["items"]], rest["next_cursor"]) == (["c"], None)
+    assert [row["doc_id"] for row in api.get("/collections/notes/documents?tag=x&tag=y").json()["items"]] == ["b"]
+    assert [row["doc_id"] for row in api.get("/collections/notes/documents?q=title+c").json()["items"]] == ["c"]
+    assert api.get("/collections/notes/documents?q=nothing").json() == {"items": [], "next_cursor": None}
+    assert "content" not in first["items"][0]
+
+
+def test_chunks_are_listed_in_order_across_pages(api: Any, notes: Collection) -> None:
+    total = api.put(PATH, {"content": LONG, "chunk_target_tokens": 40}).json()["chunks_written"]
+    seen: list[int] = []
+    cursor = ""
+    while True:
+        page = api.get(f"{PATH}/chunks?limit=4{cursor}").json()
+        seen += [chunk["chunk_index"] for chunk in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    assert seen == list(range(total))
+    text = Document.objects.get().text
+    assert all(text[chunk["start"] : chunk["end"]] == chunk["content"] for chunk in page["items"])
+
+
+@pytest.mark.parametrize("path", ["/collections/notes/documents", "/collections/notes/chunks"])
+def test_lists_take_the_same_queries_for_three_rows_as_for_one(api: Any, notes: Collection, path: str) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert api.get(path).status_code == 200
+        return len(queries)
+
+    ingest_text(notes, "a", "text")
+    api.get(path)
+    one = count()
+    ingest_text(notes, "b", "text")
+    ingest_text(notes, "c", "text")
+    assert len(api.get(path).json()["items"]) == 3
+    assert count() == one
+
+
+def test_delete_removes_chunks_and_leaves_the_others(api: Any, notes: Collection) -> None:
+    ingest_text(notes, "guide.md", "text of the guide")
+    ingest_text(notes, "other", "text of the other")
+    assert api.delete(PATH).json() == {"documents": 1, "chunks": 1, "uploads": 0}
+    assert list(Chunk.objects.values_list("doc_id", flat=True)) == ["other"]
+    assert api.delete(PATH).status_code == 404

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.test import Client
+
+from collections_app.errors import INTERNAL
+from collections_app.services import collections as collection_services
+
+
+def shape(response: Any) -> tuple[int, str]:
+    """Status and type; checks the one shape."""
+    body = response.json()
+    assert set(body) == {"error", "detail"}
+    assert set(body["error"]) in ({"type", "message"}, {"type", "message", "field"})
+    assert body["detail"] == body["error"]["message"]
+    return response.status_code, body["error"]["type"]
+
+
+def test_an_unknown_path_is_404_in_the_one_shape(client: Client) -> None:
+    for path in ("/v1/nothing", "/v1/", "/v1/collections/a/b/c/d"):
+        assert shape(client.get(path)) == (404, "not_found")
+        assert shape(client.post(path, {})) == (404, "not_found")
+
+
+def test_a_wrong_method_is_405_and_says_which_are_right(client: Client, db: None) -> None:
+    response = client.delete("/v1/collections")
+    assert shape(response) == (405, "method_not_allowed")
+    assert sorted(response["Allow"].split(", ")) == ["GET", "POST"]
+
+
+def test_a_wrong_type_in_path_or_query_is_422_and_named(api: Any) -> None:
+    response = api.get("/jobs/none")
+    assert (shape(response), response.json()["error"]["field"]) == ((422, "invalid_input"), "job_id")
+    response = api.get("/jobs?limit=x")
+    assert (shape(response), response.json()["error"]["field"]) == ((422, "invalid_input"), "limit")
+
+
+def test_a_host_that_is_not_allowed_is_400(client: Client) -> None:
+    assert shape(client.get("/v1/collections", headers={"Host": "evil.example"})) == (400, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("secret detail"), (500, "internal_error")),
+        (OperationalError("host x"), (503, "database_unavailable")),
+    ],
+)
+def test_a_fault_of_the_server_shows_nothing_of_its_inside(
+    api: Any, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: tuple[int, str]
+) -> None:
+    def fail(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr("collections_app.api.access.get_collection", fail)
+    response = api.get("/collections/a")
+    assert shape(response) == expected
+    assert str(error) not in response.content.decode()
+    assert expected[0] != 500 or response.json()["detail"] == INTERNAL
+    assert collection_services.get_collection is not fail
+
+
+def test_health_is_open(client: Client, db: None) -> None:
+    response = client.get("/v1/health")
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+def test_the_operations_have_the_names_of_the_contract(client: Client, db: None) -> None:
+    paths = client.get("/v1/openapi.json").json()["paths"]
+    found = {
+        operation["operationId"]: (method.upper(), path)
+        for path, methods in paths.items()
+        for method, operation in methods.items()
+    }
+    expected = {
+        "collections-create": ("POST", "/v1/collections"),
+        "collections-list": ("GET", "/v1/collections"),
+        "documents-ingest": ("PUT", "/v1/collections/{collection}/documents/{doc_id}"),
+        "collections-search": ("POST", "/v1/collections/{collection}/search"),
+        "collections-ask": ("POST", "/v1/collections/{collection}/ask"),
+        "api-keys-create": ("POST", "/v1/api-keys"),
+        "health": ("GET", "/v1/health"),
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert {
+        "collections-get", "collections-update", "collections-delete", "collections-statistics", "documents-list",
+        "documents-get", "documents-delete", "documents-upload", "documents-chunks", "chunks-list", "jobs-list",
+        "jobs-get", "api-keys-list", "api-keys-revoke",
+    } <= set(found)  # fmt: skip

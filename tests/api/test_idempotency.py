@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from collections_app.models import Collection, IdempotencyRecord, IngestJob
+from tests.fakes.openai_server import OpenAIServer
+
+KEY = {"Idempotency-Key": "one"}
+
+
+def test_the_same_request_is_carried_out_once(api: Any, embeddings: OpenAIServer) -> None:
+    first = api.post("/collections", {"name": "a"}, **KEY)
+    again = api.post("/collections", {"name": "a"}, **KEY)
+    assert (first.status_code, first.json()) == (again.status_code, again.json())
+    assert "Idempotency-Replayed" not in first and again["Idempotency-Replayed"] == "true"
+    assert Collection.objects.count() == 1
+    assert api.post("/collections", {"name": "a"}).status_code == 409
+
+
+def test_another_body_under_the_same_key_is_refused(api: Any, embeddings: OpenAIServer) -> None:
+    api.post("/collections", {"name": "a"}, **KEY)
+    response = api.post("/collections", {"name": "b"}, **KEY)
+    assert (response.status_code, response.json()["error"]["type"]) == (422, "idempotency_key_reused")
+    assert Collection.objects.count() == 1
+
+
+def test_an_error_is_not_kept(api: Any, notes: Collection) -> None:
+    assert api.post("/collections", {"name": "notes"}, **KEY).status_code == 409
+    assert not IdempotencyRecord.objects.exists()
+
+
+def test_keys_of_two_callers_do_not_meet(api: Any, make_api: Any, embeddings: OpenAIServer) -> None:
+    api.post("/collections", {"name": "a"}, **KEY)
+    assert make_api().post("/collections", {"name": "b"}, **KEY).status_code == 200
+
+
+def test_a_request_that_still_runs_is_a_conflict_and_an_abandoned_one_is_not(
+    api: Any, embeddings: OpenAIServer
+) -> None:
+    api.post("/collections", {"name": "a"}, **KEY)
+    IdempotencyRecord.objects.update(status=None)
+    Collection.objects.all().update(name="b")
+    response = api.post("/collections", {"name": "a"}, **KEY)
+    assert (response.status_code, response.json()["error"]["type"]) == (409, "idempotency_key_in_use")
+    IdempotencyRecord.objects.update(created_at=timezone.now() - timedelta(hours=1))
+    assert api.post("/collections", {"name": "a"}, **KEY).status_code == 200
+
+
+def test_an_unusable_key_is_422(api: Any, embeddings: OpenAIServer) -> None:
+    for key in ("", "x" * 256):
+        assert api.post("/collections", {"name": "a"}, **{"Idempotency-Key": key}).status_code == 422
+
+
+def test_an_upload_is_queued_once(api: Any, notes: Collection) -> None:
+    first = api.upload("notes", ("a.txt", b"some text"), **KEY)
+    again = api.upload("notes", ("a.txt", b"some text"), **KEY)
+    assert first.json() == again.json()
+    assert IngestJob.objects.count() == 1
+    assert api.upload("notes", ("a.txt", b"other text"), **KEY).status_code == 422

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from collections_app.models import ApiKey, IdempotencyRecord
+from collections_app.services.keys import create_key, revoke_key
+
+SECRET = re.compile(r"ragd_[A-Za-z0-9_-]{43}")
+NOBODY: dict[str, str] = {}
+
+
+def post(body: Any, **headers: str) -> Any:
+    return Client().post("/v1/api-keys", body, content_type="application/json", headers=headers)
+
+
+@pytest.mark.django_db
+def test_the_first_key_is_open_and_answers_the_secret_once() -> None:
+    response = post({"label": "first"})
+    assert response.status_code == 200
+    assert set(response.json()) == {"secret_once"}
+    secret = response.json()["secret_once"]
+    assert SECRET.fullmatch(secret)
+    key = ApiKey.objects.get()
+    assert bytes(key.key_hash) == hashlib.sha256(secret.encode()).digest()
+    assert (key.label, key.scope, key.collections, key.prefix) == ("first", "write", [], secret[:12])
+    assert Client().get("/v1/collections", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+
+
+@pytest.mark.django_db
+def test_the_second_key_needs_a_live_key_even_when_all_are_revoked() -> None:
+    _, secret = create_key("first")
+    assert post({"label": "second"}).status_code == 401
+    assert post({"label": "second"}, Authorization=f"Bearer {secret}").status_code == 200
+    for each in ApiKey.objects.all():
+        revoke_key(each)
+    assert post({"label": "third"}).status_code == 401
+    assert post({"label": "third"}, Authorization=f"Bearer {secret}").status_code == 403
+    assert ApiKey.objects.count() == 2
+
+
+def test_of_many_first_requests_at_once_one_gets_a_key(committed: None) -> None:
+    answers: list[int] = []
+    gate = threading.Barrier(6)
+
+    def ask() -> None:
+        gate.wait()
+        answers.append(post({"label": "first"}).status_code)
+        connection.close()
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answers) == [200, 401, 401, 401, 401, 401]
+    assert ApiKey.objects.count() == 1
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("header", ["", "Basic abc", "Bearer", "Bearer  ", "Token x"])
+def test_no_bearer_is_401(header: str) -> None:
+    create_key("some")
+    headers = {"Authorization": header} if header else NOBODY
+    for path in ("/v1/collections", "/v1/jobs", "/v1/api-keys", "/v1/collections/none/documents/a"):
+        response = Client().get(path, headers=headers)
+        assert (response.status_code, response.json()["error"]["type"]) == (401, "unauthenticated"), path
+        assert response["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.django_db
+def test_unknown_revoked_and_expired_keys_are_403(make_api: Callable[..., Any]) -> None:
+    revoked, secret = create_key("revoked")
+    revoke_key(revoked)
+    expired = make_api(expires_at=timezone.now() + timedelta(hours=1))
+    ApiKey.objects.filter(label="tests").update(expires_at=timezone.now() - timedelta(seconds=1))
+    for bad in ("ragd_" + "x" * 43, secret, expired.secret, "ragd_\ud800", "x" * 10_000):
+        value = f"Bearer {bad}".encode("utf-8", "surrogatepass").decode("latin-1")
+        response = Client().get("/v1/collections", headers={"Authorization": value})
+        assert (response.status_code, response.json()["error"]["type"]) == (403, "invalid_key")
+
+
+def test_last_use_is_written_at_most_once_a_minute(api: Any) -> None:
+    api.get("/collections")
+    first = ApiKey.objects.get().last_used_at
+    assert first is not None
+    api.get("/collections")
+    assert ApiKey.objects.get().last_used_at == first
+    ApiKey.objects.update(last_used_at=first - timedelta(minutes=2))
+    api.get("/collections")
+    assert ApiKey.objects.get().last_used_at > first
+
+
+def test_list_shows_everything_but_the_secret(api: Any) -> None:
+    expires_at = timezone.now() + timedelta(days=1)
+    api.post("/api-keys", {"label": "x", "scope": "read", "collections": ["a"], "expires_at": expires_at.isoformat()})
+    items = api.get("/api-keys").json()["items"]
+    assert [(item["label"], item["scope"], item["collections"], item["status"]) for item in items] == [
+        ("x", "read", ["a"], "live"), ("tests", "write", [], "live"),
+    ]  # fmt: skip
+    assert items[0]["expires_at"] is not None and "key_hash" not in items[0]
+
+
+def test_revoke_ends_a_key_at_once(api: Any) -> None:
+    other, secret = create_key("other")
+    assert api.delete(f"/api-keys/{other.pk}").json()["status"] == "revoked"
+    assert Client().get("/v1/collections", headers={"Authorization": f"Bearer {secret}"}).status_code == 403
+    assert api.delete(f"/api-keys/{other.pk}").json()["status"] == "revoked"
+    assert api.delete("/api-keys/999999").json()["error"]["type"] == "unknown_key"
+    assert api.delete(f"/api-keys/{2**70}").json()["error"]["type"] == "unknown_key"
+
+
+def test_a_limited_key_cannot_manage_keys(make_api: Callable[..., Any]) -> None:
+    limited = make_api(collections=["mine"])
+    for response in (
+        limited.get("/api-keys"),
+        limited.post("/api-keys", {"label": "x"}),
+        limited.delete("/api-keys/1"),
+    ):
+        assert (response.status_code, response.json()["error"]["type"]) == (403, "out_of_scope")
+    assert make_api(scope="read").get("/api-keys").status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "label"), ({"label": ""}, "label"), ({"label": "x" * 201}, "label"), ({"label": "\x00"}, "label"),
+        ({"label": "x", "scope": "root"}, "scope"), ({"label": "x", "collections": ["a/b"]}, "name"),
+        ({"label": "x", "expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
+        ({"label": "x", "expires_at": "2101-01-01T00:00:00"}, "expires_at"), ({"label": "x", "extra": 1}, "extra"),
+    ],
+)  # fmt: skip
+def test_a_wrong_field_is_named(api: Any, body: dict[str, Any], field: str) -> None:
+    response = api.post("/api-keys", body)
+    assert (response.status_code, response.json()["error"]["field"]) == (422, field)
+    assert ApiKey.objects.count() == 1
+
+
+def test_an_idempotency_key_gives_the_same_secret_and_stores_none(api: Any) -> None:
+    headers = {"Idempotency-Key": "k1"}
+    first = api.post("/api-keys", {"label": "x"}, **headers)
+    again = api.post("/api-keys", {"label": "x"}, **headers)
+    assert first.json() == again.json()
+    assert (again["Idempotency-Replayed"], ApiKey.objects.count()) == ("true", 2)
+    assert first.json()["secret_once"] not in str(IdempotencyRecord.objects.get().response)
+    other = api.post("/api-keys", {"label": "y"}, **headers)
+    assert (other.status_code, other.json()["error"]["type"]) == (422, "idempotency_key_reused")

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+from mcp.client import Client as McpClient
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp.shared.exceptions import MCPError
+from mcp.types import CallToolResult
+
+from collections_app.models import ApiKey, Collection
+from ragd.store import drop_collection
+from retrieval_app.models import QueryRun
+from tests.retrieval.corpus import bearer, get, make_collection, post
+
+SEARCH = {"collection": "house", "query": "how is the pump cleaned", "k": 3}
+
+
+def rpc(client: Client, method: str, params: Any, headers: Mapping[str, str], **more: str) -> tuple[int, Any]:
+    message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+    answer = client.post("/mcp", message, content_type="application/json", headers=dict(headers) | more)
+    return answer.status_code, answer.json() if answer.content else None
+
+
+def call(client: Client, tool: str, arguments: Any, headers: Mapping[str, str]) -> tuple[bool, Any]:
+    """(whether it is an error, the decoded text part)."""
+    status, body = rpc(client, "tools/call", {"name": tool, "arguments": arguments}, headers)
+    assert status == 200
+    (part,) = body["result"]["content"]
+    assert part["type"] == "text"
+    return body["result"].get("isError", False), json.loads(part["text"])
+
+
+def same(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer without what differs from call to call."""
+    return {name: value for name, value in answer.items() if name not in ("run_id", "timings_ms", "trace_id")}
+
+
+@pytest.mark.django_db
+def test_a_bare_post_lists_the_tools(client: Client) -> None:
+    _, body = rpc(client, "tools/list", {}, bearer(scope="read"))
+    tools = {tool["name"]: tool["inputSchema"] for tool in body["result"]["tools"]}
+    assert set(tools) == {"collections-search", "collections-list"}
+    assert set(tools["collections-search"]["properties"]) == {
+        "collection",
+        "query",
+        "k",
+        "mode",
+        "tags_any",
+        "tags_all",
+    }
+    assert tools["collections-search"]["required"] == ["collection", "query"]
+
+
+@pytest.mark.django_db
+def test_a_bare_post_initializes(client: Client) -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    status, body = rpc(client, "initialize", hello, bearer())
+    assert (status, body["result"]["serverInfo"]["name"], body["result"]["protocolVersion"]) == (
+        200,
+        "ragd",
+        "2025-06-18",
+    )
+    assert "tools" in body["result"]["capabilities"]
+
+
+@pytest.mark.django_db
+def test_a_notification_is_accepted(client: Client) -> None:
+    message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    answer = client.post("/mcp", message, content_type="application/json", headers=bearer())
+    assert (answer.status_code, answer.content) == (202, b"")
+
+
+@pytest.mark.django_db
+def test_search_answers_as_rest_does(client: Client) -> None:
+    make_collection()
+    headers = bearer(scope="read")
+    failed, answer = call(client, "collections-search", SEARCH | {"tags_any": ["water"]}, headers)
+    _, rest = post(
+        client, "/v1/collections/house/search", {"query": SEARCH["query"], "k": 3, "tags_any": ["water"]}, headers
+    )
+    assert (failed, same(answer)) == (False, same(rest))
+    run = QueryRun.objects.get(pk=answer["run_id"])
+    assert (run.door, run.api_key_label, run.results) == ("mcp", "tests", answer["results"])
+
+
+@pytest.mark.django_db
+def test_list_answers_as_rest_does(client: Client) -> None:
+    make_collection(empty=True)
+    make_collection("attic", empty=True, hybrid_enabled=False)
+    headers = bearer()
+    failed, answer = call(client, "collections-list", {}, headers)
+    _, rest = get(client, "/v1/collections", headers)
+    assert (failed, answer) == (False, rest)
+    assert "attic" in json.dumps(answer)
+
+
+@pytest.mark.django_db
+def test_a_limited_key_sees_its_collections_only(client: Client) -> None:
+    make_collection(empty=True)
+    make_collection("attic", empty=True)
+    headers = bearer(collections=["attic"])
+    assert "house" not in json.dumps(call(client, "collections-list", {}, headers)[1])
+    failed, answer = call(client, "collections-search", SEARCH, headers)
+    assert (failed, answer["error"]["type"]) == (True, "out_of_scope")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("arguments", "type", "field"),
+    [
+        ({"collection": "nowhere", "query": "x"}, "unknown_collection", "collection"),
+        ({"collection": "house", "query": "x", "mode": "lexical"}, "lexical_disabled", "mode"),
+        ({"collection": "house", "query": " "}, "invalid_input", "query"),
+        ({"collection": "house", "query": "x", "k": 0}, "invalid_input", "k"),
+        ({"collection": "house", "query": "x", "mode": "magic"}, "invalid_input", "mode"),
+        ({"collection": "house"}, "invalid_input", "query"),
+        ({"collection": "house", "query": "x", "colour": "red"}, "invalid_input", "colour"),
+    ],
+)
+def test_tool_errors_say_what_rest_says(client: Client, arguments: dict[str, Any], type: str, field: str) -> None:
+    make_collection(empty=True, hybrid_enabled=False)
+    headers = bearer()
+    failed, answer = call(client, "collections-search", arguments, headers)
+    assert (failed, answer["error"]["type"], answer["error"].get("field")) == (True, type, field)
+    body = {name: value for name, value in arguments.items() if name != "collection"}
+    assert answer == post(client, f"/v1/collections/{arguments['collection']}/search", body, headers)[1]
+
+
+@pytest.mark.django_db
+def test_an_unknown_tool_and_method_are_protocol_errors(client: Client) -> None:
+    headers = bearer()
+    assert rpc(client, "tools/call", {"name": "rm", "arguments": {}}, headers)[1]["error"]["code"] == -32602
+    assert rpc(client, "tools/dance", {}, headers)[1]["error"]["code"] == -32601
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("body", ["{", "[]", '"text"', '{"id": 1}'])
+def test_a_malformed_message_is_refused(client: Client, body: str) -> None:
+    answer = client.post("/mcp", body, content_type="application/json", headers=bearer())
+    assert (answer.status_code, "error" in answer.json()) == (400, True)
+
+
+@pytest.mark.django_db
+def test_the_door_is_the_same_as_rest(client: Client) -> None:
+    assert rpc(client, "tools/list", {}, {})[0] == 401
+    assert rpc(client, "tools/list", {}, {"Authorization": "Bearer ragd_wrong"})[0] == 403
+    answer = client.get("/mcp", headers=bearer())
+    assert (answer.status_code, answer["Allow"], answer.json()["error"]["type"]) == (405, "POST", "method_not_allowed")
+
+
+async def with_sdk(url: str, headers: Mapping[str, str], mode: str, use: Callable[[McpClient], Any]) -> Any:
+    async with (
+        create_mcp_http_client(headers=dict(headers)) as http,
+        McpClient(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        return await use(client)
+
+
+@pytest.fixture
+def kept_house(transactional_db: None) -> Iterator[Collection]:
+    """A collection that other connections see. A flush knows nothing of the library's tables, so it is dropped here."""
+    collection = make_collection()
+    yield collection
+    with transaction.atomic():
+        drop_collection(connection, collection.pk)
+    ApiKey.objects.all().delete()
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_official_client_searches_a_live_server(
+    kept_house: Collection, live_server: Any, client: Client, mode: str
+) -> None:
+    headers = bearer(scope="read")
+
+    async def use(mcp: McpClient) -> tuple[list[str], CallToolResult, CallToolResult]:
+        tools = [tool.name for tool in (await mcp.list_tools()).tools]
+        found = await mcp.call_tool("collections-search", SEARCH)
+        failed = await mcp.call_tool("collections-search", {"collection": "nowhere", "query": "x"})
+        with pytest.raises(MCPError):
+            await mcp.call_tool("rm", {})
+        return tools, found, failed
+
+    tools, found, failed = asyncio.run(with_sdk(f"{live_server.url}/mcp", headers, mode, use))
+    _, rest = post(client, "/v1/collections/house/search", {"query": SEARCH["query"], "k": 3}, headers)
+    assert tools == ["collections-search", "collections-list"]
+    assert (found.is_error, same(json.loads(found.content[0].text))) == (False, same(rest))  # type: ignore[union-attr]
+    assert (failed.is_error, json.loads(failed.content[0].text)["error"]["type"]) == (True, "unknown_collection")  # type: ignore[union-attr]

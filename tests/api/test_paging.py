@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from collections_app.models import Collection
+from collections_app.services.documents import ingest_text
+
+
+def encode(value: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
+
+
+@pytest.mark.parametrize("limit", [0, -1, 501, 10**30])
+def test_a_limit_out_of_range_is_422(api: Any, notes: Collection, limit: int) -> None:
+    for path in ("/collections", "/jobs", "/api-keys", "/collections/notes/documents", "/collections/notes/chunks"):
+        response = api.get(f"{path}?limit={limit}")
+        assert (response.status_code, response.json()["error"]["field"]) == (422, "limit"), path
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "x", "!!!", "ä", encode({}), encode([]), encode([["doc_id"], []]), encode([["name"], ["a"]]),
+        encode([["doc_id"], [None]]), encode([["doc_id"], [{"at": "never"}]]), encode([["doc_id"], ["a\x00"]]),
+        encode([["doc_id"], [[1]]]), encode([["doc_id"], [1.5]]),
+    ],
+)  # fmt: skip
+def test_a_cursor_that_this_list_did_not_give_is_422(api: Any, notes: Collection, cursor: str) -> None:
+    response = api.get(f"/collections/notes/documents?cursor={cursor}")
+    assert (response.status_code, response.json()["error"]["field"]) == (422, "cursor")
+
+
+def test_pages_do_not_shift_when_rows_come_and_go(api: Any, notes: Collection) -> None:
+    for doc_id in ("b", "d", "f"):
+        ingest_text(notes, doc_id, "text")
+    first = api.get("/collections/notes/documents?limit=2").json()
+    ingest_text(notes, "a", "text")
+    ingest_text(notes, "e", "text")
+    api.delete("/collections/notes/documents/d")
+    rest = api.get(f"/collections/notes/documents?limit=2&cursor={first['next_cursor']}").json()
+    assert [row["doc_id"] for row in first["items"] + rest["items"]] == ["b", "d", "e", "f"]

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from retrieval_app.models import QueryRun
+from retrieval_app.schemas import Run, RunList
+from tests.retrieval.corpus import bearer, get
+
+pytestmark = pytest.mark.django_db
+
+
+def make_run(**values: Any) -> QueryRun:
+    defaults: dict[str, Any] = {
+        "kind": "search", "collection_name": "house", "query": "pump", "plan": {"mode": "hybrid"}, "plan_hash": "h",
+        "door": "api", "timings_ms": {"total": 12.5},
+    }  # fmt: skip
+    return QueryRun.objects.create(**(defaults | values))
+
+
+def test_runs_come_newest_first_and_without_result_texts(client: Client) -> None:
+    moment = timezone.now()
+    old = make_run(query="old", created_at=moment - timedelta(hours=1), results=[{"content": "long"}])
+    new = make_run(query="new", created_at=moment)
+    status, body = get(client, "/v1/runs", bearer(scope="read"))
+    assert (status, [item["run_id"] for item in body["items"]]) == (200, [str(new.pk), str(old.pk)])
+    assert (body["next_cursor"], "results" in body["items"][1]) == (None, False)
+    RunList.model_validate(body)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", {"a", "b", "c"}),
+        ("?collection=house", {"a", "b"}),
+        ("?kind=ask", {"b", "c"}),
+        ("?status=error", {"c"}),
+        ("?collection=house&kind=ask", {"b"}),
+        ("?collection=nowhere", set()),
+    ],
+)
+def test_filters(client: Client, query: str, expected: set[str]) -> None:
+    make_run(query="a")
+    make_run(query="b", kind="ask", status="abstained")
+    make_run(query="c", kind="ask", status="error", error="it broke", error_type="x", collection_name="garage")
+    _, body = get(client, f"/v1/runs{query}", bearer())
+    assert {item["query"] for item in body["items"]} == expected
+
+
+@pytest.mark.parametrize(
+    "query", ["?kind=dream", "?status=fine", "?limit=0", "?limit=501", "?cursor=nonsense", "?limit=x"]
+)
+def test_bad_filters_are_refused(client: Client, query: str) -> None:
+    status, body = get(client, f"/v1/runs{query}", bearer())
+    assert (status, body["error"]["field"]) == (422, query[1:].split("=")[0])
+
+
+def test_pages_neither_repeat_nor_miss_a_run(client: Client) -> None:
+    moment = timezone.now()
+    for number in range(7):
+        make_run(query=str(number), created_at=moment - timedelta(seconds=number // 3))
+    headers, seen, cursor = bearer(), [], ""
+    while cursor is not None:
+        _, body = get(client, f"/v1/runs?limit=2&cursor={cursor}", headers)
+        seen += [item["query"] for item in body["items"]]
+        make_run(query="later", created_at=moment + timedelta(seconds=1))
+        cursor = body["next_cursor"]
+    assert sorted(seen) == [str(number) for number in range(7)]
+
+
+def test_one_page_is_the_same_number_of_queries_for_one_and_for_three(client: Client) -> None:
+    headers = bearer()
+    get(client, "/v1/runs", headers)  # notes the use of the key, once a minute
+    counts = []
+    for more in (1, 2):
+        for _ in range(more):
+            make_run(user=User.objects.create_user(f"user{QueryRun.objects.count()}"))
+        with CaptureQueriesContext(connection) as queries:
+            get(client, "/v1/runs", headers)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+
+
+def test_a_key_limited_to_collections_sees_only_their_runs(client: Client) -> None:
+    house, garage = make_run(), make_run(collection_name="garage")
+    headers = bearer(collections=["house"])
+    _, body = get(client, "/v1/runs", headers)
+    assert [item["run_id"] for item in body["items"]] == [str(house.pk)]
+    assert get(client, f"/v1/runs/{house.pk}", headers)[0] == 200
+    assert get(client, f"/v1/runs/{garage.pk}", headers)[0] == 404
+    assert get(client, "/v1/runs?collection=garage", headers)[0] == 403
+
+
+def test_one_run_has_every_field(client: Client) -> None:
+    run = make_run(
+        kind="ask",
+        answer="Yes [1].",
+        citations=[],
+        sentences=[],
+        status="error",
+        error="late",
+        error_type="llm_timeout",
+    )
+    _, body = get(client, f"/v1/runs/{run.pk}", bearer())
+    Run.model_validate(body)
+    assert set(body) == set(Run.model_fields)
+    assert body["error"] == {"type": "llm_timeout", "message": "late"}
+    assert body["took_ms"] == 12.5
+
+
+def test_an_unknown_run_is_404_and_a_malformed_id_422(client: Client) -> None:
+    headers = bearer()
+    status, body = get(client, f"/v1/runs/{uuid4()}", headers)
+    assert (status, body["error"]["type"]) == (404, "unknown_run")
+    assert get(client, "/v1/runs/7", headers)[0] == 422
+
+
+def test_runs_need_a_key(client: Client) -> None:
+    run = make_run()
+    assert [get(client, path, {})[0] for path in ("/v1/runs", f"/v1/runs/{run.pk}")] == [401, 401]

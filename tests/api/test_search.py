@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from retrieval_app.models import QueryRun
+from retrieval_app.schemas import SearchResponse
+from tests.retrieval.corpus import bearer, get, make_collection, post
+
+pytestmark = pytest.mark.django_db
+
+SEARCH = "/v1/collections/house/search"
+PART_A = {"doc_id", "chunk_index", "content", "score", "metadata", "tags"}
+ADDED = {"rank", "ranks", "start", "end", "page", "score_kind", "unit_score", "title", "context", "revision"}
+
+
+def doc_ids(body: dict[str, Any]) -> list[str]:
+    return [result["doc_id"] for result in body["results"]]
+
+
+def test_the_best_chunk_comes_first_with_every_field(client: Client) -> None:
+    make_collection()
+    status, body = post(client, SEARCH, {"query": "how is the pump cleaned"}, bearer(scope="read"))
+    assert status == 200
+    first = body["results"][0]
+    assert set(first) == PART_A | ADDED
+    assert (first["doc_id"], first["chunk_index"], first["rank"], first["tags"]) == (
+        "pump.md",
+        0,
+        1,
+        ["machine", "water"],
+    )
+    assert first["metadata"]["floor"] == 1
+    assert set(first["ranks"]) == {"vector", "lexical", "fused"}
+    assert first["ranks"]["vector"]["rank"] == first["ranks"]["lexical"]["rank"] == 1
+    assert first["score"] == pytest.approx(2 / 61)
+    assert [result["rank"] for result in body["results"]] == [1, 2, 3, 4, 5]
+    SearchResponse.model_validate(body)
+
+
+def test_offsets_open_the_document_at_the_chunk(client: Client) -> None:
+    collection = make_collection()
+    _, body = post(client, SEARCH, {"query": "coffee", "k": 1}, bearer())
+    (result,) = body["results"]
+    text = collection.documents.get(doc_id="kitchen.md").text
+    assert text[result["start"] : result["end"]] == result["content"]
+
+
+@pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
+def test_modes(client: Client, mode: str) -> None:
+    make_collection()
+    _, body = post(client, SEARCH, {"query": "coffee costs", "mode": mode, "k": 2}, bearer())
+    assert (body["mode"], doc_ids(body)[0]) == (mode, "kitchen.md")
+    lists = {"vector": {"vector"}, "lexical": {"lexical"}, "hybrid": {"vector", "lexical", "fused"}}[mode]
+    assert set(body["results"][0]["ranks"]) == lists
+
+
+def test_the_default_mode_is_what_the_collection_can_do(client: Client) -> None:
+    make_collection("plain", hybrid_enabled=False)
+    _, body = post(client, "/v1/collections/plain/search", {"query": "coffee"}, bearer())
+    assert (body["mode"], doc_ids(body)[0]) == ("vector", "kitchen.md")
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical"])
+def test_hybrid_and_lexical_without_lexical_index_are_400_and_kept(client: Client, mode: str) -> None:
+    make_collection("plain", hybrid_enabled=False)
+    status, body = post(client, "/v1/collections/plain/search", {"query": "coffee", "mode": mode}, bearer())
+    assert (status, body["error"]["type"], body["error"]["field"]) == (400, "lexical_disabled", "mode")
+    assert body["detail"] == body["error"]["message"]
+    run = QueryRun.objects.get()
+    assert (run.status, run.error_type, run.error) == ("error", "lexical_disabled", body["detail"])
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ({"tags_any": ["food", "outside"]}, {"kitchen.md", "garden.md"}),
+        ({"tags_all": ["machine", "water"]}, {"pump.md", "boiler.md"}),
+        ({"metadata": {"floor": 1}}, {"pump.md", "kitchen.md"}),
+        ({"metadata": {"floor": 1}, "tags_any": ["water"]}, {"pump.md"}),
+        (
+            {"tags_any": [], "tags_all": None, "metadata": {}},
+            {"pump.md", "garden.md", "kitchen.md", "archive.md", "boiler.md"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("mode", ["vector", "hybrid"])
+def test_filters(client: Client, filters: dict[str, Any], expected: set[str], mode: str) -> None:
+    make_collection()
+    _, body = post(client, SEARCH, {"query": "water", "mode": mode} | filters, bearer())
+    assert set(doc_ids(body)) == expected
+
+
+@pytest.mark.parametrize(
+    "filters", [{"tags_all": ["food", "outside"]}, {"metadata": {"floor": "1"}}, {"metadata": {"nokey": 1}}]
+)
+def test_a_filter_that_matches_nothing_gives_nothing(client: Client, filters: dict[str, Any]) -> None:
+    make_collection()
+    status, body = post(client, SEARCH, {"query": "water"} | filters, bearer())
+    assert (status, body["results"], body["short_result"]["got"], body["short_result"]["reason"]) == (
+        200,
+        [],
+        0,
+        "filters",
+    )
+
+
+def test_a_short_result_says_why(client: Client) -> None:
+    make_collection()
+    _, body = post(client, SEARCH, {"query": "water", "mode": "vector"}, bearer())
+    assert (body["short_result"]["asked"], body["short_result"]["got"]) == (12, 5)
+    _, body = post(client, SEARCH, {"query": "water", "mode": "vector", "k": 5}, bearer())
+    assert body["short_result"] is None
+
+
+def test_an_empty_collection_gives_nothing(client: Client) -> None:
+    make_collection(empty=True)
+    _, body = post(client, SEARCH, {"query": "water"}, bearer())
+    assert (body["results"], body["short_result"]["reason"]) == ([], "collection_empty")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"query": ""}, 422, "query"),
+        ({"query": " \n\u0000 "}, 422, "query"),
+        ({"query": "x" * 20_001}, 422, "query"),
+        ({}, 422, "query"),
+        ({"query": 7}, 422, "query"),
+        ({"query": "x", "k": 0}, 422, "k"),
+        ({"query": "x", "k": 1001}, 422, "k"),
+        ({"query": "x", "k": "many"}, 422, "k"),
+        ({"query": "x", "mode": "magic"}, 422, "mode"),
+        ({"query": "x", "exact": "perhaps"}, 422, "exact"),
+        ({"query": "x", "rrf_k": 0}, 422, "rrf_k"),
+        ({"query": "x", "candidate_pool": -1}, 422, "candidate_pool"),
+        ({"query": "x", "colour": "red"}, 422, "colour"),
+        ({"query": "x", "tags_any": "food"}, 422, "tags_any"),
+        ({"query": "x", "tags_any": [""]}, 422, "tags_any"),
+        ({"query": "x", "tags_all": ["\u0000"]}, 422, "tags_all"),
+        ({"query": "x", "metadata": [1]}, 422, "metadata"),
+    ],
+)
+def test_bad_input_names_its_field(client: Client, body: dict[str, Any], status: int, field: str) -> None:
+    make_collection(empty=True)
+    got, answer = post(client, SEARCH, body, bearer())
+    assert (got, answer["error"]["field"], answer["detail"]) == (status, field, answer["error"]["message"])
+
+
+@pytest.mark.parametrize(
+    "body", ['{"query": ', b'{"query": "\xff"}', '{"query": "x", "metadata": {"a": NaN}}', "[]", ""]
+)
+def test_a_malformed_body_is_422(client: Client, body: str | bytes) -> None:
+    make_collection(empty=True)
+    answer = client.post(SEARCH, body, content_type="application/json", headers=bearer())
+    assert answer.status_code == 422
+    assert set(answer.json()) == {"error", "detail"}
+
+
+def test_odd_characters_of_a_query_are_normalized(client: Client) -> None:
+    make_collection()
+    raw = '{"query": "coffee\\u0000 costs \ud800"}'.encode("utf-8", "surrogatepass")
+    for body in ('{"query": "coffee\\u0000 costs \\ud800"}', raw):
+        answer = client.post(SEARCH, body, content_type="application/json", headers=bearer())
+        assert (answer.status_code, doc_ids(answer.json())[0]) == (200, "kitchen.md")
+    assert set(QueryRun.objects.values_list("query", flat=True)) == {"coffee costs \ufffd"}
+
+
+def test_an_unknown_collection_is_404(client: Client) -> None:
+    status, body = post(client, "/v1/collections/nowhere/search", {"query": "x"}, bearer())
+    assert (status, body["error"]["type"]) == (404, "unknown_collection")
+
+
+def test_keys(client: Client) -> None:
+    make_collection()
+    assert post(client, SEARCH, {"query": "x"}, {})[0] == 401
+    assert post(client, SEARCH, {"query": "x"}, {"Authorization": "Bearer ragd_wrong"})[0] == 403
+    assert post(client, SEARCH, {"query": "x"}, bearer(collections=["other"]))[0] == 403
+    assert post(client, SEARCH, {"query": "x"}, bearer(collections=["house"], scope="read"))[0] == 200
+
+
+def test_the_run_of_a_search_is_kept(client: Client) -> None:
+    make_collection()
+    headers = bearer(scope="read")
+    _, body = post(client, SEARCH, {"query": " how is the pump cleaned ", "k": 3, "tags_any": ["water"]}, headers)
+    _, run = get(client, f"/v1/runs/{body['run_id']}", headers)
+    assert run["query"] == "how is the pump cleaned"
+    assert run["retrieved_ids"] == [f"{item['doc_id']}#{item['chunk_index']}" for item in body["results"]]
+    assert (run["results"], run["kind"], run["door"], run["api_key"]) == (body["results"], "search", "api", "tests")
+    assert run["plan"]["filters"] == {"tags_any": ["water"], "tags_all": [], "metadata": {}}
+    assert (run["answer"], run["citations"], run["trace_scores"]) == (None, [], None)
+    assert set(run["timings_ms"]) >= {"total", "vector", "lexical", "embed_query"}
+    assert run["lists"]["vector"][0][0] == "pump.md#0"
+
+
+def test_the_answer_is_one_canonical_json(client: Client) -> None:
+    make_collection()
+    answer = client.post(SEARCH, {"query": "pump"}, content_type="application/json", headers=bearer())
+    body = json.loads(answer.content)
+    assert answer.content.decode() == json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def test_the_openapi_document_names_the_operations(client: Client) -> None:
+    paths = client.get("/v1/openapi.json").json()["paths"]
+    named = {path: {method: item["operationId"] for method, item in methods.items()} for path, methods in paths.items()}
+    assert named["/v1/collections/{collection}/search"] == {"post": "collections-search"}
+    assert named["/v1/collections/{collection}/ask"] == {"post": "collections-ask"}
+    assert (named["/v1/runs"], named["/v1/runs/{run_id}"]) == ({"get": "runs-list"}, {"get": "runs-get"})

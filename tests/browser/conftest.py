@@ -1,0 +1,168 @@
+"""The pages in a real Chromium: a live server, tasks run where they are sent, every console message kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+pytest.importorskip("playwright")
+
+from axe_core_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+if TYPE_CHECKING:  # this file is read before Django is set up
+    from collections_app.models import Collection
+
+# the browser's driver runs an event loop in this thread, in which Django would refuse to touch the database
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+
+CHROMIUM = os.environ.get("RAGD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    if not CHROMIUM:
+        pytest.skip("no Chromium on this machine; install one or name it in RAGD_CHROMIUM")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Visit:
+    """A browser page on the live server, with everything that it complained about."""
+
+    page: Page
+    base: str
+    complaints: list[str] = field(default_factory=list)
+
+    def go(self, path: str) -> Page:
+        """Open a page and wait for the parts that it includes."""
+        self.page.goto(self.base + path)
+        self.page.wait_for_function("!document.querySelector('[hx-trigger=load]')")
+        return self.page
+
+    def look(self, theme: Literal["light", "dark"], width: int) -> None:
+        self.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+        self.page.set_viewport_size({"width": width, "height": 800})
+
+    def violations(self, only: str = "") -> list[str]:
+        """What axe-core finds wrong on the page as it is now: rule, and the first elements. only: a single rule."""
+        options = {"resultTypes": ["violations"]} | ({"runOnly": [only]} if only else {})
+        if not self.page.evaluate("typeof axe !== 'undefined'"):
+            self.page.evaluate(AXE_SCRIPT)
+        found = self.page.evaluate("options => axe.run({exclude: [['#toasts']]}, options)", options)
+        return [f"{item['id']}: {[node['target'] for node in item['nodes'][:3]]}" for item in found["violations"]]
+
+    def overflow_px(self) -> int:
+        return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
+
+
+AXE_SCRIPT = Axe().axe_script
+
+
+@pytest.fixture
+def visit(chromium: Browser, live_server: Any, house: None, django_user_model: Any) -> Iterator[Visit]:
+    """Somebody who is logged in, at 1280 by 800 pixels, in the light theme. Complaints fail the test."""
+    django_user_model.objects.create_superuser("ada", password="lovelace")
+    context = chromium.new_context(
+        viewport={"width": 1280, "height": 800}, color_scheme="light", reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.set_default_timeout(15_000)
+    found = Visit(page, live_server.url)
+    page.on(
+        "console",
+        lambda message: found.complaints.append(message.text) if message.type in ("error", "warning") else None,
+    )
+    page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    page.on(
+        "request",
+        lambda request: (
+            None if request.url.startswith((live_server.url, "data:")) else found.complaints.append(request.url)
+        ),
+    )
+    found.go("/accounts/login/")
+    page.get_by_label("Username").fill("ada")
+    page.get_by_label("Password").fill("lovelace")
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url(f"{live_server.url}/")
+    yield found
+    context.close()
+    assert found.complaints == []
+
+
+@pytest.fixture
+def house(transactional_db: None) -> Iterator[None]:
+    """Nothing stays behind: the tables of the library are not Django's, so its flush leaves them alone."""
+    yield
+    from django.db import connection
+
+    from collections_app.models import Collection
+    from collections_app.services.collections import delete_collection
+
+    for collection in Collection.objects.live():
+        delete_collection(collection)
+    with connection.cursor() as cursor:
+        cursor.execute("TRUNCATE spans")
+
+
+@pytest.fixture
+def nature(house: None) -> Collection:
+    """A collection of three short documents, one of them long enough to be read in parts."""
+    from collections_app.services.collections import create_collection
+    from collections_app.services.documents import ingest_text
+
+    collection = create_collection(name="nature", description="Animals, trees and rivers")
+    whales = "# Whales\n\n" + "\n\n".join(
+        f"## Species {n}\n\nThe whale of species number {n} lives in ocean number {n % 5}. It sings song number {n}."
+        for n in range(60)
+    )
+    policy = {"target_tokens": 24, "overlap_tokens": 6}
+    ingest_text(collection, "animals/whales.md", whales, title="Whales", tags=["animal"], policy=policy)
+    ingest_text(
+        collection,
+        "trees.md",
+        "# Trees\n\nThe coast redwood is the tallest tree. It grows in California.",
+        title="Trees",
+    )
+    ingest_text(collection, "rivers.md", "# Rivers\n\nThe Nile flows north into the Mediterranean Sea.", title="Rivers")
+    return collection
+
+
+@pytest.fixture
+def make_jobs(nature: Collection) -> Callable[[], None]:
+    """A job in every state."""
+    from collections_app.models import IngestJob, WorkerHeartbeat
+
+    def make() -> None:
+        for state, values in {
+            "running": {"stage": "embed", "chunks_total": 40, "chunks_done": 10},
+            "queued": {},
+            "failed": {"error": "The PDF is locked.", "error_type": "encrypted"},
+            "succeeded": {
+                "stage": "done",
+                "warnings": ["One page had no text."],
+                "timings_ms": {"parse": 12.5, "total": 80},
+            },
+            "cancelled": {},
+        }.items():
+            IngestJob.objects.create(collection=nature, doc_id=f"{state}.pdf", state=state, **values)
+        WorkerHeartbeat.objects.create(name="worker-1", host="box", jobs_done=3, memory_mb=400)
+
+    return make

@@ -1,0 +1,132 @@
+"""Every page in light and dark, wide and narrow: no violation of axe-core, no complaint, no sideways scroll."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.browser.conftest import Visit
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+
+def addresses_of(nature: Collection) -> list[str]:
+    """Every page there is, with something to show, and the ones that show a failure."""
+    from collections_app.models import IngestJob
+    from evaluation_app.models import GoldenQuestion, GoldenSet
+    from retrieval_app import services
+    from retrieval_app.models import QueryRun
+
+    plan = services.build_plan(nature)
+    answered = services.ask(nature, "Which tree is the tallest?", plan, door="page")
+    abstained = services.ask(nature, "Who won the chess championship?", plan, door="api")
+    failed = QueryRun.objects.create(
+        kind="ask", collection_name="gone", query="Why?", status="error", error="The embedder timed out.", door="mcp"
+    )
+    golden = GoldenSet.objects.create(name="basics", collection_name="nature")
+    GoldenQuestion.objects.create(golden_set=golden, question="Which tree?", expected_doc_ids=["trees.md"])
+    job = IngestJob.objects.get(state="failed")
+    start = nature.documents.get(doc_id="animals/whales.md").text.index("song number 57")
+    whales = "/collections/nature/documents/animals/whales.md/"
+    return [
+        "/",
+        "/collections/",
+        "/collections/new/",
+        "/collections/nature/",
+        "/collections/nature/?q=nothing+matches",
+        "/collections/nature/upload/",
+        "/collections/nature/text/",
+        "/collections/nature/jobs/",
+        f"/collections/nature/jobs/{job.pk}/",
+        "/collections/nature/settings/",
+        "/collections/nature/statistics/",
+        "/collections/nature/delete/",
+        "/collections/nature/change/?doc_id=trees.md",
+        whales,
+        f"{whales}?start={start}&end={start + 14}#cited",
+        "/collections/nature/chunks/3/animals/whales.md/",
+        "/ask/",
+        f"/ask/?run={answered.pk}",
+        f"/ask/?run={abstained.pk}",
+        "/runs/",
+        f"/runs/{answered.pk}/",
+        f"/runs/{failed.pk}/",
+        f"/runs/{answered.pk}/waterfall/",
+        "/evaluation/",
+        "/traces/",
+        "/operations/",
+        "/go/?q=tree",
+        "/style/",
+        "/accounts/password/",
+    ]
+
+
+@pytest.mark.timeout(400)
+def test_every_page(visit: Visit, nature: Collection, make_jobs: Callable[[], None]) -> None:
+    """Each page is loaded once, then looked at in dark, then as on a phone."""
+    make_jobs()
+    found: list[str] = []
+    for address in addresses_of(nature):
+        visit.look("light", 1280)
+        visit.go(address)
+        found += [f"{address}: {problem}" for problem in visit.violations()]
+        visit.look("dark", 1280)
+        found += [f"{address} in dark: {problem}" for problem in visit.violations(only="color-contrast")]
+        for width in (1280, 375):
+            visit.look("light", width)
+            if visit.overflow_px() > 0:
+                found.append(f"{address} at {width}: scrolls sideways by {visit.overflow_px()} px")
+        found += [f"{address} at 375: {problem}" for problem in visit.violations()]
+    assert found == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_without_data_and_pages_of_failure(visit: Visit, theme: str) -> None:
+    visit.look(theme, 1280)
+    found: list[str] = []
+    for address in ("/", "/collections/", "/ask/", "/runs/", "/traces/", "/evaluation/", "/operations/", "/nothing/"):
+        visit.go(address)
+        found += [f"{address}: {problem}" for problem in visit.violations()]
+    visit.page.context.clear_cookies()
+    visit.go("/accounts/login/")
+    found += visit.violations()
+    visit.page.get_by_role("button", name="Log in").click()
+    found += visit.violations()
+    assert found == []
+    assert all("404" in complaint for complaint in visit.complaints), visit.complaints
+    visit.complaints.clear()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_opens_over_a_page(visit: Visit, nature: Collection, theme: str) -> None:
+    page = visit.go("/collections/nature/documents/trees.md/")
+    visit.look(theme, 1280)
+    found: list[str] = []
+    page.get_by_role("link", name="Open chunk 0").click()
+    page.wait_for_selector("#drawer[open] #detail")
+    found += visit.violations()
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Delete", exact=True).click()
+    page.wait_for_selector("#dialog[open] #confirm")
+    found += visit.violations()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.wait_for_selector("#palette-results a")
+    found += visit.violations()
+    page.keyboard.press("Escape")
+    for label in ("Switch collection", "Account and theme of ada"):
+        page.get_by_label(label).click()
+        page.wait_for_load_state("networkidle")
+        found += visit.violations()
+    assert found == []
+
+
+def test_the_skip_link_comes_first_and_works(visit: Visit) -> None:
+    page = visit.go("/runs/")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"

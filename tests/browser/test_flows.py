@@ -1,0 +1,217 @@
+"""What a person does, from logging in to the cited place in a source."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Visit
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+
+def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
+    page = visit.page
+    page.get_by_role("link", name="New collection").first.click()
+    page.get_by_label("Name").fill("Field notes")
+    page.get_by_role("button", name="Create collection").click()
+    expect(page.locator("#toasts")).to_contain_text("The collection Field notes was made.")
+
+    for name, text in {
+        "owls.md": "# Owls\n\nThe barn owl hunts at night. It hears a mouse under snow.",
+        "bees.txt": "A honey bee visits about five thousand flowers in one day.",
+        "broken.pdf": "%PDF-1.7 and nothing else",
+    }.items():
+        (tmp_path / name).write_text(text)
+    page.locator("input[type=file]").set_input_files(
+        [tmp_path / "owls.md", tmp_path / "bees.txt", tmp_path / "broken.pdf"]
+    )
+    page.get_by_label("Tags").fill("outdoors")
+    page.get_by_role("button", name="Upload 3 files").click()
+    expect(page.locator("#upload-results li")).to_have_count(3)
+    expect(page.locator("[data-sent]")).to_have_text("3 of 3 files sent")
+
+    page.get_by_role("link", name=re.compile("^Documents")).click()
+    expect(page.locator("#documents tbody tr")).to_have_count(2)
+    page.get_by_role("link", name=re.compile("^Jobs")).click()
+    expect(page.locator("#jobs tbody tr")).to_have_count(3)
+    expect(page.get_by_text("Failed", exact=True).last).to_be_visible()
+
+    page.get_by_role("link", name="Ask", exact=True).last.click()
+    page.get_by_label("Question").fill("How many flowers does a honey bee visit in one day?")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".answer")).to_contain_text("five thousand flowers")
+    assert re.search(r"/ask/\?run=[0-9a-f-]{36}$", page.url)
+    page.reload()
+    page.locator(".answer .cite").first.click()
+    expect(page.locator("#cited")).to_be_in_viewport()
+    assert "five thousand flowers" in page.locator("mark").all_text_contents()[0]
+
+
+def test_a_citation_deep_in_a_long_document_comes_into_view(visit: Visit, nature: Collection) -> None:
+    text = nature.documents.get(doc_id="animals/whales.md").text
+    start = text.index("song number 57")
+    page = visit.go(f"/collections/nature/documents/animals/whales.md/?start={start}&end={start + 14}#cited")
+    expect(page.locator("#cited")).to_have_text("song number 57")
+    expect(page.locator("#cited")).to_be_in_viewport()
+    expect(page.locator(".chunk.cited").first).to_be_in_viewport()
+
+
+def test_text_and_chunks_point_at_each_other(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/documents/animals/whales.md/")
+    page.locator("#chunk-3").hover()
+    expect(page.locator(".text .active").first).to_be_visible()
+    page.locator("#text-5").click()
+    expect(page.locator("#chunk-5")).to_be_in_viewport()
+    page.locator("#chunk-9 .chunk-head a").first.click()
+    expect(page.locator("#text-9")).to_be_in_viewport()
+
+
+def test_a_chunk_opens_in_the_drawer_and_has_its_address(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/documents/trees.md/")
+    before = page.url
+    page.get_by_role("link", name="Open chunk 0").click()
+    expect(page.locator("#drawer #detail")).to_be_visible()
+    assert page.url.endswith("/collections/nature/chunks/0/trees.md/")
+    page.go_back()
+    expect(page.locator("#drawer")).not_to_be_visible()
+    assert page.url == before
+    page.get_by_role("link", name="Open chunk 0").click()
+    expect(page.locator("#drawer #detail")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.locator("#drawer")).not_to_be_visible()
+    page.wait_for_url(before)
+    page.go_forward()
+    page.reload()
+    expect(page.get_by_role("heading", name="Chunk 0")).to_be_visible()
+
+
+def test_the_table_is_filtered_while_typing(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/")
+    page.keyboard.press("/")
+    page.keyboard.type("tree")
+    expect(page.locator("#documents tbody tr")).to_have_count(1)
+    assert page.url.endswith("?q=tree&tag=&enabled=")
+    expect(page.locator("#id_q")).to_be_focused()
+    page.reload()
+    expect(page.locator("#documents tbody tr")).to_have_count(1)
+    page.go_back()
+    expect(page.locator("#documents tbody tr")).to_have_count(3)
+
+
+def test_documents_are_chosen_and_changed_together(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/")
+    page.get_by_label("Choose trees.md").check()
+    page.get_by_label("Choose rivers.md").check()
+    expect(page.locator(".bulk output")).to_have_text("2 selected")
+    page.get_by_role("button", name="Disable").click()
+    expect(page.locator("#toasts")).to_contain_text("2 documents disabled.")
+    page.get_by_role("button", name="Dismiss").click()
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("button", name="Delete").click()
+    expect(page.get_by_role("heading", name="Delete 3 documents?")).to_be_visible()
+    page.get_by_role("link", name="Keep").click()
+    expect(page.locator("#documents tbody tr")).to_have_count(3)
+
+
+def test_a_collection_is_deleted_by_typing_its_name(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/settings/")
+    page.get_by_role("link", name="Delete collection").click()
+    dialog = page.locator("#dialog")
+    expect(dialog).to_contain_text("3 documents and")
+    expect(dialog.get_by_label("Type the collection's name to delete it")).to_be_focused()
+    page.keyboard.type("nature")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{visit.base}/collections/")
+    expect(page.locator("#toasts")).to_contain_text("The collection nature was deleted with 3 documents")
+
+
+def test_the_palette_goes_anywhere(visit: Visit, nature: Collection) -> None:
+    page = visit.page
+    page.keyboard.press("Control+k")
+    expect(page.locator("#palette-results a").first).to_be_visible()
+    page.keyboard.type("river")
+    expect(page.locator("#palette-results")).to_contain_text("Rivers")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/documents/rivers.md/")
+
+
+def test_the_theme_is_kept_and_reaches_the_admin(visit: Visit) -> None:
+    page = visit.page
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_label("Account and theme of ada").click()
+    page.get_by_role("button", name="Dark theme").click()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(ground) == dark
+    visit.go("/admin/")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == dark
+
+
+def test_running_jobs_are_followed(visit: Visit, nature: Collection) -> None:
+    from collections_app.models import IngestJob
+
+    job = IngestJob.objects.create(collection=nature, doc_id="new.pdf", state="running", stage="parse")
+    page = visit.go("/collections/nature/")
+    expect(page.locator("#jobs-strip")).to_contain_text("Parse")
+    IngestJob.objects.filter(pk=job.pk).update(stage="embed", chunks_total=40, chunks_done=25)
+    expect(page.locator("#jobs-strip")).to_contain_text("25 of 40")
+    nature.documents.filter(doc_id="trees.md").update(title="Trees, written anew")
+    IngestJob.objects.filter(pk=job.pk).update(state="succeeded")
+    expect(page.locator("#jobs-strip section")).to_have_count(0)
+    expect(page.locator("#documents")).to_contain_text("Trees, written anew")
+    expect(page.locator("#progress-note")).to_have_text("All jobs have ended")
+
+
+def test_a_failing_server_is_said(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/")
+    page.route("**/collections/nature/?q=*", lambda route: route.fulfill(status=500, body="broken"))
+    page.locator("#id_q").fill("x")
+    expect(page.locator("#toasts")).to_contain_text("The server answered 500.")
+    page.unroute("**/collections/nature/?q=*")
+    page.route("**/collections/nature/?q=*", lambda route: route.abort())
+    page.locator("#id_q").fill("xy")
+    expect(page.locator("#toasts")).to_contain_text("The server does not answer.")
+    assert len(visit.complaints) >= 2
+    visit.complaints.clear()
+
+
+def test_everything_works_without_script(
+    chromium: Any, live_server: Any, nature: Collection, django_user_model: Any
+) -> None:
+    django_user_model.objects.create_user("ada", password="lovelace")
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{live_server.url}/ask/")
+    page.get_by_label("Username").fill("ada")
+    page.get_by_label("Password").fill("lovelace")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_label("Question").fill("Which tree is the tallest?")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator(".answer")).to_contain_text("coast redwood")
+    page.locator(".answer .cite").first.click()
+    expect(page.locator("#cited")).to_contain_text("coast redwood")
+    page.goto(f"{live_server.url}/collections/nature/upload/")
+    page.locator("input[type=file]").set_input_files(
+        {"name": "new.txt", "mimeType": "text/plain", "buffer": b"A new text."}
+    )
+    page.get_by_role("button", name="Upload").click()
+    expect(page.locator("#upload-results")).to_contain_text("new.txt")
+    page.goto(f"{live_server.url}/collections/nature/?q=new")
+    page.get_by_label("Choose new.txt").check()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_role("button", name="Delete 1 document").click()
+    expect(page.locator("#toasts")).to_contain_text("1 document deleted with 1 chunk.")
+    page.goto(f"{live_server.url}/go/?q=rivers")
+    page.get_by_role("link", name="Rivers").click()
+    page.locator("summary[aria-label^=Account]").click()
+    page.get_by_role("button", name="Dark theme").click()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+    context.close()

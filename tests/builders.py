@@ -1,0 +1,52 @@
+"""Small things that tests are made of."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ragd.types import Chunk
+
+
+class WordEmbedder:
+    """A platform-independent embedder: every word adds the signs of its SHA-256. Counts what it was asked."""
+
+    system = "ragd.test"
+    window: int | None = None
+    server_address: str | None = None
+    server_port: int | None = None
+
+    def __init__(self, dims: int = 32, model: str = "words") -> None:
+        self.dims = dims
+        self.model = model
+        self.embedded: list[str] = []
+
+    def embed(self, texts: Sequence[str]) -> list[Any]:
+        self.embedded += texts
+        return [self._vector(text) for text in texts]
+
+    def embed_query(self, text: str) -> Any:
+        return self._vector(text)
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    def _vector(self, text: str) -> Any:
+        total = np.zeros(self.dims, dtype=np.float32)
+        for word in text.lower().split():
+            bits = np.unpackbits(np.frombuffer(hashlib.sha256(word.encode()).digest(), dtype=np.uint8))
+            total += np.resize(bits, self.dims).astype(np.float32) * 2 - 1
+        norm = float(np.linalg.norm(total))
+        return total / norm if norm else np.full(self.dims, 1 / self.dims**0.5, dtype=np.float32)
+
+
+def make_chunks(doc_id: str, *contents: str, **values: Any) -> list[Chunk]:
+    """Bound chunks of one document, their offsets as if joined by a newline."""
+    chunks, start = [], 0
+    for number, content in enumerate(contents):
+        chunks.append(Chunk(doc_id, number, content, start, start + len(content), **values))
+        start += len(content) + 1
+    return chunks

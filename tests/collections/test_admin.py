@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from collections_app.models import ApiKey, Chunk, Collection, Document, IngestJob
+from collections_app.services.collections import create_collection
+from collections_app.services.documents import ingest_text, submit_uploads
+from collections_app.services.jobs import run_job
+from collections_app.services.keys import create_key
+
+MODELS = ("collection", "document", "chunk", "ingestjob", "apikey", "upload", "workerheartbeat", "idempotencyrecord")
+
+
+def address(model: str, action: str = "changelist") -> str:
+    return f"/admin/collections_app/{model}/" + ("" if action == "changelist" else action)
+
+
+def run_action(client: Client, model: str, action: str, *rows: Any) -> str:
+    data = {"action": action, "_selected_action": [row.pk for row in rows]}
+    response = client.post(address(model), data, follow=True)
+    assert response.status_code == 200
+    return " ".join(str(message) for message in response.context["messages"])
+
+
+@pytest.fixture
+def filled(notes: Collection) -> Collection:
+    ingest_text(notes, "a", "text of a", title="Title A", tags=["x"])
+    ingest_text(notes, "b", "text of b")
+    submit_uploads(notes, [SimpleUploadedFile("c.txt", b"text of c")])
+    create_key("tests")
+    return notes
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_is_listed_searched_and_opened(admin_client: Client, filled: Collection, model: str) -> None:
+    assert admin_client.get(address(model)).status_code == 200
+    assert admin_client.get(address(model), {"q": "a"}).status_code == 200
+    assert admin_client.get(address(model, "add/")).status_code == 403
+    rows = {"collection": Collection, "document": Document, "chunk": Chunk, "ingestjob": IngestJob, "apikey": ApiKey}
+    if model in rows:
+        pk = rows[model].objects.first().pk  # type: ignore[attr-defined]
+        assert admin_client.get(address(model, f"{pk}/change/")).status_code == 200
+        assert admin_client.post(address(model, f"{pk}/delete/"), {"post": "yes"}).status_code == 403
+
+
+@pytest.mark.parametrize("model", ["collection", "document", "chunk", "ingestjob"])
+def test_lists_take_the_same_queries_for_three_rows_as_for_one(
+    admin_client: Client, notes: Collection, model: str
+) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert admin_client.get(address(model)).status_code == 200
+        return len(queries)
+
+    def add(name: str) -> None:
+        collection = notes if model != "collection" else create_collection(name=name)
+        ingest_text(collection, name, "text")
+        submit_uploads(collection, [SimpleUploadedFile(f"{name}.txt", b"text")])
+
+    add("a")
+    count()
+    one = count()
+    add("b")
+    add("c")
+    assert count() == one
+
+
+def test_the_key_hash_and_the_vectors_are_not_shown(admin_client: Client, filled: Collection) -> None:
+    key = ApiKey.objects.get()
+    page = admin_client.get(address("apikey", f"{key.pk}/change/")).content.decode()
+    assert bytes(key.key_hash).hex()[:12] not in page and "Key hash" not in page
+    chunk = admin_client.get(address("chunk", f"{Chunk.objects.first().pk}/change/")).content.decode()  # type: ignore[union-attr]
+    assert "Embedding" not in chunk
+
+
+def test_documents_are_disabled_enabled_indexed_again_and_deleted(admin_client: Client, filled: Collection) -> None:
+    a, b = Document.objects.order_by("doc_id")
+    assert run_action(admin_client, "document", "disable", a) == "1 documents disabled."
+    assert list(Chunk.objects.order_by("doc_id").values_list("enabled", flat=True)) == [False, True]
+    assert run_action(admin_client, "document", "enable", a, b) == "1 documents enabled."
+    assert Chunk.objects.filter(enabled=True).count() == 2
+    assert run_action(admin_client, "document", "reindex", a, b) == "2 documents are queued for indexing again."
+    assert IngestJob.objects.filter(kind="reindex", state="queued").count() == 2
+    assert run_action(admin_client, "document", "delete_documents", a) == "1 documents deleted."
+    assert list(Chunk.objects.values_list("doc_id", flat=True)) == ["b"]
+    log = list(LogEntry.objects.order_by("pk").values_list("object_repr", "change_message"))
+    assert ("a", "disabled") in log and ("a", "deleted from notes") in log
+
+
+def test_a_disabled_document_stays_disabled_when_it_changes(admin_client: Client, filled: Collection) -> None:
+    run_action(admin_client, "document", "disable", Document.objects.get(doc_id="a"))
+    ingest_text(filled, "a", "other text of a")
+    assert Document.objects.get(doc_id="a").enabled is False
+    assert Chunk.objects.get(doc_id="a").enabled is False
+
+
+def test_jobs_are_cancelled_and_retried(admin_client: Client, filled: Collection) -> None:
+    job = IngestJob.objects.get()
+    assert run_action(admin_client, "ingestjob", "cancel", job) == "1 jobs cancelled."
+    assert "nothing to cancel" in run_action(admin_client, "ingestjob", "cancel", job)
+    assert run_action(admin_client, "ingestjob", "retry", job) == "1 jobs queued again."
+    assert run_job(job.pk) == "succeeded"
+    assert LogEntry.objects.filter(change_message="retried").count() == 1
+
+
+def test_keys_are_revoked_and_never_deleted(admin_client: Client, filled: Collection) -> None:
+    assert run_action(admin_client, "apikey", "revoke", ApiKey.objects.get()) == "1 keys revoked."
+    assert ApiKey.objects.get().status == "revoked"
+
+
+def test_collections_are_indexed_again_and_deleted(admin_client: Client, filled: Collection) -> None:
+    assert run_action(admin_client, "collection", "reindex_all", filled) == "2 documents are queued for indexing again."
+    assert (
+        run_action(admin_client, "collection", "delete_collections", filled) == "Deleted notes: 2 documents, 2 chunks."
+    )
+    assert not Collection.objects.exists() and not Chunk.objects.exists()
+
+
+def test_somebody_who_may_only_look_has_no_actions(client: Client, filled: Collection, django_user_model: Any) -> None:
+    from django.contrib.auth.models import Permission
+
+    user = django_user_model.objects.create_user("reader", password="x", is_staff=True)
+    user.user_permissions.add(Permission.objects.get(codename="view_document"))
+    client.force_login(user)
+    run_action(client, "document", "delete_documents", *Document.objects.all())
+    assert Document.objects.count() == 2

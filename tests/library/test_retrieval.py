@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from ragd.errors import InvalidInput, LexicalDisabled
+from ragd.indexing import index
+from ragd.retrieval import retrieve, retrieve_detailed
+from ragd.store import Store, execute, fetch_all
+from ragd.types import Filters, RetrievePlan
+from tests.builders import make_chunks
+
+
+def keys(store: Store, query: str, **plan: Any) -> list[tuple[str, int]]:
+    return [candidate.key for candidate in retrieve(query, RetrievePlan(**plan), store)]
+
+
+@pytest.fixture
+def store(make_store: Any) -> Store:
+    store: Store = make_store()
+    index(
+        make_chunks("cats", "the cat sat", "a cat and a dog", tags=("pets", "cats"), metadata={"lang": "en", "n": 1})
+        + make_chunks("dogs", "the dog barked", tags=("pets",), metadata={"lang": "de", "list": [1, 2]})
+        + make_chunks("fish", "fish swim in the sea", tags=("sea",)),
+        store,
+    )
+    return store
+
+
+def test_vector_scores_are_cosine_similarities_best_first(store: Store) -> None:
+    found = retrieve("the cat sat", RetrievePlan(mode="vector", k=4), store)
+    assert found[0].key == ("cats", 0)
+    assert found[0].score == pytest.approx(1.0, abs=1e-6)
+    assert [item.score for item in found] == sorted((item.score for item in found), reverse=True)
+    assert {item.score_kind for item in found} == {"cosine"}
+    assert [item.ranks["vector"].rank for item in found] == [1, 2, 3, 4]
+
+
+def test_bm25_equals_the_sum_done_by_hand(make_store: Any) -> None:
+    store = make_store(language="simple")
+    index(
+        make_chunks("a", "red red blue") + make_chunks("b", "red green green green") + make_chunks("c", "pink"), store
+    )
+    (first, second) = retrieve("red blue unknown", RetrievePlan(mode="lexical"), store)
+    ((baked,),) = _rows(store, "SELECT length_baked FROM chunk_stats WHERE collection_id = %(id)s")
+    assert baked == pytest.approx(8 / 3, rel=0.025)
+    red, blue = math.log(1 + 1.5 / 2.5), math.log(1 + 2.5 / 1.5)
+
+    def term(tf: int, length: int) -> float:
+        return float(tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * length / baked)))
+
+    assert first.key == ("a", 0) and second.key == ("b", 0)
+    assert first.score == pytest.approx(red * term(2, 3) + blue * term(1, 3), rel=1e-5)
+    assert second.score == pytest.approx(red * term(1, 4), rel=1e-5)
+    assert first.unit_score == pytest.approx(first.score / ((red + blue) * 2.2), rel=1e-6)
+
+
+def test_any_word_of_a_question_may_match(store: Store) -> None:
+    assert keys(store, "where do fish live?", mode="lexical") == [("fish", 0)]
+
+
+def test_title_is_searched_but_not_content(make_store: Any) -> None:
+    store = make_store()
+    index(make_chunks("a", "plain words", context="Zebra handbook"), store)
+    (found,) = retrieve("zebra", RetrievePlan(mode="lexical"), store)
+    assert (found.content, found.context) == ("plain words", "Zebra handbook")
+
+
+def test_hybrid_is_the_reciprocal_rank_sum_of_both_lists(store: Store) -> None:
+    detail = retrieve_detailed("dog", RetrievePlan(mode="hybrid", k=4), store)
+    for item in detail.candidates:
+        places = [detail.lists[name] for name in ("vector", "lexical")]
+        ranks = [
+            [other.key for other in place].index(item.key) + 1 for place in places if item.key in {o.key for o in place}
+        ]
+        assert item.score == pytest.approx(sum(1 / (60 + rank) for rank in ranks))
+        assert item.score_kind == "rrf"
+    assert set(detail.timings_ms) == {"embed_query", "vector", "lexical", "fuse"}
+
+
+def test_identical_texts_are_ordered_by_doc_id_and_index_also_at_the_edge_of_the_pool(make_store: Any) -> None:
+    store = make_store()
+    names = ["b", "a", "Z", "é", "a-1", "ä"]
+    index([chunk for name in names for chunk in make_chunks(name, "same words", "same words")], store)
+    wanted = sorted(((name, number) for name in names for number in (0, 1)), key=lambda key: (key[0].encode(), key[1]))
+    for mode in ("vector", "lexical", "hybrid"):
+        assert keys(store, "same words", mode=mode, k=12) == wanted
+        assert keys(store, "same words", mode=mode, k=5, candidate_pool=5) == wanted[:5]
+
+
+@pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
+@pytest.mark.parametrize(
+    ("filters", "documents"),
+    [
+        (Filters(tags_any=("cats", "sea")), {"cats", "fish"}),
+        (Filters(tags_all=("pets", "cats")), {"cats"}),
+        (Filters(tags_any=("pets",), tags_all=("pets",)), {"cats", "dogs"}),
+        (Filters(metadata={"lang": "en"}), {"cats"}),
+        (Filters(metadata={"lang": "en", "n": 1}), {"cats"}),
+        (Filters(metadata={"n": "1"}), set()),
+        (Filters(metadata={"list": [1]}), set()),
+        (Filters(metadata={"list": [1, 2]}), {"dogs"}),
+        (Filters(metadata={"missing": None}), set()),
+        (Filters(tags_any=("nothing",)), set()),
+        (Filters(), {"cats", "dogs", "fish"}),
+    ],
+)
+def test_filters_are_exact_subsets(store: Store, mode: str, filters: Filters, documents: set[str]) -> None:
+    found = keys(store, "the cat dog fish sea", mode=mode, filters=filters)
+    assert {doc_id for doc_id, _ in found} == documents
+    unfiltered = keys(store, "the cat dog fish sea", mode=mode)
+    assert set(found) <= set(unfiltered)
+
+
+def test_disabled_chunks_are_not_retrieved(store: Store) -> None:
+    execute(store.connection, "UPDATE chunks SET enabled = false WHERE doc_id = 'cats'")
+    assert "cats" not in {doc_id for doc_id, _ in keys(store, "cat", mode="hybrid")}
+
+
+def test_an_empty_collection_gives_nothing_and_says_why(make_store: Any) -> None:
+    detail = retrieve_detailed("anything", RetrievePlan(), make_store())
+    assert detail.candidates == []
+    assert detail.short_result is not None and detail.short_result.reason == "collection_empty"
+
+
+def test_short_results_name_their_reason(store: Store) -> None:
+    filtered = retrieve_detailed("cat", RetrievePlan(filters=Filters(tags_any=("sea",))), store).short_result
+    small = retrieve_detailed("cat", RetrievePlan(mode="vector"), store).short_result
+    unmatched = retrieve_detailed("cat", RetrievePlan(mode="lexical"), store).short_result
+    assert [(item.reason, item.asked, item.got) for item in (filtered, small, unmatched) if item] == [
+        ("filters", 12, 1), ("collection_small", 12, 4), ("no_match", 12, 2),
+    ]  # fmt: skip
+    assert retrieve_detailed("cat", RetrievePlan(mode="vector", k=2), store).short_result is None
+
+
+def test_collections_do_not_see_each_other(make_store: Any) -> None:
+    first, second = make_store("first"), make_store("second")
+    index(make_chunks("a", "shared words"), first)
+    index(make_chunks("b", "shared words"), second)
+    assert keys(first, "shared words") == [("a", 0)]
+
+
+def test_the_index_gives_what_the_scan_gives(make_store: Any) -> None:
+    store = make_store(exact_threshold=10)
+    index(
+        [chunk for number in range(120) for chunk in make_chunks(f"d{number:03}", f"word{number} word{number % 7}")],
+        store,
+    )
+    assert store.build_vector_index() is True
+    assert store.build_vector_index() is False
+    scanned = retrieve_detailed("word3", RetrievePlan(mode="vector", k=60, exact="always"), store)
+    indexed = retrieve_detailed("word3", RetrievePlan(mode="vector", k=60, exact="never"), store)
+    assert (scanned.exact, indexed.exact) == (True, False)
+    assert len(indexed.candidates) == 60
+    overlap = {item.key for item in scanned.candidates[:12]} & {item.key for item in indexed.candidates[:12]}
+    assert len(overlap) == 12
+    assert retrieve_detailed("word3", RetrievePlan(mode="vector"), store).exact is False
+
+
+def test_more_than_two_thousand_dimensions_are_indexed_as_halfvec(make_store: Any) -> None:
+    store = make_store(dims=2001, exact_threshold=0)
+    index(make_chunks("a", "one", "two", "three"), store)
+    assert store.build_vector_index() is True
+    assert keys(store, "two", mode="vector", exact="never")[0] == ("a", 1)
+
+
+@pytest.mark.parametrize(
+    "query", ["'); DROP TABLE chunks; --", "a & b | !c <-> \\ ' :*", "%(x)s %s", "“quotes” \x00 x"]
+)
+def test_odd_queries_are_only_text(store: Store, query: str) -> None:
+    for mode in ("vector", "lexical", "hybrid"):
+        keys(store, query, mode=mode)
+    assert len(keys(store, "the cat dog fish", mode="vector")) == 4
+
+
+def test_empty_query_is_refused(store: Store) -> None:
+    with pytest.raises(InvalidInput, match="query"):
+        retrieve(" \n\x00", RetrievePlan(), store)
+
+
+def test_hybrid_needs_a_lexical_index(make_store: Any) -> None:
+    store = make_store(hybrid_enabled=False)
+    for mode in ("hybrid", "lexical"):
+        with pytest.raises(LexicalDisabled, match="keeps no lexical index"):
+            retrieve("x", RetrievePlan(mode=mode), store)
+    assert retrieve("x", RetrievePlan(mode="vector"), store) == []
+
+
+def _rows(store: Store, sql: str) -> list[Any]:
+    return fetch_all(store.connection, sql, {"id": store.collection.id})

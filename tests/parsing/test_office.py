@@ -1,0 +1,209 @@
+"""Word, PowerPoint, Excel, OpenDocument, RTF and the old binary formats: text, structure, maps, reasons."""
+
+from __future__ import annotations
+
+import pytest
+
+from collections_app.parsing import ParsedDocument, ParseError, ParseLimits, office, parse
+from tests.parsing import builders
+
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+TABLE = "| a | b |\n| --- | --- |\n| c | d |"
+NO_OFFICE = ParseLimits(use_office=False)
+
+
+def labelled(document: ParsedDocument) -> list[tuple[str, str]]:
+    return [(label, document.text[start:end]) for start, end, label in document.page_map]
+
+
+def parse_word(body: str, **parts: str) -> ParsedDocument:
+    members = {
+        "[Content_Types].xml": "<Types/>",
+        "word/document.xml": f"<w:document {WORD}><w:body>{body}</w:body></w:document>",
+    }
+    return parse(builders.make_zip({**members, **parts}), "a.docx")
+
+
+def test_docx_keeps_headings_lists_tables_and_headers() -> None:
+    document = parse(builders.make_docx(), "a.docx")
+    assert document.text == (
+        "# Care of garden tools\n\n# Blades\n\nClean the blade after use.\n\n"
+        "- Sharpen it in spring.\n- Oil it in autumn.\n\n## Prices\n\n"
+        "| Tool | Price |\n| --- | --- |\n| Spade | 12.50 |\n\n1. First, wash.\n2. Then, dry.\n\nHeader: Garden club"
+    )
+    assert document.title == "Care of garden tools"
+    assert document.metadata["author"] == "A. Gardener"
+    assert document.media_type.endswith("wordprocessingml.document")
+
+
+def test_docx_reads_text_boxes_once_and_leaves_out_what_was_deleted() -> None:
+    document = parse_word(
+        "<w:p><w:r><w:t>Before</w:t></w:r>"
+        '<w:r><mc:AlternateContent xmlns:mc="m"><mc:Choice><w:txbxContent><w:p><w:r><w:t>In the box</w:t></w:r></w:p>'
+        "</w:txbxContent></mc:Choice><mc:Fallback><w:txbxContent><w:p><w:r><w:t>In the box</w:t></w:r></w:p>"
+        "</w:txbxContent></mc:Fallback></mc:AlternateContent></w:r></w:p>"
+        "<w:p><w:del><w:r><w:delText>gone</w:delText></w:r></w:del><w:ins><w:r><w:t>here</w:t></w:r></w:ins></w:p>"
+    )
+    assert document.text == "Before\n\nIn the box\n\nhere"
+
+
+def test_docx_writes_ruby_behind_its_base_and_joins_soft_hyphens() -> None:
+    document = parse_word(
+        "<w:p><w:r><w:ruby><w:rt><w:r><w:t>とうきょう</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>東京</w:t></w:r></w:rubyBase>"
+        "</w:ruby></w:r><w:r><w:t> an\xadti</w:t><w:softHyphen/><w:t>que</w:t></w:r></w:p>"
+    )
+    assert document.text == "東京(とうきょう) antique"
+
+
+def test_docx_without_its_main_part_is_broken() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(builders.make_zip({"[Content_Types].xml": "<Types/>", "word/styles.xml": "<x/>"}), "a.docx")
+    assert caught.value.kind == "broken"
+
+
+def test_docx_with_entities_is_refused() -> None:
+    body = '<!DOCTYPE w [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><w:document ' + WORD + "><w:body/></w:document>"
+    with pytest.raises(ParseError) as caught:
+        parse(builders.make_zip({"[Content_Types].xml": "<T/>", "word/document.xml": body}), "a.docx")
+    assert caught.value.kind == "bomb"
+
+
+def test_docx_cut_off_in_the_middle_is_broken() -> None:
+    data = builders.make_docx()
+    with pytest.raises(ParseError) as caught:
+        parse(data[: len(data) // 2], "a.docx")
+    assert (caught.value.kind, caught.value.media_type.rpartition(".")[2]) == ("broken", "document")
+
+
+def test_pptx_maps_slides_and_keeps_notes() -> None:
+    document = parse(builders.make_pptx(), "a.pptx")
+    assert labelled(document) == [
+        ("slide 1", "## Soil\n\n- Sand drains\n  - but dries out"),
+        ("slide 2", "## Water\n\n| Month | Litres |\n| --- | --- |\n| May | 40 |\n\nNotes: Mention the rain barrel"),
+    ]
+    assert document.title == "Soil"
+
+
+def test_xlsx_maps_sheets_and_writes_values_as_people_do() -> None:
+    document = parse(builders.make_xlsx(), "a.xlsx")
+    assert labelled(document) == [
+        (
+            "sheet Prices",
+            "## Prices\n\n| Tool | Price | Since |\n| --- | --- | --- |\n| Spade | 12.5 | 2024-03-01 |\n"
+            "| Rake \\| wide | 9 |  |\n\nComment: Sold out",
+        ),
+        ("sheet Stock", "## Stock\n\nSpade\nRake"),
+    ]
+
+
+def test_odt_keeps_headings_numbers_tables_and_notes() -> None:
+    data = builders.make_odt(
+        '<office:text><text:h text:outline-level="1">Top</text:h><text:p>Some<text:s text:c="2"/>text<text:note>'
+        "<text:note-citation>1</text:note-citation><text:note-body><text:p>A note</text:p></text:note-body></text:note>"
+        ".</text:p><text:list><text:list-item><text:p>one</text:p></text:list-item></text:list>"
+        "<table:table><table:table-row><table:table-cell><text:p>a</text:p></table:table-cell><table:table-cell>"
+        "<text:p>b</text:p></table:table-cell></table:table-row></table:table></office:text>"
+    )
+    document = parse(data, "a.odt")
+    assert document.text == "# Top\n\nSome  text[^1].\n\n[^1]: A note\n\n- one\n\n| a | b |"
+    assert document.title == "Top"
+
+
+def test_odp_maps_slides() -> None:
+    data = builders.make_odt(
+        "<office:presentation><draw:page><draw:frame><draw:text-box><text:p>One</text:p></draw:text-box></draw:frame>"
+        "<presentation:notes><text:p>say it</text:p></presentation:notes></draw:page><draw:page><draw:frame>"
+        "<draw:text-box><text:p>Two</text:p></draw:text-box></draw:frame></draw:page></office:presentation>",
+        mimetype="application/vnd.oasis.opendocument.presentation",
+    )
+    assert labelled(parse(data, "a.odp")) == [("slide 1", "One\n\nNotes: say it"), ("slide 2", "Two")]
+
+
+def test_odf_with_a_password_is_encrypted() -> None:
+    manifest = '<manifest:manifest xmlns:manifest="m"><manifest:encryption-data/></manifest:manifest>'
+    with pytest.raises(ParseError) as caught:
+        parse(builders.make_odt("<office:text/>", manifest=manifest), "a.odt")
+    assert caught.value.kind == "encrypted"
+
+
+@pytest.mark.parametrize(
+    ("rtf", "text"),
+    [
+        (rb"{\rtf1\ansi\ansicpg1252 caf\'e9 \u8364?5\par next}", "café €5\n\nnext"),
+        (rb"{\rtf1\ansi{\fonttbl{\f0\fcharset204 A;}{\f1\fcharset238 B;}}\f0\'c4\'e0 \f1\'e8}", "Да č"),
+        (rb"{\rtf1{\stylesheet{\s1 heading 1;}}\pard\s1 Top\par\pard body\par}", "# Top\n\nbody"),
+        (rb"{\rtf1\trowd\intbl a\cell b\cell\row\trowd\intbl c\cell d\cell\row\pard after}", TABLE + "\n\nafter"),
+        (rb"{\rtf1{\pict 0102abcd}{\*\unknown hidden}{\v not seen}seen{\footnote a note}}", "seen[^1]\n\n[^1]: a note"),
+        (rb"{\rtf1{\upr{no}{\*\ud{yes}}} \bin4 }{\\{ok}", "yes ok"),
+        (rb"{\rtf1{\field{\*\fldinst HYPERLINK x}{\fldrslt shown}}}", "shown"),
+        (rb"{\rtf1\uc2\u20013ab\u25991cd!}", "中文!"),
+    ],
+)  # fmt: skip
+def test_rtf(rtf: bytes, text: str) -> None:
+    assert parse(rtf, "a.rtf").text == text
+
+
+def test_rtf_that_never_closes_is_read_as_far_as_it_goes() -> None:
+    assert parse(rb"{\rtf1 some {\b bold {\i text \par more", "a.rtf").text == "some bold text \n\nmore".replace(
+        " \n", "\n"
+    )
+
+
+@pytest.mark.skipif(not office.is_installed("doc"), reason="LibreOffice Writer is not installed")
+def test_doc_through_libreoffice_leaves_no_process_and_no_folder(tmp_path, monkeypatch) -> None:
+    import shutil
+    import subprocess
+
+    source = tmp_path / "a.rtf"
+    source.write_bytes(rb"{\rtf1{\stylesheet{\s1 heading 1;}}\pard\s1\outlinelevel0 Top\par\pard body\par}")
+    command = [shutil.which("soffice"), f"-env:UserInstallation={(tmp_path / 'p').as_uri()}", "--headless"]
+    command += ["--convert-to", "doc", "--outdir", str(tmp_path), str(source)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    document = parse((tmp_path / "a.doc").read_bytes(), "a.doc")
+    assert document.text == "# Top\n\nbody"
+    assert document.media_type == "application/msword"
+
+
+def test_doc_without_libreoffice_is_plain_text_with_a_warning() -> None:
+    data = builders.make_doc('First\rSecond \x13HYPERLINK "x"\x14link\x15\ra\x07b\x07\x07')
+    document = parse(data, "a.doc", limits=NO_OFFICE)
+    assert document.text == "First\n\nSecond link\n\na | b"
+    assert "LibreOffice is not installed" in document.warnings[0]
+
+
+def test_an_encrypted_doc_is_named_before_any_conversion() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(builders.make_doc("x" * 50, encrypted=True), "a.doc")
+    assert caught.value.kind == "encrypted"
+
+
+def test_ppt_without_libreoffice_maps_slides() -> None:
+    document = parse(builders.make_ppt(["One\rmore", "Two"]), "a.ppt", limits=NO_OFFICE)
+    assert labelled(document) == [("slide 1", "One\nmore"), ("slide 2", "Two")]
+
+
+def test_a_locked_office_document_is_encrypted() -> None:
+    data = builders.make_ole({"EncryptionInfo": b"x", "EncryptedPackage": b"y"})
+    with pytest.raises(ParseError) as caught:
+        parse(data, "a.xlsx")
+    assert caught.value.kind == "encrypted"
+    assert "password" in caught.value.message
+
+
+def test_outlook_message() -> None:
+    data = builders.make_msg({"0037": "Grüße", "1000": "Hello\r\nthere", "0C1A": "Ann", "0E04": "Bob"})
+    document = parse(data, "a.msg")
+    assert document.text == "# Grüße\n\nFrom: Ann\nTo: Bob\n\nHello\nthere"
+    assert (document.title, document.metadata["author"]) == ("Grüße", "Ann")
+
+
+def test_word_2003_xml_and_flat_packages_are_read() -> None:
+    body = "<w:body><w:p><w:r><w:t>old xml</w:t></w:r></w:p></w:body>"
+    old = f'<?xml version="1.0"?><w:wordDocument xmlns:w="http://schemas.microsoft.com/office/word/2003/wordml">{body}</w:wordDocument>'
+    assert parse(old.encode(), "a.xml").text == "old xml"
+    flat = (
+        '<?xml version="1.0"?><pkg:package xmlns:pkg="http://schemas.microsoft.com/office/2006/xmlPackage">'
+        f'<pkg:part pkg:name="/word/document.xml"><pkg:xmlData><w:document {WORD}>{body}</w:document></pkg:xmlData>'
+        "</pkg:part></pkg:package>"
+    )
+    assert parse(flat.encode(), "a.xml").text == "old xml"

@@ -1,0 +1,79 @@
+"""PDF: text and page map, properties, locked, scanned, cut off, hostile."""
+
+from __future__ import annotations
+
+import pytest
+
+from collections_app.parsing import ParseError, ParseLimits, parse
+from tests.parsing.builders import deflated_zeros, make_pdf
+
+
+def test_each_page_is_a_slice_with_its_label() -> None:
+    document = parse(make_pdf(["First page (one)", "Second page\nwith two lines"], title="A Title"), "a.pdf")
+    assert document.text == "First page (one)\n\nSecond page\nwith two lines"
+    assert [(document.text[start:end], label) for start, end, label in document.page_map] == [
+        ("First page (one)", "page 1"),
+        ("Second page\nwith two lines", "page 2"),
+    ]
+    assert document.title == "A Title"
+    assert document.metadata["pages"] == 2
+    assert document.warnings == ()
+
+
+def test_a_password_is_named_as_the_reason() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(make_pdf(["secret"], password="open sesame"), "a.pdf")
+    assert (caught.value.kind, caught.value.media_type) == ("encrypted", "application/pdf")
+    assert "password" in caught.value.message
+
+
+def test_an_owner_password_alone_does_not_lock() -> None:
+    data = make_pdf(["open to all"], password="")
+    document = parse(data, "a.pdf")
+    assert document.text == "open to all"
+
+
+def test_scanned_pages_are_reported() -> None:
+    document = parse(make_pdf(["words", "", "more"], image_pages=[2]), "a.pdf")
+    assert document.text == "words\n\nmore"
+    assert [label for _, _, label in document.page_map] == ["page 1", "page 3"]
+    assert document.metadata["scanned_pages"] == [2]
+    assert document.warnings == (
+        "Page 2 of 3 hold only pictures and gave no text. Text recognition (OCR) would add it.",
+    )
+
+
+def test_only_scanned_pages_are_an_error() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(make_pdf(["", ""], image_pages=[1, 2]), "a.pdf")
+    assert caught.value.kind == "scanned"
+    assert "OCR" in caught.value.message
+
+
+def test_blank_pages_are_empty_not_scanned() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(make_pdf(["", ""]), "a.pdf")
+    assert caught.value.kind == "empty"
+
+
+@pytest.mark.parametrize("cut", [9, 200, 700])
+def test_a_cut_off_file_is_broken(cut: int) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(make_pdf(["text"])[:cut], "a.pdf")
+    assert caught.value.kind in ("broken", "empty")
+
+
+def test_pages_that_point_at_themselves_end() -> None:
+    data = make_pdf(["text"]).replace(b"/Kids [5 0 R]", b"/Kids [3 0 R]")
+    with pytest.raises(ParseError) as caught:
+        parse(data, "a.pdf")
+    assert caught.value.kind in ("broken", "empty")
+
+
+def test_a_flate_bomb_ends_the_child_only() -> None:
+    bomb = make_pdf(["x", "y"], content=deflated_zeros(400 * 1024 * 1024))
+    assert len(bomb) < 10_000
+    with pytest.raises(ParseError) as caught:
+        parse(bomb, "a.pdf", limits=ParseLimits(memory_mb=256, timeout_s=20))
+    assert caught.value.kind in ("memory", "crashed", "timeout")
+    assert parse(b"still here", "a.txt").text == "still here"

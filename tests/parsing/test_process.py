@@ -1,0 +1,238 @@
+"""The parser process: limits, deaths, threads, forks; nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collections_app.parsing import ParseError, ParseLimits, parse, process, stop_server
+from tests.parsing import builders
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.fixture(scope="module")
+def slow_pdf() -> bytes:
+    """A PDF whose one page draws ten million letters: it takes far longer to read than any test waits."""
+    packer = zlib.compressobj(9)
+    piece = b"(a) Tj T* " * 100_000
+    packed = [packer.compress(b"BT /F 1 Tf 9 0 0 9 1 1 Tm "), *(packer.compress(piece) for _ in range(100))]
+    return builders.make_pdf(["x"], content=zlib.compress(b"".join([*packed, packer.flush()]), 9))
+
+
+def children_of(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def server_pid() -> int:
+    """The server of this process, warm and with no child at work."""
+    parse(b"warm", "a.txt")
+    assert process._server is not None
+    pid = process._server.process.pid
+    wait_until(lambda: not children_of(pid))
+    return pid
+
+
+def wait_until(condition, timeout_s: float = 10.0) -> None:  # type: ignore[no-untyped-def]
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_document_that_takes_too_long_is_a_timeout(slow_pdf: bytes) -> None:
+    started = time.monotonic()
+    with pytest.raises(ParseError) as caught:
+        parse(slow_pdf, "a.pdf", limits=ParseLimits(timeout_s=0.5))
+    assert caught.value.kind == "timeout"
+    assert "RAGD_PARSE_TIMEOUT_S" in caught.value.message
+    assert time.monotonic() - started < 4
+    wait_until(lambda: not children_of(server_pid()))
+
+
+def test_a_document_that_takes_too_much_memory_is_named() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(b"x" * 150_000_000, "a.txt", limits=ParseLimits(memory_mb=300, max_chars=10**9))
+    assert caught.value.kind == "memory"
+    assert "RAGD_PARSE_MEMORY_MB" in caught.value.message
+
+
+def test_a_killed_child_is_one_documents_error(slow_pdf: bytes) -> None:
+    server = server_pid()
+    errors: list[ParseError] = []
+
+    def read() -> None:
+        try:
+            parse(slow_pdf, "a.pdf", limits=ParseLimits(timeout_s=30))
+        except ParseError as error:
+            errors.append(error)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    wait_until(lambda: children_of(server))
+    os.kill(children_of(server)[0], signal.SIGSEGV)
+    reader.join(10)
+    assert [error.kind for error in errors] == ["crashed"]
+    assert "SIGSEGV" in errors[0].message
+    assert parse(b"next", "a.txt").text == "next"
+    assert server_pid() == server
+
+
+def test_a_killed_server_is_started_again() -> None:
+    server = server_pid()
+    os.kill(server, signal.SIGKILL)
+    assert parse(b"again", "a.txt").text == "again"
+    assert server_pid() != server
+    assert not Path(f"/proc/{server}").exists()
+
+
+def test_children_end_with_their_server(slow_pdf: bytes) -> None:
+    server = server_pid()
+    errors: list[str] = []
+
+    def read() -> None:
+        try:
+            parse(slow_pdf, "a.pdf", limits=ParseLimits(timeout_s=3))
+        except ParseError as error:
+            errors.append(error.kind)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    wait_until(lambda: children_of(server))
+    [child] = children_of(server)
+    os.kill(server, signal.SIGKILL)
+    wait_until(lambda: not is_running(child))
+    reader.join(20)
+    assert errors in (["timeout"], ["crashed"])
+
+
+def test_a_caller_that_leaves_ends_the_work(slow_pdf: bytes) -> None:
+    server = server_pid()
+    assert process._server is not None
+    connection = process._server.submit(30.0)
+    head = json.dumps({"name": "a.pdf", "limits": {}}).encode()
+    connection.sendall(process.protocol.FRAME.pack(b"RGDF", len(head), len(slow_pdf)) + head + slow_pdf)
+    wait_until(lambda: children_of(server))
+    connection.close()
+    wait_until(lambda: not children_of(server))
+
+
+def test_no_descriptor_and_no_zombie_is_left() -> None:
+    server = server_pid()
+
+    def counts() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{server}/fd"))
+
+    before = counts()
+    for number in range(30):
+        if number % 3:
+            parse(b"text", "a.txt")
+        else:
+            with pytest.raises(ParseError):
+                parse(b"%PDF-broken", "a.pdf")
+    wait_until(lambda: not children_of(server))
+    wait_until(lambda: all(now <= earlier for now, earlier in zip(counts(), before, strict=True)))
+
+
+def test_threads_share_one_server() -> None:
+    server = server_pid()
+    results: list[str] = []
+    threads = [
+        threading.Thread(target=lambda n=n: results.append(parse(f"text {n}".encode(), "a.txt").text))
+        for n in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(results) == sorted(f"text {number}" for number in range(16))
+    assert server_pid() == server
+
+
+def test_a_fork_starts_a_server_of_its_own() -> None:
+    server = server_pid()
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write_end, f"{parse(b'in the fork', 'a.txt').text}|{server_pid()}".encode())
+            stop_server()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    text, _, other = os.read(read_end, 1000).decode().partition("|")
+    os.close(read_end)
+    os.close(write_end)
+    assert text == "in the fork"
+    assert int(other) != server
+    assert parse(b"still mine", "a.txt").text == "still mine"
+    assert server_pid() == server
+
+
+def test_the_server_ends_with_its_process() -> None:
+    script = (
+        "import os, signal; from collections_app.parsing import parse, process; parse(b'x', 'a.txt');"
+        "print(process._server.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    wait_until(lambda: not is_running(int(ended.stdout)))
+
+
+def test_the_server_gets_no_secrets_and_imports_no_django(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://secret")
+    stop_server()
+    pid = server_pid()
+    environment = Path(f"/proc/{pid}/environ").read_bytes()
+    assert b"secret" not in environment
+    script = "import sys; from collections_app.parsing import reading; reading.import_readers();"
+    script += "print('django' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert ended.stdout.strip() == "False"
+
+
+def test_an_input_over_the_limit_is_never_sent() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(b"x" * (2 * 1024 * 1024), "a.txt", limits=ParseLimits(max_input_mb=1))
+    assert caught.value.kind == "too_large"
+
+
+def test_a_frame_of_another_size_than_it_says_is_refused() -> None:
+    mine, theirs = socket.socketpair()
+    with mine, theirs:
+        theirs.sendall(process.protocol.FRAME.pack(b"RGDF", 2, 10**12) + b"{}")
+        with pytest.raises(process.protocol.DisconnectedError):
+            process.protocol.read_frame(mine, body_limit=1000)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def stopped_afterwards() -> Iterator[None]:
+    yield
+    stop_server()

@@ -1,0 +1,289 @@
+"""Plain text in any charset, Markdown, HTML, tables, JSON, XML, mail, books, subtitles."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+
+import pytest
+
+from collections_app.parsing import ParseError, ParseLimits, parse
+from collections_app.parsing.charsets import decode
+from tests.parsing import builders
+
+RUSSIAN = "Однажды, в студёную зимнюю пору, я из лесу вышел; был сильный мороз."
+CHINESE = "中华人民共和国位于亚洲东部，太平洋西岸。北京是它的首都。"
+JAPANESE = "日本国憲法は、日本の現行の憲法である。これは文章です。"
+
+
+@pytest.mark.parametrize(
+    ("text", "charset"),
+    [
+        ("naïve café", "utf-8"),
+        ("Grüße – “ok” 15 €", "cp1252"),
+        (RUSSIAN, "cp1251"),
+        (RUSSIAN, "koi8-r"),
+        (RUSSIAN, "cp866"),
+        (CHINESE, "gb18030"),
+        (JAPANESE, "shift_jis"),
+        (JAPANESE, "euc_jp"),
+        ("plain words without a mark, long enough", "utf-16-le"),
+        ("plain words without a mark, long enough", "utf-16-be"),
+        ("plain words without a mark, long enough", "utf-32-be"),
+        ("This is a text of a mainframe, in small letters and with blanks between them.", "cp500"),
+    ],
+)
+def test_charsets_without_a_mark(text: str, charset: str) -> None:
+    decoded = decode(text.encode(charset))
+    assert (decoded.text, decoded.charset) == (text, charset)
+
+
+@pytest.mark.parametrize("charset", ["utf-8-sig", "utf-16", "utf-32"])
+def test_byte_order_marks(charset: str) -> None:
+    assert parse("héllo wörld".encode(charset), "a.txt").text == "héllo wörld"
+
+
+def test_a_guess_is_a_warning() -> None:
+    document = parse("café à la crème".encode("cp1252"), "a.txt")
+    assert document.metadata["charset"] == "cp1252"
+    assert document.warnings == ("The text names no charset and is not UTF-8; it was read as Windows-1252.",)
+
+
+def test_a_declared_charset_is_believed_when_it_fits() -> None:
+    page = '<html><head><meta charset="iso-8859-2"></head><body>Žluťoučký kůň</body></html>'
+    document = parse(page.encode("iso-8859-2"), "a.html")
+    assert (document.text, document.warnings) == ("Žluťoučký kůň", ())
+
+
+def test_a_cut_utf_8_sequence_costs_one_character() -> None:
+    document = parse("ä".encode() * 40 + b"\xc3", "a.txt")
+    assert document.text == "ä" * 40 + "\ufffd"
+
+
+def test_nul_bytes_and_controls_are_removed() -> None:
+    assert parse(b"one\x00two\x07 three\r\nfour", "a.txt").text == "onetwo three\nfour"
+
+
+def test_surrogates_in_utf_16_become_replacement_characters() -> None:
+    assert parse(b"\xff\xfe" + "a\ud800b".encode("utf-16-le", "surrogatepass"), "a.txt").text == "a\ufffdb"
+
+
+def test_a_surrogate_in_the_name_does_no_harm() -> None:
+    assert parse(b"text", "a\udc80.txt").text == "text"
+
+
+@pytest.mark.parametrize(
+    ("data", "size"), [(b"", "no bytes"), (b" \n\t ", "only blanks"), ("\ufeff \u200b".encode(), "only blanks")]
+)
+def test_nothing_is_an_error(data: bytes, size: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(data, "a.txt")
+    assert caught.value.kind == "empty"
+    assert size in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("a.md", "intro\n\n# The *Title*\n\ntext", "The Title"),
+        ("a.md", "---\ntitle: From matter\n---\n# Other", "From matter"),
+        ("a.md", "```\n# not this\n```\n\nThis one\n========\n", "This one"),
+        ("a.rst", "=====\nTitle\n=====\n\ntext", "Title"),
+        ("a.txt", "# not a title here", ""),
+    ],
+)
+def test_titles_of_text(name: str, text: str, title: str) -> None:
+    document = parse(text.encode(), name)
+    assert (document.title, document.text) == (title, text.strip("\n"))
+
+
+def test_html_as_markdown() -> None:
+    page = """<html lang="en"><head><title>T &amp; T</title><script>no()</script><style>no</style></head><body>
+    <nav>menu</nav><h1>Head</h1><p>One <b>bold</b>
+    word<br>next line</p><ul><li>a<ul><li>b</li></ul></li><li>c</li></ul><ol><li>x</li><li>y</li></ol>
+    <table><tr><th>k</th><th>v</th></tr><tr><td>1</td><td>2|3</td></tr></table>
+    <pre><code>  code
+      here</code></pre><pre>no code</pre><a href="x">link text</a><div hidden>hidden</div></body></html>"""
+    document = parse(page.encode(), "a.html")
+    assert document.text == (
+        "# Head\n\nOne bold word\nnext line\n\n- a\n  - b\n- c\n\n1. x\n2. y\n\n"
+        "| k | v |\n| --- | --- |\n| 1 | 2\\|3 |\n\n"
+        "```\n  code\n      here\n```\n\nno code\n\nlink text"
+    )
+    assert (document.title, document.metadata["language"]) == ("T & T", "en")
+
+
+def test_a_table_that_only_lays_out_becomes_blocks() -> None:
+    page = (
+        "<table><tr><td><h2>Left</h2><p>text</p></td><td><table><tr><td>1</td><td>2</td></tr></table></td></tr></table>"
+    )
+    assert parse(page.encode(), "a.html").text == "## Left\n\ntext\n\n| 1 | 2 |"
+
+
+def test_two_hundred_thousand_nested_divs_keep_their_text() -> None:
+    document = parse(b"<html><body>" + b"<div>" * 200_000 + b"deep", "a.html", limits=ParseLimits(timeout_s=30))
+    assert document.text == "deep"
+    assert "nested too deeply" in document.warnings[0]
+
+
+def test_csv_finds_its_delimiter() -> None:
+    document = parse(b'name;price\n"Spade; wide";"12,5"\nRake;9\n', "a.csv")
+    assert document.text == "| name | price |\n| --- | --- |\n| Spade; wide | 12,5 |\n| Rake | 9 |"
+    assert document.metadata["delimiter"] == ";"
+
+
+def test_tsv() -> None:
+    assert parse(b"a\tb\n1\t2\n", "a.tsv").text == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+
+
+def test_json_as_lines_with_numbers_as_written() -> None:
+    value = '{"title": "Tools", "rows": [{"n": 1.10, "big": 12345678901234567890123, "t": "a\\nb"}], "none": null}'
+    document = parse(value.encode(), "a.json")
+    assert (
+        document.text
+        == "title: Tools\nrows:\n  -\n    n: 1.10\n    big: 12345678901234567890123\n    t:\n      a\n      b"
+    )
+    assert document.title == "Tools"
+
+
+def test_a_list_of_records_is_set_apart_by_blank_lines() -> None:
+    assert parse(b'[{"a": 1}, {"a": 2}]', "a.json").text == "a: 1\n\na: 2"
+    assert parse(b'{"a": 1}\n{"a": 2}\n', "unnamed").text == "a: 1\n\na: 2"
+
+
+def test_a_bad_line_of_json_lines_is_kept_and_counted() -> None:
+    document = parse(b'{"a": 1}\nnot json\n', "a.jsonl")
+    assert document.text == "a: 1\n\nnot json"
+    assert document.warnings == ("1 of 2 lines are not valid JSON; they were kept as plain text.",)
+
+
+def test_invalid_json_is_kept_as_text_with_a_warning() -> None:
+    document = parse(b'{"a": 1,', "a.json")
+    assert document.text == '{"a": 1,'
+    assert "not valid JSON" in document.warnings[0]
+
+
+def test_deep_json_is_refused() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(b"[" * 100_000 + b"]" * 100_000, "a.json")
+    assert caught.value.kind == "bomb"
+
+
+def test_brackets_inside_strings_are_not_nesting() -> None:
+    assert parse(json.dumps({"a": "[" * 1000}).encode(), "a.json").text == "a: " + "[" * 1000
+
+
+def test_xml_data_and_running_text() -> None:
+    data = '<doc><title>T</title><item id="7"><name>Spade</name></item><p>Some <b>bold</b> text</p></doc>'
+    document = parse(f'<?xml version="1.0"?>{data}'.encode(), "a.xml")
+    assert document.text == "title: T\nitem (id: 7)\nname: Spade\nSome bold text"
+    assert document.title == "T"
+
+
+@pytest.mark.parametrize(
+    "entity",
+    [
+        '<!ENTITY x "y">',
+        '<!ENTITY x SYSTEM "file:///etc/passwd">',
+        '<!ENTITY % p SYSTEM "x">',
+    ],
+)
+def test_xml_with_entities_is_refused(entity: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(f'<?xml version="1.0"?><!DOCTYPE a [{entity}]><a>text</a>'.encode(), "a.xml")
+    assert caught.value.kind == "bomb"
+
+
+def test_broken_xml_keeps_what_came_before() -> None:
+    document = parse(b'<?xml version="1.0"?><a><b>kept</b><c>lost', "a.xml")
+    assert document.text == "b: kept"
+    assert "not well formed" in document.warnings[0]
+
+
+MAIL = (
+    "From: =?utf-8?q?Gr=C3=A9ta?= <g@example.org>\r\nTo: b@example.org\r\nSubject: Tools\r\n"
+    "Date: Mon, 01 Jan 2024 10:00:00 +0000\r\nMIME-Version: 1.0\r\n"
+    'Content-Type: multipart/mixed; boundary="B"\r\n\r\n--B\r\n'
+    "Content-Type: text/plain; charset=iso-8859-1\r\n\r\nCaf\xe9\r\n"
+    '--B\r\nContent-Type: application/pdf; name="a.pdf"\r\nContent-Transfer-Encoding: base64\r\n'
+    'Content-Disposition: attachment; filename="a.pdf"\r\n\r\nJVBERi0=\r\n--B--\r\n'
+).encode("latin-1")
+
+
+def test_mail_names_its_attachments_and_keeps_them_when_asked() -> None:
+    document = parse(MAIL, "a.eml")
+    assert document.text == (
+        "# Tools\n\nFrom: Gréta <g@example.org>\nTo: b@example.org\nDate: Mon, 01 Jan 2024 10:00:00 +0000\n\nCafé"
+    )
+    assert document.title == "Tools"
+    [attachment] = document.attachments
+    assert (attachment.name, attachment.media_type, attachment.size_bytes, attachment.data) == (
+        "a.pdf",
+        "application/pdf",
+        5,
+        b"",
+    )
+    [kept] = parse(MAIL, "a.eml", limits=ParseLimits(keep_attachments=True)).attachments
+    assert kept.data == b"%PDF-"
+
+
+def test_mail_prefers_the_plain_version_unless_it_is_empty() -> None:
+    def alternative(plain: str) -> bytes:
+        return (
+            "From: a@b.c\nTo: b@b.c\nSubject: S\nMIME-Version: 1.0\nContent-Type: multipart/alternative; boundary=B\n\n"
+            f"--B\nContent-Type: text/plain\n\n{plain}\n--B\n"
+            "Content-Type: text/html\n\n<p>rich <b>text</b></p>\n--B--\n"
+        ).encode()
+
+    assert parse(alternative("plain text"), "a.eml").text.endswith("\n\nplain text")
+    assert parse(alternative(""), "a.eml").text.endswith("\n\nrich text")
+
+
+def test_encrypted_mail_is_named() -> None:
+    data = b"From: a@b.c\nTo: b@b.c\nSubject: S\nMIME-Version: 1.0\nContent-Type: application/pkcs7-mime\n\nMIIB"
+    with pytest.raises(ParseError) as caught:
+        parse(data, "a.eml")
+    assert caught.value.kind == "encrypted"
+
+
+def test_a_mailbox_maps_its_messages() -> None:
+    one = "From a@b.c Mon Jan  1 10:00:00 2024\nFrom: a@b.c\nSubject: {0}\n\nBody {0}\n>From the start\n\n"
+    document = parse((one.format(1) + one.format(2)).encode(), "a.mbox")
+    assert [(label, document.text[start:end]) for start, end, label in document.page_map] == [
+        ("message 1", "## 1\n\nFrom: a@b.c\n\nBody 1\n>From the start"),
+        ("message 2", "## 2\n\nFrom: a@b.c\n\nBody 2\n>From the start"),
+    ]
+
+
+def test_epub_reads_the_spine_in_order() -> None:
+    data = builders.make_epub([("2.xhtml", "<h1>Second</h1><p>two</p>"), ("1.xhtml", "<p>one</p>")])
+    document = parse(data, "a.epub")
+    assert [(label, document.text[start:end]) for start, end, label in document.page_map] == [
+        ("Second", "# Second\n\ntwo"),
+        ("chapter 2", "one"),
+    ]
+    assert (document.title, document.metadata["author"]) == ("The Barrel", "R. Barrel")
+
+
+def test_subtitles_are_labelled_with_their_time() -> None:
+    vtt = "WEBVTT\n\nNOTE hidden\n\n1\n00:01:02.500 --> 00:01:04.000\n<v Ann>Hello &amp; welcome\n\n"
+    vtt += "01:05.000 --> 01:06.000\nBye\n"
+    document = parse(vtt.encode(), "a.vtt")
+    assert document.text == "Ann: Hello & welcome\nBye"
+    assert [label for _, _, label in document.page_map] == ["00:01:02", "00:01:05"]
+    srt = "1\n00:00:01,000 --> 00:00:02,000\n<i>One</i>\n\n2\n00:00:03,000 --> 00:00:04,000\nTwo\n"
+    assert parse(srt.encode(), "a.srt").text == "One\nTwo"
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
+def test_a_compressed_file_is_read_as_what_is_inside(pack) -> None:  # type: ignore[no-untyped-def]
+    document = parse(pack(b"a,b\n1,2\n"), "a.csv.gz")
+    assert document.text == "| a | b |\n| --- | --- |\n| 1 | 2 |"
+
+
+def test_text_beyond_the_limit_is_too_large() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(b"word " * 1000, "a.txt", limits=ParseLimits(max_chars=1000))
+    assert caught.value.kind == "too_large"
+    assert "RAGD_PARSE_MAX_CHARS" in caught.value.message

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ragd.types import Candidate
+from retrieval_app.citations import check_citations
+
+SOURCES = [
+    Candidate("manual", 0, "The pump runs at 40 bar. Switch it off before cleaning.", 1.0, start=100, end=155),
+    Candidate("manual", 3, "Filters last six months. Order part 77.", 0.9, start=400, end=439, metadata={"page": "12"}),
+    Candidate("notes", 1, "Nobody knows the colour.", 0.8, start=0, end=24),
+]
+
+# answer, what is left of it, markers in order, removed
+FORMS = [
+    ("It runs at 40 bar [1].", "It runs at 40 bar [1].", [1], 0),
+    ("Both [1][2].", "Both [1][2].", [1, 2], 0),
+    ("Both [1, 2].", "Both [1][2].", [1, 2], 0),
+    ("Both [1; 2].", "Both [1][2].", [1, 2], 0),
+    ("All [1-3].", "All [1][2][3].", [1, 2, 3], 0),
+    ("All [1–3].", "All [1][2][3].", [1, 2, 3], 0),
+    ("Turned [3-1].", "Turned [1][2][3].", [1, 2, 3], 0),
+    ("Wide 【2】.", "Wide [2].", [2], 0),
+    ("Wide 【2†manual】.", "Wide [2].", [2], 0),
+    ("Named [Source 1] and [source: 2].", "Named [1] and [2].", [1, 2], 0),
+    ("Attached[1]. Acronym RAM[2].", "Attached[1]. Acronym RAM[2].", [1, 2], 0),
+    ("In 2019[1], twice.", "In 2019[1], twice.", [1], 0),
+    ("Unknown [9].", "Unknown.", [], 1),
+    ("Unknown [0] here.", "Unknown here.", [], 1),
+    ("Half known [2, 7].", "Half known [2].", [2], 1),
+    ("Far too many [1-12].", "Far too many [1][2][3].", [1, 2, 3], 9),
+    ("Attached unknown[9].", "Attached unknown.", [], 1),
+    ("Wide 【8】 unknown.", "Wide unknown.", [], 1),
+    ("Set apart: v2【1】(yes) and ![x]【2】.", "Set apart: v2 [1] (yes) and ![x] [2].", [1, 2], 0),
+    ("Grows together 【[9]1】", "Grows together [1]", [1], 1),
+    ("天空是蓝色[1]。", "天空是蓝色[1]。", [1], 0),
+]
+
+UNTOUCHED = [
+    "Take a[1] and x_y[2], then rows[i][1].",
+    "Call `list[1]` and ``a `b` [2]`` here.",
+    "```python\nprint(items[1], [1], [9])\n```",
+    "~~~\n[1] and [9]\n~~~\ndone",
+    "```\nnever closed [1] [9]",
+    "A [link](https://example.org/1) and [1](https://example.org).",
+    "A ![picture [x]](a.png) and a footnote[^1].",
+    "[1]: https://example.org",
+    "[^1]: A footnote.",
+    "See [text][1] for more.",
+    r"Escaped \[1\] and \[9].",
+    "matrix.rows[1] and camelCase[1] and v2[1]",
+    "[2023] is a year, [x] is a box, [1:3] is a slice, [-1] is the last",
+    "",
+    "No marker at all.",
+]
+
+
+@pytest.mark.parametrize(("answer", "expected", "markers", "removed"), FORMS)
+def test_every_form_leaves_in_one_form(answer: str, expected: str, markers: list[int], removed: int) -> None:
+    checked = check_citations(answer, SOURCES)
+    assert (checked.answer, [item.marker for item in checked.citations], checked.removed_count) == (
+        expected,
+        markers,
+        removed,
+    )
+
+
+@pytest.mark.parametrize("answer", UNTOUCHED)
+def test_what_is_no_citation_stays_as_it_is(answer: str) -> None:
+    checked = check_citations(answer, SOURCES)
+    assert (checked.answer, checked.citations, checked.removed_count) == (answer, (), 0)
+
+
+def test_a_marker_after_code_still_counts() -> None:
+    checked = check_citations("Use `a[9]` as said [1].\n\n```\nb[9]\n```\nAnd so on [2].", SOURCES)
+    assert [item.marker for item in checked.citations] == [1, 2]
+    assert checked.removed_count == 0
+
+
+def test_a_citation_points_at_the_closest_sentence_of_its_source() -> None:
+    checked = check_citations("You switch the pump off before cleaning it [1]. Grass is green [3].", SOURCES)
+    first, second = checked.citations
+    assert (first.doc_id, first.chunk_index, first.start, first.end, first.match) == ("manual", 0, 125, 155, "closest")
+    assert first.quote == "Switch it off before cleaning."
+    assert (second.doc_id, second.start, second.end, second.match) == ("notes", 0, 24, "chunk")
+
+
+def test_a_citation_knows_page_sentence_and_place_in_the_answer() -> None:
+    checked = check_citations("Intro. Filters last six months [2].", SOURCES)
+    (citation,) = checked.citations
+    assert (citation.page, citation.sentence) == ("12", 1)
+    assert checked.answer[citation.answer_start : citation.answer_end] == "[2]"
+
+
+def test_a_marker_behind_the_full_stop_belongs_to_the_sentence_before() -> None:
+    checked = check_citations("Filters last six months. [2] Nobody knows more. [3]", SOURCES)
+    assert [(item.text, item.markers) for item in checked.sentences] == [
+        ("Filters last six months. [2]", (2,)),
+        ("Nobody knows more. [3]", (3,)),
+    ]
+
+
+def test_sentences_say_how_far_their_sources_share_their_words() -> None:
+    checked = check_citations("Filters last six months [2]. Unsaid things stay.", SOURCES)
+    assert [(item.overlap, item.supported) for item in checked.sentences] == [(1.0, None), (None, None)]
+
+
+PIECES = st.sampled_from(
+    ["[1]", "[2]", "[9]", "[1, 4]", "[1-30]", "【1】", "【7†x】", "word", "a", "_", "`", "```", "\n", " ", ".", "[",
+     "]", "(", ")", "[x](y)", "!", "\\", "^", ":", "天", "é", "\u2028", "[source 2]", "[1:2]", "~~~", "->", "$", "9",
+     "-", ","]
+)  # fmt: skip
+ANSWERS = st.one_of(st.text(max_size=200), st.lists(PIECES, max_size=40).map("".join))
+
+
+@given(ANSWERS, st.integers(0, 3))
+def test_never_raises_and_only_names_known_sources(answer: str, known: int) -> None:
+    checked = check_citations(answer, SOURCES[:known])
+    assert all(1 <= item.marker <= known for item in checked.citations)
+    assert all(checked.answer[item.answer_start : item.answer_end] == f"[{item.marker}]" for item in checked.citations)
+    assert all(checked.answer[item.start : item.end] == item.text for item in checked.sentences)
+    assert all(SOURCES[item.marker - 1].start <= item.start < item.end for item in checked.citations)
+
+
+@given(ANSWERS, st.integers(0, 3))
+def test_checking_twice_changes_nothing_more(answer: str, known: int) -> None:
+    once = check_citations(answer, SOURCES[:known])
+    twice = check_citations(once.answer, SOURCES[:known])
+    assert (twice.answer, twice.citations, twice.removed_count) == (once.answer, once.citations, 0)
+
+
+@given(ANSWERS.filter(lambda text: not re.search(r"[\[\u3010]\s*[a-z: ]*[0-9]", text, re.IGNORECASE)))
+def test_an_answer_without_markers_is_returned_as_it_is(answer: str) -> None:
+    checked = check_citations(answer, SOURCES)
+    assert (checked.answer, checked.citations, checked.removed_count) == (answer, (), 0)
+
+
+@given(st.lists(st.sampled_from(["The pump runs.", "It stops!", "Why?"]), min_size=1, max_size=6), st.data())
+def test_removing_unknown_markers_gives_back_the_text(sentences: list[str], data: st.DataObject) -> None:
+    """Only markers go: with markers of unknown sources strewn in, the checked answer is the text without them."""
+    marked = [f"{text} [{data.draw(st.integers(4, 99))}]" for text in sentences]
+    checked = check_citations(" ".join(marked), SOURCES)
+    assert (checked.answer, checked.removed_count) == (" ".join(sentences), len(sentences))

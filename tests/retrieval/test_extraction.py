@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragd.embedding import LocalEmbedder
+from ragd.types import Candidate
+from retrieval_app.extraction import ExtractiveAnswerer, choose_sentences, read_sentences, stems, weigh_words
+from tests.builders import WordEmbedder
+
+PUMP = (
+    "# Pumps\n\nThe main pump of the station was built in 1987. It moves 400 litres of water per minute. "
+    "Before the pump is cleaned, it must be switched off and locked with the red key. The manual lists spare parts [3]."
+)
+GARDEN = "The garden behind the station is open to everybody. Roses are cut in March, and the hedge in late summer."
+PUMP_AGAIN = (
+    "Before the pump is cleaned, it must be switched off and locked with the red key. Nobody may enter the room."
+)
+
+
+def source(doc_id: str, content: str, start: int = 0, chunk_index: int = 0, **metadata: object) -> Candidate:
+    return Candidate(doc_id, chunk_index, content, 1.0, start=start, end=start + len(content), metadata=metadata)
+
+
+@cache
+def local() -> LocalEmbedder:
+    return LocalEmbedder()
+
+
+def test_quotes_the_sentence_that_answers_with_its_exact_place() -> None:
+    sources = [source("garden", GARDEN), source("pump", PUMP, start=50, page="4")]
+    draft = ExtractiveAnswerer(local()).answer("What must be done before cleaning the pump?", sources)
+    assert not draft.abstained
+    first = draft.checked.citations[0]
+    assert (first.doc_id, first.marker, first.page, first.match) == ("pump", 2, "4", "quote")
+    assert first.quote == "Before the pump is cleaned, it must be switched off and locked with the red key."
+    assert PUMP[first.start - 50 : first.end - 50] == first.quote
+    assert draft.checked.answer.startswith(f"{first.quote} [2]")
+
+
+def test_abstains_when_nothing_found_is_evidence() -> None:
+    draft = ExtractiveAnswerer(local()).answer("Who won the football world cup in 2014?", [source("pump", PUMP)])
+    assert (draft.abstained, draft.checked.citations, draft.usage.generation_tokens) == (True, (), 0)
+    assert draft.checked.answer.startswith("No answer: ")
+    assert draft.evidence is not None and draft.evidence < 0.4
+
+
+@pytest.mark.parametrize(
+    "sources", [[], [source("blank", " \n ")], [source("scraps", "# Title\n\n| a | b |\n\n12 34 56 78")]]
+)
+def test_abstains_when_there_is_nothing_to_quote(sources: list[Candidate]) -> None:
+    draft = ExtractiveAnswerer(local()).answer("What is this?", sources)
+    assert (draft.abstained, draft.evidence, draft.checked.citations) == (True, 0.0, ())
+
+
+def test_a_sentence_that_stands_in_two_sources_is_quoted_once() -> None:
+    sources = [source("pump", PUMP), source("rules", PUMP_AGAIN)]
+    draft = ExtractiveAnswerer(local()).answer("What must be done before cleaning the pump?", sources)
+    assert draft.checked.answer.count("locked with the red key") == 1
+
+
+def test_a_sentence_in_the_overlap_of_two_chunks_is_read_once() -> None:
+    second = PUMP.index("Before")
+    sources = [source("pump", PUMP), source("pump", PUMP[second:], start=second, chunk_index=1)]
+    assert [sentence.source for sentence in read_sentences(sources)] == [0, 0, 0, 0]
+
+
+def test_the_mark_of_a_list_item_is_not_quoted() -> None:
+    text = "1. First switch the pump off.\n\n- Then clean the pump with cold water.\n\n> * Never use the key alone."
+    read = [sentence.text for sentence in read_sentences([source("list", text)])]
+    assert read == [
+        "First switch the pump off.",
+        "Then clean the pump with cold water.",
+        "Never use the key alone.",
+    ]
+
+
+def test_a_marker_inside_a_quotation_is_no_citation() -> None:
+    draft = ExtractiveAnswerer(local()).answer("Where are the spare parts listed?", [source("pump", PUMP)])
+    assert "spare parts [3]. [1]" in draft.checked.answer
+    assert {item.marker for item in draft.checked.citations} == {1}
+
+
+def test_markers_stand_where_the_citations_say() -> None:
+    draft = ExtractiveAnswerer(local()).answer(
+        "pump cleaned key water per minute", [source("pump", PUMP), source("r", PUMP_AGAIN)]
+    )
+    checked = draft.checked
+    assert [checked.answer[item.answer_start : item.answer_end] for item in checked.citations] == [
+        f"[{item.marker}]" for item in checked.citations
+    ]
+    assert [item.text for item in checked.sentences] == [f"{item.quote} [{item.marker}]" for item in checked.citations]
+    assert all(item.supported for item in checked.sentences)
+
+
+def test_words_weigh_more_the_rarer_they_are() -> None:
+    sentences = weigh_words("pump hedge", read_sentences([source("p", PUMP), source("g", GARDEN)]))
+    share = {sentence.text: sentence.words_share for sentence in sentences}
+    hedge = next(value for text, value in share.items() if "hedge" in text)
+    pump = next(value for text, value in share.items() if "main pump" in text)
+    assert hedge > pump > 0
+
+
+def test_stems_drop_stop_words_and_endings() -> None:
+    assert stems("What are the Collections' embedded policies?") == {"collection", "embedd", "polic"}
+
+
+def test_nothing_is_chosen_from_nothing() -> None:
+    assert choose_sentences([]) == []
+
+
+TEXTS = st.text(alphabet=st.sampled_from("abcdefg .!?\n[1]#é天"), max_size=300)
+
+
+@settings(max_examples=150)
+@given(TEXTS, st.lists(TEXTS, max_size=4))
+def test_every_quotation_is_an_exact_slice(query: str, contents: list[str]) -> None:
+    sources = [source(f"d{number}", text, start=number * 1000) for number, text in enumerate(contents)]
+    answerer = ExtractiveAnswerer(WordEmbedder(), evidence_min=0.0)
+    draft = answerer.answer(query, sources)
+    for item in draft.checked.citations:
+        cited = sources[item.marker - 1]
+        assert cited.content[item.start - cited.start : item.end - cited.start] == item.quote
+    assert answerer.answer(query, sources) == draft

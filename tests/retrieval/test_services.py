@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import logging
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.test import Client
+from django.utils import timezone
+from pytest_django import Settings
+
+from collections_app.models import Collection
+from collections_app.stores import embedder_for
+from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled
+from ragd.types import RetrievePlan, canonical_json
+from retrieval_app import services
+from retrieval_app.models import QueryRun
+from tests.retrieval.corpus import bearer, make_collection, post
+
+pytestmark = pytest.mark.django_db
+
+
+def test_every_door_gives_the_same_bytes(client: Client) -> None:
+    """One plan through the service, REST and MCP: equal canonical JSON, equal plan hash."""
+    collection = make_collection()
+    headers = bearer()
+    wanted = {"query": "water of the boiler", "k": 4, "mode": "hybrid", "tags_any": ["water", "inside"]}
+    plan = services.build_plan(collection, mode="hybrid", k=4, tags_any=["water", "inside"])
+    run = services.search(collection, str(wanted["query"]), plan, door="cli")
+    rest = post(client, "/v1/collections/house/search", wanted, headers)[1]
+    message = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "collections-search", "arguments": wanted | {"collection": "house"}},
+    }
+    answer = client.post("/mcp", message, content_type="application/json", headers=headers)
+    mcp = json.loads(answer.json()["result"]["content"][0]["text"])
+    stored = QueryRun.objects.get(pk=run.pk).results
+    results = [run.results, stored, rest["results"], mcp["results"]]
+    assert len({canonical_json(item) for item in results}) == 1
+    assert len(run.results) == 4
+    assert set(QueryRun.objects.values_list("plan_hash", flat=True)) == {plan.hash}
+
+
+def test_a_plan_is_hybrid_where_the_collection_can() -> None:
+    assert services.build_plan(Collection(hybrid_enabled=True)).mode == "hybrid"
+    assert services.build_plan(Collection(hybrid_enabled=False)).mode == "vector"
+    assert services.build_plan(Collection(hybrid_enabled=True)) == RetrievePlan()
+
+
+@pytest.mark.parametrize(
+    ("tags", "field"), [({"tags_any": [" "]}, "tags_any"), ({"tags_all": ["a", "\u200e"]}, "tags_all")]
+)
+def test_a_blank_tag_is_refused_and_not_ignored(tags: dict[str, list[str]], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        services.build_plan(Collection(hybrid_enabled=True), **tags)  # type: ignore[arg-type]
+    assert caught.value.field == field
+
+
+def test_a_failing_search_is_kept_and_raised() -> None:
+    collection = make_collection(hybrid_enabled=False)
+    with pytest.raises(LexicalDisabled):
+        services.search(collection, "pump", RetrievePlan(mode="lexical"), door="cli")
+    run = QueryRun.objects.get()
+    assert (run.status, run.error_type, run.results, run.retrieved_ids) == ("error", "lexical_disabled", [], [])
+    assert run.timings_ms["total"] > 0
+
+
+def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Settings) -> None:
+    collection = make_collection("remote", empty=True)
+    Collection.objects.filter(pk=collection.pk).update(embed_model="remote-model")
+    collection.refresh_from_db()
+    settings.RAGD_EMBED_BASE_URL = "http://127.0.0.1:9/v1"
+    settings.RAGD_EMBED_TIMEOUT_S = 0.2
+    embedder_for.cache_clear()
+    try:
+        with pytest.raises(EmbedderError):
+            services.search(collection, "pump", services.build_plan(collection), door="cli")
+        run = QueryRun.objects.get()
+        assert (run.status, run.error_type.startswith("embedder_failed"), run.error != "") == ("error", True, True)
+        found = services.search(collection, "pump", services.build_plan(collection, mode="lexical"), door="cli")
+        assert found.status == "ok"
+    finally:
+        embedder_for.cache_clear()
+
+
+def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+    collection = make_collection()
+    plan = services.build_plan(collection)
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE retrieval_app_queryrun RENAME TO away")
+    with caplog.at_level(logging.ERROR), transaction.atomic():
+        run = services.ask(collection, "How is the pump cleaned?", plan, door="cli")
+    assert (run.pk, run.status, len(run.results)) == (None, "ok", 5)
+    assert "could not be stored" in caplog.text
+
+
+def test_search_leaves_no_setting_behind() -> None:
+    """What a plan sets in the database lives as long as its transaction."""
+    collection = make_collection()
+    services.search(collection, "pump", services.build_plan(collection, exact="never"), door="cli")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM chunks WHERE collection_id = %s", [collection.pk])
+        assert cursor.fetchone() == (5,)
+
+
+def test_old_runs_go_in_batches(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
+    monkeypatch.setattr(services, "DELETE_BATCH", 2)
+    now = timezone.now()
+    for days in (0, 1, 9, 10.5, 30, 31, 400):
+        QueryRun.objects.create(
+            kind="search", collection_name="house", query=str(days), door="api", created_at=now - timedelta(days=days)
+        )
+    settings.RAGD_RUN_RETENTION_DAYS = 10
+    assert services.delete_old_runs() == 4
+    assert set(QueryRun.objects.values_list("query", flat=True)) == {"0", "1", "9"}
+    settings.RAGD_RUN_RETENTION_DAYS = 0
+    assert services.delete_old_runs() == 0

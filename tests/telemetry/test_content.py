@@ -1,0 +1,157 @@
+"""The content switch: what spans say of texts, in memory, in the store and on the wire."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from evaluation_app.exporter import span_row
+from ragd import telemetry
+from ragd_site.telemetry import RedactingExporter, redacted, widest
+from tests.telemetry.conftest import Recorder
+from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
+from tests.telemetry.test_spans import REQUIRED, assert_required, attributes
+
+HASHED_QUERY = f"sha256:{hashlib.sha256(QUERY.encode()).hexdigest()}"
+
+
+def everything(spans: Sequence[ReadableSpan]) -> str:
+    """All that the spans say, as one text."""
+    return "\n".join(span.to_json() for span in spans)
+
+
+def test_the_example_has_something_to_leak(recorder: Recorder) -> None:
+    make_query_spans(make_candidates(2))
+    with pytest.raises(ValueError, match=SECRET), telemetry.retrieve_span(query=QUERY, top_k=1):
+        raise ValueError(f"no {SECRET}")
+    assert everything(recorder.spans).count(SECRET) > 30
+
+
+@pytest.mark.parametrize("capture", ["hash", "none"])
+def test_no_text_gets_out(recorder: Recorder, capture: telemetry.Capture) -> None:
+    telemetry.configure(capture=capture)
+    make_query_spans(make_candidates(2))
+    with pytest.raises(ValueError, match=SECRET), telemetry.retrieve_span(query=QUERY, top_k=1):
+        raise ValueError(f"no {SECRET}")
+    assert SECRET not in everything(recorder.spans)
+
+
+@pytest.mark.parametrize("capture", ["hash", "none"])
+@pytest.mark.parametrize("start", REQUIRED)
+def test_required_fields_stay(recorder: Recorder, capture: telemetry.Capture, start: str) -> None:
+    telemetry.configure(capture=capture)
+    make_query_spans(make_candidates(2))
+    assert_required(recorder.named(f"{start} "), start)
+
+
+@pytest.mark.parametrize(("capture", "expected"), [("full", QUERY), ("hash", HASHED_QUERY), ("none", "__REDACTED__")])
+def test_the_three_modes(recorder: Recorder, capture: telemetry.Capture, expected: str) -> None:
+    telemetry.configure(capture=capture)
+    make_query_spans(make_candidates(1))
+    found = attributes(recorder.named("rag.retrieve "))
+    for name in ("aitf.rag.query", "input.value", "gen_ai.retrieval.query.text"):
+        assert found[name] == expected
+
+
+def test_json_stays_json(recorder: Recorder) -> None:
+    telemetry.configure(capture="none")
+    make_query_spans(make_candidates(1))
+    found = attributes(recorder.named("rag.retrieve "))
+    assert json.loads(found["aitf.rag.retrieval.docs"]) == [
+        {"id": "doc-0#0", "score": 1.0, "snippet": "__REDACTED__", "provenance": "house/doc-0"}
+    ]
+    messages = json.loads(attributes(recorder.named("chat "))["gen_ai.output.messages"])
+    assert messages == [
+        {"role": "assistant", "parts": [{"type": "text", "content": "__REDACTED__"}], "finish_reason": "stop"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("url.query", "q=secret", "__REDACTED__"),
+        ("url.full", "http://x/ask?q=secret", "http://x/ask?__REDACTED__"),
+        ("http.target", "/ask/", "/ask/"),
+        ("ragd.pool", 50, 50),
+        ("gen_ai.request.model", "gpt", "gpt"),
+        ("aitf.rag.retrieval.docs", "no json", "__REDACTED__"),
+        ("retrieval.documents.7.document.content", "secret", "__REDACTED__"),
+        ("retrieval.documents.7.document.id", "d#7", "d#7"),
+    ],
+)
+def test_one_attribute(name: str, value: str | int, expected: str | int) -> None:
+    assert telemetry.captured(name, value, "none") == expected
+
+
+@pytest.mark.parametrize(
+    ("description", "expected"),
+    [
+        ("", ""),
+        ("TimeoutError", "TimeoutError"),
+        ("ValueError: no xylophone", "ValueError: __REDACTED__"),
+        ("no xylophone", "__REDACTED__"),
+        ("the xylophone: it is gone", "__REDACTED__"),
+    ],
+)
+def test_a_status_description_keeps_the_name_of_the_error_only(description: str, expected: str) -> None:
+    assert telemetry.captured_status(description, "none") == expected
+    assert telemetry.captured_status(description, "full") == description
+
+
+def test_redacting_twice_changes_nothing() -> None:
+    once = telemetry.captured_text("secret", "hash")
+    assert (telemetry.captured_text(once, "hash"), telemetry.captured_text(once, "none")) == (once, "__REDACTED__")
+    assert telemetry.captured_text("__REDACTED__", "hash") == "__REDACTED__"
+
+
+def test_a_wrong_mode_is_refused() -> None:
+    with pytest.raises(ValueError, match="capture must be one of full, hash, none, not 'some'"):
+        telemetry.configure(capture="some")  # type: ignore[arg-type]
+
+
+class Outside(SpanExporter):
+    """Stands for a collector."""
+
+    def __init__(self) -> None:
+        self.spans: list[ReadableSpan] = []
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.spans += spans
+        return SpanExportResult.SUCCESS
+
+
+def test_what_leaves_the_machine_has_a_switch_of_its_own(recorder: Recorder) -> None:
+    make_query_spans(make_candidates(2))
+    with pytest.raises(ValueError, match=SECRET), telemetry.stage("ragd.parse", text=SECRET):
+        raise ValueError(f"no {SECRET}")
+    outside = Outside()
+    RedactingExporter(outside, "none").export(recorder.spans)
+    assert SECRET in everything(recorder.spans)
+    assert SECRET not in everything(outside.spans)
+    assert [span.name for span in outside.spans] == [span.name for span in recorder.spans]
+    assert [span.context for span in outside.spans] == [span.context for span in recorder.spans]
+
+
+def test_full_outside_is_the_span_as_it_is(recorder: Recorder) -> None:
+    make_query_spans(make_candidates(1))
+    span = recorder.named("rag.retrieve ")
+    assert json.loads(redacted(span, "full").to_json()) == json.loads(span.to_json())
+
+
+@pytest.mark.parametrize("capture", ["hash", "none"])
+def test_the_store_has_its_own_switch(recorder: Recorder, capture: telemetry.Capture) -> None:
+    make_query_spans(make_candidates(2))
+    assert SECRET not in str([span_row(span, capture) for span in recorder.spans])
+
+
+@pytest.mark.parametrize("local", get_args(telemetry.Capture))
+@pytest.mark.parametrize("remote", get_args(telemetry.Capture))
+def test_memory_holds_what_the_more_open_switch_needs(local: telemetry.Capture, remote: telemetry.Capture) -> None:
+    order = ["full", "hash", "none"]
+    assert widest(local, remote) == order[min(order.index(local), order.index(remote))]

@@ -1,0 +1,60 @@
+"""Every call of an embedder is one embeddings span per request, with its tokens, also when it fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from opentelemetry.trace import StatusCode
+
+from ragd.embedding import LocalEmbedder, OpenAIEmbedder
+from ragd.errors import EmbedderError, EmptyContent
+from tests.fakes import faults
+from tests.fakes.openai_server import OpenAIServer
+from tests.telemetry.conftest import Recorder
+
+
+def facts(recorder: Recorder) -> list[tuple[Any, ...]]:
+    names = ("gen_ai.system", "gen_ai.request.model", "gen_ai.usage.input_tokens", "ragd.usage.estimated")
+    return [tuple((span.attributes or {}).get(name) for name in names) for span in recorder.spans]
+
+
+def remote(server: OpenAIServer, **options: Any) -> OpenAIEmbedder:
+    return OpenAIEmbedder("text-embedding-x", server.dims, server.base_url, server.api_key, backoff_s=0.01, **options)
+
+
+def test_a_local_call_counts_the_tokens_that_the_model_read(recorder: Recorder) -> None:
+    LocalEmbedder().embed(["hello world", "hello", "hello world", "word " * 300])
+    assert facts(recorder) == [("ragd.local", "all-MiniLM-L6-v2", 4 + 3 + 304, False)]
+    assert recorder.spans[0].name == "embeddings all-MiniLM-L6-v2"
+
+
+def test_a_remote_call_has_a_span_per_request_with_the_reported_tokens(
+    recorder: Recorder, openai_server: OpenAIServer
+) -> None:
+    remote(openai_server, batch_size=2).embed(["one text", "two", "three and four"])
+    assert facts(recorder) == [("openai", "text-embedding-x", 3, False), ("openai", "text-embedding-x", 3, False)]
+    attributes = recorder.spans[0].attributes or {}
+    assert (attributes["server.address"], attributes["server.port"]) == ("127.0.0.1", openai_server.port)
+
+
+def test_a_failed_call_carries_the_estimated_tokens(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    openai_server.script(faults.failing(400))
+    with pytest.raises(EmbedderError):
+        remote(openai_server).embed(["one text"])
+    assert facts(recorder) == [("openai", "text-embedding-x", 2, True)]
+    assert recorder.spans[0].status.status_code is StatusCode.ERROR
+
+
+def test_retries_stay_inside_one_span(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    openai_server.script(faults.failing(500), faults.failing(500))
+    remote(openai_server).embed(["one text"])
+    assert len(openai_server.requests) == 3
+    assert facts(recorder) == [("openai", "text-embedding-x", 2, False)]
+
+
+def test_no_call_no_span(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    remote(openai_server).embed([])
+    with pytest.raises(EmptyContent):
+        LocalEmbedder().embed([""])
+    assert recorder.spans == []

@@ -1,0 +1,259 @@
+"""What real searches, answers and ingests leave behind, through the services and through the doors."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import psycopg
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+
+from evaluation_app.exporter import PostgresSpanExporter
+from ragd.errors import EmbedderError, InvalidInput
+from ragd.types import Candidate
+from ragd_site import telemetry as site_telemetry
+from ragd_site.telemetry import CountingProcessor
+from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.telemetry.conftest import RECORDER, Recorder
+from tests.telemetry.test_spans import REQUIRED, assert_required, attributes
+
+pytestmark = pytest.mark.django_db
+
+SPAN_KEYS = {
+    "trace_id", "span_id", "parent_span_id", "name", "kind", "start", "end", "status", "attributes", "events", "links",
+}  # fmt: skip
+RETRIEVE = "rag.retrieve postgresql+pgvector"
+EMBED = "embeddings all-MiniLM-L6-v2"
+
+
+def own(recorder: Recorder) -> list[tuple[str, str | None]]:
+    """The tree without the spans of the instrumentations."""
+    names = {
+        span.name for span in recorder.spans if span.instrumentation_scope and span.instrumentation_scope.name == "ragd"
+    }
+    return [(name, parent) for name, parent in recorder.tree() if name in names]
+
+
+def assert_conformant(spans: list[ReadableSpan]) -> None:
+    for span in spans:
+        start = span.name.split(" ")[0]
+        if start in REQUIRED:
+            assert_required(span, start)
+        assert (span.dropped_attributes, span.dropped_events) == (0, 0)
+
+
+def search(query: str, **values: Any) -> Any:
+    from retrieval_app.services import build_plan, search
+
+    collection = make_collection() if "collection" not in values else values.pop("collection")
+    RECORDER.spans.clear()
+    return search(collection, query, build_plan(collection, **values), door="cli")
+
+
+def test_a_hybrid_search(recorder: Recorder) -> None:
+    run = search("how much water does the pump move", k=3)
+    assert own(recorder) == [
+        ("rag.pipeline house", None),
+        ("rag.query house", "rag.pipeline house"),
+        (EMBED, "rag.query house"),
+        (RETRIEVE, "rag.pipeline house"),
+        ("rag.vector", RETRIEVE),
+        ("rag.lexical", RETRIEVE),
+        ("rag.fuse", RETRIEVE),
+    ]
+    assert_conformant(recorder.spans)
+    found = attributes(recorder.named(RETRIEVE))
+    assert found["aitf.rag.retrieve.index"] == "house"
+    assert [found[f"retrieval.documents.{rank}.document.id"] for rank in range(3)] == run.retrieved_ids
+    assert {attributes(span)["ragd.run.id"] for span in recorder.spans} == {str(run.pk)}
+    root = recorder.named("rag.pipeline ")
+    assert root.context is not None and format(root.context.trace_id, "032x") == run.trace_id
+    assert attributes(root)["ragd.door"] == "cli"
+
+
+def test_a_vector_search_has_no_lexical_list(recorder: Recorder) -> None:
+    search("pump", mode="vector")
+    assert [name for name, _ in own(recorder)][-2:] == [RETRIEVE, "rag.vector"]
+
+
+def test_a_lexical_search_embeds_nothing(recorder: Recorder) -> None:
+    search("pump", mode="lexical")
+    assert [name for name, _ in own(recorder)] == ["rag.pipeline house", "rag.query house", RETRIEVE, "rag.lexical"]
+    assert_conformant(recorder.spans)
+
+
+def test_a_filter_is_recorded(recorder: Recorder) -> None:
+    search("water", tags_any=["machine"])
+    found = attributes(recorder.named(RETRIEVE))
+    assert found["aitf.rag.retrieve.filter"] == '{"metadata":{},"tags_all":[],"tags_any":["machine"]}'
+    assert found["aitf.rag.retrieve.results_count"] == 2
+
+
+def test_an_extractive_answer_is_reported_as_what_it_is(recorder: Recorder) -> None:
+    from retrieval_app.services import ask, build_plan
+
+    collection = make_collection()
+    recorder.spans.clear()
+    run = ask(collection, "When was the pump built?", build_plan(collection), door="cli")
+    assert ("chat extractive", "rag.pipeline house") in own(recorder)
+    assert_conformant(recorder.spans)
+    found = attributes(recorder.named("chat "))
+    assert (found["gen_ai.system"], found["output.value"]) == ("ragd.extractive", run.answer)
+    root = attributes(recorder.named("rag.pipeline "))
+    assert (root["aitf.rag.pipeline.stage"], root["output.value"]) == ("generate", run.answer)
+
+
+def test_a_refused_query_is_an_error_on_a_whole_root(recorder: Recorder) -> None:
+    with pytest.raises(InvalidInput):
+        search("   ")
+    span = recorder.named("rag.pipeline ")
+    assert (span.status.status_code, (span.status.description or "").split(":")[0]) == (
+        StatusCode.ERROR,
+        "InvalidInput",
+    )
+    assert_conformant(recorder.spans)
+
+
+def test_a_failing_embedder_is_seen_on_every_span_above_it(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ragd.embedding import LocalEmbedder
+
+    def fail(self: Any, texts: Any) -> Any:
+        raise EmbedderError("the model is away", kind="timeout", retryable=True)
+
+    collection = make_collection()
+    monkeypatch.setattr(LocalEmbedder, "_embed", fail)
+    with pytest.raises(EmbedderError):
+        search("pump", collection=collection)
+    failed = [name for name, _ in own(recorder)]
+    assert failed == ["rag.pipeline house", "rag.query house", EMBED]
+    assert {span.status.description for span in recorder.spans} == {"EmbedderError: the model is away"}
+    assert_conformant(recorder.spans)
+
+
+def test_a_text_by_api_is_one_ingest(recorder: Recorder) -> None:
+    from collections_app.services.documents import ingest_text
+
+    collection = make_collection(empty=True)
+    recorder.spans.clear()
+    ingest_text(collection, "pump.md", "# Pump\n\nThe pump moves water.")
+    assert own(recorder) == [
+        ("ragd.ingest", None),
+        ("ragd.chunk", "ragd.ingest"),
+        (EMBED, "ragd.ingest"),
+        ("ragd.store", "ragd.ingest"),
+    ]
+    assert_conformant(recorder.spans)
+
+
+@pytest.mark.usefixtures("span_table")
+def test_an_upload_and_its_job_are_one_trace(recorder: Recorder) -> None:
+    from collections_app.models import IngestJob
+    from collections_app.services import uploads
+    from collections_app.services.running import run_job
+    from ragd import telemetry
+
+    collection = make_collection(empty=True)
+    recorder.spans.clear()
+    with telemetry.stage("ragd.request"):
+        uploads.submit_uploads(collection, [SimpleUploadedFile("pump.md", b"# Pump\n\nThe pump moves water.")])
+    job = IngestJob.objects.get()
+    if job.state == "queued":
+        run_job(job.pk)
+    job.refresh_from_db()
+    assert job.state == "succeeded"
+    tree = own(recorder)
+    ingest = recorder.named("ragd.ingest")
+    assert [(name, parent) for name, parent in tree if parent == "ragd.ingest"] == [
+        ("ragd.parse", "ragd.ingest"),
+        ("ragd.chunk", "ragd.ingest"),
+        (EMBED, "ragd.ingest"),
+        ("ragd.store", "ragd.ingest"),
+    ]
+    request = recorder.named("ragd.request")
+    assert ingest.context and request.context
+    assert ingest.context.trace_id == request.context.trace_id
+    assert attributes(ingest)["ragd.job_id"] == str(job.pk)
+    assert_conformant(recorder.spans)
+
+
+@pytest.fixture
+def stored(span_table: None, recorder: Recorder) -> Any:
+    """Everything recorded also goes the whole way into Postgres."""
+    exporter = PostgresSpanExporter(site_telemetry.connect, name="web@test")
+    recorder.onward = CountingProcessor(exporter)
+    yield exporter
+    recorder.onward.shutdown()
+
+
+def test_the_spans_of_a_run_over_http(client: Client, stored: PostgresSpanExporter) -> None:
+    make_collection()
+    headers = bearer()
+    status, found = post(client, "/v1/collections/house/search", {"query": "pump", "k": 2}, headers)
+    assert status == 200
+    status, body = get(client, f"/v1/runs/{found['run_id']}/spans", headers)
+    assert status == 200
+    spans = {span["name"]: span for span in body["spans"]}
+    assert list(spans)[:2] == ["rag.pipeline house", "rag.query house"]
+    for span in body["spans"]:
+        assert set(span) == SPAN_KEYS
+        assert (span["trace_id"], span["status"]) == (found["trace_id"], {"code": "OK", "description": ""})
+    retrieve = spans[RETRIEVE]
+    assert retrieve["kind"] == "CLIENT"
+    assert retrieve["parent_span_id"] == spans["rag.pipeline house"]["span_id"]
+    assert retrieve["attributes"]["openinference.span.kind"] == "RETRIEVER"
+    assert retrieve["attributes"]["gen_ai.operation.name"] == "retrieval"
+    assert [event["attributes"]["aitf.rag.doc.id"] for event in retrieve["events"]] == [
+        f"{result['doc_id']}#{result['chunk_index']}" for result in found["results"]
+    ]
+    assert retrieve["start"] < retrieve["end"]
+
+
+def test_other_keys_do_not_see_the_spans(client: Client, stored: PostgresSpanExporter) -> None:
+    make_collection()
+    _, found = post(client, "/v1/collections/house/search", {"query": "pump"}, bearer())
+    status, body = get(client, f"/v1/runs/{found['run_id']}/spans", bearer(collections=["garden"]))
+    assert (status, body["error"]["type"]) == (404, "unknown_run")
+    status, body = get(client, "/v1/runs/00000000-0000-0000-0000-00000000dead/spans", bearer())
+    assert (status, body["error"]["type"]) == (404, "unknown_run")
+    assert get(client, f"/v1/runs/{found['run_id']}/spans", {})[0] == 401
+
+
+def test_a_refusing_span_store_fails_no_request(client: Client, span_table: None, recorder: Recorder) -> None:
+    def connect() -> psycopg.Connection[Any]:
+        raise psycopg.OperationalError("permission denied for table spans")
+
+    make_collection()
+    recorder.spans.clear()
+    exporter = PostgresSpanExporter(connect, name="web@test")
+    recorder.onward = CountingProcessor(exporter)
+    headers = bearer()
+    status, found = post(client, "/v1/collections/house/search", {"query": "pump"}, headers)
+    assert (status, len(found["results"])) == (200, 5)
+    assert get(client, f"/v1/runs/{found['run_id']}/spans", headers) == (200, {"spans": []})
+    assert exporter.lost == len(recorder.spans)
+    recorder.onward.shutdown()
+
+
+def test_two_hundred_documents_go_the_whole_way(stored: PostgresSpanExporter, recorder: Recorder) -> None:
+    from evaluation_app.models import Span
+    from tests.telemetry.examples import make_candidates, make_query_spans
+
+    make_query_spans(make_candidates(200))
+    recorder.force_flush()
+    retrieve = Span.objects.get(name=RETRIEVE)
+    assert (len(retrieve.events), retrieve.dropped_count) == (200, 0)
+    assert retrieve.attributes["retrieval.documents.199.document.content"].endswith("in the cellar")
+
+
+def test_candidates_with_odd_metadata(recorder: Recorder) -> None:
+    from ragd import telemetry
+
+    odd = Candidate("d", 0, "text", 0.5, metadata={"when": io, "source": 3}, unit_score=7.0)
+    with telemetry.retrieve_span(query="q", top_k=1) as span:
+        telemetry.record_results(span, [odd])
+    found = attributes(recorder.named(RETRIEVE))
+    assert (found["retrieval.documents.0.document.score"], recorder.named(RETRIEVE).kind) == (1.0, SpanKind.CLIENT)

@@ -1,0 +1,194 @@
+"""The sample collection, its golden questions, and the shell commands over them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from collections_app.models import ApiKey, Collection, Document
+from collections_app.services.documents import ingest_text
+from collections_app.stores import open_store
+from evaluation_app import services
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.services import SAMPLE_NAME, load_golden_set, load_sample, read_questions, read_title, sample_files
+from ragd import retrieve
+from retrieval_app.models import QueryRun
+from retrieval_app.services import build_plan
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def small_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Two short documents in place of the real ones."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "README.md").write_text("# House\n\nThe main pump moves 400 litres of water.\n")
+    (tmp_path / "docs" / "garden.md").write_text("# Garden\n\nRoses are cut in March.\n")
+    monkeypatch.setattr(services, "sample_files", lambda: sample_files(tmp_path))
+    yield tmp_path
+
+
+def run_command(*arguments: str) -> str:
+    out = StringIO()
+    call_command("ragd", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def run_json(*arguments: str) -> Any:
+    return json.loads(run_command(*arguments, "--json"))
+
+
+def test_the_sample_is_the_documentation(small_sample: Path) -> None:
+    outcome = load_sample()
+    assert (outcome.collection, outcome.written, outcome.unchanged, outcome.deleted) == (SAMPLE_NAME, 2, 0, 0)
+    documents = Document.objects.by_doc_id().values_list("doc_id", "title", "source")
+    assert list(documents) == [("README.md", "House", "README.md"), ("docs/garden.md", "Garden", "docs/garden.md")]
+    assert GoldenQuestion.objects.count() == outcome.questions == len(read_questions(services.GOLDEN_FILE))
+
+
+def test_loading_it_again_changes_nothing(small_sample: Path) -> None:
+    load_sample()
+    before = list(Document.objects.by_doc_id().values())
+    with CaptureQueriesContext(connection) as queries:
+        outcome = load_sample()
+    assert (outcome.written, outcome.unchanged, outcome.deleted) == (0, 2, 0)
+    assert list(Document.objects.by_doc_id().values()) == before
+    assert not [query["sql"] for query in queries if query["sql"].startswith("INSERT INTO")]
+    assert GoldenSet.objects.get().version == 1
+
+
+def test_it_follows_the_files_and_leaves_a_persons_documents(small_sample: Path) -> None:
+    load_sample()
+    ingest_text(Collection.objects.get(name=SAMPLE_NAME), "mine", "A note of my own.")
+    (small_sample / "docs" / "garden.md").unlink()
+    (small_sample / "README.md").write_text("# House\n\nThe pump is broken.\n")
+    outcome = load_sample()
+    assert (outcome.written, outcome.unchanged, outcome.deleted) == (1, 0, 1)
+    assert list(Document.objects.by_doc_id().values_list("doc_id", "revision")) == [("README.md", 2), ("mine", 1)]
+
+
+def test_golden_questions_follow_their_file() -> None:
+    first = {"question": "a?", "expected_doc_ids": ["a"], "expected_answer": "a", "category": "factual"}
+    second = {**first, "question": "b?"}
+    assert load_golden_set("set", "house", [first, second]) == 2
+    golden = GoldenSet.objects.get()
+    GoldenQuestion.objects.create(golden_set=golden, question="by hand?", position=9)
+    assert load_golden_set("set", "house", [{**second, "expected_answer": "c"}]) == 1
+    golden.refresh_from_db()
+    assert golden.version == 2
+    assert list(golden.questions.values_list("question", "expected_answer", "position")) == [
+        ("b?", "c", 0),
+        ("by hand?", "", 9),
+    ]
+
+
+def test_the_golden_file_is_well_formed() -> None:
+    questions = read_questions(services.GOLDEN_FILE)
+    assert 20 <= len(questions) == len({item["question"] for item in questions})
+    assert {frozenset(item) for item in questions} == {
+        frozenset({"question", "expected_doc_ids", "expected_answer", "category"})
+    }
+    known = set(sample_files())
+    assert [item["question"] for item in questions if not set(item["expected_doc_ids"]) <= known] == []
+
+
+def test_the_links_of_the_documentation_lead_somewhere() -> None:
+    broken = [
+        (doc_id, target)
+        for doc_id, path in sample_files().items()
+        for target in re.findall(r"\]\(([^)#:\s]+)", path.read_text(encoding="utf-8"))
+        if not (path.parent / target).exists()
+    ]
+    assert broken == []
+
+
+def test_titles() -> None:
+    assert read_title("intro\n# The title \n# Second") == "The title"
+    assert read_title("## not this") == ""
+
+
+def test_the_documentation_answers_the_golden_questions() -> None:
+    load_sample()
+    collection = Collection.objects.get(name=SAMPLE_NAME)
+    store, plan = open_store(collection), build_plan(collection, k=5)
+    missed = []
+    for golden in GoldenQuestion.objects.all():
+        with transaction.atomic():
+            found = [candidate.doc_id for candidate in retrieve(golden.question, plan, store)]
+        if not set(found) & set(golden.expected_doc_ids):
+            missed.append(golden.question)
+    total = GoldenQuestion.objects.count()
+    print(f"hit rate at 5: {total - len(missed)} of {total}; missed: {missed}")
+    assert len(missed) <= total // 10
+
+
+def test_search_and_ask_from_a_shell(small_sample: Path) -> None:
+    assert "2 documents written" in run_command("load-sample")
+    found = run_json("search", SAMPLE_NAME, "roses", "-k", "1")
+    assert [result["doc_id"] for result in found["results"]] == ["docs/garden.md"]
+    answer = run_json("ask", SAMPLE_NAME, "When are roses cut?")
+    assert (answer["status"], answer["sources"][0]["doc_id"]) == ("ok", "docs/garden.md")
+    assert "Roses are cut in March." in run_command("ask", SAMPLE_NAME, "When are roses cut?")
+    assert set(QueryRun.objects.values_list("door", flat=True)) == {"cli"}
+
+
+def test_filters_from_a_shell(small_sample: Path) -> None:
+    load_sample()
+    both = run_json("search", SAMPLE_NAME, "roses or pump", "--tag-all", "documentation")
+    one = run_json("search", SAMPLE_NAME, "roses or pump", "--metadata", "source=README.md")
+    none = run_json("search", SAMPLE_NAME, "roses or pump", "--tag-any", "nothing")
+    assert [len(found["results"]) for found in (both, one, none)] == [2, 1, 0]
+
+
+def test_keys_from_a_shell() -> None:
+    made = run_json("create-key", "--label", "robot", "--scope", "read", "--collection", "house", "--expires-days", "3")
+    key = ApiKey.objects.get()
+    assert (key.label, key.scope, key.collections, key.expires_at is not None) == ("robot", "read", ["house"], True)
+    assert made["secret_once"].startswith("ragd_")
+    assert run_command("create-key", "--label", "two").startswith("ragd_")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("search", "nowhere", "q"), "there is no collection 'nowhere'"),
+        (("create-key", "--label", ""), "label"),
+        (("search", SAMPLE_NAME, "q", "-k", "0"), "k must be a whole number"),
+        (("search", SAMPLE_NAME, "q", "--metadata", "odd"), "--metadata takes KEY=VALUE, not 'odd'"),
+    ],
+)
+def test_mistakes_are_explained(small_sample: Path, arguments: tuple[str, ...], message: str) -> None:
+    load_sample()
+    with pytest.raises(CommandError, match=message):
+        run_command(*arguments)
+    out = StringIO()
+    with pytest.raises(SystemExit):
+        call_command("ragd", *arguments, "--json", stdout=out)
+    assert message in json.loads(out.getvalue())["error"]["message"]
+
+
+def test_status_at_a_glance() -> None:
+    status = run_json("status")
+    assert (status["workers"], status["spans"]) == ([], {"written": 0, "lost": 0})
+    assert "workers: none alive" in run_command("status")
+
+
+def test_what_a_terminal_cannot_show_is_replaced(small_sample: Path) -> None:
+    (small_sample / "README.md").write_text("# Haus\n\nDie Tür ist grün \U0001f600 und offen.\n")
+    load_sample()
+
+    class Narrow(StringIO):
+        encoding = "ascii"
+
+    out = Narrow()
+    call_command("ragd", "search", SAMPLE_NAME, "Haus", stdout=out)
+    assert "Die T?r ist gr?n ? und offen." in out.getvalue()

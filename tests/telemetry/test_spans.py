@@ -1,0 +1,319 @@
+"""Names, kinds, parents and attributes of the spans that the library's helpers open."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+
+from ragd import telemetry
+from tests.telemetry.conftest import Recorder
+from tests.telemetry.examples import MESSAGES, QUERY, SECRET, make_candidates, make_query_spans
+
+# Required by the tables of the AITF documents, by the start of a span's name.
+REQUIRED = {
+    "rag.pipeline": {"aitf.rag.pipeline.name": str, "aitf.rag.pipeline.stage": str, "aitf.rag.query": str},
+    "rag.query": {"aitf.rag.query": str},
+    "rag.retrieve": {"aitf.rag.retrieve.database": str, "aitf.rag.query": str, "aitf.rag.retrieve.results_count": int},
+    "rag.rerank": {
+        "aitf.rag.rerank.model": str,
+        "aitf.rag.rerank.input_count": int,
+        "aitf.rag.rerank.output_count": int,
+    },
+    "rag.evaluate": {},
+    "chat": {
+        "gen_ai.system": str,
+        "gen_ai.operation.name": str,
+        "gen_ai.request.model": str,
+        "gen_ai.usage.input_tokens": int,
+        "gen_ai.usage.output_tokens": int,
+        "aitf.latency.total_ms": float,
+    },
+    "embeddings": {
+        "gen_ai.system": str,
+        "gen_ai.operation.name": str,
+        "gen_ai.request.model": str,
+        "gen_ai.usage.input_tokens": int,
+        "aitf.latency.total_ms": float,
+    },
+}
+KINDS = {
+    "rag.pipeline": (SpanKind.INTERNAL, "CHAIN"),
+    "rag.query": (SpanKind.INTERNAL, "CHAIN"),
+    "rag.retrieve": (SpanKind.CLIENT, "RETRIEVER"),
+    "rag.rerank": (SpanKind.CLIENT, "RERANKER"),
+    "rag.evaluate": (SpanKind.INTERNAL, "EVALUATOR"),
+    "chat": (SpanKind.CLIENT, "LLM"),
+    "embeddings": (SpanKind.CLIENT, "EMBEDDING"),
+}
+
+
+def attributes(span: ReadableSpan) -> dict[str, Any]:
+    return dict(span.attributes or {})
+
+
+def assert_required(span: ReadableSpan, start: str) -> None:
+    found = attributes(span)
+    assert {name: type(found.get(name)) for name in REQUIRED[start]} == REQUIRED[start]
+
+
+def test_a_query_is_one_tree(recorder: Recorder) -> None:
+    trace_id = make_query_spans(make_candidates(3))
+    retrieve = "rag.retrieve postgresql+pgvector"
+    assert recorder.tree() == [
+        ("rag.pipeline house", None),
+        ("rag.query house", "rag.pipeline house"),
+        ("embeddings words", "rag.query house"),
+        (retrieve, "rag.pipeline house"),
+        ("rag.vector", retrieve),
+        ("rag.lexical", retrieve),
+        ("rag.fuse", retrieve),
+        ("rag.rerank cross", "rag.pipeline house"),
+        ("rag.compress", "rag.pipeline house"),
+        ("chat gpt-4o", "rag.pipeline house"),
+        ("rag.evaluate house", "rag.pipeline house"),
+    ]
+    assert {format(span.context.trace_id, "032x") for span in recorder.spans if span.context} == {trace_id}
+
+
+@pytest.mark.parametrize("start", REQUIRED)
+def test_kind_status_and_required_fields(recorder: Recorder, start: str) -> None:
+    make_query_spans(make_candidates(3))
+    span = recorder.named(f"{start} ")
+    assert (span.kind, attributes(span)["openinference.span.kind"]) == KINDS[start]
+    assert span.status.status_code is StatusCode.OK
+    assert_required(span, start)
+
+
+def test_every_span_of_a_run_names_run_and_collection(recorder: Recorder) -> None:
+    make_query_spans()
+    found = {(attributes(span)["ragd.run.id"], attributes(span)["ragd.collection"]) for span in recorder.spans}
+    assert found == {("00000000-0000-0000-0000-000000000001", "house")}
+
+
+def test_the_root_names_the_last_stage_and_the_answer(recorder: Recorder) -> None:
+    make_query_spans()
+    root = attributes(recorder.named("rag.pipeline "))
+    assert (root["aitf.rag.pipeline.stage"], root["output.value"]) == ("evaluate", f"The {SECRET} is in the cellar.")
+
+
+@pytest.mark.parametrize(
+    ("stage", "opened"),
+    [
+        ("retrieve", lambda: telemetry.retrieve_span(query="q", top_k=3)),
+        ("rerank", lambda: telemetry.rerank_span(model="cross", query="q", candidates=[])),
+        ("generate", lambda: telemetry.chat_span("openai", "gpt")),
+        ("evaluate", lambda: telemetry.evaluate_span("house")),
+    ],
+)
+def test_a_failed_stage_keeps_its_required_fields(recorder: Recorder, stage: str, opened: Any) -> None:
+    with pytest.raises(ConnectionError), telemetry.pipeline_span("house", "q"), opened():
+        raise ConnectionError("the line is dead")
+    inner, root = recorder.spans
+    for span in (inner, root):
+        assert (span.status.status_code, span.status.description) == (
+            StatusCode.ERROR,
+            "ConnectionError: the line is dead",
+        )
+        assert attributes(span)["error.type"] == "ConnectionError"
+        assert [event.name for event in span.events][-1] == "exception"
+        assert_required(span, span.name.split(" ")[0])
+    assert attributes(root)["aitf.rag.pipeline.stage"] == stage
+
+
+def test_a_failed_embeddings_call_carries_its_estimate(recorder: Recorder) -> None:
+    with (
+        pytest.raises(TimeoutError),
+        telemetry.embeddings_span(
+            system="openai",
+            model="small",
+            dims=8,
+            texts_count=64,
+            estimated_tokens=512,
+            server_address="api.example.org",
+        ),
+    ):
+        raise TimeoutError
+    span = recorder.named("embeddings small")
+    found = attributes(span)
+    assert_required(span, "embeddings")
+    assert (found["gen_ai.usage.input_tokens"], found["ragd.usage.estimated"]) == (512, True)
+    assert (found["server.address"], found["ragd.embeddings.texts_count"]) == ("api.example.org", 64)
+    assert span.status.description == "TimeoutError"
+
+
+def test_reported_tokens_are_no_estimate(recorder: Recorder) -> None:
+    with telemetry.embeddings_span(system="openai", model="small", estimated_tokens=512, texts=["a"]) as call:
+        call.input_tokens = 3
+        call.response_model = "small-2"
+    found = attributes(recorder.named("embeddings small"))
+    assert (found["gen_ai.usage.input_tokens"], found["ragd.usage.estimated"]) == (3, False)
+    assert (found["gen_ai.response.model"], found["llm.token_count.total"]) == ("small-2", 3)
+    assert found["embedding.embeddings.0.embedding.text"] == "a"
+
+
+def test_a_large_batch_is_counted_and_not_copied(recorder: Recorder) -> None:
+    with telemetry.embeddings_span(system="openai", model="small", texts=["a"] * 64):
+        pass
+    found = attributes(recorder.named("embeddings small"))
+    assert found["ragd.embeddings.texts_count"] == 64
+    assert not [name for name in found if name.startswith("embedding.embeddings.")]
+
+
+def test_retrieved_documents_in_three_vocabularies(recorder: Recorder) -> None:
+    make_query_spans(make_candidates(2))
+    span = recorder.named("rag.retrieve ")
+    found = attributes(span)
+    assert (found["aitf.rag.retrieve.results_count"], found["aitf.rag.retrieve.top_k"]) == (2, 12)
+    assert (found["aitf.rag.retrieve.min_score"], found["aitf.rag.retrieve.max_score"]) == (0.995, 1.0)
+    assert json.loads(found["aitf.rag.retrieval.docs"])[1] == {
+        "id": "doc-1#1",
+        "score": 0.995,
+        "snippet": f"the {SECRET} number 1 is in the cellar",
+        "provenance": "house/doc-1",
+    }
+    assert json.loads(found["gen_ai.retrieval.documents"]) == [
+        {"id": "doc-0#0", "score": 1.0},
+        {"id": "doc-1#1", "score": 0.995},
+    ]
+    assert found["retrieval.documents.1.document.id"] == "doc-1#1"
+    assert found["retrieval.documents.1.document.content"] == f"the {SECRET} number 1 is in the cellar"
+    assert json.loads(found["retrieval.documents.1.document.metadata"])["page"] == "1"
+    assert (found["gen_ai.operation.name"], found["gen_ai.data_source.id"]) == ("retrieval", "house")
+
+
+def test_one_event_per_document(recorder: Recorder) -> None:
+    make_query_spans(make_candidates(2))
+    events = [event for event in recorder.named("rag.retrieve ").events if event.name == "rag.doc.retrieved"]
+    assert len(events) == 2
+    assert dict(events[1].attributes or {}) == {
+        "aitf.rag.doc.id": "doc-1#1",
+        "aitf.rag.doc.score": 0.995,
+        "aitf.rag.doc.provenance": "house/doc-1",
+        "ragd.doc.rank": 2,
+        "ragd.doc.score": 0.03 - 1 / 100_000,
+        "ragd.doc.score_kind": "rrf",
+        "ragd.doc.list.vector.rank": 2,
+        "ragd.doc.list.vector.score": 0.5,
+        "ragd.doc.list.lexical.rank": 3,
+        "ragd.doc.list.lexical.score": 7.25,
+    }
+
+
+def test_no_document_found(recorder: Recorder) -> None:
+    make_query_spans([])
+    found = attributes(recorder.named("rag.retrieve "))
+    assert (found["aitf.rag.retrieve.results_count"], found["aitf.rag.retrieval.docs"]) == (0, "[]")
+    assert "aitf.rag.retrieve.min_score" not in found
+
+
+def test_two_hundred_documents_fit(recorder: Recorder) -> None:
+    make_query_spans(make_candidates(200))
+    retrieve, rerank = recorder.named("rag.retrieve "), recorder.named("rag.rerank ")
+    for span in recorder.spans:
+        assert (span.dropped_attributes, span.dropped_events, span.dropped_links) == (0, 0, 0)
+    assert len([name for name in attributes(retrieve) if name.startswith("retrieval.documents.")]) == 800
+    assert len([name for name in attributes(rerank) if name.startswith("reranker.input_documents.")]) == 800
+    assert len(retrieve.events) == 200
+
+
+def test_a_chat_call(recorder: Recorder) -> None:
+    make_query_spans()
+    span = recorder.named("chat ")
+    found = attributes(span)
+    expected = {
+        "gen_ai.provider.name": "openai", "gen_ai.request.max_tokens": 100, "gen_ai.request.temperature": 0.0,
+        "gen_ai.request.seed": 7, "gen_ai.request.stream": False, "gen_ai.response.id": "r-1",
+        "gen_ai.response.model": "gpt-4o-2024", "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 30, "gen_ai.usage.output_tokens": 9, "gen_ai.usage.cached_tokens": 4,
+        "gen_ai.usage.cache_read.input_tokens": 4, "gen_ai.usage.reasoning_tokens": 2, "llm.token_count.total": 39,
+        "llm.system": "openai", "llm.model_name": "gpt-4o", "llm.input_messages.1.message.content": QUERY,
+        "llm.output_messages.0.message.role": "assistant", "aitf.cost.total_cost": 0.003, "llm.cost.prompt": 0.001,
+        "aitf.latency.queue_time_ms": 1.5, "aitf.latency.inference_time_ms": 20.0, "ragd.usage.estimated": False,
+        "gen_ai.system_prompt.hash": telemetry.hash_prompt(MESSAGES[0]["content"]),
+    }  # fmt: skip
+    assert {name: found.get(name) for name in expected} == expected
+    assert json.loads(found["gen_ai.input.messages"]) == [
+        {"role": "user", "parts": [{"type": "text", "content": QUERY}]}
+    ]
+    assert json.loads(found["gen_ai.output.messages"])[0]["finish_reason"] == "stop"
+    assert isinstance(found["gen_ai.request.temperature"], float)
+    assert [event.name for event in span.events] == [
+        "gen_ai.content.prompt", "gen_ai.tool.call", "gen_ai.tool.result", "gen_ai.content.completion",
+    ]  # fmt: skip
+
+
+def test_a_stream_that_breaks_keeps_what_came(recorder: Recorder) -> None:
+    with (
+        pytest.raises(ConnectionError),
+        telemetry.chat_span("openai", "gpt", stream=True, estimated_input_tokens=20) as call,
+    ):
+        call.receive("The kettle ")
+        call.receive("boils")
+        raise ConnectionError("gone")
+    found = attributes(recorder.named("chat "))
+    assert (found["gen_ai.usage.input_tokens"], found["gen_ai.usage.output_tokens"]) == (20, 2)
+    assert (found["ragd.usage.estimated"], found["output.value"]) == (True, "The kettle boils")
+    assert 0 < found["aitf.latency.time_to_first_token_ms"] <= found["aitf.latency.total_ms"]
+    assert found["gen_ai.response.time_to_first_chunk"] == found["aitf.latency.time_to_first_token_ms"] / 1000
+
+
+def test_a_failure_that_was_overcome_stays_marked(recorder: Recorder) -> None:
+    with telemetry.chat_span("openai", "gpt") as call:
+        call.fail(ConnectionError("the first answerer is away"))
+    span = recorder.named("chat ")
+    assert (span.status.status_code, span.status.description) == (
+        StatusCode.ERROR,
+        "ConnectionError: the first answerer is away",
+    )
+
+
+def test_evaluation(recorder: Recorder) -> None:
+    make_query_spans()
+    span = recorder.named("rag.evaluate ")
+    found = attributes(span)
+    assert (found["aitf.rag.quality.faithfulness"], found["evaluations.0.evaluation.name"]) == (0.9, "faithfulness")
+    assert [event.name for event in span.events] == ["gen_ai.evaluation.result"]
+
+
+def test_context_crosses_a_broker(recorder: Recorder) -> None:
+    with telemetry.stage("ragd.upload"):
+        traceparent = telemetry.current_traceparent()
+    with (
+        telemetry.attached(traceparent),
+        telemetry.ingest_span(collection="house", doc_id="d", job_id="j"),
+        telemetry.parse_span(name="d.pdf", size_bytes=10),
+    ):
+        pass
+    assert recorder.tree() == [
+        ("ragd.upload", None),
+        ("ragd.ingest", "ragd.upload"),
+        ("ragd.parse", "ragd.ingest"),
+    ]
+    found = attributes(recorder.named("ragd.ingest"))
+    assert (found["ragd.collection"], found["ragd.doc_id"], found["ragd.job_id"]) == ("house", "d", "j")
+
+
+@pytest.mark.parametrize("traceparent", [None, "", "nonsense", "00-0-0-01"])
+def test_no_context_to_attach(recorder: Recorder, traceparent: str | None) -> None:
+    with telemetry.attached(traceparent), telemetry.ingest_span(collection="house", doc_id="d"):
+        pass
+    assert recorder.named("ragd.ingest").parent is None
+
+
+def test_attaching_the_running_trace_keeps_the_nearer_parent(recorder: Recorder) -> None:
+    with telemetry.stage("ragd.upload"):
+        traceparent = telemetry.current_traceparent()
+        with telemetry.stage("ragd.task"), telemetry.attached(traceparent), telemetry.stage("ragd.work"):
+            pass
+    assert recorder.parent(recorder.named("ragd.work")) == "ragd.task"
+
+
+def test_without_a_recording_span_nothing_is_done() -> None:
+    with trace.use_span(trace.NonRecordingSpan(trace.INVALID_SPAN_CONTEXT)):
+        telemetry.record_results(trace.get_current_span(), make_candidates(2))
+        assert (telemetry.current_trace_id(), telemetry.current_traceparent()) == ("", "")

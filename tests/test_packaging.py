@@ -1,0 +1,151 @@
+"""What the repository promises to somebody who installs it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import yaml
+from django.conf import settings
+from psycopg import sql
+
+from ragd_site import embedded
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+DATABASE = f"ragd_image_{os.getpid()}"
+SECRETS = {"POSTGRES_PASSWORD": "one", "RAGD_SECRET_KEY": "two", "RAGD_ADMIN_PASSWORD": "three"}
+
+
+def read_pins(name: str) -> dict[str, str]:
+    """Package -> version of a lock file."""
+    return dict(re.findall(r"^([a-z0-9._-]+)==([^\s\\]+)", (REPOSITORY / name).read_text(), re.MULTILINE))
+
+
+def read_requirement(text: str) -> tuple[str, str]:
+    """ "celery[redis]==5.6.3" -> ("celery", "5.6.3")."""
+    name, version = text.split("==")
+    return name.split("[")[0].lower(), version
+
+
+def test_locks_hold_what_pyproject_asks_for() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    runtime = dict(map(read_requirement, project["dependencies"]))
+    development = dict(map(read_requirement, project["optional-dependencies"]["dev"]))
+    locked, locked_for_development = read_pins("requirements.txt"), read_pins("requirements-dev.txt")
+    assert runtime.items() <= locked.items()
+    assert development.items() <= locked_for_development.items()
+    assert locked.items() <= locked_for_development.items()
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt", "requirements-model.txt"])
+def test_every_requirement_has_a_hash(name: str) -> None:
+    blocks = re.split(r"^(?=[a-z0-9])", (REPOSITORY / name).read_text(), flags=re.MULTILINE)
+    pinned = [block for block in blocks if "==" in block]
+    assert pinned
+    assert [block for block in pinned if "--hash=sha256:" not in block] == []
+
+
+def test_help_lists_every_target() -> None:
+    printed = subprocess.run(["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    phony = re.search(r"^\.PHONY: (.+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
+    assert phony is not None
+    assert [line.split()[0] for line in printed.splitlines()] == phony[1].split()
+
+
+def test_image_does_not_run_as_root_and_checks_its_health() -> None:
+    lines = (REPOSITORY / "Dockerfile").read_text().splitlines()
+    assert "USER ragd" in lines
+    assert any(line.startswith("HEALTHCHECK ") and '"ragd_site.health"' in line for line in lines)
+    assert [line for line in lines if line.startswith("RUN sh ")] == [
+        "RUN sh /source/docker/install.sh /source /opt/ragd"
+    ]
+
+
+def test_compose_file_has_the_whole_house() -> None:
+    services = yaml.safe_load((REPOSITORY / "compose.yaml").read_text())["services"]
+    assert sorted(services) == ["postgres", "prepare", "redis", "web", "worker"]
+    assert services["web"]["image"] == services["worker"]["image"] == "ragd"
+    assert services["worker"]["command"][:4] == ["celery", "-A", "ragd_site.worker", "worker"]
+    assert services["postgres"]["image"].startswith("pgvector/pgvector:pg")
+    assert all("healthcheck" in services[name] for name in ("postgres", "redis", "worker"))
+
+
+def compose_command() -> list[str]:
+    """`docker compose` or the older `docker-compose`, whichever is installed."""
+    for command in (["docker", "compose"], ["docker-compose"]):
+        if shutil.which(command[0]) and subprocess.run([*command, "version"], capture_output=True).returncode == 0:
+            return command
+    pytest.skip("docker compose is not installed")
+
+
+def test_compose_accepts_the_file() -> None:
+    command = [*compose_command(), "-f", "compose.yaml", "config"]
+    accepted = subprocess.run(command, cwd=REPOSITORY, env={**os.environ, **SECRETS}, capture_output=True, text=True)
+    assert accepted.returncode == 0, accepted.stderr
+    web = yaml.safe_load(accepted.stdout)["services"]["web"]
+    assert web["environment"]["DATABASE_URL"] == "postgresql://ragd:one@postgres:5432/ragd"
+    refused = subprocess.run(command, cwd=REPOSITORY, env=dict(os.environ), capture_output=True, text=True)
+    assert refused.returncode != 0
+    assert "POSTGRES_PASSWORD" in refused.stderr
+
+
+@pytest.fixture
+def empty_database() -> Iterator[str]:
+    name = sql.Identifier(DATABASE)
+    with psycopg.connect(settings.DATABASE_URL, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE template0").format(name))
+        yield urlsplit(settings.DATABASE_URL)._replace(path=f"/{DATABASE}").geturl()
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def try_until(command: list[str], *, cwd: Path, env: dict[str, str], patience_s: float = 120) -> None:
+    """Run a health check until it is well."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        result = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
+        if result.returncode == 0:
+            return
+        assert time.monotonic() < deadline, result.stderr
+        time.sleep(0.5)
+
+
+@pytest.mark.timeout(1200)
+def test_steps_of_the_image_give_a_working_server(tmp_path: Path, empty_database: str) -> None:
+    """docker/install.sh in an empty folder; then each command of compose.yaml, with its health check."""
+    image = tmp_path / "image"
+    install = ["sh", str(REPOSITORY / "docker" / "install.sh"), str(REPOSITORY), str(image)]
+    subprocess.run(install, env={**os.environ, "PYTHON": sys.executable}, check=True)
+    assert (image / "var" / "static" / "staticfiles.json").exists()
+
+    app, python = image / "app", str(image / "venv" / "bin" / "python")
+    environment = {
+        "PATH": f"{image / 'venv' / 'bin'}:/usr/bin:/bin",
+        "RAGD_VAR": str(image / "var"),
+        "DATABASE_URL": empty_database,
+        "RAGD_SECRET_KEY": "k" * 50,
+        "RAGD_ADMIN_PASSWORD": "a password of the test",
+        "PORT": str(embedded.free_port()),
+    }
+    subprocess.run([python, "-m", "ragd_site.prepare"], cwd=app, env=environment, check=True)
+    web = [python, "-m", "gunicorn", "-c", "python:ragd_site.web", "ragd_site.wsgi"]
+    worker = [python, "-m", "celery", "-A", "ragd_site.worker", "worker", "--pool", "prefork"]
+    running = [subprocess.Popen(command, cwd=app, env=environment, start_new_session=True) for command in (web, worker)]
+    try:
+        try_until([python, "-m", "ragd_site.health"], cwd=app, env=environment)
+        try_until([python, "-m", "ragd_site.worker"], cwd=app, env=environment)
+    finally:
+        for process in running:
+            process.send_signal(signal.SIGTERM)
+        for process in running:
+            process.wait(60)

@@ -1,0 +1,60 @@
+"""The pages as a person sees them: Django's test client, logged in, over the local embedder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import Client
+
+if TYPE_CHECKING:  # this file is read before Django is set up
+    from collections_app.models import Collection
+    from retrieval_app.models import QueryRun
+
+TEXTS = {
+    "whales.md": "# Whales\n\nThe blue whale is the largest animal. It eats krill.\n\n"
+    "## Song\n\nHumpback whales sing for hours.",
+    "trees.md": "# Trees\n\nThe coast redwood is the tallest tree. It grows in California.",
+    "rivers.md": "# Rivers\n\nThe Nile flows north into the Mediterranean. The Amazon carries the most water.",
+}
+POLICY = {"target_tokens": 16, "overlap_tokens": 4}  # so that the short texts have more than one chunk
+
+
+@pytest.fixture
+def visitor(db: None, django_user_model: Any) -> Client:
+    """Somebody who is logged in and is not staff."""
+    client = Client()
+    client.force_login(django_user_model.objects.create_user("ada", password="lovelace"))
+    return client
+
+
+@pytest.fixture
+def fill(db: None) -> Callable[..., Collection]:
+    """fill("nature", 3): the collection with that many documents."""
+    from collections_app.models import Collection
+    from collections_app.services.collections import create_collection
+    from collections_app.services.documents import ingest_text
+
+    def make(name: str = "nature", documents: int = 3) -> Collection:
+        collection = Collection.objects.live().filter(name=name).first() or create_collection(
+            name=name, chunk_policy=POLICY
+        )
+        for doc_id, text in list(TEXTS.items())[:documents]:
+            ingest_text(collection, doc_id, text, title=doc_id.removesuffix(".md").title(), tags=["nature"])
+        return collection
+
+    return make
+
+
+@pytest.fixture
+def ask(visitor: Client) -> Callable[..., QueryRun]:
+    """Ask through the page; the run that was made."""
+    from retrieval_app.models import QueryRun
+
+    def post(question: str, collection: str = "nature", do: str = "ask", **values: Any) -> QueryRun:
+        response = visitor.post("/ask/", {"query": question, "collection": collection, "do": do, **values})
+        assert response.status_code == 302, response.content.decode()
+        return QueryRun.objects.get(pk=response["Location"].split("run=")[1])
+
+    return post

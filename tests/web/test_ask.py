@@ -1,0 +1,230 @@
+"""Ask, runs and one run: answers whose citations open the cited place, ranks, failures, what outlives a collection."""
+
+from __future__ import annotations
+
+import html as html_module
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.test import Client
+
+from tests.fakes.openai_server import OpenAIServer, openai_server
+
+__all__ = ["openai_server"]
+QUESTION = "Which animal is the largest?"
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
+
+
+def test_without_a_collection_there_is_nothing_to_ask(visitor: Client) -> None:
+    assert "There is nothing to ask yet" in text(visitor.get("/ask/"))
+
+
+def test_an_answer_has_an_address_of_its_own(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask(QUESTION)
+    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    assert "The blue whale is the largest animal." in html
+    assert re.search(rf">\s*{re.escape(QUESTION)}</textarea>", html)
+    assert f'href="/runs/{run.pk}/"' in html
+    assert type(run).objects.count() == 1, "looking at an answer must not ask again"
+
+
+def test_each_citation_opens_the_cited_place(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask(QUESTION)
+    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    links = [html_module.unescape(link) for link in re.findall(r'<a class="cite" href="([^"]+)"', html)]
+    assert len(links) == len(run.citations) > 0
+    for link, citation in zip(links, run.citations, strict=True):
+        parts = urlsplit(link)
+        place = parse_qs(parts.query)
+        assert parts.path == f"/collections/nature/documents/{citation['doc_id']}/"
+        assert parts.fragment == "cited"
+        assert (int(place["start"][0]), int(place["end"][0])) == (citation["start"], citation["end"])
+        marked = re.findall(r"<mark[^>]*>(.*?)</mark>", text(visitor.get(link)), re.DOTALL)
+        assert html_module.unescape("".join(marked)) == citation["quote"]
+
+
+def test_search_only_shows_ranks_and_no_answer(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask(QUESTION, do="search")
+    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    assert run.kind == "search"
+    assert '<div class="answer' not in html
+    assert "vector" in html
+    assert "lexical" in html
+
+
+def test_abstaining_is_said_plainly(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
+    fill()
+    run = ask("Who won the chess championship in 1972?")
+    assert run.status == "abstained"
+    for address in (f"/ask/?run={run.pk}", f"/runs/{run.pk}/"):
+        assert "<strong>No answer.</strong>" in text(visitor.get(address))
+
+
+def test_the_knobs_reach_the_plan_and_come_back(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask(
+        QUESTION, mode="lexical", k="2", candidate_pool="7", rrf_k="11", exact="always", tags_any="nature, x",
+        tags_all="nature", metadata='{"year": 2024}',
+    )  # fmt: skip
+    assert (run.plan["mode"], run.plan["k"], run.plan["candidate_pool"], run.plan["rrf_k"]) == ("lexical", 2, 7, 11)
+    assert run.plan["exact"] == "always"
+    assert run.plan["filters"] == {"tags_any": ["nature", "x"], "tags_all": ["nature"], "metadata": {"year": 2024}}
+    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    assert '<option value="lexical" selected>' in html
+    assert 'name="k" value="2"' in html
+    assert 'value="nature, x"' in html
+    assert "{&quot;year&quot;: 2024}" in html
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"query": ""}, "This field is required."),
+        ({"query": " \n "}, "query must hold at least one visible character"),
+        ({"query": "x" * 20_001}, "at most 20000 characters"),
+        ({"query": "x", "k": "0"}, "greater than or equal to 1"),
+        ({"query": "x", "k": "many"}, "Enter a whole number."),
+        ({"query": "x", "mode": "magic"}, "magic is not one of the available choices"),
+        ({"query": "x", "metadata": "{bad"}, "this must be a JSON object"),
+        ({"query": "x", "collection": "none"}, "not one of the available choices"),
+    ],
+)
+def test_a_wrong_question_is_refused_and_kept(
+    visitor: Client, fill: Callable[..., Any], values: dict[str, str], said: str
+) -> None:
+    fill(documents=1)
+    response = visitor.post("/ask/", {"collection": "nature", "tags_any": "kept"} | values)
+    assert response.status_code == 422
+    assert said in html_module.unescape(text(response))
+    assert 'value="kept"' in text(response)
+
+
+def test_hybrid_without_a_lexical_index_is_refused_with_the_reason(visitor: Client, db: None) -> None:
+    from collections_app.services.collections import create_collection
+
+    create_collection(name="nature", hybrid_enabled=False)
+    response = visitor.post("/ask/", {"collection": "nature", "query": "whale", "mode": "hybrid"})
+    assert response.status_code == 400
+    assert "lexical" in text(response)
+    part = visitor.post(
+        "/ask/",
+        {"collection": "nature", "query": "whale", "mode": "hybrid"},
+        headers={"HX-Request": "true", "HX-Target": "ask"},
+    )
+    assert part.status_code == 400
+    assert part["Ragd-Part"] == "ask"
+    assert text(part).lstrip().startswith('<div id="ask"')
+
+
+def test_an_embedder_that_fails_is_told_and_kept_as_a_run(
+    visitor: Client, fill: Callable[..., Any], openai_server: OpenAIServer, settings: Any
+) -> None:
+    from collections_app.services.collections import create_collection
+    from retrieval_app.models import QueryRun
+
+    settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = "http://127.0.0.1:9/v1", "none"
+    settings.RAGD_EMBED_TIMEOUT_S = 0.5
+    create_collection(name="remote", embed_model="text-embedding-3-small", embed_dims=32)
+    response = visitor.post("/ask/", {"collection": "remote", "query": "Is anybody there?"})
+    assert response.status_code == 502
+    assert "form-errors" in text(response)
+    run = QueryRun.objects.get()
+    assert run.status == "error"
+    html = text(visitor.get(f"/runs/{run.pk}/"))
+    assert html_module.escape(run.error[:40]) in html
+    assert run.error_type in html
+    assert "Error" in text(visitor.get("/runs/?status=error"))
+
+
+def test_the_part_for_htmx_brings_its_address(visitor: Client, fill: Callable[..., Any]) -> None:
+    from retrieval_app.models import QueryRun
+
+    fill()
+    headers = {"HX-Request": "true", "HX-Target": "ask"}
+    part = visitor.post("/ask/", {"collection": "nature", "query": QUESTION, "do": "ask"}, headers=headers)
+    assert part.status_code == 200
+    assert part["HX-Push-Url"] == f"/ask/?run={QueryRun.objects.get().pk}"
+    assert "<html" not in text(part)
+
+
+def test_the_page_shows_the_stored_results_to_the_last_digit(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask(QUESTION)
+    for address in (f"/ask/?run={run.pk}", f"/runs/{run.pk}/"):
+        shown = re.findall(
+            r'data-doc-id="([^"]+)" data-chunk-index="(\d+)" data-rank="(\d+)" data-score="([^"]+)"',
+            text(visitor.get(address)),
+        )
+        expected = [
+            (item["doc_id"], str(item["chunk_index"]), str(item["rank"]), json.dumps(item["score"]))
+            for item in run.results
+        ]
+        assert shown == expected
+
+
+def test_runs_are_filtered_by_their_address(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
+    fill("nature", 1)
+    fill("other", 1)
+    first, second = ask(QUESTION), ask("Another question?", collection="other", do="search")
+
+    def found(query: str) -> set[str]:
+        return set(re.findall(r'href="/runs/([0-9a-f-]{36})/"', text(visitor.get(f"/runs/?{query}"))))
+
+    assert found("") == {str(first.pk), str(second.pk)}
+    assert found("collection=other") == {str(second.pk)}
+    assert found("kind=ask") == {str(first.pk)}
+    assert found("text=ANOTHER") == {str(second.pk)}
+    assert found("door=api") == set()
+    assert found("status=magic&kind=x") == {str(first.pk), str(second.pk)}
+
+
+def test_a_run_outlives_its_collection(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
+    from collections_app.services.collections import delete_collection
+
+    collection = fill()
+    run = ask(QUESTION)
+    delete_collection(collection)
+    for address in (f"/runs/{run.pk}/", "/runs/", "/"):
+        html = text(visitor.get(address))
+        assert "/collections/nature/" not in html
+    assert "nature, deleted" in text(visitor.get(f"/runs/{run.pk}/"))
+    assert visitor.get(f"/ask/?run={run.pk}").status_code == 200
+
+
+def test_unknown_runs_are_not_found(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    nobody = "00000000-0000-4000-8000-000000000000"
+    assert visitor.get(f"/runs/{nobody}/").status_code == 404
+    assert visitor.get(f"/ask/?run={nobody}").status_code == 404
+    assert visitor.get("/ask/?run=rubbish").status_code == 200
+
+
+def test_a_hostile_question_is_text_everywhere(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill(documents=1)
+    run = ask('<script>alert(1)</script>"><img src=x>')
+    for address in (f"/ask/?run={run.pk}", f"/runs/{run.pk}/", "/runs/", "/", "/go/?q=<script>alert", "/ask/"):
+        html = text(visitor.get(address))
+        assert "<script>alert" not in html
+        assert "<img" not in html

@@ -1,0 +1,136 @@
+"""Collections on pages: list, making, settings, statistics, deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.test import Client
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
+
+
+def test_the_list_leads_to_making_one(visitor: Client) -> None:
+    html = text(visitor.get("/collections/"))
+    assert "There is no collection yet" in html
+    assert 'href="/collections/new/"' in html
+
+
+def test_the_list_says_what_is_in_each(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill("nature", 2)
+    html = text(visitor.get("/collections/"))
+    assert 'href="/collections/nature/"' in html
+    assert "Ready" in html
+
+
+def test_a_collection_is_made(visitor: Client) -> None:
+    from collections_app.models import Collection
+
+    values = {"name": "Field notes", "description": "Seen outdoors", "hybrid_enabled": "on", "language": "simple"}
+    values |= {"embed_model": "all-MiniLM-L6-v2", "embed_dims": "384", "kind": "words", "target_tokens": "50"}
+    response = visitor.post("/collections/new/", values)
+    assert response["Location"] == "/collections/Field%20notes/upload/"
+    made = Collection.objects.get(name="Field notes")
+    assert (made.description, made.language, made.hybrid_enabled) == ("Seen outdoors", "simple", True)
+    assert made.chunk_policy.items() >= {"kind": "words", "target_tokens": 50}.items()
+    assert "The collection Field notes was made." in text(visitor.get(response["Location"]))
+
+
+def test_what_was_typed_stays_when_a_collection_is_refused(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill("nature", 0)
+    values = {"name": "nature", "description": "typed <here>", "language": "english", "embed_model": "all-MiniLM-L6-v2"}
+    response = visitor.post("/collections/new/", values | {"embed_dims": "384"})
+    html = text(response)
+    assert response.status_code == 409
+    assert 'value="nature"' in html
+    assert "typed &lt;here&gt;" in html
+    assert 'id="id_name_error"' in html
+    assert "choose another name" in html
+
+
+def test_each_wrong_field_says_so_beside_itself(visitor: Client) -> None:
+    values = {"name": "a/b", "language": "english", "embed_model": "all-MiniLM-L6-v2", "embed_dims": "512"}
+    response = visitor.post("/collections/new/", values | {"kind": "words"})
+    assert response.status_code == 422
+    assert 'aria-invalid="true"' in text(response)
+    response = visitor.post("/collections/new/", values | {"name": "ok"})
+    assert response.status_code == 400
+    assert "embed_dims_error" in text(response)
+    response = visitor.post("/collections/new/", values | {"name": "ok", "embed_dims": "384", "target_tokens": "0"})
+    assert response.status_code == 422
+    assert "target_tokens_error" in text(response)
+    assert '<details class="fold" open>' in text(response)
+
+
+def test_settings_change_what_comes_next(visitor: Client, fill: Callable[..., Any]) -> None:
+    collection = fill("nature", 1)
+    html = text(visitor.get("/collections/nature/settings/"))
+    assert "When empty: 160" in html
+    answer = visitor.post(
+        "/collections/nature/settings/", {"description": "new", "kind": "words", "target_tokens": "40"}
+    )
+    assert answer["Location"] == "/collections/nature/settings/"
+    collection.refresh_from_db()
+    assert collection.description == "new"
+    assert collection.chunk_policy.items() >= {"kind": "words", "target_tokens": 40}.items()
+
+
+def test_an_overlap_as_large_as_the_target_is_refused(visitor: Client, fill: Callable[..., Any]) -> None:
+    collection = fill("nature", 0)
+    response = visitor.post("/collections/nature/settings/", {"target_tokens": "40", "overlap_tokens": "40"})
+    assert response.status_code == 422
+    assert "overlap_tokens_error" in text(response)
+    collection.refresh_from_db()
+    assert collection.chunk_policy == {"target_tokens": 16, "overlap_tokens": 4}
+
+
+def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: Callable[..., Any]) -> None:
+    from collections_app.models import Collection
+
+    chunks = sum(fill("nature", 3).documents.values_list("chunk_count", flat=True))
+    html = text(visitor.get("/collections/nature/delete/"))
+    assert f"3 documents and {chunks} chunks will be deleted" in html
+    refused = visitor.post("/collections/nature/delete/", {"typed_name": "Nature"})
+    assert refused.status_code == 422
+    assert "this must be nature; nothing was deleted" in text(refused)
+    assert Collection.objects.live().filter(name="nature").exists()
+    done = visitor.post("/collections/nature/delete/", {"typed_name": "nature"})
+    assert done["Location"] == "/collections/"
+    assert not Collection.objects.live().filter(name="nature").exists()
+    assert f"deleted with 3 documents and {chunks} chunks" in text(visitor.get("/collections/"))
+
+
+def test_statistics_count_and_draw(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill("nature", 3)
+    html = text(visitor.get("/collections/nature/statistics/"))
+    assert 'aria-label="Chunks by their number of words"' in html
+    assert "search is exact up to 20,000 chunks" in html
+    fill("empty", 0)
+    assert "No chunks yet" in text(visitor.get("/collections/empty/statistics/"))
+
+
+def test_chunk_lengths_are_counted_in_bins(fill: Callable[..., Any]) -> None:
+    from collections_app.models import Chunk
+    from collections_app.statistics import count_chunk_lengths
+
+    collection = fill("nature", 3)
+    found = count_chunk_lengths(collection)
+    assert found is not None
+    lengths = list(Chunk.objects.filter(collection=collection).values_list("token_count", flat=True))
+    assert sum(found.counts) == len(lengths)
+    assert found.highest == max(lengths)
+    assert [count for _, _, count in found.rows] == [count for count in found.counts if count]
+    assert count_chunk_lengths(fill("empty", 0)) is None
+
+
+def test_an_unknown_collection_is_not_found(visitor: Client) -> None:
+    for address in ("", "upload/", "settings/", "statistics/", "jobs/", "jobs/running/", "delete/", "documents/x/"):
+        assert visitor.get(f"/collections/none/{address}").status_code == 404
+
+
+def test_the_switcher_lists_collections(visitor: Client, fill: Callable[..., Any]) -> None:
+    assert "No collections yet" in text(visitor.get("/collection-switcher/"))
+    fill("nature", 0)
+    assert 'href="/collections/nature/"' in text(visitor.get("/collection-switcher/"))

@@ -1,0 +1,83 @@
+"""Error pages stand in the same design, also when there is no request, no database and no log-in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.template.loader import render_to_string
+from django.test import Client
+
+
+@pytest.mark.parametrize("template", ["400.html", "403.html", "403_csrf.html", "404.html", "500.html", "lockout.html"])
+def test_an_error_page_needs_nothing(template: str) -> None:
+    html = render_to_string(template)
+    assert len(re.findall("<h1>", html)) == 1
+    assert 'href="/"' in html
+    assert "<title>" in html
+
+
+def test_an_unknown_address(visitor: Client) -> None:
+    response = visitor.get("/nothing/here/")
+    assert response.status_code == 404
+    assert "There is nothing at this address" in response.content.decode()
+
+
+def test_a_view_that_breaks(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from evaluation_app import views
+
+    def explode() -> None:
+        raise RuntimeError("a secret detail")
+
+    monkeypatch.setattr(views, "home_trends", explode)
+    visitor.raise_request_exception = False
+    response = visitor.get("/")
+    assert response.status_code == 500
+    assert "Something broke inside the server" in response.content.decode()
+    assert "a secret detail" not in response.content.decode()
+
+
+def test_the_theme_holds_on_error_pages(visitor: Client) -> None:
+    visitor.post("/theme/", {"theme": "dark"})
+    assert 'data-theme="dark"' in visitor.get("/nothing/").content.decode()
+
+
+def test_a_wrong_password_keeps_the_name(client: Client, visitor: Client) -> None:
+    response = client.post("/accounts/login/", {"username": "ada", "password": "wrong", "next": "/runs/"})
+    html = response.content.decode()
+    assert response.status_code == 200
+    assert 'value="ada"' in html
+    assert 'name="next" value="/runs/"' in html
+    assert 'role="alert"' in html
+
+
+def test_logging_in_leads_to_where_one_wanted(client: Client, visitor: Client) -> None:
+    response = client.post("/accounts/login/", {"username": "ada", "password": "lovelace", "next": "/runs/"})
+    assert response["Location"] == "/runs/"
+
+
+def test_too_many_wrong_passwords_close_the_door(client: Client, visitor: Client, settings: Any) -> None:
+    settings.AXES_FAILURE_LIMIT = 2
+    for _ in range(2):
+        response = client.post("/accounts/login/", {"username": "ada", "password": "wrong"})
+    assert response.status_code == 429
+    assert "Too many attempts to log in" in response.content.decode()
+
+
+def test_a_number_in_an_address_may_be_anything(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    for value in ("0", "-1", "1e9", "٣", "9" * 40, "%00", "abc"):
+        assert visitor.get(f"/collections/nature/documents/whales.md/?page={value}").status_code == 200
+        assert visitor.get(f"/collections/nature/documents/whales.md/?start={value}&end={value}1").status_code == 200
+        assert visitor.get(f"/collections/nature/?page={value}").status_code == 200
+        assert visitor.get(f"/runs/?page={value}").status_code == 200
+
+
+def test_a_nul_byte_in_a_filter_is_no_error(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    for address in ("/collections/nature/?q=%00", "/collections/nature/?tag=%00", "/runs/?text=%00", "/go/?q=%00"):
+        assert visitor.get(address).status_code == 200, address
+    assert visitor.get("/collections/%00/").status_code == 404
+    assert visitor.get("/collections/nature/documents/%00/").status_code == 404

@@ -1,0 +1,193 @@
+"""What holds for every page: log-in, one heading, a title, no inline script or style, a fixed number of queries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import NoReverseMatch, get_resolver, reverse
+from django.utils import timezone
+
+NAMESPACES = ("collections", "retrieval", "evaluation")
+FRAGMENTS = {"collections:switcher"}
+ONLY_POST = {"collections:theme", "collections:job-retry", "collections:job-cancel"}
+NATURE = [
+    "/collections/nature/",
+    "/collections/nature/upload/",
+    "/collections/nature/text/",
+    "/collections/nature/jobs/",
+    "/collections/nature/settings/",
+    "/collections/nature/statistics/",
+    "/collections/nature/delete/",
+    "/collections/nature/change/?doc_id=whales.md",
+    "/collections/nature/documents/whales.md/",
+    "/collections/nature/chunks/0/whales.md/",
+]
+
+
+def plain_addresses() -> list[str]:
+    """Every address of our pages that takes no arguments."""
+    found = []
+    for namespace in NAMESPACES:
+        for pattern in get_resolver(f"{namespace}_app.urls").url_patterns:
+            name = f"{namespace}:{pattern.name}"
+            try:
+                address = reverse(name)
+            except NoReverseMatch:
+                continue
+            if name not in FRAGMENTS | ONLY_POST:
+                found.append(address)
+    return found
+
+
+def check_page(html: str) -> None:
+    assert len(re.findall(r"<h1[ >]", html)) == 1
+    assert len(re.findall(r"<main[ >]", html)) == 1
+    assert re.search(r"<title>[^<]+ · ragd</title>", html)
+    assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", html), "strict CSP: nothing inline"
+    assert "{%" not in html
+    assert "{{" not in html
+
+
+def test_plain_addresses_are_found() -> None:
+    assert "/" in plain_addresses()
+    assert len(plain_addresses()) >= 10
+
+
+def test_every_page_without_data(visitor: Client) -> None:
+    for address in plain_addresses():
+        response = visitor.get(address)
+        assert response.status_code == 200, address
+        check_page(response.content.decode())
+
+
+def test_every_page_with_data(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
+    fill()
+    run = ask("Which animal is the largest?")
+    for address in [
+        *plain_addresses(),
+        *NATURE,
+        f"/runs/{run.pk}/",
+        f"/runs/{run.pk}/waterfall/",
+        f"/ask/?run={run.pk}",
+    ]:
+        response = visitor.get(address)
+        assert response.status_code == 200, address
+        check_page(response.content.decode())
+
+
+def test_nobody_sees_a_page_without_logging_in(client: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    for address in [*plain_addresses(), *NATURE, "/collection-switcher/"]:
+        response = client.get(address)
+        assert response.status_code == 302, address
+        assert response["Location"].startswith("/accounts/login/?next=")
+
+
+def test_changes_are_refused_without_logging_in(client: Client, fill: Callable[..., Any]) -> None:
+    collection = fill(documents=1)
+    for address, data in [
+        ("/collections/nature/delete/", {"typed_name": "nature"}),
+        ("/collections/nature/change/", {"action": "delete", "confirmed": "on", "doc_id": "whales.md"}),
+        ("/ask/", {"query": "x", "collection": "nature"}),
+    ]:
+        assert client.post(address, data)["Location"].startswith("/accounts/login/")
+    assert collection.documents.count() == 1
+
+
+def test_changes_need_the_csrf_token(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
+    collection = fill(documents=1)
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(django_user_model.objects.get(username="ada"))
+    response = strict.post(
+        "/collections/nature/change/", {"action": "delete", "confirmed": "on", "doc_id": "whales.md"}
+    )
+    assert response.status_code == 403
+    assert "The form is out of date" in response.content.decode()
+    assert collection.documents.count() == 1
+
+
+def count_queries(visitor: Client, address: str) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        assert visitor.get(address).status_code == 200
+    return len(captured)
+
+
+def test_lists_ask_as_much_for_three_rows_as_for_one(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    from collections_app.models import IngestJob, WorkerHeartbeat
+    from evaluation_app.models import GoldenQuestion, GoldenSet, Span
+
+    addresses = [
+        "/",
+        "/collections/",
+        "/collections/nature/",
+        "/collections/nature/jobs/",
+        "/runs/",
+        "/operations/",
+        "/traces/",
+        "/evaluation/",
+        "/go/?q=w",
+    ]
+
+    def add(number: int) -> None:
+        collection = fill("nature", documents=number)
+        if number > 1:
+            fill(f"other {number}", documents=0)
+        for state in ("queued", "running", "failed"):
+            IngestJob.objects.create(collection=collection, doc_id=f"{number}.txt", state=state)
+        WorkerHeartbeat.objects.create(name=f"worker-{number}", beat_at=timezone.now())
+        ask(f"What is a whale, {number}?")
+        Span.objects.create(
+            trace_id=f"{number:032x}", span_id=f"{number:016x}", name="rag.pipeline nature", kind="INTERNAL",
+            started_at=timezone.now(), ended_at=timezone.now(), duration_ms=1.0,
+        )  # fmt: skip
+        golden = GoldenSet.objects.create(name=f"set {number}", collection_name="nature")
+        GoldenQuestion.objects.create(golden_set=golden, question=f"Question {number}?")
+
+    add(1)
+    visitor.get("/")  # what is cached for good is cached now
+    first = {address: count_queries(visitor, address) for address in addresses}
+    add(2)
+    add(3)
+    assert {address: count_queries(visitor, address) for address in addresses} == first
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_chosen_theme_is_there_before_any_script(visitor: Client, theme: str) -> None:
+    response = visitor.post("/theme/", {"theme": theme, "next": "/runs/"})
+    assert response["Location"] == "/runs/"
+    assert f'<html lang="en" data-theme="{theme}">' in visitor.get("/").content.decode()
+
+
+def test_an_unknown_theme_is_the_systems(visitor: Client) -> None:
+    visitor.post("/theme/", {"theme": '"><script>', "next": "https://elsewhere.example/"})
+    assert visitor.cookies["theme"].value == "system"
+    assert '<html lang="en">' in visitor.get("/").content.decode()
+
+
+def test_the_theme_form_leads_to_no_other_host(visitor: Client) -> None:
+    assert visitor.post("/theme/", {"theme": "dark", "next": "https://elsewhere.example/"})["Location"] == "/"
+
+
+def test_messages_come_along_with_a_part(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    visitor.post("/collections/nature/change/", {"action": "disable", "doc_id": "whales.md"})
+    part = visitor.get("/collections/nature/", headers={"HX-Request": "true", "HX-Target": "documents"})
+    html = part.content.decode()
+    assert html.lstrip().startswith('<div id="documents"')
+    assert "1 document disabled." in html
+    assert 'hx-swap-oob="true"' in html
+    assert part["Ragd-Part"] == "documents"
+
+
+def test_a_client_cannot_name_a_part_that_the_page_does_not_offer(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    html = visitor.get("/collections/nature/", headers={"HX-Request": "true", "HX-Target": "../base"}).content.decode()
+    check_page(html)

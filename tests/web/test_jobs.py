@@ -1,0 +1,95 @@
+"""Jobs on pages: the strip that follows the work, the list, one job, retry and cancel."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
+
+
+@pytest.fixture
+def make_job(fill: Callable[..., Any]) -> Callable[..., Any]:
+    from collections_app.models import IngestJob
+
+    return lambda **values: IngestJob.objects.create(collection=fill(documents=1), **{"doc_id": "a.pdf"} | values)
+
+
+def test_the_strip_polls_only_while_something_is_under_way(visitor: Client, make_job: Callable[..., Any]) -> None:
+    job = make_job(state="running", stage="embed", chunks_total=40, chunks_done=10)
+    html = text(visitor.get("/collections/nature/"))
+    assert "every 1500ms" in html
+    assert 'max="40" value="10"' in html
+    job.delete()
+    assert "every 1500ms" not in text(visitor.get("/collections/nature/"))
+
+
+def test_the_strip_tells_the_table_when_work_has_ended(visitor: Client, make_job: Callable[..., Any]) -> None:
+    make_job(state="running")
+    still = visitor.get("/collections/nature/jobs/running/?before=1", headers={"HX-Request": "true"})
+    assert "HX-Trigger-After-Swap" not in still
+    ended = visitor.get("/collections/nature/jobs/running/?before=3", headers={"HX-Request": "true"})
+    assert json.loads(ended["HX-Trigger-After-Swap"]) == {"documents-changed": {}}
+
+
+def test_a_failed_job_says_why(visitor: Client, make_job: Callable[..., Any]) -> None:
+    job = make_job(state="failed", error="The PDF is <locked>.", error_type="encrypted", attempts=1)
+    for address in ("", "?state=failed"):
+        assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/jobs/{address}"))
+    assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
+    assert "No job in this state." in text(visitor.get("/collections/nature/jobs/?state=succeeded"))
+    assert "1 failed" in text(visitor.get("/collections/"))
+
+
+def test_a_broken_file_fails_with_a_reason_on_the_page(
+    visitor: Client, fill: Callable[..., Any], django_capture_on_commit_callbacks: Any
+) -> None:
+    from collections_app.models import IngestJob
+
+    collection = fill(documents=0)
+    with django_capture_on_commit_callbacks(execute=True):
+        broken = SimpleUploadedFile("broken.pdf", b"%PDF-1.7\nnothing that a reader could use")
+        visitor.post("/collections/nature/upload/", {"uploads": [broken]})
+    job = IngestJob.objects.get(collection=collection)
+    assert job.state == "failed"
+    assert job.error
+    html = text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
+    assert "Retry" in html
+    assert collection.documents.count() == 0
+
+
+def test_a_job_is_cancelled_and_tried_again(visitor: Client, make_job: Callable[..., Any]) -> None:
+    job = make_job(state="queued", kind="reindex", doc_id="whales.md")
+    address = f"/collections/nature/jobs/{job.pk}/"
+    assert "was cancelled" in text(visitor.post(f"{address}cancel/", follow=True))
+    job.refresh_from_db()
+    assert job.state == "cancelled"
+    assert "there is nothing to cancel" in text(visitor.post(f"{address}cancel/", follow=True))
+    assert "was put in the queue again" in text(visitor.post(f"{address}retry/", follow=True))
+    job.refresh_from_db()
+    assert job.state == "queued"
+    assert visitor.get(f"{address}retry/").status_code == 405
+
+
+def test_a_job_belongs_to_its_collection(
+    visitor: Client, make_job: Callable[..., Any], fill: Callable[..., Any]
+) -> None:
+    job = make_job()
+    fill("other", 0)
+    assert visitor.get(f"/collections/other/jobs/{job.pk}/").status_code == 404
+    assert visitor.post(f"/collections/other/jobs/{job.pk}/cancel/").status_code == 404
+
+
+def test_an_open_job_page_follows_the_work(visitor: Client, make_job: Callable[..., Any]) -> None:
+    job = make_job(state="running")
+    address = f"/collections/nature/jobs/{job.pk}/"
+    part = text(visitor.get(address, headers={"HX-Request": "true", "HX-Target": "detail"}))
+    assert part.lstrip().startswith('<div id="detail"')
+    assert "every 2s" in part

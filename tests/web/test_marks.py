@@ -1,0 +1,96 @@
+"""Answers as HTML, and texts cut where chunks begin and end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collections_app.passages import ChunkSpan, cut_pieces
+from retrieval_app.marks import cut_answer, render_answer, shorten_passage
+
+
+def draw(citation: Any) -> SafeString:
+    return format_html("<a>{}</a>", citation["marker"])
+
+
+def cite(answer: str, *markers: int) -> list[dict[str, Any]]:
+    found = []
+    for marker in markers:
+        start = answer.index(f"[{marker}]")
+        found.append({"marker": marker, "answer_start": start, "answer_end": start + 3})
+    return found
+
+
+def test_citations_stand_where_they_stood() -> None:
+    answer = "Whales sing [2]. They eat krill [1][3]."
+    assert (
+        render_answer(answer, cite(answer, 2, 1, 3), draw)
+        == "<p>Whales sing <a>2</a>. They eat krill <a>1</a><a>3</a>.</p>\n"
+    )
+
+
+def test_markdown_is_rendered_and_html_is_not() -> None:
+    answer = "- **Bold** [1]\n- <b>not bold</b> & ![x](http://x/y.png)\n\n# no heading"
+    html = render_answer(answer, cite(answer, 1), draw)
+    assert "<strong>Bold</strong> <a>1</a>" in html
+    assert "&lt;b&gt;not bold&lt;/b&gt; &amp; !" in html
+    assert "<img" not in html
+    assert "<h1" not in html
+
+
+def test_a_link_with_a_script_stays_text() -> None:
+    assert "href" not in render_answer("[click](javascript:alert(1))", [], draw)
+
+
+def test_what_stands_for_a_citation_inside_is_dropped_from_foreign_text() -> None:
+    answer = "\ue0000\ue001 evil [1]"
+    assert render_answer(answer, cite(answer, 1), draw) == "<p>0 evil <a>1</a></p>\n"
+
+
+@given(st.text(max_size=60), st.lists(st.tuples(st.integers(-5, 70), st.integers(-5, 70)), max_size=6))
+def test_pieces_of_an_answer_are_the_answer(answer: str, places: list[tuple[int, int]]) -> None:
+    citations = [{"marker": 1, "answer_start": start, "answer_end": end} for start, end in places]
+    assert "".join(piece.text for piece in cut_answer(answer, citations)) == answer
+
+
+def test_a_passage_is_shortened_to_what_its_headings_do_not_say() -> None:
+    assert shorten_passage("# One\n\n## Two\n\nText  of\nit.") == "Text of it."
+    assert shorten_passage("# Only a heading") == "# Only a heading"
+    assert shorten_passage("") == ""
+
+
+spans = st.lists(st.tuples(st.integers(0, 80), st.integers(1, 40)), max_size=6).map(
+    lambda pairs: [ChunkSpan(index, start, start + length) for index, (start, length) in enumerate(sorted(pairs))]
+)
+
+
+@given(st.text(max_size=80), st.integers(0, 30), spans, st.none() | st.tuples(st.integers(0, 90), st.integers(1, 40)))
+def test_pieces_of_a_text_are_the_text(
+    text: str, offset: int, spans: list[ChunkSpan], place: tuple[int, int] | None
+) -> None:
+    cited = (place[0], place[0] + place[1]) if place else None
+    pieces = cut_pieces(text, offset, spans, cited)
+    assert "".join(piece.text for piece in pieces) == text
+    assert all(piece.text for piece in pieces)
+    for piece in pieces:
+        first, last = piece.start, piece.start + len(piece.text) - 1
+        holders = tuple(span.index for span in spans if span.start <= first < span.end)
+        assert piece.chunks == holders == tuple(span.index for span in spans if span.start <= last < span.end)
+        assert piece.cited == (cited is not None and cited[0] <= first and last < cited[1])
+    assert sum(piece.anchor for piece in pieces) == min(1, sum(piece.cited for piece in pieces))
+
+
+def test_overlap_and_gap_are_told_apart() -> None:
+    pieces = cut_pieces("aaabbbcccddd", 0, [ChunkSpan(0, 0, 6), ChunkSpan(1, 3, 9)])
+    assert [(piece.text, piece.chunks, piece.begins, piece.overlap) for piece in pieces] == [
+        ("aaa", (0,), (0,), False),
+        ("bbb", (0, 1), (1,), True),
+        ("ccc", (1,), (), False),
+        ("ddd", (), (), False),
+    ]
+    assert [piece.crowded for piece in pieces] == [False, True, False, False]
+    assert cut_pieces("", 0, []) == []

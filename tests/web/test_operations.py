@@ -1,0 +1,178 @@
+"""Home, operations, traces, evaluation and the palette with real rows behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from django.test import Client
+from django.utils import timezone
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
+
+
+def make_run(days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: str = "ask") -> Any:
+    from retrieval_app.models import QueryRun
+
+    return QueryRun.objects.create(
+        kind=kind, collection_name="nature", query="q", status=status, door="api", timings_ms={"total": took_ms},
+        created_at=timezone.now() - timedelta(days=days_ago),
+    )  # fmt: skip
+
+
+def test_the_four_numbers_count_what_is_stored(fill: Callable[..., Any]) -> None:
+    from evaluation_app.trends import home_trends
+
+    collection = fill(documents=3)
+    collection.documents.filter(doc_id="trees.md").update(created_at=timezone.now() - timedelta(days=9))
+    for days_ago, took_ms, status in [
+        (0.1, 10, "ok"),
+        (1, 30, "ok"),
+        (2, 20, "abstained"),
+        (8, 100, "ok"),
+        (20, 999, "ok"),
+    ]:
+        make_run(days_ago, took_ms=took_ms, status=status)
+    make_run(0.2, took_ms=40, kind="search")
+    trends = home_trends()
+    assert (trends.documents.now, trends.documents.before) == (3, 1)
+    assert (trends.runs.now, trends.runs.before) == (4, 1)
+    assert (trends.took_ms.now, trends.took_ms.before) == (25, 100)
+    assert (trends.answered.now, trends.answered.before) == (2 / 3, 1.0)
+    assert len(trends.runs.days) == len(trends.documents.days) == 14
+    assert sum(value or 0 for value in trends.runs.days) == 5
+    assert trends.documents.days[-1] == 3
+
+
+def test_the_four_numbers_of_nothing(db: None) -> None:
+    from evaluation_app.trends import home_trends
+
+    trends = home_trends()
+    assert (trends.documents.now, trends.runs.now, trends.took_ms.now, trends.answered.now) == (0, 0, None, None)
+
+
+def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any]) -> None:
+    from evaluation_app.models import GoldenQuestion, GoldenSet
+    from evaluation_app.services import SAMPLE_NAME
+
+    assert "New collection" in text(visitor.get("/"))
+    fill(SAMPLE_NAME, 1)
+    golden = GoldenSet.objects.create(name=SAMPLE_NAME, collection_name=SAMPLE_NAME)
+    GoldenQuestion.objects.create(golden_set=golden, question="What & why?", expected_doc_ids=["whales.md"])
+    html = text(visitor.get("/"))
+    assert "Start here" in html
+    assert f"/ask/?collection={SAMPLE_NAME}&amp;q=What%20%26%20why%3F" in html
+    make_run(0)
+    assert "Start here" not in text(visitor.get("/"))
+
+
+def test_home_warns_when_nobody_works(visitor: Client, fill: Callable[..., Any]) -> None:
+    from collections_app.models import IngestJob, WorkerHeartbeat
+
+    IngestJob.objects.create(collection=fill(documents=0), doc_id="a.txt")
+    assert "1 job waiting and no worker alive." in text(visitor.get("/"))
+    WorkerHeartbeat.objects.create(name="w", beat_at=timezone.now())
+    assert "no worker alive" not in text(visitor.get("/"))
+
+
+def test_home_follows_running_jobs_by_a_part(visitor: Client, fill: Callable[..., Any]) -> None:
+    from collections_app.models import IngestJob
+
+    IngestJob.objects.create(collection=fill(documents=0), doc_id="a.txt", state="running")
+    part = text(visitor.get("/", headers={"HX-Request": "true", "HX-Target": "running"}))
+    assert part.lstrip().startswith('<section id="running"')
+    assert "every 2s" in part
+    assert "<html" not in part
+
+
+def test_operations_names_workers_jobs_and_storage(visitor: Client, fill: Callable[..., Any]) -> None:
+    from collections_app.models import IngestJob, WorkerHeartbeat
+
+    WorkerHeartbeat.objects.create(name="quick", beat_at=timezone.now())
+    WorkerHeartbeat.objects.create(name="lost", beat_at=timezone.now() - timedelta(minutes=9))
+    IngestJob.objects.create(collection=fill(documents=0), doc_id="bad.pdf", state="failed", error="It is locked.")
+    html = text(visitor.get("/operations/"))
+    for said in ("quick", "lost", "Silent", "bad.pdf", "It is locked.", "Retry", "Whole database"):
+        assert said in html
+    part = text(visitor.get("/operations/", headers={"HX-Request": "true", "HX-Target": "operations"}))
+    assert part.lstrip().startswith('<div id="operations"')
+
+
+def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any]) -> None:
+    from evaluation_app.storage import storage_summary
+
+    fill()
+    summary = storage_summary()
+    names = [table.name for table in summary.tables]
+    assert "chunks" in names
+    assert not [name for name in names if name.startswith("chunks_")]
+    assert summary.database_bytes > sum(table.size_bytes for table in summary.tables)
+    assert summary.builds == []
+
+
+def make_span(number: int, parent: int | None = None, **values: Any) -> Any:
+    from evaluation_app.models import Span
+
+    began = timezone.now()
+    known = {"name": "rag.pipeline nature", "kind": "INTERNAL", "status_code": "OK", "duration_ms": 20.0}
+    return Span.objects.create(
+        trace_id="a" * 32, span_id=f"{number:016x}", parent_span_id=f"{parent:016x}" if parent else None,
+        started_at=began, ended_at=began + timedelta(milliseconds=20), **known | values,
+    )  # fmt: skip
+
+
+def test_a_trace_is_drawn_as_a_waterfall(visitor: Client) -> None:
+    make_span(1)
+    make_span(2, 1, name="rag.retrieve <b>", status_code="ERROR", status_description="no index")
+    listed = text(visitor.get("/traces/"))
+    assert f'href="/traces/{"a" * 32}/"' in listed
+    html = text(visitor.get(f"/traces/{'a' * 32}/"))
+    assert 'data-depth="1"' in html
+    assert "rag.retrieve &lt;b&gt;" in html
+    assert 'data-stage="failed"' in html
+    assert "1 span failed." in html
+    assert visitor.get("/traces/unknown/").status_code == 404
+
+
+def test_a_run_includes_its_waterfall(visitor: Client) -> None:
+    run = make_run(0)
+    assert f'hx-get="/runs/{run.pk}/waterfall/"' in text(visitor.get(f"/runs/{run.pk}/"))
+    make_span(1, run_id=run.pk)
+    part = text(visitor.get(f"/runs/{run.pk}/waterfall/", headers={"HX-Request": "true", "HX-Target": "waterfall"}))
+    assert part.lstrip().startswith('<div id="waterfall"')
+    assert "rag.pipeline nature" in part
+
+
+def test_golden_questions_are_listed_by_set(visitor: Client, fill: Callable[..., Any]) -> None:
+    from evaluation_app.models import GoldenQuestion, GoldenSet
+
+    assert "There are no golden questions yet" in text(visitor.get("/evaluation/"))
+    fill(documents=1)
+    golden = GoldenSet.objects.create(name="basics", collection_name="nature")
+    GoldenQuestion.objects.create(golden_set=golden, question="Largest?", expected_doc_ids=["whales.md"])
+    GoldenQuestion.objects.create(golden_set=golden, question="Unanswerable?")
+    html = text(visitor.get("/evaluation/"))
+    assert 'href="/collections/nature/documents/whales.md/"' in html
+    assert "none: it should abstain" in html
+
+
+def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
+    fill("Größe & Maß", 1)
+    run = make_run(0)
+    part = {"HX-Request": "true", "HX-Target": "palette-results"}
+
+    def found(words: str) -> str:
+        return text(visitor.get("/go/", {"q": words}, headers=part))
+
+    assert "Operations" in found("worker")
+    assert "Größe &amp; Maß" in found("größe")
+    assert "Größe &amp; Maß" in found("GRÖSSE".replace("SS", "ß"))
+    assert "Whales" in found("whale")
+    assert f"/runs/{run.pk}/" in found("q")
+    assert "Nothing has zzz in its name." in found("zzz")
+    assert "/admin/" not in found("admin")
+    django_user_model.objects.filter(username="ada").update(is_staff=True)
+    assert "/admin/" in found("admin")
