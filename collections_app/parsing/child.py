@@ -100,17 +100,18 @@ class Server:
         return True
 
     def _start(self, connection: socket.socket, wall_s: float) -> None:
+        server = os.getpid()
         try:
             pid = os.fork()
         except OSError:
             _send_trailer(connection, protocol.NOT_STARTED, 0, 0)
             return
         if pid == 0:
-            self._become_child(connection)
+            self._become_child(connection, server)
         self.running[connection.fileno()] = Running(pid, connection, time.monotonic() + wall_s)
         self.poll.register(connection, 0)
 
-    def _become_child(self, connection: socket.socket) -> None:
+    def _become_child(self, connection: socket.socket, server: int) -> None:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
@@ -119,7 +120,7 @@ class Server:
                 mine.close()
             for other in self.running.values():
                 other.connection.close()
-            work(connection)
+            work(connection, server)
             status = 0
         finally:
             os._exit(status)
@@ -158,10 +159,10 @@ class Server:
             _kill_group(child.pid)
 
 
-def work(connection: socket.socket) -> None:
-    """Read the request, parse under limits, send the result. Runs in the forked child."""
+def work(connection: socket.socket, server: int) -> None:
+    """Read the request, parse under limits, send the result. Runs in the forked child of process `server`."""
     os.setsid()
-    _die_with_parent()
+    _die_with(server)
     head, data = protocol.read_frame(connection, sys.maxsize)
     if head is None:
         return
@@ -205,9 +206,12 @@ def limit_process(limits: ParseLimits) -> None:
         resource.setrlimit(name, (min(soft, ceiling), ceiling))
 
 
-def _die_with_parent() -> None:
+def _die_with(server: int) -> None:
+    """Have the kernel kill this process when its parent, the server, ends; end now if that has happened already."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != server:
+            os._exit(1)
 
 
 def _kill(pid: int) -> None:

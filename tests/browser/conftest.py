@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("playwright")
 
 from axe_core_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 if TYPE_CHECKING:  # this file is read before Django is set up
     from collections_app.models import Collection
@@ -54,7 +54,7 @@ class Visit:
     def go(self, path: str) -> Page:
         """Open a page and wait for the parts that it includes."""
         self.page.goto(self.base + path)
-        self.page.wait_for_function("!document.querySelector('[hx-trigger=load]')")
+        expect(self.page.locator("[hx-trigger=load]")).to_have_count(0, timeout=30_000)
         return self.page
 
     def look(self, theme: Literal["light", "dark"], width: int) -> None:
