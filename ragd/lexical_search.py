@@ -1,0 +1,54 @@
+"""The lexical list: BM25 over the collection's statistics, the best chunks that hold any word of the query."""
+
+from __future__ import annotations
+
+import math
+
+from ragd.candidates import COLUMNS, FILTERED, ranked, scope
+from ragd.store import Store, StoreState, fetch_all
+from ragd.types import Candidate, RetrievePlan
+
+BM25_K1 = 1.2
+
+LEXICAL = f"""
+SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
+FROM chunks
+WHERE {FILTERED} AND fts @@ %(words)s::tsquery
+ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
+LIMIT %(pool)s
+"""
+
+QUERY_TERMS = """
+SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce(t.chunk_count, 0)
+FROM unnest(to_tsvector(%(language)s::regconfig, %(query)s))
+LEFT JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.term = ragd_term(lexeme)
+ORDER BY lexeme COLLATE "C"
+"""
+
+
+def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: StoreState) -> list[Candidate]:
+    """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing."""
+    params = {"language": store.collection.language, "query": text, "collection_id": store.collection.id}
+    terms = [row for row in fetch_all(store.connection, QUERY_TERMS, params) if row[3] > 0]
+    if not terms:
+        return []
+    weights: dict[int, float] = {}
+    for _, term, repeats, chunks in terms:
+        weights[term] = weights.get(term, 0.0) + repeats * inverse_document_frequency(chunks, state.chunk_count)
+    highest = sum(weights.values()) * (BM25_K1 + 1)
+    lexical = {
+        "weights": "{" + ",".join(f"{term}:{weights[term]!r}" for term in sorted(weights)) + "}/1000000000",
+        "words": " | ".join(_quoted(lexeme) for lexeme, *_ in terms),
+    }
+    rows = fetch_all(store.connection, LEXICAL, scope(plan, store) | lexical)
+    return ranked(rows, "lexical", "bm25", highest)
+
+
+def inverse_document_frequency(chunks: int, total: int) -> float:
+    """ln(1 + (N - n + 0.5) / (n + 0.5)): Robertson and Sparck Jones' weight, kept above zero as Lucene does."""
+    return math.log(1 + (max(total, chunks) - chunks + 0.5) / (chunks + 0.5))
+
+
+def _quoted(lexeme: str) -> str:
+    escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
