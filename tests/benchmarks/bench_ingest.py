@@ -17,13 +17,15 @@ BATCH = 100
 STAGES = ("parse", "chunk", "embed", "store")
 
 
-def read_files(count: int) -> Iterator[tuple[str, bytes]]:
+def read_files(count: int) -> list[tuple[str, bytes]]:
+    """The first `count` files by name. They are read in the archive's order: seeking would decompress it again."""
+    files = []
     with tarfile.open(need_data("cpp-docs-md.tar.gz")) as archive:
-        members = sorted((member for member in archive.getmembers() if member.isfile()), key=lambda member: member.name)
-        for member in members[:count]:
-            opened = archive.extractfile(member)
-            assert opened is not None
-            yield member.name, opened.read()
+        for member in archive:
+            opened = archive.extractfile(member) if member.isfile() else None
+            if opened is not None:
+                files.append((member.name, opened.read()))
+    return sorted(files)[:count]
 
 
 def jobs(server: Server, collection: str) -> Iterator[dict[str, object]]:
@@ -38,7 +40,7 @@ def jobs(server: Server, collection: str) -> Iterator[dict[str, object]]:
 
 def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 3000
-    files = list(read_files(count))
+    files = read_files(count)
     with running_server() as server:
         server.call("POST", "/v1/collections", {"name": "cpp", "hybrid_enabled": True})
         began = time.monotonic()

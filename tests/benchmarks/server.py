@@ -68,7 +68,7 @@ class Server:
         kind = f"multipart/form-data; boundary={boundary}"
         results: list[dict[str, Any]] = self.call(
             "POST", f"/v1/collections/{collection}/documents", raw=raw, kind=kind
-        )["files"]
+        )["results"]
         return results
 
     def processes(self) -> dict[int, str]:
