@@ -43,7 +43,7 @@ def test_a_poor_index_is_found_out(store: Store) -> None:
         f"CREATE INDEX {collection.vector_index} ON {collection.partition} "
         f"USING hnsw ((embedding::{collection.vector_cast}) vector_cosine_ops) WITH (m = 2, ef_construction = 4)",
     )
-    execute(store.connection, "SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off")
+    execute(store.connection, "SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
     probe = probe_recall(store, k=1, queries=60)
     assert probe.plain.mean is not None and probe.plain.mean < 1.0
     assert probe.plain.lowest == 0.0
