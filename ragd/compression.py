@@ -7,13 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from ragd.errors import InvalidInput
 from ragd.sentences import split_sentences
-from ragd.types import Candidate
-
-CompressKind = Literal["sentences", "window"]
+from ragd.types import COMPRESS_KINDS, Candidate, CompressKind
 
 _UNSPACED_SCRIPTS = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # kana, Han, Hangul
 _WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]+|[^\W_{_UNSPACED_SCRIPTS}]+")
@@ -34,7 +32,7 @@ class CompressPolicy:
     window: int = 1
 
     def __post_init__(self) -> None:
-        if self.kind not in ("sentences", "window"):
+        if self.kind not in COMPRESS_KINDS:
             raise InvalidInput(f"compress policy kind must be 'sentences' or 'window', not {self.kind!r}", field="kind")
         for name, low, optional in (("token_budget", 1, True), ("max_sentences", 1, True), ("window", 0, False)):
             value = getattr(self, name)

@@ -1,4 +1,4 @@
-"""retrieve(): vector and lexical candidates under filters, fused, in one order that ties cannot change."""
+"""retrieve(): candidates under filters, fused, reranked and compressed by one plan; no tie depends on chance."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ragd import telemetry
+from ragd.compression import CompressPolicy, compress
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.fusion import fuse
 from ragd.lexical_search import lexical_candidates
 from ragd.normalization import normalize
+from ragd.reranking import Reranker, rerank
 from ragd.store import Store, StoreState
 from ragd.types import Candidate, RetrievePlan
 from ragd.vector_search import is_exact, vector_candidates
@@ -37,13 +39,20 @@ class ShortResult:
 class Retrieval:
     """What one retrieval made: the final candidates (at most k), the pool of each list, times in ms.
 
-    fused holds the whole fused pool, of which candidates are the first k. exact is None when no vector list was asked
-    for. query_tokens counts the embedder's tokens of the query (words when nothing was embedded).
+    fused holds the whole fused pool, reranked the same pool in the reranker's order (equal to fused without one);
+    candidates are the first k of reranked. spans is what compress() made of candidates, [] when the plan asks for none;
+    tokens_before and tokens_after count the words of the candidates and of their spans, None without compress.
+    exact is None when no vector list was asked for. query_tokens counts the embedder's tokens of the query (words when
+    nothing was embedded).
     """
 
     candidates: list[Candidate]
     lists: dict[str, list[Candidate]]
     fused: list[Candidate]
+    reranked: list[Candidate]
+    spans: list[dict[str, Any]]
+    tokens_before: int | None
+    tokens_after: int | None
     short_result: ShortResult | None
     timings_ms: dict[str, float]
     exact: bool | None
@@ -67,8 +76,9 @@ def retrieve(query: str, plan: RetrievePlan, store: Store) -> list[Candidate]:
     """The plan's best k candidates for the query, best first, ties by (doc_id, chunk_index).
 
     Must run inside a transaction (index settings are local to it). A filter that matches nothing gives []. An empty
-    collection gives []. Raises InvalidInput for an empty query or a store without embedder in a mode that needs one,
-    LexicalDisabled for hybrid and lexical mode on a collection without lexical index, EmbedderError.
+    collection gives []. Raises InvalidInput for an empty query, a reranker that the store does not have, or a store
+    without embedder in a mode that needs one, LexicalDisabled for hybrid and lexical mode on a collection without
+    lexical index, EmbedderError, RerankerError.
     """
     return retrieve_detailed(query, plan, store).candidates
 
@@ -79,6 +89,7 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
     if not text:
         raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
     _check_mode(plan, store)
+    reranker = _find_reranker(plan, store)
     clock = _Clock()
     state = store.state()
     lists: dict[str, list[Candidate]] = {}
@@ -100,12 +111,18 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
                 lists["lexical"] = lexical_candidates(text, plan, store, state)
         with clock.time("fuse"):
             fused = _fuse(lists, plan)
-        candidates = fused[: plan.k]
-        telemetry.record_results(span, candidates)
+        telemetry.record_results(span, fused[: plan.k])
+    reranked = _rerank(text, fused, plan, reranker, clock)
+    candidates = reranked[: plan.k]
+    spans = _compress(text, candidates, plan, clock)
     return Retrieval(
         candidates=candidates,
         lists=lists,
         fused=fused,
+        reranked=reranked,
+        spans=spans,
+        tokens_before=_count_words(candidates) if plan.compress else None,
+        tokens_after=_count_kept(spans) if plan.compress else None,
         short_result=_short_result(plan, state, len(candidates), exact),
         timings_ms=clock.took_ms,
         exact=exact,
@@ -124,6 +141,15 @@ def _check_mode(plan: RetrievePlan, store: Store) -> None:
         raise InvalidInput(f"mode {plan.mode!r} embeds the query, and the store has no embedder", field="mode")
 
 
+def _find_reranker(plan: RetrievePlan, store: Store) -> Reranker | None:
+    if plan.rerank is None:
+        return None
+    if plan.rerank not in store.rerankers:
+        known = ", ".join(sorted(store.rerankers)) or "none"
+        raise InvalidInput(f"there is no reranker {plan.rerank!r}; the rerankers here are: {known}", field="rerank")
+    return store.rerankers[plan.rerank]
+
+
 def _embed_query(text: str, plan: RetrievePlan, store: Store, clock: _Clock) -> tuple[Sequence[float] | None, int]:
     name = store.collection.name
     if plan.mode == "lexical" or store.embedder is None:
@@ -140,6 +166,39 @@ def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[
         return list(next(iter(lists.values())))
     with telemetry.fuse_span(method="rrf", lists_count=len(lists)):
         return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": dict(plan.weights)})
+
+
+def _rerank(
+    text: str, fused: list[Candidate], plan: RetrievePlan, reranker: Reranker | None, clock: _Clock
+) -> list[Candidate]:
+    if reranker is None:
+        return fused
+    with (
+        clock.time("rerank"),
+        telemetry.rerank_span(model=reranker.name, query=text, candidates=fused, top_k=plan.k) as span,
+    ):
+        reranked = rerank(text, fused, reranker)
+        telemetry.record_reranked(span, reranked[: plan.k])
+    return reranked
+
+
+def _compress(text: str, candidates: list[Candidate], plan: RetrievePlan, clock: _Clock) -> list[dict[str, Any]]:
+    if plan.compress is None:
+        return []
+    policy = CompressPolicy(kind=plan.compress, token_budget=plan.token_budget or CompressPolicy().token_budget)
+    with clock.time("compress"), telemetry.compress_span(query=text, input_count=len(candidates)) as span:
+        spans = compress(text, candidates, policy)
+        before, after = _count_words(candidates), _count_kept(spans)
+        telemetry.record_counts(span, output_count=len(spans), tokens_before=before, tokens_after=after)
+    return spans
+
+
+def _count_words(candidates: Sequence[Candidate]) -> int:
+    return sum(len(candidate.content.split()) for candidate in candidates)
+
+
+def _count_kept(spans: Sequence[Mapping[str, Any]]) -> int:
+    return sum(int(span["tokens_after"]) for span in spans)
 
 
 def _short_result(plan: RetrievePlan, state: StoreState, got: int, exact: bool | None) -> ShortResult | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ragd.embedding import Embedder
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection, UnsupportedDatabase
+from ragd.reranking import Reranker
 from ragd.types import ChunkPolicy, canonical_json
 
 POSTGRES_MIN = 170000
@@ -271,8 +272,8 @@ class Store:
     """One collection in one database, with the embedder that its vectors come from.
 
     Needs only `cursor()` of the connection (COPY for writing), never opens, commits or rolls back a transaction.
-    exact_threshold: rows up to which plan.exact "auto" scans. Raises UnknownCollection, DimensionMismatch when the
-    embedder's dims differ, InvalidInput when its model differs.
+    exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. Raises
+    UnknownCollection, DimensionMismatch when the embedder's dims differ, InvalidInput when its model differs.
     """
 
     def __init__(
@@ -282,9 +283,11 @@ class Store:
         embedder: Embedder | None = None,
         *,
         exact_threshold: int = EXACT_THRESHOLD,
+        rerankers: Mapping[str, Reranker] | None = None,
     ) -> None:
         self.connection = connection
         self.exact_threshold = exact_threshold
+        self.rerankers: Mapping[str, Reranker] = dict(rerankers or {})
         self.collection = self._load(collection)
         self.embedder = embedder
         if embedder is not None:

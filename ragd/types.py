@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
@@ -16,9 +17,12 @@ Vector = Sequence[float]
 Mode = Literal["vector", "lexical", "hybrid"]
 Exact = Literal["auto", "always", "never"]
 ChunkKind = Literal["words", "structure"]
+CompressKind = Literal["sentences", "window"]
 
 MODES: tuple[Mode, ...] = ("vector", "lexical", "hybrid")
 EXACT_CHOICES: tuple[Exact, ...] = ("auto", "always", "never")
+COMPRESS_KINDS: tuple[CompressKind, ...] = ("sentences", "window")
+LISTS = ("vector", "lexical")
 
 RRF_K = 60
 FINAL_K = 12
@@ -169,21 +173,24 @@ class Filters:
 class RetrievePlan:
     """Everything that decides a ranking, besides the query and the store. Same plan, same store state, same result.
 
-    k: results wanted. candidate_pool: rows per list, at least k is used. rrf_k and weights: fusion.
+    k: results wanted. candidate_pool: rows per list, at least k is used. rrf_k and weights: fusion; a list that
+    weights leaves out counts 1, one that the mode does not make is ignored.
     exact: "always" scans, "never" uses the HNSW index when there is one, "auto" scans below the store's threshold.
-    ef_search: HNSW beam, at least the pool is used. rerank and compress name a model or policy, or are None.
+    ef_search: HNSW beam, at least the pool is used. rerank names one of the store's rerankers, which orders the whole
+    fused pool before the cut to k; None: the fused order stays.
+    compress: "sentences" or "window", spans of the k results within token_budget words (None: 600); None: no spans.
     """
 
     mode: Mode = "hybrid"
     k: int = FINAL_K
     candidate_pool: int = CANDIDATE_POOL
     rrf_k: int = RRF_K
-    weights: Mapping[str, float] = field(default_factory=lambda: {"vector": 1.0, "lexical": 1.0})
+    weights: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(LISTS, 1.0))
     filters: Filters = field(default_factory=Filters)
     exact: Exact = "auto"
     ef_search: int | None = None
     rerank: str | None = None
-    compress: str | None = None
+    compress: CompressKind | None = None
     token_budget: int | None = None
 
     def __post_init__(self) -> None:
@@ -194,12 +201,20 @@ class RetrievePlan:
         _between("rrf_k", self.rrf_k, 1, 1_000_000)
         if self.ef_search is not None:
             _between("ef_search", self.ef_search, 1, 1000)
+        # Floats for every list, so that plans that mean the same have the same hash.
+        object.__setattr__(self, "weights", _list_weights(self.weights))
+        if self.rerank is not None and (not isinstance(self.rerank, str) or not self.rerank.strip()):
+            raise InvalidInput(f"rerank must be the name of a reranker, or null, not {self.rerank!r}", field="rerank")
+        if self.compress is not None:
+            _one_of("compress", self.compress, COMPRESS_KINDS)
         if self.token_budget is not None:
             _between("token_budget", self.token_budget, 1, 10_000_000)
-        if unknown := set(self.weights) - {"vector", "lexical"}:
-            raise InvalidInput(f"weights has unknown lists {sorted(unknown)}; use vector and lexical", field="weights")
-        if any(weight < 0 for weight in self.weights.values()) or not any(self.weights.values()):
-            raise InvalidInput("weights must be 0 or more, and at least one above 0", field="weights")
+            if self.compress is None:
+                raise InvalidInput(
+                    f"token_budget bounds what compress keeps, and this plan has no compress; set compress to "
+                    f"{' or '.join(COMPRESS_KINDS)}, or leave token_budget out",
+                    field="token_budget",
+                )
 
     @property
     def pool(self) -> int:
@@ -240,6 +255,22 @@ def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
         first = sorted(unknown)[0]
         raise InvalidInput(f"unknown field {first!r}; known are {', '.join(sorted(names))}", field=first)
     return dict(values)
+
+
+def _list_weights(given: object) -> dict[str, float]:
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"weights must map {' and '.join(LISTS)} to numbers, not {given!r}", field="weights")
+    if unknown := sorted(set(given) - set(LISTS), key=str):
+        raise InvalidInput(f"weights names {unknown[0]!r}; the lists are {' and '.join(LISTS)}", field="weights")
+    for name, weight in given.items():
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
+            raise InvalidInput(
+                f"weights must hold numbers of at least 0; that of {name!r} is {weight!r}", field="weights"
+            )
+    weights = {name: float(given.get(name, 1.0)) for name in LISTS}
+    if not any(weights.values()):
+        raise InvalidInput("weights must have at least one value above 0; all lists have 0", field="weights")
+    return weights
 
 
 def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
