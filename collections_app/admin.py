@@ -21,6 +21,7 @@ from collections_app.models import (
     Document,
     IdempotencyRecord,
     IngestJob,
+    StoredProbe,
     Upload,
     WorkerHeartbeat,
 )
@@ -249,6 +250,21 @@ class UploadAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Upload]:
         return Upload.objects.listed().filter(collection__deleted_at__isnull=True)
+
+
+@admin.register(StoredProbe)
+class StoredProbeAdmin(ReadOnlyAdmin):
+    list_display = (
+        "collection", "generation", "chunk_count", "k", "recall", "filtered_recall", "index_ms", "exact_ms",
+        "created_at",
+    )  # fmt: skip
+    list_filter = ("collection",)
+    list_select_related = ("collection",)
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[StoredProbe]:
+        return StoredProbe.objects.filter(collection__deleted_at__isnull=True)
 
 
 @admin.register(WorkerHeartbeat)

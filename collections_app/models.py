@@ -189,6 +189,7 @@ class IngestJob(models.Model):
         FILE = "file", "File"
         REINDEX = "reindex", "Re-index"
         BUILD_INDEX = "build_index", "Build vector index"
+        PROBE_RECALL = "probe_recall", "Probe recall"
 
     class State(models.TextChoices):
         QUEUED = "queued", "Queued"
@@ -203,6 +204,7 @@ class IngestJob(models.Model):
         CHUNK = "chunk", "Chunk"
         EMBED = "embed", "Embed"
         STORE = "store", "Store"
+        PROBE = "probe", "Probe"
         DONE = "done", "Done"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -254,6 +256,11 @@ class IngestJob(models.Model):
                 name="ingest_jobs_one_build",
                 condition=models.Q(kind="build_index", state__in=ACTIVE_STATES),
             ),
+            models.UniqueConstraint(
+                fields=["collection"],
+                name="ingest_jobs_one_probe",
+                condition=models.Q(kind="probe_recall", state__in=ACTIVE_STATES),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -269,6 +276,42 @@ class IngestJob(models.Model):
         if self.state == self.State.SUCCEEDED:
             return 100
         return 100 * self.chunks_done // self.chunks_total if self.chunks_total else 0
+
+
+class StoredProbe(models.Model):
+    """A recall probe that was run: `ragd.recall.RecallProbe` as numbers. recall null: no query could be compared."""
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="probes")
+    generation = models.IntegerField()
+    k = models.IntegerField()
+    ef_search = models.IntegerField()
+    chunk_count = models.BigIntegerField()
+    queries = models.IntegerField()
+    recall = models.FloatField(null=True, blank=True)
+    recall_lowest = models.FloatField(null=True, blank=True)
+    exact_ms = models.FloatField(null=True, blank=True)
+    index_ms = models.FloatField(null=True, blank=True)
+    selectivity = models.FloatField()
+    filtered_recall = models.FloatField(null=True, blank=True)
+    filtered_lowest = models.FloatField(null=True, blank=True)
+    filtered_exact_ms = models.FloatField(null=True, blank=True)
+    filtered_index_ms = models.FloatField(null=True, blank=True)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "recall_probes"
+        verbose_name = "recall probe"
+        ordering = ["-created_at", "-id"]
+        indexes = [models.Index(fields=["collection", "-created_at", "-id"], name="recall_probes_newest_idx")]
+
+    def __str__(self) -> str:
+        return f"Recall of {self.collection_id} at {self.created_at:%Y-%m-%d %H:%M}"
+
+    def is_low(self, level: float) -> bool:
+        """Whether either recall is below the level."""
+        return any(value is not None and value < level for value in (self.recall, self.filtered_recall))
 
 
 class WorkerHeartbeat(models.Model):

@@ -16,6 +16,7 @@ urlpatterns = [
     path("collections/<str:name>/change/", documents.change_documents, name="change"),
     path("collections/<str:name>/settings/", collections.settings, name="settings"),
     path("collections/<str:name>/statistics/", collections.statistics, name="statistics"),
+    path("collections/<str:name>/probe/", collections.probe, name="probe"),
     path("collections/<str:name>/delete/", collections.delete, name="delete"),
     path("collections/<str:name>/jobs/", jobs.list_jobs, name="jobs"),
     path("collections/<str:name>/jobs/running/", jobs.strip, name="jobs-strip"),

@@ -104,6 +104,10 @@ class Environment(BaseSettings):
         20_000, description="Chunks up to which vector search is exact; above it HNSW is used"
     )
 
+    RAGD_RECALL_WARNING: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.95, description="Recall of a vector index below which its collection's page warns, 0 to 1"
+    )
+
     RAGD_CAPTURE_CONTENT: Literal["full", "hash", "none"] = Field(
         "full", description="Texts in the local spans: as they are, hashed, or left out"
     )

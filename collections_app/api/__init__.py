@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ninja import Router
 
-from collections_app.api import collections, documents, jobs, keys
+from collections_app.api import collections, documents, jobs, keys, probes
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
 
 router = Router()
-for part in (collections, documents, jobs, keys):
+for part in (collections, documents, jobs, keys, probes):
     router.add_router("", part.router)

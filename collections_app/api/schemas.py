@@ -71,6 +71,35 @@ class Statistics(Schema):
     jobs: dict[str, int] = Field(description="jobs by state")
 
 
+class RecallOut(Schema):
+    recall: float | None = Field(
+        description="mean share of the exact neighbours that the index found"
+    )
+    lowest: float | None = Field(description="of the worst query")
+    selectivity: float = Field(description="share of the chunks that the filter lets through; 1: no filter")
+    exact_ms: float | None = Field(description="median time of one exact scan")
+    index_ms: float | None
+
+
+class ProbeItem(Schema):
+    id: int
+    generation: int
+    k: int
+    ef_search: int
+    chunk_count: int
+    queries: int
+    plain: RecallOut
+    filtered: RecallOut
+    warning: str = Field(description="what to do when a recall is under RAGD_RECALL_WARNING, else empty")
+    created_by: str
+    created_at: datetime
+
+
+class ProbePage(Schema):
+    items: list[ProbeItem]
+    next_cursor: str | None
+
+
 class Deleted(Schema):
     """What was there before, and what is there now: nothing."""
 
@@ -170,7 +199,7 @@ class JobItem(Schema):
     title: str
     source: str
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
-    stage: Literal["queued", "parse", "chunk", "embed", "store", "done"]
+    stage: Literal["queued", "parse", "chunk", "embed", "store", "probe", "done"]
     chunks_total: int
     chunks_done: int
     chars: int
@@ -189,6 +218,10 @@ class JobItem(Schema):
 class JobPage(Schema):
     items: list[JobItem]
     next_cursor: str | None
+
+
+class JobStarted(Schema):
+    job_id: UUID
 
 
 class UploadError(Schema):

@@ -20,6 +20,7 @@ from collections_app.policies import policy_for
 from collections_app.services.documents import stored_content
 from collections_app.services.ingestion import Draft, IngestOutcome, hash_content, ingest
 from collections_app.services.locks import find_stored
+from collections_app.services.probing import run_probe, submit_probe
 from collections_app.services.queueing import JobLostError, JobProgress, claim_job, require_collection, settle_failure
 from collections_app.services.uploads import drop_stale_uploads
 from collections_app.services.workers import hold_lease, worker_name
@@ -72,6 +73,9 @@ def _work(job: IngestJob) -> None:
     if job.kind == IngestJob.Kind.BUILD_INDEX:
         _build_index(require_collection(job), progress)
         return
+    if job.kind == IngestJob.Kind.PROBE_RECALL:
+        run_probe(require_collection(job), job, progress)
+        return
     upload = _find_upload(job) if job.kind == IngestJob.Kind.FILE else None
     collection = upload.collection if upload else require_collection(job)
     with telemetry.ingest_span(collection=collection.name, doc_id=job.doc_id, job_id=str(job.pk)):
@@ -103,6 +107,7 @@ def _build_index(collection: Collection, progress: JobProgress) -> None:
     progress.enter(IngestJob.Stage.STORE)
     open_store(collection).build_vector_index(concurrently=not connection.in_atomic_block)
     progress.finish(IngestOutcome(0, 0, False, 0))
+    submit_probe(collection, created_by="the index build")
 
 
 def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progress: JobProgress) -> None:

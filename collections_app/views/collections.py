@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.errors import ServiceError
 from collections_app.forms import CollectionForm, CollectionSettingsForm, DeleteCollectionForm
-from collections_app.models import Collection, Document
+from collections_app.models import Collection, Document, IngestJob
 from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.policies import resolve_policy
 from collections_app.services.collections import (
@@ -21,6 +21,7 @@ from collections_app.services.collections import (
     delete_collection,
     update_collection,
 )
+from collections_app.services.probing import last_probe, recall_warning, submit_probe
 from collections_app.statistics import count_chunk_lengths
 from collections_app.stores import embedder_for
 from collections_app.templatetags.interface import THEMES, counted
@@ -111,8 +112,25 @@ def statistics(request: PageRequest, name: str) -> HttpResponse:
         "tab": "statistics",
         "statistics": collection_statistics(collection),
         "lengths": count_chunk_lengths(collection),
+        "probe": (probe := last_probe(collection)),
+        "probe_warning": recall_warning(probe),
+        "probe_running": IngestJob.objects.active()
+        .filter(collection=collection, kind=IngestJob.Kind.PROBE_RECALL)
+        .first(),
     }
     return render_page(request, "collections/statistics.html", context)
+
+
+@require_POST
+def probe(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    try:
+        submit_probe(collection, actor=request.user)
+    except ServiceError as error:
+        messages.error(request, str(error))
+    else:
+        messages.success(request, "The recall of the vector index is being measured.")
+    return redirect("collections:statistics", name)
 
 
 @require_http_methods(["GET", "POST"])
