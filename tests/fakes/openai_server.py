@@ -60,9 +60,11 @@ class Request:
 
 
 class BadRequest(Exception):
-    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+    """raw: the whole body, where it is not OpenAI's error object."""
+
+    def __init__(self, status: int, message: str, param: str | None = None, raw: bytes | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.param = status, message, param
+        self.status, self.message, self.param, self.raw = status, message, param, raw
 
 
 class OpenAIServer:
@@ -250,7 +252,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             answer = self.fake.answer(request)
         except BadRequest as error:
-            body = error_body(error.message, "invalid_request_error", param=error.param)
+            body = error.raw or error_body(error.message, "invalid_request_error", param=error.param)
             self._send(error.status, body, fault)
             return
         if request.body.get("stream"):
