@@ -52,6 +52,7 @@ from ragd.telemetry.spans import record_results as record_results
 from ragd.telemetry.spans import rerank_span as rerank_span
 from ragd.telemetry.spans import retrieve_span as retrieve_span
 from ragd.telemetry.spans import set_attributes as set_attributes
+from ragd.telemetry.spans import silenced as silenced
 from ragd.telemetry.spans import stage as stage
 from ragd.telemetry.spans import store_span as store_span
 from ragd.telemetry.spans import vector_span as vector_span

@@ -370,3 +370,16 @@ def attached(traceparent: str | None) -> Iterator[None]:
         yield
     finally:
         otel_context.detach(token)
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Spans opened inside are left out: what explains a query is no part of it."""
+    here = trace.get_current_span().get_span_context()
+    ids = (here.trace_id, here.span_id) if here.is_valid else (1, 1)
+    token = _pipeline.set(None)
+    try:
+        with trace.use_span(trace.NonRecordingSpan(trace.SpanContext(*ids, is_remote=False)), end_on_exit=False):
+            yield
+    finally:
+        _pipeline.reset(token)

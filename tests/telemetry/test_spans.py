@@ -317,3 +317,16 @@ def test_without_a_recording_span_nothing_is_done() -> None:
     with trace.use_span(trace.NonRecordingSpan(trace.INVALID_SPAN_CONTEXT)):
         telemetry.record_results(trace.get_current_span(), make_candidates(2))
         assert (telemetry.current_trace_id(), telemetry.current_traceparent()) == ("", "")
+
+
+def test_what_is_silenced_leaves_no_span_and_changes_no_other(recorder: Recorder) -> None:
+    with telemetry.pipeline_span("handbook", "why?") as pipeline:
+        pipeline.reach("generate")
+        with telemetry.silenced(), telemetry.retrieve_span(index="handbook", query="why?", top_k=1) as span:
+            assert not span.is_recording()
+        with telemetry.fuse_span(method="rrf", lists_count=2):
+            pass
+    with telemetry.silenced(), telemetry.fuse_span(method="rrf", lists_count=2):
+        pass
+    assert recorder.names() == ["rag.pipeline handbook", "rag.fuse"]
+    assert (recorder.named("rag.pipeline").attributes or {})["rag.pipeline.stage"] == "generate"
