@@ -35,6 +35,10 @@ class UnknownCollection(RagdError):
     """No collection has that name or id (HTTP 404)."""
 
 
+class GenerationChanged(RagdError):
+    """Another generation of the collection serves than the store was opened for; open it again (HTTP 409)."""
+
+
 class UnsupportedDatabase(RagdError):
     """The server or its pgvector is too old, or the schema is missing."""
 

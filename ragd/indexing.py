@@ -13,7 +13,7 @@ import numpy as np
 
 from ragd import telemetry
 from ragd.embedding import Embedder
-from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
+from ragd.errors import DimensionMismatch, EmptyContent, GenerationChanged, InvalidInput
 from ragd.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
@@ -23,11 +23,13 @@ EMBED_BATCH = 64
 EXISTING = """
 SELECT doc_id, chunk_index, encode(sha256(convert_to(context || E'\\n' || content, 'UTF8')), 'hex'),
        start_char, end_char, tags, metadata::text
-FROM chunks
+FROM {chunks}
 WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 """
 
-LOCK_STATS = "SELECT chunk_count FROM chunk_stats WHERE collection_id = %(collection_id)s FOR UPDATE"
+LOCK_STATS = """
+SELECT serving FROM chunk_stats WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
+"""
 
 CREATE_STAGE = """
 CREATE TEMP TABLE IF NOT EXISTS ragd_stage (
@@ -57,7 +59,7 @@ ON CONFLICT (collection_id, doc_id) DO NOTHING
 """
 
 TOUCH = """
-UPDATE chunks c
+UPDATE {chunks} c
 SET start_char = s.start_char, end_char = s.end_char, tags = s.tags, metadata = s.metadata
 FROM ragd_stage s
 WHERE c.collection_id = %(collection_id)s AND c.doc_id = s.doc_id AND c.chunk_index = s.chunk_index
@@ -69,7 +71,7 @@ REMOVE = """
 WITH sizes AS (
     SELECT * FROM unnest(%(doc_ids)s::text[], %(sizes)s::integer[]) AS listed (doc_id, size)
 ), gone AS (
-    DELETE FROM chunks c
+    DELETE FROM {chunks} c
     USING sizes
     WHERE c.collection_id = %(collection_id)s AND c.doc_id = sizes.doc_id
       AND (c.chunk_index >= sizes.size OR EXISTS (
@@ -88,13 +90,13 @@ WHERE embedding IS NOT NULL
 """
 
 COUNT_TERMS = """
-INSERT INTO chunk_terms (collection_id, term, chunk_count)
-SELECT %(collection_id)s, ragd_term(lexeme) AS term, sum(sign)
+INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
+SELECT %(collection_id)s, %(generation)s, ragd_term(lexeme) AS term, sum(sign)
 FROM ragd_lexemes, unnest(fts)
-GROUP BY 2
+GROUP BY 3
 HAVING sum(sign) <> 0
-ORDER BY 2
-ON CONFLICT (collection_id, term) DO UPDATE SET chunk_count = chunk_terms.chunk_count + excluded.chunk_count
+ORDER BY 3
+ON CONFLICT (collection_id, generation, term) DO UPDATE SET chunk_count = chunk_terms.chunk_count + excluded.chunk_count
 """
 
 COUNT_CHUNKS = """
@@ -102,12 +104,12 @@ UPDATE chunk_stats
 SET chunk_count = chunk_count + %(added)s,
     length_total = length_total + (
         SELECT coalesce(sum(sign * cardinality(positions)), 0) FROM ragd_lexemes, unnest(fts))
-WHERE collection_id = %(collection_id)s
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s
 RETURNING chunk_count, length_total, length_baked
 """
 
 INSERT_CHUNKS = """
-INSERT INTO chunks (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata,
+INSERT INTO {chunks} (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata,
                     token_count, revision, enabled, embedding, fts, lexical)
 SELECT %(collection_id)s, s.doc_id, s.chunk_index, s.content, s.start_char, s.end_char, s.context, s.tags, s.metadata,
        s.token_count, d.revision, d.enabled, s.embedding, l.fts, ragd_bm25(l.fts, %(length_baked)s)
@@ -146,7 +148,7 @@ def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
     if not documents:
         return {"written": 0, "unchanged": 0, "deleted": 0, "embedded": 0}
     scope: dict[str, Any] = {
-        "collection_id": store.collection.id,
+        **store.scope,
         "doc_ids": list(documents),
         "sizes": [len(members) for members in documents.values()],
     }
@@ -154,7 +156,7 @@ def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
     existing = _existing(store, scope)
     ready, embedded = _with_vectors(_changed(ordered, existing), existing, store)
     with telemetry.store_span(chunks_count=len(ordered)):
-        fetch_all(store.connection, LOCK_STATS, scope)
+        _lock(store)
         current = _existing(store, scope)
         if current != existing:  # somebody wrote these documents while we embedded
             ready, more = _with_vectors(_changed(ordered, current), current, store)
@@ -175,9 +177,21 @@ def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
     names = sorted(set(doc_ids))
     if not names:
         return 0
-    scope = {"collection_id": store.collection.id, "doc_ids": names, "sizes": [0] * len(names)}
-    fetch_all(store.connection, LOCK_STATS, scope)
+    scope = {**store.scope, "doc_ids": names, "sizes": [0] * len(names)}
+    _lock(store)
     return _write([], scope, store)
+
+
+def _lock(store: Store) -> None:
+    """Wait until nobody else writes this generation. Raises GenerationChanged when another one serves by now."""
+    rows = fetch_all(store.connection, LOCK_STATS, store.scope)
+    if not rows:
+        store.state()  # says what is gone: the generation or the collection
+    if rows != [(store.serving,)]:
+        now = "serves no longer" if store.serving else "serves by now"
+        raise GenerationChanged(
+            f"generation {store.collection.generation} of {store.collection.name!r} {now}; open the store again"
+        )
 
 
 def embed_chunks(
@@ -230,7 +244,7 @@ def _group(chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
 
 
 def _existing(store: Store, scope: Mapping[str, Any]) -> dict[Key, Row]:
-    rows = fetch_all(store.connection, EXISTING, dict(scope))
+    rows = fetch_all(store.connection, EXISTING.format(chunks=store.collection.partition), dict(scope))
     return {
         (doc_id, number): (digest, start, end, tuple(tags), json.loads(metadata))
         for doc_id, number, digest, start, end, tags, metadata in rows
@@ -280,15 +294,15 @@ def _with_vectors(changed: Sequence[Chunk], existing: Mapping[Key, Row], store: 
 
 def _write(ready: Sequence[Chunk], scope: Mapping[str, Any], store: Store) -> int:
     """Swap the rows and move the statistics along; returns how many rows were removed."""
-    connection, hybrid = store.connection, store.collection.hybrid_enabled
+    connection, hybrid, table = store.connection, store.collection.hybrid_enabled, store.collection.partition
     params = {**scope, "language": store.collection.language}
     for statement in (CREATE_STAGE, CREATE_LEXEMES, EMPTY_STAGE, EMPTY_LEXEMES):
         execute(connection, statement)
     _copy(connection, ready)
     execute(connection, ENSURE_DOCUMENTS, params)
     if any(chunk.embedding is None for chunk in ready):
-        execute(connection, TOUCH, params)
-    removed = execute(connection, REMOVE, params)
+        execute(connection, TOUCH.format(chunks=table), params)
+    removed = execute(connection, REMOVE.format(chunks=table), params)
     if hybrid:
         execute(connection, PARSE, params)
         execute(connection, COUNT_TERMS, params)
@@ -296,11 +310,12 @@ def _write(ready: Sequence[Chunk], scope: Mapping[str, Any], store: Store) -> in
     ((count, total, baked),) = fetch_all(connection, COUNT_CHUNKS, params | {"added": added})
     wanted = bake_length(total / count) if count else 1.0
     if hybrid and wanted != baked and count - added <= REBAKE_LIMIT:
-        execute(connection, REBAKE, params | {"length_baked": wanted})
+        execute(connection, REBAKE.format(chunks=table), params | {"length_baked": wanted})
         execute(connection, SET_BAKED, params | {"length_baked": wanted})
         baked = wanted
-    execute(connection, INSERT_CHUNKS, params | {"length_baked": baked})
-    execute(connection, COUNT_DOCUMENTS, params)
+    execute(connection, INSERT_CHUNKS.format(chunks=table), params | {"length_baked": baked})
+    if store.serving:  # documents say what is served
+        execute(connection, COUNT_DOCUMENTS, params)
     return removed
 
 

@@ -12,7 +12,7 @@ BM25_K1 = 1.2
 
 LEXICAL = f"""
 SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
-FROM chunks
+FROM {{chunks}}
 WHERE {FILTERED} AND fts @@ %(words)s::tsquery
 ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
 LIMIT %(pool)s
@@ -21,14 +21,15 @@ LIMIT %(pool)s
 QUERY_TERMS = """
 SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce(t.chunk_count, 0)
 FROM unnest(to_tsvector(%(language)s::regconfig, %(query)s))
-LEFT JOIN chunk_terms t ON t.collection_id = %(collection_id)s AND t.term = ragd_term(lexeme)
+LEFT JOIN chunk_terms t
+  ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)
 ORDER BY lexeme COLLATE "C"
 """
 
 
 def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: StoreState) -> list[Candidate]:
     """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing."""
-    params = {"language": store.collection.language, "query": text, "collection_id": store.collection.id}
+    params = {"language": store.collection.language, "query": text} | store.scope
     terms = [row for row in fetch_all(store.connection, QUERY_TERMS, params) if row[3] > 0]
     if not terms:
         return []
@@ -40,7 +41,7 @@ def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: Store
         "weights": "{" + ",".join(f"{term}:{weights[term]!r}" for term in sorted(weights)) + "}/1000000000",
         "words": " | ".join(_quoted(lexeme) for lexeme, *_ in terms),
     }
-    rows = fetch_all(store.connection, LEXICAL, scope(plan, store) | lexical)
+    rows = fetch_all(store.connection, LEXICAL.format(chunks=store.collection.partition), scope(plan, store) | lexical)
     return ranked(rows, "lexical", "bm25", highest)
 
 

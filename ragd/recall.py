@@ -20,7 +20,7 @@ KEEP_EVERY = 100
 # In an order that is the same in every process: a hash of the row's number and the seed.
 SAMPLE = """
 SELECT id, embedding::text
-FROM chunks
+FROM {chunks}
 WHERE collection_id = %(collection_id)s AND enabled
 ORDER BY hashint8extended(id, %(seed)s), id
 LIMIT %(count)s
@@ -29,7 +29,7 @@ LIMIT %(count)s
 # id % every = rest stands for a filter that a share of 1/every of the rows passes, whatever tags there are.
 EXACT = """
 SELECT id, embedding <=> %(vector)s::vector AS distance
-FROM chunks
+FROM {chunks}
 WHERE collection_id = %(collection_id)s AND enabled AND id %% %(every)s = %(rest)s AND id <> %(own)s
 ORDER BY embedding <=> %(vector)s::vector, doc_id, chunk_index
 LIMIT %(k)s
@@ -37,7 +37,7 @@ LIMIT %(k)s
 
 THROUGH_INDEX = """
 SELECT id, embedding <=> %(vector)s::vector AS distance
-FROM chunks
+FROM {chunks}
 WHERE collection_id = %(collection_id)s AND enabled AND id %% %(every)s = %(rest)s AND id <> %(own)s
 ORDER BY (embedding::{cast}) <=> %(vector)s::{cast}, doc_id, chunk_index
 LIMIT %(k)s
@@ -123,7 +123,8 @@ def _tell(on_query: Callable[[int, int], None] | None, before: int, total: int) 
 
 def _sample(store: Store, count: int, seed: int) -> list[tuple[int, str]]:
     params = {"collection_id": store.collection.id, "count": count, "seed": seed}
-    return [(chunk_id, vector) for chunk_id, vector in fetch_all(store.connection, SAMPLE, params)]
+    sql = SAMPLE.format(chunks=store.collection.partition)
+    return [(chunk_id, vector) for chunk_id, vector in fetch_all(store.connection, sql, params)]
 
 
 def _measure(
@@ -135,7 +136,8 @@ def _measure(
     every: int,
     on_query: Callable[[int], None],
 ) -> Recall:
-    through_index = THROUGH_INDEX.format(cast=store.collection.vector_cast)
+    through_index = THROUGH_INDEX.format(chunks=store.collection.partition, cast=store.collection.vector_cast)
+    exact_scan = EXACT.format(chunks=store.collection.partition)
     shares: list[float] = []
     exact_ms: list[float] = []
     index_ms: list[float] = []
@@ -148,7 +150,7 @@ def _measure(
             "rest": own % every,
             "k": k,
         }
-        exact, took_ms = _timed(store, EXACT, params)
+        exact, took_ms = _timed(store, exact_scan, params)
         exact_ms.append(took_ms)
         execute(store.connection, SET_HNSW, {"ef_search": str(beam), "scan_tuples": str(SCAN_TUPLES_MAX)})
         found, took_ms = _timed(store, through_index, params)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ragd.embedding import Embedder
-from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection, UnsupportedDatabase
+from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection, UnsupportedDatabase
 from ragd.reranking import Reranker
 from ragd.types import ChunkPolicy, canonical_json
 
@@ -39,18 +39,32 @@ VALUES (%(name)s, %(embed_model)s, %(embed_dims)s, %(hybrid_enabled)s, %(languag
 RETURNING id
 """
 
-INSERT_STATS = "INSERT INTO chunk_stats (collection_id) VALUES (%(collection_id)s) ON CONFLICT DO NOTHING"
+INSERT_STATS = """
+INSERT INTO chunk_stats (collection_id, generation, serving)
+VALUES (%(collection_id)s, %(generation)s, %(serving)s) ON CONFLICT DO NOTHING
+"""
 
-# Attaching takes a weaker lock on chunks than CREATE TABLE ... PARTITION OF, so that searches elsewhere go on.
-CREATE_PARTITION = """
+# The keys and the check are those that attaching asks for: it finds them there, and reads no row.
+MAKE_PARTITION = """
 CREATE TABLE {partition} (LIKE chunks INCLUDING ALL EXCLUDING IDENTITY EXCLUDING INDEXES)
     WITH (toast_tuple_target = 4080);
-ALTER TABLE chunks ATTACH PARTITION {partition} FOR VALUES IN ({collection_id});
+ALTER TABLE {partition} ADD PRIMARY KEY (collection_id, id), ADD UNIQUE (collection_id, doc_id, chunk_index),
+    ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id}),
+    ALTER id SET DEFAULT nextval(pg_get_serial_sequence('chunks', 'id'));
 CREATE INDEX {partition}_tags ON {partition} USING gin (tags);
 CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
 """
 
+# A partition takes its ids from chunks; a detached table has a default of its own. Attaching takes a weaker lock on
+# chunks than CREATE TABLE ... PARTITION OF, so that searches elsewhere go on.
+ATTACH_PARTITION = """
+ALTER TABLE {partition} ALTER id DROP DEFAULT;
+ALTER TABLE chunks ATTACH PARTITION {partition} FOR VALUES IN ({collection_id});
+"""
+
 DROP_PARTITION = "DROP TABLE IF EXISTS {partition}"
+
+GENERATIONS = "SELECT generation FROM chunk_stats WHERE collection_id = %(collection_id)s ORDER BY generation"
 
 COUNT_COLLECTION = """
 SELECT (SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s),
@@ -69,7 +83,7 @@ STATE = """
 SELECT s.chunk_count, s.length_total, s.length_baked,
        EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid)
 FROM chunk_stats s
-WHERE s.collection_id = %(collection_id)s
+WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
 """
 
 STATISTICS = """
@@ -78,8 +92,7 @@ SELECT (SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s) 
        coalesce(sum(token_count), 0) AS tokens,
        count(*) FILTER (WHERE NOT enabled) AS disabled_chunks,
        pg_total_relation_size(%(partition)s::regclass) AS bytes
-FROM chunks
-WHERE collection_id = %(collection_id)s
+FROM {chunks}
 """
 
 CREATE_VECTOR_INDEX = """
@@ -89,15 +102,18 @@ CREATE INDEX {concurrently} {index} ON {partition} USING hnsw ((embedding::{cast
 DROP_INDEX = "DROP INDEX {concurrently} IF EXISTS {index}"
 
 LOCK_STATS = """
-SELECT chunk_count, length_total, length_baked FROM chunk_stats WHERE collection_id = %(collection_id)s FOR UPDATE
+SELECT chunk_count, length_total, length_baked FROM chunk_stats
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
 """
 
 REBAKE = """
-UPDATE chunks SET lexical = ragd_bm25(fts, %(length_baked)s)
-WHERE collection_id = %(collection_id)s AND fts IS NOT NULL
+UPDATE {chunks} SET lexical = ragd_bm25(fts, %(length_baked)s) WHERE fts IS NOT NULL
 """
 
-SET_BAKED = "UPDATE chunk_stats SET length_baked = %(length_baked)s WHERE collection_id = %(collection_id)s"
+SET_BAKED = """
+UPDATE chunk_stats SET length_baked = %(length_baked)s
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s
+"""
 
 
 class Connection(Protocol):
@@ -240,23 +256,37 @@ def create_collection(
         "chunk_policy": canonical_json((policy or ChunkPolicy()).as_dict()),
     }
     ((collection_id,),) = fetch_all(connection, INSERT_COLLECTION, values)
-    execute(connection, INSERT_STATS, {"collection_id": collection_id})
     create_partition(connection, collection_id, 1)
+    attach_partition(connection, collection_id, 1)
+    execute(connection, INSERT_STATS, {"collection_id": collection_id, "generation": 1, "serving": True})
     return int(collection_id)
 
 
 def create_partition(connection: Connection, collection_id: int, generation: int) -> None:
+    """Make the detached table of a generation, with its keys and the tag and full-text indexes."""
+    run_statements(connection, MAKE_PARTITION, collection_id, generation)
+
+
+def attach_partition(connection: Connection, collection_id: int, generation: int) -> None:
+    """Let the generation's table be the one that `chunks` shows for the collection; no other may be attached."""
+    run_statements(connection, ATTACH_PARTITION, collection_id, generation)
+
+
+def run_statements(connection: Connection, statements: str, collection_id: int, generation: int) -> None:
+    """Run statements over one generation's {partition}; each ends with a semicolon at a line's end."""
     names = {"partition": partition_name(collection_id, generation), "collection_id": f"{collection_id:d}"}
-    for statement in CREATE_PARTITION.split(";\n"):
+    for statement in statements.split(";\n"):
         if statement.strip():
             execute(connection, statement.format(**names))
 
 
-def drop_collection(connection: Connection, collection_id: int, generation: int = 1) -> dict[str, int]:
-    """Remove a collection with all its rows and indexes; returns how many documents and chunks went."""
-    ((documents, chunks),) = fetch_all(connection, COUNT_COLLECTION, {"collection_id": collection_id})
-    execute(connection, DROP_PARTITION.format(partition=partition_name(collection_id, generation)))
-    execute(connection, DELETE_COLLECTION, {"collection_id": collection_id})
+def drop_collection(connection: Connection, collection_id: int) -> dict[str, int]:
+    """Remove a collection with all its rows, indexes and generations; returns how many documents and chunks went."""
+    params = {"collection_id": collection_id}
+    ((documents, chunks),) = fetch_all(connection, COUNT_COLLECTION, params)
+    for (generation,) in fetch_all(connection, GENERATIONS, params):
+        execute(connection, DROP_PARTITION.format(partition=partition_name(collection_id, generation)))
+    execute(connection, DELETE_COLLECTION, params)
     return {"documents": int(documents), "chunks": int(chunks)}
 
 
@@ -270,6 +300,10 @@ def bake_length(mean: float) -> float:
 
 class Store:
     """One collection in one database, with the embedder that its vectors come from.
+
+    It is a store of one generation, the one that served when it was opened, and reads that one's table by its name: a
+    swap meanwhile changes nothing of what it finds. index() then refuses to write (GenerationChanged); open it again.
+    `serving` is False for a generation that is being built (ragd.generations.open_generation).
 
     Needs only `cursor()` of the connection (COPY for writing), never opens, commits or rolls back a transaction.
     exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. Raises
@@ -286,6 +320,7 @@ class Store:
         rerankers: Mapping[str, Reranker] | None = None,
     ) -> None:
         self.connection = connection
+        self.serving = True
         self.exact_threshold = exact_threshold
         self.rerankers: Mapping[str, Reranker] = dict(rerankers or {})
         self.collection = self._load(collection)
@@ -318,16 +353,24 @@ class Store:
 
     def state(self) -> StoreState:
         """Row count, lengths and whether the HNSW index is ready, as of now."""
-        params = {"collection_id": self.collection.id, "vector_index": self.collection.vector_index}
-        rows = fetch_all(self.connection, STATE, params)
+        rows = fetch_all(self.connection, STATE, self.scope | {"vector_index": self.collection.vector_index})
         if not rows:
-            raise UnknownCollection(f"collection {self.collection.name!r} was deleted")
+            self._load(self.collection.id)
+            raise GenerationChanged(
+                f"generation {self.collection.generation} of {self.collection.name!r} was dropped; open the store again"
+            )
         return StoreState(*rows[0])
+
+    @property
+    def scope(self) -> dict[str, int]:
+        """The parameters collection_id and generation."""
+        return {"collection_id": self.collection.id, "generation": self.collection.generation}
 
     def statistics(self) -> dict[str, Any]:
         """Counts of documents, chunks, tokens (words), disabled chunks; bytes on disk; index state."""
         params = {"collection_id": self.collection.id, "partition": self.collection.partition}
-        ((documents, chunks, tokens, disabled, size),) = fetch_all(self.connection, STATISTICS, params)
+        sql = STATISTICS.format(chunks=self.collection.partition)
+        ((documents, chunks, tokens, disabled, size),) = fetch_all(self.connection, sql, params)
         indexed = self.state().vector_index
         return {
             "documents": documents,
@@ -360,12 +403,12 @@ class Store:
 
     def refresh_lexical(self) -> bool:
         """Recompute the stored BM25 weights when the mean length has left its grid step; returns whether it did."""
-        params: dict[str, Any] = {"collection_id": self.collection.id}
+        params: dict[str, Any] = {**self.scope}
         ((count, total, baked),) = fetch_all(self.connection, LOCK_STATS, params)
         wanted = bake_length(total / count) if count else 1.0
         if wanted == baked:
             return False
-        execute(self.connection, REBAKE, params | {"length_baked": wanted})
+        execute(self.connection, REBAKE.format(chunks=self.collection.partition), params | {"length_baked": wanted})
         execute(self.connection, SET_BAKED, params | {"length_baked": wanted})
         return True
 

@@ -14,7 +14,7 @@ EF_SEARCH_MAX = 1000
 # Without the cast that the HNSW index is over, so that every row is compared.
 VECTOR_EXACT = f"""
 SELECT {COLUMNS}, 1 - (embedding <=> %(vector)s::vector) AS score
-FROM chunks
+FROM {{chunks}}
 WHERE {FILTERED}
 ORDER BY embedding <=> %(vector)s::vector, doc_id, chunk_index
 LIMIT %(pool)s
@@ -22,13 +22,13 @@ LIMIT %(pool)s
 
 VECTOR_INDEXED = f"""
 SELECT {COLUMNS}, 1 - ((embedding::{{cast}}) <=> %(vector)s::{{cast}}) AS score
-FROM chunks
+FROM {{chunks}}
 WHERE {FILTERED}
 ORDER BY (embedding::{{cast}}) <=> %(vector)s::{{cast}}, doc_id, chunk_index
 LIMIT %(pool)s
 """
 
-MATCHING_UP_TO = f"SELECT count(*) FROM (SELECT 1 FROM chunks WHERE {FILTERED} LIMIT %(most)s) AS matching"
+MATCHING_UP_TO = f"SELECT count(*) FROM (SELECT 1 FROM {{chunks}} WHERE {FILTERED} LIMIT %(most)s) AS matching"
 
 SET_HNSW = """
 SELECT set_config('hnsw.ef_search', %(ef_search)s, true),
@@ -48,18 +48,20 @@ def is_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool:
     if not plan.filters:
         return False
     most = store.exact_threshold + 1
-    ((matching,),) = fetch_all(store.connection, MATCHING_UP_TO, scope(plan, store) | {"most": most})
+    sql = MATCHING_UP_TO.format(chunks=store.collection.partition)
+    ((matching,),) = fetch_all(store.connection, sql, scope(plan, store) | {"most": most})
     return int(matching) < most
 
 
 def vector_candidates(vector: Sequence[float], plan: RetrievePlan, store: Store, exact: bool) -> list[Candidate]:
     params = scope(plan, store) | {"vector": vector_text(vector)}
     if exact:
-        return ranked(fetch_all(store.connection, VECTOR_EXACT, params), "vector", "cosine", 1.0)
+        sql = VECTOR_EXACT.format(chunks=store.collection.partition)
+        return ranked(fetch_all(store.connection, sql, params), "vector", "cosine", 1.0)
     ef_search = min(EF_SEARCH_MAX, max(plan.ef_search or 0, plan.pool))
     settings = {"ef_search": str(ef_search), "scan_tuples": str(SCAN_TUPLES_MAX)}
     execute(store.connection, SET_HNSW, settings)
-    sql = VECTOR_INDEXED.format(cast=store.collection.vector_cast)
+    sql = VECTOR_INDEXED.format(chunks=store.collection.partition, cast=store.collection.vector_cast)
     return ranked(fetch_all(store.connection, sql, params), "vector", "cosine", 1.0)
 
 

@@ -198,7 +198,7 @@ def _purge(collection: Collection) -> dict[str, Any]:
         before = count_rows(collection.pk)
         IngestJob.objects.filter(collection_id=collection.pk).delete()
         Upload.objects.filter(collection_id=collection.pk)._raw_delete("default")
-        drop_collection(connection, collection.pk, collection.generation)
+        drop_collection(connection, collection.pk)
         after = count_rows(collection.pk)
     return {"before": before, "after": after}
 

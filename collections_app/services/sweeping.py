@@ -28,7 +28,7 @@ UNLOCK = "SELECT pg_advisory_unlock(%s)"
 UNINDEXED = """
 SELECT c.id, s.chunk_count
 FROM collections c
-JOIN chunk_stats s ON s.collection_id = c.id
+JOIN chunk_stats s ON s.collection_id = c.id AND s.generation = c.generation
 WHERE c.deleted_at IS NULL AND s.chunk_count > %(threshold)s
   AND NOT EXISTS (
       SELECT 1 FROM pg_index i
