@@ -53,6 +53,12 @@ class Environment(BaseSettings):
     DATABASE_URL: str = Field(
         "", description="PostgreSQL 17 or newer with pgvector 0.8 or newer; unset: the embedded PostgreSQL"
     )
+    DATABASE_REPLICA_URL: str = Field(
+        "", description="A read-only copy of that database (streaming replica), which then takes retrieval"
+    )
+    RAGD_REPLICA_MAX_LAG_S: Seconds = Field(
+        10.0, description="Seconds that the copy may be behind before the primary takes over"
+    )
     CELERY_BROKER_URL: str = Field(
         "", description="`redis://` or `amqp://` broker; unset: a queue in the same PostgreSQL (pgmq)"
     )
@@ -85,6 +91,17 @@ class Environment(BaseSettings):
     )
     RAGD_EMBED_TIMEOUT_S: Seconds = Field(30.0, description="Longest wait for one embedding request, seconds")
     RAGD_EMBED_BATCH_SIZE: Annotated[int, Field(ge=1, le=2048)] = Field(64, description="Texts per embedding request")
+
+    RAGD_RERANK_BASE_URL: str = Field(
+        "", description="`/rerank` endpoint (Cohere, Jina, vLLM, TEI): the reranker `endpoint`; unset: there is none"
+    )
+    RAGD_RERANK_MODEL: str = Field("", description="Its model; unset: the server has only one (TEI)")
+    RAGD_RERANK_API_KEY: SecretStr = Field(SecretStr(""), description="Key for the reranking endpoint")
+    RAGD_RERANK_TIMEOUT_S: Seconds = Field(30.0, description="Longest wait for one reranking, seconds")
+    RAGD_CROSS_ENCODER_PATH: str = Field(
+        "",
+        description="Folder with `model.onnx` and `tokenizer.json`: the reranker `cross-encoder`; unset: there is none",
+    )
 
     LLM_BASE_URL: str = Field(
         "", description="OpenAI-compatible endpoint for answers; unset and no key: answers are extractive"
@@ -131,7 +148,7 @@ class Environment(BaseSettings):
         description="Their password; unset: generated, printed once, kept in `RAGD_VAR/admin_password`",
     )
 
-    @field_validator("DATABASE_URL")
+    @field_validator("DATABASE_URL", "DATABASE_REPLICA_URL")
     @classmethod
     def check_database_url(cls, url: str) -> str:
         return check_scheme(url, DATABASE_SCHEMES)
@@ -141,7 +158,7 @@ class Environment(BaseSettings):
     def check_broker_url(cls, url: str) -> str:
         return check_scheme(url, BROKER_SCHEMES)
 
-    @field_validator("EMBED_BASE_URL", "LLM_BASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    @field_validator("EMBED_BASE_URL", "LLM_BASE_URL", "RAGD_RERANK_BASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT")
     @classmethod
     def check_http_url(cls, url: str) -> str:
         return check_scheme(url, HTTP_SCHEMES)

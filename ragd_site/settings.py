@@ -39,6 +39,11 @@ RAGD_EMBED_BASE_URL = environment.EMBED_BASE_URL
 RAGD_EMBED_API_KEY = environment.EMBED_API_KEY.get_secret_value() or environment.OPENAI_API_KEY.get_secret_value()
 RAGD_EMBED_TIMEOUT_S = environment.RAGD_EMBED_TIMEOUT_S
 RAGD_EMBED_BATCH_SIZE = environment.RAGD_EMBED_BATCH_SIZE
+RAGD_RERANK_BASE_URL = environment.RAGD_RERANK_BASE_URL
+RAGD_RERANK_MODEL = environment.RAGD_RERANK_MODEL
+RAGD_RERANK_API_KEY = environment.RAGD_RERANK_API_KEY.get_secret_value()
+RAGD_RERANK_TIMEOUT_S = environment.RAGD_RERANK_TIMEOUT_S
+RAGD_CROSS_ENCODER_PATH = environment.RAGD_CROSS_ENCODER_PATH
 RAGD_LLM_BASE_URL = environment.LLM_BASE_URL
 RAGD_LLM_API_KEY = environment.OPENAI_API_KEY.get_secret_value()
 RAGD_LLM_MODEL = environment.RAGD_LLM_MODEL
@@ -49,6 +54,7 @@ RAGD_PARSE_TIMEOUT_S = environment.RAGD_PARSE_TIMEOUT_S
 RAGD_PARSE_MEMORY_MB = environment.RAGD_PARSE_MEMORY_MB
 RAGD_PARSE_MAX_CHARS = environment.RAGD_PARSE_MAX_CHARS
 RAGD_EXACT_THRESHOLD = environment.RAGD_EXACT_THRESHOLD
+RAGD_REPLICA_MAX_LAG_S = environment.RAGD_REPLICA_MAX_LAG_S
 RAGD_RECALL_WARNING = environment.RAGD_RECALL_WARNING
 RAGD_CAPTURE_CONTENT = environment.RAGD_CAPTURE_CONTENT
 RAGD_OTLP_CONTENT = environment.RAGD_OTLP_CONTENT
@@ -105,6 +111,13 @@ def describe_database(url: str, *, pooled: bool) -> dict[str, Any]:
     }
 
 
+def describe_replica(url: str) -> dict[str, Any]:
+    """The read-only copy: what is sent there cannot write, even where the copy could."""
+    described = describe_database(url, pooled=PROCESS == "web")
+    described["OPTIONS"]["options"] = "-c default_transaction_read_only=on"
+    return described | {"TEST": {"MIRROR": "default"}}
+
+
 SECRET_KEY = environment.RAGD_SECRET_KEY.get_secret_value() or keep_secret_key(RAGD_VAR)
 DEBUG = environment.RAGD_DEBUG
 ALLOWED_HOSTS = [*environment.RAGD_ALLOWED_HOSTS, *LOOPBACK_HOSTS]  # health checks come by loopback
@@ -112,6 +125,8 @@ CSRF_TRUSTED_ORIGINS = environment.RAGD_CSRF_TRUSTED_ORIGINS
 
 DATABASE_URL = choose_database_url(environment.DATABASE_URL, RAGD_VAR)
 DATABASES = {"default": describe_database(DATABASE_URL, pooled=PROCESS == "web")}
+if environment.DATABASE_REPLICA_URL:
+    DATABASES["replica"] = describe_replica(environment.DATABASE_REPLICA_URL)
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [
