@@ -329,4 +329,4 @@ def test_what_is_silenced_leaves_no_span_and_changes_no_other(recorder: Recorder
     with telemetry.silenced(), telemetry.fuse_span(method="rrf", lists_count=2):
         pass
     assert recorder.names() == ["rag.pipeline handbook", "rag.fuse"]
-    assert (recorder.named("rag.pipeline").attributes or {})["rag.pipeline.stage"] == "generate"
+    assert (recorder.named("rag.pipeline").attributes or {})["aitf.rag.pipeline.stage"] == "generate"
