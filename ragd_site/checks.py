@@ -10,6 +10,7 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import NotSupportedError, OperationalError, connections
 
 UNREACHABLE = "ragd.E001"
+VARIABLES = {"default": "DATABASE_URL", "replica": "DATABASE_REPLICA_URL"}
 OLDEST_POSTGRES = 17
 OLDEST_PGVECTOR = (0, 8)
 SELECT_EXTENSION = """
@@ -53,7 +54,7 @@ def check_database(alias: str) -> list[CheckMessage]:
     except NotSupportedError as error:  # older than Django itself accepts
         return [refuse("ragd.E002", f"DATABASE_URL: {error} ragd needs PostgreSQL {OLDEST_POSTGRES} or newer.")]
     except OperationalError as error:
-        return [refuse(UNREACHABLE, f"The database '{alias}' cannot be reached: {error}. Check DATABASE_URL.")]
+        return [refuse(UNREACHABLE, f"The database '{alias}' cannot be reached: {error}. Check {VARIABLES[alias]}.")]
     return [
         refuse(f"ragd.E00{2 + number}", problem)
         for number, problem in enumerate(list_problems(version, extension, may_create))

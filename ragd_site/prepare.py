@@ -31,9 +31,15 @@ def main() -> None:
 
 def check_databases() -> None:
     """Stop with a sentence when a configured database is too old, lacks pgvector or does not answer."""
-    from ragd_site.checks import check_database
+    from ragd_site.checks import UNREACHABLE, check_database
 
-    problems = [problem for alias in settings.DATABASES for problem in check_database(alias)]
+    problems = check_database("default")
+    if "replica" in settings.DATABASES:
+        for problem in check_database("replica"):
+            if problem.id == UNREACHABLE:  # it may come back; the primary answers meanwhile
+                print(problem.msg, file=sys.stderr)
+            else:
+                problems.append(problem)
     if problems:
         sys.exit("\n".join(problem.msg for problem in problems))
 

@@ -14,6 +14,6 @@ from django.core.wsgi import get_wsgi_application
 from ragd_site import checks, telemetry
 
 telemetry.set_up("web")  # before the handler loads the middleware, to which the request spans are added
-application = get_wsgi_application()
 checks.stop_unless_supported()
+application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # before the fork and before the first request, not at it
