@@ -63,6 +63,23 @@ class _Sentence:
     score: float
 
 
+class _Covered:
+    """The sentences of one document that were read. A chunk cuts a sentence only at its own begin or end, so what is
+    left of one shares an end or a start with the whole."""
+
+    def __init__(self) -> None:
+        self._first_start: dict[int, int] = {}
+        self._last_end: dict[int, int] = {}
+
+    def add(self, start: int, end: int) -> bool:
+        """Whether the sentence says anything that no earlier one says."""
+        if self._first_start.get(end, end) <= start or self._last_end.get(start, start) >= end:
+            return False
+        self._first_start[end] = start
+        self._last_end[start] = end
+        return True
+
+
 def compress(query: str, candidates: Sequence[Candidate], policy: CompressPolicy | None = None) -> list[dict[str, Any]]:
     """Spans of the candidates, in the candidates' order and within each by position. [] for no candidates.
 
@@ -71,9 +88,9 @@ def compress(query: str, candidates: Sequence[Candidate], policy: CompressPolicy
 
     A sentence scores the share of the query's terms that it holds, each weighted by its idf over the candidates, from
     0 to 1. The best are taken first, ties by rank and position, as long as they fit the budget; neighbours become one
-    span; what a higher candidate of the same document covers already is not taken again. When no sentence shares a
-    term with the query, the first sentences of the best candidates are taken. When even the first does not fit, its
-    leading words are.
+    span; what a higher candidate of the same document covers already, whole or in part, is not taken again. When no
+    sentence shares a term with the query, the first sentences of the best candidates are taken. When even the first
+    does not fit, its leading words are.
     """
     policy = policy or CompressPolicy()
     sentences = _unique_sentences(query, candidates)
@@ -86,15 +103,13 @@ def _unique_sentences(query: str, candidates: Sequence[Candidate]) -> list[_Sent
     frequencies = Counter(term for candidate in candidates for term in _terms(candidate.content) & terms)
     weights = {term: _idf(frequencies[term], len(candidates)) for term in sorted(terms)}
     total = math.fsum(weights.values()) or 1.0
-    covered: dict[str, set[tuple[int, int]]] = {}
+    covered: dict[str, _Covered] = {}
     sentences = []
     for place, candidate in enumerate(candidates):
-        seen = covered.setdefault(candidate.doc_id, set())
+        seen = covered.setdefault(candidate.doc_id, _Covered())
         for number, (start, end) in enumerate(split_sentences(candidate.content)):
-            position = (candidate.start + start, candidate.start + end)
-            if position in seen:
+            if not seen.add(candidate.start + start, candidate.start + end):
                 continue
-            seen.add(position)
             text = candidate.content[start:end]
             score = math.fsum(weights[term] for term in _terms(text) & terms) / total
             sentences.append(_Sentence(place, number, start, end, len(text.split()), score))

@@ -67,6 +67,15 @@ def test_one_sentence_of_two_overlapping_chunks_is_taken_once() -> None:
     assert [(span["chunk_index"], span["start"], span["content"]) for span in spans] == [(0, 38, "Birds sing.")]
 
 
+def test_what_is_left_of_a_sentence_that_a_chunk_cuts_is_not_taken_beside_the_whole() -> None:
+    whole = candidate(38, 70, index=0)
+    assert whole.content == "Birds sing. Cats and dogs fight."
+    tail, head = candidate(55, 70, index=1), candidate(50, 63, index=2)
+    assert (tail.content, head.content) == ("and dogs fight.", "Cats and dogs")
+    assert found(compress("dogs", [whole, tail, head])) == ["Cats and dogs fight."]
+    assert found(compress("dogs", [tail, whole])) == ["and dogs fight.", "Cats and dogs fight."]
+
+
 def test_equal_sentences_of_different_documents_are_both_taken() -> None:
     spans = compress("birds", [candidate(38, 49), candidate(38, 49, doc_id="e")])
     assert [(span["doc_id"], span["rank"]) for span in spans] == [("d", 1), ("e", 2)]
