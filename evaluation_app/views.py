@@ -11,6 +11,8 @@ from django.views.decorators.http import require_GET
 
 from collections_app.models import Collection, IngestJob
 from collections_app.pages import PageRequest, render_page
+from collections_app.replicas import has_replica, replica_state
+from collections_app.services.probing import collections_with_low_recall
 from evaluation_app.destinations import find_destinations
 from evaluation_app.models import GoldenQuestion, GoldenSet, Span
 from evaluation_app.services import SAMPLE_NAME
@@ -49,7 +51,12 @@ def _sample_questions() -> list[GoldenQuestion]:
 
 @require_GET
 def operations(request: PageRequest) -> HttpResponse:
-    context = {"summary": operations_summary(), "storage": storage_summary()}
+    context = {
+        "summary": operations_summary(),
+        "storage": storage_summary(),
+        "replica": replica_state() if has_replica() else None,
+        "low_recall": collections_with_low_recall(),
+    }
     parts = {"operations": "evaluation/parts/operations.html"}
     return render_page(request, "evaluation/operations.html", context, parts=parts)
 

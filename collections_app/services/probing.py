@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
@@ -78,6 +79,18 @@ def _times(prefix: str, recall: Recall) -> dict[str, float | None]:
 def last_probe(collection: Collection) -> StoredProbe | None:
     """The newest probe of the generation that serves."""
     return StoredProbe.objects.filter(collection=collection, generation=collection.generation).first()
+
+
+def collections_with_low_recall() -> list[tuple[Collection, StoredProbe]]:
+    """Live collections whose newest probe of what serves is under RAGD_RECALL_WARNING, by name; one query."""
+    newest = (
+        StoredProbe.objects.filter(collection__deleted_at__isnull=True, generation=F("collection__generation"))
+        .select_related("collection")
+        .order_by("collection_id", "-created_at", "-id")
+        .distinct("collection_id")
+    )
+    low = [probe for probe in newest if probe.is_low(settings.RAGD_RECALL_WARNING)]
+    return sorted(((probe.collection, probe) for probe in low), key=lambda pair: pair[0].name)
 
 
 def recall_warning(probe: StoredProbe | None) -> str:

@@ -85,3 +85,13 @@ def test_the_page_shows_measures_and_warns(indexed: Collection, admin_client: Cl
     answer = admin_client.post(f"/collections/{indexed.name}/probe/")
     assert answer.headers["Location"] == address
     assert IngestJob.objects.active().get().created_by == "admin"
+
+
+def test_operations_lists_collections_whose_newest_probe_is_low(notes: Collection, admin_client: Client) -> None:
+    store_probe(notes, 1.0)
+    assert "Low recall" not in admin_client.get("/operations/").content.decode()
+    store_probe(notes, 0.25)
+    shown = admin_client.get("/operations/").content.decode()
+    assert f"/collections/{notes.name}/statistics/#recall" in shown and "0.2500" in shown
+    store_probe(notes, 0.99)
+    assert "Low recall" not in admin_client.get("/operations/").content.decode()
