@@ -17,16 +17,13 @@ LOCAL_DIMS = 384
 
 
 def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
-    """The store of a collection over Django's connection, with the embedder that the collection was made with.
+    """The store of the generation that serves a collection now, over Django's connection, with that one's embedder.
 
-    Raises UnknownCollection when it is being deleted.
+    `collection` may have been read before a swap: only its id counts. Raises UnknownCollection when it is being deleted.
     """
-    return ragd.Store(
-        connections[using],
-        collection.pk,
-        embedder_for(collection.embed_model, collection.embed_dims),
-        exact_threshold=settings.RAGD_EXACT_THRESHOLD,
-    )
+    store = ragd.Store(connections[using], collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD)
+    store.use_embedder(embedder_for(store.collection.embed_model, store.collection.embed_dims))
+    return store
 
 
 @lru_cache(maxsize=16)

@@ -324,9 +324,14 @@ class Store:
         self.exact_threshold = exact_threshold
         self.rerankers: Mapping[str, Reranker] = dict(rerankers or {})
         self.collection = self._load(collection)
-        self.embedder = embedder
+        self.embedder: Embedder | None = None
+        self.use_embedder(embedder)
+
+    def use_embedder(self, embedder: Embedder | None) -> None:
+        """Take another embedder. Raises DimensionMismatch or InvalidInput when it is not the collection's own."""
         if embedder is not None:
             self._check_embedder(embedder)
+        self.embedder = embedder
 
     def _load(self, collection: str | int) -> CollectionInfo:
         by_name = isinstance(collection, str)

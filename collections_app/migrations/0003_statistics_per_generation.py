@@ -14,10 +14,12 @@ ALTER TABLE chunk_terms ADD COLUMN IF NOT EXISTS generation integer NOT NULL DEF
 WIDEN_KEYS = """
 DO $$
 BEGIN
-    IF (SELECT cardinality(conkey) FROM pg_constraint WHERE conname = 'chunk_stats_pkey') = 1 THEN
+    IF 1 = (SELECT cardinality(conkey) FROM pg_constraint
+            WHERE conrelid = 'chunk_stats'::regclass AND contype = 'p') THEN
         ALTER TABLE chunk_stats DROP CONSTRAINT chunk_stats_pkey, ADD PRIMARY KEY (collection_id, generation);
     END IF;
-    IF (SELECT cardinality(conkey) FROM pg_constraint WHERE conname = 'chunk_terms_pkey') = 2 THEN
+    IF 2 = (SELECT cardinality(conkey) FROM pg_constraint
+            WHERE conrelid = 'chunk_terms'::regclass AND contype = 'p') THEN
         ALTER TABLE chunk_terms DROP CONSTRAINT chunk_terms_pkey, ADD PRIMARY KEY (collection_id, generation, term);
     END IF;
 END
