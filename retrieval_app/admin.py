@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from retrieval_app.models import QueryRun
+from collections_app.admin import ReadOnlyAdmin
+from retrieval_app import plans
+from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.querysets import LIST_DEFERRED
 from retrieval_app.responses import encode, run_response
 
@@ -52,6 +54,7 @@ class QueryRunAdmin(RunAdmin):
                 "fields": (
                     "plan_text",
                     "plan_hash",
+                    "plan_name",
                     "generation",
                     "embed_model",
                     "exact_used",
@@ -123,6 +126,59 @@ class QueryRunAdmin(RunAdmin):
         response = StreamingHttpResponse(_lines(queryset), content_type="application/jsonl")
         response["Content-Disposition"] = 'attachment; filename="runs.jsonl"'
         return response
+
+
+@admin.register(SavedPlan)
+class SavedPlanAdmin(ReadOnlyAdmin):
+    """Saved plans. They are made where they can be tried; here they are looked at, marked and deleted."""
+
+    list_display = ("name", "collection", "is_default", "mode", "description", "created_by", "updated_at")
+    list_filter = ("is_default", "collection__name")
+    search_fields = ("name", "description", "collection__name")
+    list_select_related = ("collection",)
+    ordering = ("collection__name", "name")
+    fields = (
+        "name", "collection", "is_default", "description", "plan_text", "plan_hash", "created_by", "created_at",
+        "updated_at",
+    )  # fmt: skip
+    actions = ("make_default", "unmark_default", "delete_plans")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[SavedPlan]:
+        return SavedPlan.objects.filter(collection__deleted_at__isnull=True).select_related("collection")
+
+    @admin.display(description="mode")
+    def mode(self, saved: SavedPlan) -> str:
+        return str(saved.plan.get("mode", ""))
+
+    @admin.display(description="plan")
+    def plan_text(self, saved: SavedPlan) -> SafeString:
+        return _as_json(saved.plan)
+
+    @admin.display(description="plan hash")
+    def plan_hash(self, saved: SavedPlan) -> str:
+        return saved.retrieve_plan.hash
+
+    @admin.action(description="Make the collection's default", permissions=["manage"])
+    def make_default(self, request: HttpRequest, queryset: QuerySet[SavedPlan]) -> None:
+        """Of several plans of one collection the last by name becomes it."""
+        self._mark(request, queryset, True)
+
+    @admin.action(description="Default no more", permissions=["manage"])
+    def unmark_default(self, request: HttpRequest, queryset: QuerySet[SavedPlan]) -> None:
+        self._mark(request, queryset, False)
+
+    def _mark(self, request: HttpRequest, queryset: QuerySet[SavedPlan], is_default: bool) -> None:
+        chosen = list(queryset.order_by("collection_id", "name"))
+        for saved in chosen:
+            plans.update_plan(saved.collection, saved.name, is_default=is_default, actor=request.user)
+        self.message_user(request, f"{len(chosen)} plans changed.", messages.SUCCESS)
+
+    @admin.action(description="Delete selected plans", permissions=["manage"])
+    def delete_plans(self, request: HttpRequest, queryset: QuerySet[SavedPlan]) -> None:
+        chosen = list(queryset)
+        for saved in chosen:
+            plans.delete_plan(saved.collection, saved.name, actor=request.user)
+        self.message_user(request, f"{len(chosen)} plans deleted.", messages.SUCCESS)
 
 
 def _as_json(value: object) -> SafeString:

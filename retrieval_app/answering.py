@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from django.conf import settings
 
 from collections_app.errors import ServiceError
@@ -19,8 +21,14 @@ def has_chat_model() -> bool:
     return bool(settings.RAGD_LLM_BASE_URL or settings.RAGD_LLM_API_KEY)
 
 
-def open_answerer(embedder: Embedder, *, llm_model: str | None = None, system_prompt: str | None = None) -> Answerer:
-    """llm_model: another chat model than RAGD_LLM_MODEL, or "extractive" for quotations.
+def open_answerer(
+    embedder: Embedder,
+    *,
+    llm_model: str | None = None,
+    system_prompt: str | None = None,
+    history: Sequence[Mapping[str, str]] = (),
+) -> Answerer:
+    """llm_model: another chat model than RAGD_LLM_MODEL, or "extractive" for quotations. history: earlier turns.
 
     Raises ServiceError (422) when a chat model or a prompt is asked for and none is set up.
     """
@@ -33,7 +41,8 @@ def open_answerer(embedder: Embedder, *, llm_model: str | None = None, system_pr
         timeout_s=settings.RAGD_LLM_TIMEOUT_S,
         max_tokens=settings.RAGD_LLM_MAX_TOKENS,
     )
-    return ChatAnswerer(llm_model or settings.RAGD_LLM_MODEL, endpoint, embedder, system_prompt=system_prompt or "")
+    model = llm_model or settings.RAGD_LLM_MODEL
+    return ChatAnswerer(model, endpoint, embedder, system_prompt=system_prompt or "", history=history)
 
 
 def _refuse_chat_fields(llm_model: str | None, system_prompt: str | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,10 +47,14 @@ class Draft:
 
 
 class Answerer(Protocol):
-    """Answers a question from numbered sources: marker n is the n-th source. May raise ServiceError."""
+    """Answers a question from numbered sources: marker n is the n-th source. May raise ServiceError.
+
+    spans: what compress() kept of the sources, {"rank" of the source from 1, "start", "end", "content", ...}; () when
+    the sources are to be read whole.
+    """
 
     name: str
     system: str
     model: str
 
-    def answer(self, query: str, sources: Sequence[Candidate]) -> Draft: ...
+    def answer(self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()) -> Draft: ...

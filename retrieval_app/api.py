@@ -12,15 +12,16 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.errors import ServiceError
-from collections_app.models import Collection
 from collections_app.paging import DEFAULT_LIMIT, paginate
-from ragd.types import RetrievePlan
-from retrieval_app import services
+from retrieval_app.doors import run_ask, run_search
 from retrieval_app.models import QueryRun
-from retrieval_app.responses import ask_response, encode, run_response, run_summary, search_response
-from retrieval_app.schemas import AskRequest, AskResponse, Run, RunList, SearchRequest, SearchResponse
+from retrieval_app.plan_api import router as plan_router
+from retrieval_app.replaying import replay
+from retrieval_app.responses import encode, run_response, run_summary
+from retrieval_app.schemas import AskRequest, AskResponse, Replay, Run, RunList, SearchRequest, SearchResponse
 
 router = Router(auth=BearerAuth(write=False))
+router.add_router("", plan_router)
 
 
 @router.post(
@@ -32,8 +33,7 @@ router = Router(auth=BearerAuth(write=False))
 )
 def search_collection(request: HttpRequest, collection: str, payload: SearchRequest) -> HttpResponse:
     found = find_collection(request, collection)
-    run = services.search(found, payload.query, plan_of(found, payload), door="api", api_key=request_key(request))
-    return _json(search_response(run))
+    return json_response(run_search(found, payload, door="api", api_key=request_key(request)))
 
 
 @router.post(
@@ -45,16 +45,7 @@ def search_collection(request: HttpRequest, collection: str, payload: SearchRequ
 )
 def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -> HttpResponse:
     found = find_collection(request, collection)
-    run = services.ask(
-        found,
-        payload.query,
-        plan_of(found, payload),
-        door="api",
-        llm_model=payload.llm_model,
-        system_prompt=payload.system_prompt,
-        api_key=request_key(request),
-    )
-    return _json(ask_response(run))
+    return json_response(run_ask(found, payload, door="api", api_key=request_key(request)))
 
 
 @router.get(
@@ -81,7 +72,7 @@ def list_runs(
         .for_lists()
     )
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return _json({"items": [run_summary(run) for run in page.items], "next_cursor": page.next_cursor})
+    return json_response({"items": [run_summary(run) for run in page.items], "next_cursor": page.next_cursor})
 
 
 @router.get(
@@ -92,6 +83,22 @@ def list_runs(
     summary="One stored query, with the minimal logging fields",
 )
 def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    return json_response(run_response(find_run(request, run_id)))
+
+
+@router.post(
+    "/runs/{run_id}/replay",
+    response={200: Replay, **ERRORS},
+    operation_id="runs-replay",
+    tags=["runs"],
+    summary="Run a stored plan and question again, and compare the rankings",
+)
+def replay_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    return json_response(replay(find_run(request, run_id), door="api", api_key=request_key(request)))
+
+
+def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
+    """The run, if the key may see its collection. Raises ServiceError 404."""
     run = QueryRun.objects.visible_to(request_key(request).collections).select_related("user").filter(pk=run_id).first()
     if run is None:
         raise ServiceError(
@@ -99,22 +106,8 @@ def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
             type="unknown_run",
             status=404,
         )
-    return _json(run_response(run))
+    return run
 
 
-def plan_of(collection: Collection, payload: SearchRequest) -> RetrievePlan:
-    return services.build_plan(
-        collection,
-        mode=payload.mode,
-        k=payload.k,
-        candidate_pool=payload.candidate_pool,
-        rrf_k=payload.rrf_k,
-        exact=payload.exact,
-        tags_any=payload.tags_any or (),
-        tags_all=payload.tags_all or (),
-        metadata=payload.metadata,
-    )
-
-
-def _json(body: dict[str, Any]) -> HttpResponse:
+def json_response(body: Any) -> HttpResponse:
     return HttpResponse(encode(body), content_type="application/json")

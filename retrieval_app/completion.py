@@ -6,7 +6,7 @@ The sources reach the model between marks and are said to be quoted material; wh
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ragd import telemetry
@@ -34,36 +34,54 @@ class TokenCounter(Protocol):
 
 
 class ChatAnswerer:
-    """One chat completion per question: temperature 0, fixed seed."""
+    """One chat completion per question: temperature 0, fixed seed. history: earlier turns, put before the question."""
 
     name = "chat"
 
-    def __init__(self, model: str, endpoint: Endpoint, counter: TokenCounter, *, system_prompt: str = "") -> None:
+    def __init__(
+        self,
+        model: str,
+        endpoint: Endpoint,
+        counter: TokenCounter,
+        *,
+        system_prompt: str = "",
+        history: Sequence[Mapping[str, str]] = (),
+    ) -> None:
         self.model = model
         self.endpoint = endpoint
         self.counter = counter
+        self.history = [dict(turn) for turn in history]
         self.instructions = f"{system_prompt.strip() or ROLE}\n\n{RULES}"
         self.system = "openai" if endpoint.address[0] == "api.openai.com" else "openai_compatible"
 
-    def answer(self, query: str, sources: Sequence[Candidate]) -> Draft:
+    def answer(self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()) -> Draft:
         """The model's answer with its citations checked. No source: an abstention, and the model is not asked.
+
+        With spans it reads them instead of the whole sources; a source of which there is none is left out, and the
+        numbers of the others stay.
 
         Raises ServiceError, see `chat_endpoint.complete`.
         """
         if not sources:
             return Draft(CheckedAnswer(NOT_ANSWERED), True, TokenUsage())
         given = fit_sources(sources)
-        messages = self.build_messages(query, given)
+        messages = self.build_messages(query, given, excerpts_of(given, spans))
         estimated = sum(self.counter.count_tokens(message["content"]) for message in messages)
         completion, usage = self._ask(messages, estimated)
         checked = check_citations(completion.text, given)
         abstained = not checked.citations and NOT_ANSWERED.rstrip(".") in completion.text
         return Draft(checked, abstained, usage, len(given))
 
-    def build_messages(self, query: str, sources: Sequence[Candidate]) -> list[dict[str, str]]:
-        blocks = "\n".join(quote_source(number, source) for number, source in enumerate(sources, 1))
+    def build_messages(
+        self, query: str, sources: Sequence[Candidate], excerpts: Sequence[str] | None = None
+    ) -> list[dict[str, str]]:
+        """excerpts: what is shown of each source, "" for nothing; None shows them whole."""
+        shown = [source.content for source in sources] if excerpts is None else excerpts
+        numbered = enumerate(zip(sources, shown, strict=True), 1)
+        blocks = "\n".join(quote_source(number, source, text) for number, (source, text) in numbered if text)
         return [
             {"role": "system", "content": self.instructions},
+            *self.history,
             {"role": "user", "content": f"<sources>\n{blocks}\n</sources>\n\nQuestion: {query}"},
         ]
 
@@ -121,7 +139,22 @@ def fit_sources(sources: Sequence[Candidate]) -> list[Candidate]:
     return fitting
 
 
-def quote_source(number: int, source: Candidate) -> str:
-    """One source between its marks; marks inside its text are disarmed, so that it cannot close itself."""
-    text = MARKUP.sub("&lt;", f"{source.context}\n{source.content}" if source.context else source.content)
+def excerpts_of(sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]]) -> list[str] | None:
+    """The spans of each source by position, an ellipsis between them; None when there are no spans at all."""
+    if not spans:
+        return None
+    kept: list[list[str]] = [[] for _ in sources]
+    for span in spans:
+        if span["rank"] <= len(kept):
+            kept[span["rank"] - 1].append(span["content"])
+    return [" … ".join(texts) for texts in kept]
+
+
+def quote_source(number: int, source: Candidate, shown: str | None = None) -> str:
+    """One source between its marks; marks inside its text are disarmed, so that it cannot close itself.
+
+    shown: what is quoted of it; all of its content when None.
+    """
+    content = source.content if shown is None else shown
+    text = MARKUP.sub("&lt;", f"{source.context}\n{content}" if source.context else content)
     return f'<source number="{number}">\n{text}\n</source>'

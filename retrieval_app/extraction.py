@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -77,13 +78,17 @@ class ExtractiveAnswerer:
         self.embedder = embedder
         self.evidence_min = evidence_min
 
-    def answer(self, query: str, sources: Sequence[Candidate]) -> Draft:
-        """Up to SENTENCES_QUOTED quotations with markers, or an abstention when no sentence is evidence enough."""
+    def answer(self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()) -> Draft:
+        """Up to SENTENCES_QUOTED quotations with markers, or an abstention when no sentence is evidence enough.
+
+        With spans only what they hold is read and quoted.
+        """
         given = sources[:SOURCES_READ]
-        read = sum(self.embedder.count_tokens(source.content) for source in given)
+        texts = [span["content"] for span in spans if span["rank"] <= len(given)] if spans else _contents(given)
+        read = sum(self.embedder.count_tokens(text) for text in texts)
         question = [{"role": "user", "content": query}]
         with telemetry.chat_span(self.system, self.model, messages=question, estimated_input_tokens=read) as call:
-            ranked = self.rank_sentences(query, given)
+            ranked = self.rank_sentences(query, given, spans)
             evidence = max((sentence.evidence for sentence in ranked), default=0.0)
             abstained = evidence < self.evidence_min
             refusal = CheckedAnswer(self._refusal(ranked, evidence))
@@ -93,9 +98,13 @@ class ExtractiveAnswerer:
         usage = TokenUsage(read, written, estimated=True)
         return Draft(checked, abstained, usage, len(given), evidence=round(evidence, 6))
 
-    def rank_sentences(self, query: str, sources: Sequence[Candidate]) -> list[Sentence]:
+    def rank_sentences(
+        self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
+    ) -> list[Sentence]:
         """Best first; ties by source rank, then place."""
-        sentences = weigh_words(query, read_sentences(sources))
+        readable = read_sentences(sources)
+        kept = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
+        sentences = weigh_words(query, kept)
         shortlist = sorted(sentences, key=_preselection)[:SENTENCES_EMBEDDED]
         return sorted(self._weigh_meaning(query, shortlist), key=lambda item: (-item.score, item.source, item.start))
 
@@ -133,6 +142,15 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             seen.add(place)
             sentences.append(Sentence(number, start, start + len(text), text, stems(text)))
     return sentences
+
+
+def _contents(sources: Sequence[Candidate]) -> list[str]:
+    return [source.content for source in sources]
+
+
+def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str, Any]]) -> bool:
+    start, end = source.start + sentence.start, source.start + sentence.end
+    return any(span["rank"] == sentence.source + 1 and span["start"] <= start and end <= span["end"] for span in spans)
 
 
 def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:

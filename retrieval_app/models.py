@@ -11,7 +11,8 @@ from django.db import models
 from django.urls import reverse
 from django.utils import timezone
 
-from retrieval_app.querysets import QueryRunQuerySet
+from ragd.types import RetrievePlan
+from retrieval_app.querysets import QueryRunQuerySet, SavedPlanQuerySet
 
 
 class QueryRun(models.Model):
@@ -23,6 +24,10 @@ class QueryRun(models.Model):
     citations: one record per citation that stands in the answer (see `retrieval_app.citations`).
     sentences: the answer's sentences with their citations and support. timings_ms: stage name -> milliseconds.
     token_usage: context_tokens, generation_tokens, total_tokens, estimated, or {} for a search.
+    plan_name: the saved plan that the plan began from, "" for none. compression: {"tokens_before", "tokens_after"} of
+    the results, null where the plan does not compress; each result then has its spans. history: earlier turns of the
+    conversation, [{"role", "content"}], that the answerer was given. store_state: see `replaying.read_store_state`.
+    replay_of: the run whose plan and query were run again.
     """
 
     class Kind(models.TextChoices):
@@ -39,6 +44,8 @@ class QueryRun(models.Model):
         API = "api", "API"
         MCP = "mcp", "MCP"
         CLI = "cli", "Command line"
+        CHAT = "chat", "Chat"
+        WORKER = "worker", "Worker"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     kind = models.CharField(max_length=10, choices=Kind)
@@ -54,6 +61,7 @@ class QueryRun(models.Model):
     query = models.TextField()
     plan = models.JSONField(default=dict)
     plan_hash = models.CharField(max_length=64, blank=True)
+    plan_name = models.TextField(blank=True)
     generation = models.IntegerField(default=1)
     embed_model = models.TextField(blank=True)
     spec_version = models.CharField(max_length=20, blank=True)
@@ -63,10 +71,14 @@ class QueryRun(models.Model):
     lists = models.JSONField(default=dict, blank=True)
     short_result = models.JSONField(null=True, blank=True)
     exact_used = models.BooleanField(null=True, blank=True)
+    compression = models.JSONField(null=True, blank=True)
+    store_state = models.JSONField(default=dict, blank=True)
+    replay_of = models.UUIDField(null=True, blank=True)
 
     answer = models.TextField(null=True, blank=True)  # null: no answer was asked for
     answerer = models.TextField(blank=True)
     system_prompt = models.TextField(blank=True)
+    history = models.JSONField(default=list, blank=True)
     sources = models.JSONField(default=list, blank=True)
     citations = models.JSONField(default=list, blank=True)
     sentences = models.JSONField(default=list, blank=True)
@@ -123,3 +135,41 @@ class QueryRun(models.Model):
 
     def top_result(self) -> dict[str, Any] | None:
         return self.results[0] if self.results else None
+
+
+class SavedPlan(models.Model):
+    """A plan under a name that is unique in its collection. plan: every field, as `RetrievePlan.as_dict` gives it.
+
+    The default plan of a collection, at most one, is where every door begins when the caller names none. The rows go
+    with their collection, by the database.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(
+        "collections_app.Collection", on_delete=models.CASCADE, db_constraint=False, related_name="plans"
+    )
+    name = models.TextField(db_collation="C")
+    plan = models.JSONField(default=dict)
+    description = models.TextField(default="", blank=True)
+    is_default = models.BooleanField(default=False)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = SavedPlanQuerySet.as_manager()
+
+    class Meta:
+        ordering: ClassVar[list[str]] = ["collection", "name"]
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["collection", "name"], name="savedplan_name"),
+            models.UniqueConstraint(
+                fields=["collection"], name="savedplan_one_default", condition=models.Q(is_default=True)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def retrieve_plan(self) -> RetrievePlan:
+        return RetrievePlan.from_dict(self.plan)

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from django.db import models
 
 if TYPE_CHECKING:
-    from retrieval_app.models import QueryRun  # noqa: F401
+    from collections_app.models import Collection
+    from retrieval_app.models import QueryRun, SavedPlan  # noqa: F401
 
-LIST_DEFERRED = ("results", "lists", "sources", "sentences", "citations", "system_prompt")
+LIST_DEFERRED = ("results", "lists", "sources", "sentences", "citations", "system_prompt", "history")
 
 
 class QueryRunQuerySet(models.QuerySet["QueryRun"]):
@@ -45,3 +46,11 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
 
     def older_than(self, moment: datetime) -> QueryRunQuerySet:
         return self.filter(created_at__lt=moment)
+
+
+class SavedPlanQuerySet(models.QuerySet["SavedPlan"]):
+    def of(self, collection: Collection) -> SavedPlanQuerySet:
+        return self.filter(collection_id=collection.pk)
+
+    def by_name(self) -> SavedPlanQuerySet:
+        return self.order_by("name")

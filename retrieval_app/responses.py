@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragd.types import canonical_json
-from retrieval_app.models import QueryRun
+from retrieval_app.models import QueryRun, SavedPlan
 
 
 def search_response(run: QueryRun) -> dict[str, Any]:
@@ -19,6 +19,9 @@ def search_response(run: QueryRun) -> dict[str, Any]:
         "generation": run.generation,
         "timings_ms": run.timings_ms,
         "trace_id": run.trace_id or None,
+        "plan_name": run.plan_name or None,
+        "plan_hash": run.plan_hash,
+        "compression": run.compression,
     }
 
 
@@ -49,6 +52,7 @@ def run_summary(run: QueryRun) -> dict[str, Any]:
         "error": {"type": run.error_type, "message": run.error} if run.status == QueryRun.Status.ERROR else None,
         "mode": run.plan.get("mode"),
         "plan_hash": run.plan_hash,
+        "plan_name": run.plan_name or None,
         "answerer": run.answerer or None,
         "retrieved_ids": run.retrieved_ids,
         "token_usage": run.token_usage,
@@ -82,11 +86,29 @@ def run_response(run: QueryRun) -> dict[str, Any]:
         "lists": run.lists,
         "short_result": run.short_result,
         "exact": run.exact_used,
+        "compression": run.compression,
         "sources": run.sources,
         "sentences": run.sentences,
         "removed_citations": run.removed_citations,
         "system_prompt": run.system_prompt or None,
+        "history": run.history,
+        "replay_of": str(run.replay_of) if run.replay_of else None,
         "timings_ms": run.timings_ms,
+    }
+
+
+def plan_response(saved: SavedPlan) -> dict[str, Any]:
+    """A saved plan under its collection's name."""
+    return {
+        "collection": saved.collection.name,
+        "name": saved.name,
+        "plan": saved.plan,
+        "plan_hash": saved.retrieve_plan.hash,
+        "description": saved.description,
+        "is_default": saved.is_default,
+        "created_by": saved.created_by,
+        "created_at": saved.created_at.isoformat(),
+        "updated_at": saved.updated_at.isoformat(),
     }
 
 

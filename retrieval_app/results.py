@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragd.types import Candidate
@@ -36,6 +36,18 @@ def result_dict(candidate: Candidate, rank: int) -> dict[str, Any]:
         "tags": list(candidate.tags),
         "revision": candidate.revision,
     }
+
+
+def with_spans(results: Sequence[dict[str, Any]], spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every result with the spans that compress() kept of it, by position: {start, end, content, score, tokens}.
+
+    content == document_text[start:end]. [] for a result of which nothing fitted the budget.
+    """
+    kept: dict[int, list[dict[str, Any]]] = {result["rank"]: [] for result in results}
+    for span in spans:
+        named = {name: span[name] for name in ("start", "end", "content", "score")}
+        kept[span["rank"]].append(named | {"tokens": span["tokens_after"]})
+    return [result | {"spans": kept[result["rank"]]} for result in results]
 
 
 def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]) -> dict[str, Any]:

@@ -8,14 +8,16 @@ from ninja import Field, Schema
 from pydantic import ConfigDict
 
 from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode
+from retrieval_app.plans import PLAN_FIELDS
 
 Tags = Annotated[list[str] | None, Field(description="Exact tags; an empty list is no restriction")]
 
 
-class SearchRequest(Schema):
+class PlanFields(Schema):
+    """A plan, field by field. What is not stated comes from the saved plan that it begins from, else as described."""
+
     model_config = ConfigDict(extra="forbid")
 
-    query: str
     k: int = Field(FINAL_K, description="How many results")
     mode: Mode | None = Field(
         None, description="Default: hybrid where the collection keeps a lexical index, else vector"
@@ -25,7 +27,29 @@ class SearchRequest(Schema):
     metadata: dict[str, Any] | None = Field(None, description="Equality on top-level keys")
     candidate_pool: int = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
     rrf_k: int = Field(RRF_K, description="The constant of reciprocal rank fusion")
+    weights: dict[str, float] | None = Field(
+        None, description='What each list counts in the fusion, such as {"vector": 2, "lexical": 1}; default 1 each'
+    )
     exact: Exact = Field("auto", description="always: compare every vector; never: use the index when there is one")
+    ef_search: int | None = Field(None, description="Beam of the HNSW scan; at least the pool is used")
+    rerank: str | None = Field(None, description="A reranker's name orders the whole pool; none: the fused order stays")
+    compress: Literal["sentences", "window", "none"] | None = Field(
+        None, description="Spans of the results: the best sentences, or those with their neighbours"
+    )
+    token_budget: int | None = Field(None, description="Words that compress keeps in all; default 600")
+
+    def stated(self) -> dict[str, Any]:
+        """The plan's fields that the caller sent, as `plans.choose_plan` takes them."""
+        return self.model_dump(include=set(PLAN_FIELDS), exclude_unset=True)
+
+
+class SearchRequest(PlanFields):
+    query: str
+    plan: str | None = Field(
+        None,
+        description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
+    )
+    explain: bool = Field(False, description="Also answer with how the ranking came about, as explanation")
 
 
 class AskRequest(SearchRequest):
@@ -35,9 +59,57 @@ class AskRequest(SearchRequest):
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
 
 
+class PlanRequest(PlanFields):
+    """A plan to save. It begins from the server's defaults."""
+
+    description: str = ""
+    is_default: bool | None = Field(
+        None, description="Whether every call that names no plan begins from this one; left as it is when left out"
+    )
+
+
+class PlanChanges(Schema):
+    """What is left out stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    description: str | None = None
+    is_default: bool | None = None
+
+
+class SavedPlanOut(Schema):
+    collection: str
+    name: str
+    plan: dict[str, Any] = Field(description="Every field, also those that were not stated")
+    plan_hash: str
+    description: str
+    is_default: bool
+    created_by: str
+    created_at: str
+    updated_at: str
+
+
+class SavedPlanList(Schema):
+    items: list[SavedPlanOut]
+    next_cursor: str | None
+
+
+class PlanDeleted(Schema):
+    deleted: int
+
+
 class ListPlace(Schema):
     rank: int
     score: float
+
+
+class SpanOut(Schema):
+    start: int = Field(description="content == document text[start:end]")
+    end: int
+    content: str
+    score: float = Field(description="Share of the question's terms in its best sentence, rare terms counting more")
+    tokens: int
 
 
 class SearchResult(Schema):
@@ -57,6 +129,12 @@ class SearchResult(Schema):
     metadata: dict[str, Any]
     tags: list[str]
     revision: int
+    spans: list[SpanOut] | None = Field(None, description="What compress kept of it; only where the plan compresses")
+
+
+class CompressionOut(Schema):
+    tokens_before: int = Field(description="Words of the results")
+    tokens_after: int = Field(description="Words of their spans")
 
 
 class ShortResultOut(Schema):
@@ -75,6 +153,10 @@ class SearchResponse(Schema):
     generation: int
     timings_ms: dict[str, float]
     trace_id: str | None
+    plan_name: str | None = Field(description="The saved plan that the plan began from")
+    plan_hash: str = Field(description="SHA-256 of the plan's canonical JSON")
+    compression: CompressionOut | None = Field(description="null where the plan does not compress")
+    explanation: dict[str, Any] | None = Field(None, description="Only when explain was asked for")
 
 
 class Source(Schema):
@@ -146,6 +228,7 @@ class RunSummary(Schema):
     error: RunError | None
     mode: str | None
     plan_hash: str
+    plan_name: str | None
     answerer: str | None
     retrieved_ids: list[str] = Field(description="doc_id#chunk_index, in rank order")
     token_usage: dict[str, Any]
@@ -178,8 +261,35 @@ class Run(RunSummary):
     lists: dict[str, list[list[Any]]]
     short_result: ShortResultOut | None
     exact: bool | None
+    compression: CompressionOut | None
     sources: list[Source]
     sentences: list[AnswerSentenceOut]
     removed_citations: int
     system_prompt: str | None
+    history: list[dict[str, str]]
+    replay_of: str | None = Field(description="The run whose plan and question were run again")
     timings_ms: dict[str, float]
+
+
+class RankDifference(Schema):
+    doc_id: str
+    chunk_index: int
+    before: int | None = Field(description="Rank in the stored run; null: it was not there")
+    now: int | None = Field(description="Rank now; null: it is not there any more")
+    score_before: float | None
+    score_now: float | None
+
+
+class Replay(Schema):
+    run_id: str = Field(description="The stored run")
+    replay_run_id: str | None = Field(description="The run that was made now")
+    query: str
+    plan: dict[str, Any]
+    plan_hash: str
+    same: bool = Field(description="Whether both results are the same, byte for byte")
+    store_changed: bool | None = Field(description="Whether documents changed since; null: the run does not say")
+    generation_changed: bool
+    notes: list[str] = Field(description="What may explain a difference, in words")
+    differences: list[RankDifference] = Field(description="What has another rank or score; by rank now, then before")
+    before: list[SearchResult]
+    now: list[SearchResult]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from uuid import UUID
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
@@ -16,56 +16,29 @@ from django.db import transaction
 from django.utils import timezone
 
 from collections_app.errors import describe
-from collections_app.identity import clean_metadata, clean_tags
 from collections_app.models import ApiKey, Collection
-from collections_app.stores import embedder_for, open_store
+from collections_app.replicas import read_store
+from collections_app.stores import embedder_for
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 from ragd.retrieval import Retrieval, retrieve_detailed
 from ragd.store import Store
-from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, SPEC_VERSION, Exact, Filters, Mode, RetrievePlan
+from ragd.types import SPEC_VERSION, RetrievePlan
 from retrieval_app.answering import Answerer, Draft, open_answerer
 from retrieval_app.models import QueryRun
-from retrieval_app.results import chunk_key, result_dict, source_dict
+from retrieval_app.plans import ChosenPlan, build_plan, choose_plan
+from retrieval_app.results import chunk_key, result_dict, source_dict, with_spans
+from retrieval_app.store_state import read_store_state
+
+__all__ = ["ChosenPlan", "ask", "build_plan", "choose_plan", "delete_old_runs", "search"]
 
 logger = logging.getLogger(__name__)
 
 QUERY_CHARS_MAX = 20_000
 DELETE_BATCH = 500
 
-
-def build_plan(
-    collection: Collection,
-    *,
-    mode: Mode | None = None,
-    k: int = FINAL_K,
-    candidate_pool: int = CANDIDATE_POOL,
-    rrf_k: int = RRF_K,
-    exact: Exact = "auto",
-    tags_any: Sequence[str] = (),
-    tags_all: Sequence[str] = (),
-    metadata: Mapping[str, Any] | None = None,
-) -> RetrievePlan:
-    """The one plan that every door builds. mode None: hybrid where the collection keeps a lexical index, else vector.
-
-    Raises InvalidInput that names the field.
-    """
-    return RetrievePlan(
-        mode=mode or ("hybrid" if collection.hybrid_enabled else "vector"),
-        k=k,
-        candidate_pool=candidate_pool,
-        rrf_k=rrf_k,
-        exact=exact,
-        filters=Filters(_clean("tags_any", tags_any), _clean("tags_all", tags_all), clean_metadata(metadata)),
-    )
-
-
-def _clean(field: str, tags: Sequence[str]) -> tuple[str, ...]:
-    """Tags in the form in which documents keep them. A blank one is an error: ignoring it would widen the search."""
-    if any(not clean_tags([tag]) for tag in tags):
-        raise InvalidInput(f"{field} must hold tags with at least one visible character; one is empty", field=field)
-    return clean_tags(tags)
+Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
 
 
 def search(
@@ -74,16 +47,23 @@ def search(
     plan: RetrievePlan,
     *,
     door: str,
+    plan_name: str = "",
     user: User | AnonymousUser | None = None,
     api_key: ApiKey | None = None,
+    run_id: UUID | None = None,
+    replay_of: UUID | None = None,
+    retrieve: Retrieve = retrieve_detailed,
 ) -> QueryRun:
     """Retrieve by the plan and keep the run. A failure is kept too (status "error"), then raised.
 
+    plan_name: the saved plan that it began from. run_id: the id of the run; a new one when None.
+    retrieve: a `retrieve_detailed` that also looks on (see `retrieval_app.explaining.Witness`).
     A run that cannot be stored is logged, and the results are returned with `pk` None.
     """
     run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, door=door, user=user, api_key=api_key)
+    run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
     with _recorded(run, collection):
-        _retrieve(run, open_store(collection), plan)
+        _retrieve(run, collection, plan, retrieve)
     return run
 
 
@@ -95,21 +75,23 @@ def ask(
     door: str,
     llm_model: str | None = None,
     system_prompt: str | None = None,
+    history: Sequence[Mapping[str, str]] = (),
+    plan_name: str = "",
     user: User | AnonymousUser | None = None,
     api_key: ApiKey | None = None,
 ) -> QueryRun:
     """Search, then answer from what was found; every citation of the answer is checked. Kept like `search`.
 
+    history: earlier turns, [{"role": "user" or "assistant", "content"}]; a chat model reads them, the search never.
     status "abstained": the sources do not answer the question, and `answer` says so.
     """
     run = _open_run(QueryRun.Kind.ASK, collection, query, plan, door=door, user=user, api_key=api_key)
-    run.system_prompt = system_prompt or ""
+    run.system_prompt, run.plan_name, run.history = system_prompt or "", plan_name, [dict(turn) for turn in history]
     with _recorded(run, collection) as pipeline:
-        store = open_store(collection)
         embedder = embedder_for(collection.embed_model, collection.embed_dims)
-        answerer = open_answerer(embedder, llm_model=llm_model, system_prompt=system_prompt)
+        answerer = open_answerer(embedder, llm_model=llm_model, system_prompt=system_prompt, history=run.history)
         run.answerer = answerer.model
-        retrieval = _retrieve(run, store, plan)
+        retrieval = _retrieve(run, collection, plan)
         _answer(run, answerer, retrieval)
         pipeline.finish(run.answer or "")
     return run
@@ -183,11 +165,17 @@ def _store_run(run: QueryRun) -> None:
         run.pk = None
 
 
-def _retrieve(run: QueryRun, store: Store, plan: RetrievePlan) -> Retrieval:
+def _retrieve(
+    run: QueryRun, collection: Collection, plan: RetrievePlan, retrieve: Retrieve = retrieve_detailed
+) -> Retrieval:
     _check_query(run.query)
-    with transaction.atomic():
-        retrieval = retrieve_detailed(run.query, plan, store)
-    run.results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]
+    run.store_state, retrieval = read_store(
+        collection, lambda store: (read_store_state(store), retrieve(run.query, plan, store))
+    )
+    results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]
+    run.results = with_spans(results, retrieval.spans) if plan.compress else results
+    if plan.compress:
+        run.compression = {"tokens_before": retrieval.tokens_before, "tokens_after": retrieval.tokens_after}
     run.retrieved_ids = [chunk_key(candidate) for candidate in retrieval.candidates]
     run.lists = {
         name: [[chunk_key(candidate), candidate.score] for candidate in candidates]
@@ -210,7 +198,7 @@ def _check_query(query: str) -> None:
 
 def _answer(run: QueryRun, answerer: Answerer, retrieval: Retrieval) -> None:
     began = time.perf_counter()
-    draft: Draft = answerer.answer(run.query, retrieval.candidates)
+    draft: Draft = answerer.answer(run.query, retrieval.candidates, retrieval.spans)
     run.timings_ms["answer"] = _since_ms(began)
     checked = draft.checked
     run.answer = checked.answer

@@ -3,12 +3,16 @@ from __future__ import annotations
 import json
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from retrieval_app.models import QueryRun
+from ragd.types import RetrievePlan
+from retrieval_app import plans
+from retrieval_app.models import QueryRun, SavedPlan
+from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/retrieval_app/queryrun/"
@@ -69,3 +73,19 @@ def test_runs_are_exported_as_json_lines(staff: Client) -> None:
     lines = [json.loads(line) for line in b"".join(answer).decode().splitlines()]  # type: ignore[call-overload]
     assert sorted(line["query"] for line in lines) == ["one", "two"]
     assert answer["Content-Disposition"] == 'attachment; filename="runs.jsonl"'
+
+
+def test_saved_plans_are_shown_marked_and_deleted_through_the_services(staff: Client) -> None:
+    collection = make_collection(empty=True)
+    one, two = (plans.save_plan(collection, name, RetrievePlan(k=k)) for name, k in (("one", 1), ("two", 2)))
+    address = "/admin/retrieval_app/savedplan/"
+    assert all(name in staff.get(address, {"q": "house"}).content.decode() for name in ("one", "two"))
+    assert one.retrieve_plan.hash in staff.get(f"{address}{one.pk}/change/").content.decode()
+    staff.post(address, {"action": "make_default", "_selected_action": [str(one.pk)]})
+    assert plans.default_plan(collection) == one
+    staff.post(address, {"action": "unmark_default", "_selected_action": [str(one.pk)]})
+    assert plans.default_plan(collection) is None
+    staff.post(address, {"action": "delete_plans", "_selected_action": [str(one.pk), str(two.pk)]})
+    assert list(SavedPlan.objects.all()) == []
+    said = LogEntry.objects.filter(content_type__model="savedplan", user__username="root")
+    assert said.filter(change_message="deleted plan two of house").exists()
