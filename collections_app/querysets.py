@@ -10,9 +10,11 @@ from django.db.models import BigIntegerField, Count, OuterRef, Q, QuerySet, Subq
 from django.db.models.functions import Coalesce, Collate
 
 if TYPE_CHECKING:
-    from collections_app.models import ApiKey, Chunk, Collection, Document, IngestJob, Upload  # noqa: F401
+    from collections_app.models import ApiKey, Chunk, Collection, Document, Generation, IngestJob, Upload  # noqa: F401
 
 ACTIVE_STATES = ("queued", "running")
+NEXT_STATES = ("building", "ready")
+KEPT_STATES = ("building", "ready", "serving", "retired", "failed")
 
 
 class CollectionQuerySet(QuerySet["Collection"]):
@@ -110,6 +112,19 @@ class IngestJobQuerySet(QuerySet["IngestJob"]):
         lost = Q(state="running", lease_until__lt=now)
         unsent = Q(state="queued", sent_at__lt=unsent_before)
         return self.filter(lost | unsent)
+
+
+class GenerationQuerySet(QuerySet["Generation"]):
+    def newest(self) -> GenerationQuerySet:
+        return self.order_by("-number")
+
+    def kept(self) -> GenerationQuerySet:
+        """Those whose table is there, or is about to go."""
+        return self.filter(state__in=KEPT_STATES)
+
+    def next_up(self) -> GenerationQuerySet:
+        """Being built, or complete and waiting to be swapped in; at most one per collection."""
+        return self.filter(state__in=NEXT_STATES)
 
 
 class ApiKeyQuerySet(QuerySet["ApiKey"]):

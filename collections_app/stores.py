@@ -19,7 +19,7 @@ LOCAL_DIMS = 384
 def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
     """The store of the generation that serves a collection now, over Django's connection, with that one's embedder.
 
-    `collection` may have been read before a swap: only its id counts. Raises UnknownCollection when it is being deleted.
+    `collection` may have been read before a swap: only its id counts. Raises UnknownCollection when it is deleted.
     """
     store = ragd.Store(connections[using], collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD)
     store.use_embedder(embedder_for(store.collection.embed_model, store.collection.embed_dims))
