@@ -1,0 +1,13 @@
+"""The conformance suite: every rule of the specification, tried on a real database.
+
+`python -m ragd.conformance` runs it; `run` does the same over a connection that one has.
+"""
+
+from __future__ import annotations
+
+from ragd.conformance.door_rules import Door, Doors
+from ragd.conformance.embedder import SimHashEmbedder
+from ragd.conformance.report import Failure, Report, RuleResult
+from ragd.conformance.suite import run, run_on
+
+__all__ = ["Door", "Doors", "Failure", "Report", "RuleResult", "SimHashEmbedder", "run", "run_on"]

@@ -1,0 +1,110 @@
+"""Sections 1.2.4 and 4.3: reciprocal rank fusion, against sums that can be checked by hand."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import ragd
+from ragd.conformance.bench import Bench, keys, make_candidate
+from ragd.conformance.report import Cases
+from ragd.conformance.rule import rule
+from ragd.types import MODES, Candidate, RetrievePlan
+
+ROUNDING = Fraction(1, 10**15)
+VECTOR = ("a", "b", "c", "d")
+LEXICAL = ("c", "a", "e")
+# by hand: a is 1st and 2nd, c is 3rd and 1st, b 2nd, e 3rd, d 4th
+BY_HAND = {
+    "a#0": Fraction(1, 61) + Fraction(1, 62),
+    "c#0": Fraction(1, 63) + Fraction(1, 61),
+    "b#0": Fraction(1, 62),
+    "e#0": Fraction(1, 63),
+    "d#0": Fraction(1, 64),
+}
+
+
+@rule("4.3", "score = sum of 1 / (rrf_k + rank), ranks from 1, rrf_k 60")
+def sums_reciprocal_ranks(bench: Bench, cases: Cases) -> None:
+    found = ragd.fuse({"vector": _list(VECTOR), "lexical": _list(LEXICAL)})
+    cases.equal("order", keys(found), list(BY_HAND))
+    for item in found:
+        key = f"{item.doc_id}#0"
+        _near(cases, f"{key} = {BY_HAND[key]}", item.score, BY_HAND[key])
+    cases.equal("kind of score", {item.score_kind for item in found}, {"rrf"})
+    thirds = ragd.fuse([_list("ab"), _list("ba"), _list("ab")], params={"rrf_k": 1})
+    for item, expected in zip(thirds, (Fraction(4, 3), Fraction(7, 6)), strict=True):
+        _near(cases, f"rrf_k 1, three lists: {item.doc_id}", item.score, expected)
+
+
+@rule("4.3", "a list that lacks a candidate adds nothing; nothing is rescaled")
+def absent_adds_nothing(bench: Bench, cases: Cases) -> None:
+    for length in (1, 5, 500):
+        found = ragd.fuse([_list([f"x{n:03}" for n in range(length)]), _list(["only"])])
+        score = next(item.score for item in found if item.doc_id == "only")
+        cases.equal(f"beside a list of {length}", score, 1 / 61)
+    scores = [item.score for item in ragd.fuse([_list("ab", score=1000.0), _list("cd", score=-7.0)])]
+    cases.equal("scores of the lists are not read", scores, [1 / 61, 1 / 61, 1 / 62, 1 / 62])
+    cases.equal("empty lists", ragd.fuse({"vector": [], "lexical": []}), [])
+    repeated = ragd.fuse([_list("aab")])
+    cases.equal("the first place of a repeated one counts", [item.score for item in repeated], [1 / 61, 1 / 63])
+
+
+@rule("4.3", "weights multiply a list's share; the order of the lists is nothing")
+def weights_multiply(bench: Bench, cases: Cases) -> None:
+    lists = {"vector": _list(VECTOR), "lexical": _list(LEXICAL)}
+    found = ragd.fuse(lists, params={"rrf_k": 20, "weights": {"vector": 0.5, "lexical": 1.5}})
+    expected = {
+        "a#0": Fraction(1, 2) / 21 + Fraction(3, 2) / 22,
+        "c#0": Fraction(1, 2) / 23 + Fraction(3, 2) / 21,
+        "e#0": Fraction(3, 2) / 23,
+        "b#0": Fraction(1, 2) / 22,
+        "d#0": Fraction(1, 2) / 24,
+    }
+    ordered = sorted(expected, key=lambda key: (-expected[key], key))
+    cases.equal("order", keys(found), ordered)
+    for item in found:
+        _near(cases, item.doc_id, item.score, expected[f"{item.doc_id}#0"])
+    turned = ragd.fuse(dict(reversed(lists.items())))
+    straight = ragd.fuse(lists)
+    cases.equal("lists turned round", [(i.key, i.score) for i in turned], [(i.key, i.score) for i in straight])
+    alone = ragd.fuse(lists, params={"weights": {"vector": 0.0}})
+    cases.equal("weight 0", [item.score for item in alone if item.doc_id in "bd"], [0.0, 0.0])
+
+
+@rule("4.3", "k is 12 and rrf_k is 60 unless the plan says otherwise", needs_corpus=True)
+def defaults_hold(bench: Bench, cases: Cases) -> None:
+    plan = RetrievePlan()
+    cases.equal("k", plan.k, 12)
+    cases.equal("rrf_k", plan.rrf_k, 60)
+    cases.equal("weights", dict(plan.weights), {"vector": 1.0, "lexical": 1.0})
+    store = bench.open_golden()
+    details = ragd.retrieve_detailed("when does water boil", RetrievePlan(exact="always"), store)
+    cases.equal("results", len(details.candidates), 12)
+    for item in details.candidates:
+        places = [item.ranks[name].rank for name in ("vector", "lexical") if name in item.ranks]
+        exact = sum((Fraction(1, 60 + place) for place in places), Fraction(0))
+        _near(cases, f"{item.doc_id}: places {places}", item.score, exact)
+
+
+@rule("1.2.4", "one list keeps its own scores; several are fused by reciprocal rank", needs_corpus=True)
+def one_list_is_not_fused(bench: Bench, cases: Cases) -> None:
+    store = bench.open_golden()
+    for mode, kind in zip(MODES, ("cosine", "bm25", "rrf"), strict=True):
+        found = ragd.retrieve("the bread bakes", RetrievePlan(mode=mode, exact="always"), store)
+        cases.equal(mode, {item.score_kind for item in found}, {kind})
+    plan = RetrievePlan(exact="always")
+    details = ragd.retrieve_detailed("the bread bakes", plan, store)
+    params = {"rrf_k": plan.rrf_k, "weights": dict(plan.weights)}
+    fused = ragd.fuse(details.lists, params=params)
+    cases.equal("hybrid is fuse() of its lists", keys(details.candidates), keys(fused)[: plan.k])
+    cases.refused("unknown method", lambda: ragd.fuse([], method="max"), field="method", error=ragd.InvalidInput)
+
+
+def _near(cases: Cases, case: str, score: float, exact: Fraction) -> None:
+    """Within the rounding of a few additions of float64."""
+    near = abs(Fraction(score) - exact) <= ROUNDING
+    cases.holds(case, near, expected=f"{float(exact)} within {float(ROUNDING)}", got=f"{score}")
+
+
+def _list(names: str | tuple[str, ...] | list[str], score: float = 0.5) -> list[Candidate]:
+    return [make_candidate(name, score) for name in names]

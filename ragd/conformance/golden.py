@@ -1,0 +1,132 @@
+"""Golden files: what the fixed corpus gives, written once per version of the specification and never changed after."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import ragd
+from ragd.conformance import corpus
+from ragd.conformance.bench import Bench, corpus_chunks
+from ragd.conformance.embedder import SimHashEmbedder
+from ragd.errors import InvalidInput
+from ragd.types import SPEC_VERSION, Candidate, Chunk, ChunkPolicy
+
+FOLDER = Path(__file__).parent / "golden"
+# SHA-256 over the names and bytes of a version's files. A new version gets a new line; no line ever changes.
+DIGESTS: dict[str, str] = {
+    "0.1.0": "32176bfb4bb21f5bd49cee120328dbc4c54fa7aed2fd78133012ba9d38076bf3",
+}
+TOLERANCE = 1e-5  # of a score, relative: BM25 comes from float32 sums, whose last digit depends on the processor
+CONTENT_DIGITS = 16
+
+
+def folder_of(version: str) -> Path:
+    return FOLDER / version
+
+
+def digest_of(folder: Path) -> str:
+    """Over every file of the folder, by name; "" when there is none."""
+    total = hashlib.sha256()
+    files = sorted(folder.glob("*.json"))
+    for file in files:
+        total.update(f"{file.name}\n{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return total.hexdigest() if files else ""
+
+
+def read(name: str, version: str = SPEC_VERSION) -> dict[str, Any]:
+    """One golden file. Raises InvalidInput when the version has none."""
+    path = folder_of(version) / f"{name}.json"
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidInput(
+            f"there are no golden results for specification {version} at {path}; "
+            "write them with: python -m ragd.conformance --write",
+            field="version",
+        ) from None
+    return content
+
+
+def write(bench: Bench) -> str:
+    """Write the files of SPEC_VERSION from what the library gives now; returns the digest to pin in DIGESTS.
+
+    Raises InvalidInput when the version has golden results: those of a version stay as they are.
+    """
+    folder = folder_of(SPEC_VERSION)
+    if folder.exists() or SPEC_VERSION in DIGESTS:
+        raise InvalidInput(
+            f"specification {SPEC_VERSION} has its golden results, and they stay as they are; "
+            "a change of results needs a new SPEC_VERSION",
+            field="version",
+        )
+    made = {name: make_lists(bench, name) for name in corpus.PLANS} | {"chunks": make_chunk_table()}
+    made["embeddings"] = make_embedding_table()
+    folder.mkdir(parents=True)
+    for name, content in made.items():
+        text = json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
+    return digest_of(folder)
+
+
+def make_lists(bench: Bench, name: str) -> dict[str, Any]:
+    """The top k of every query under one plan: [["doc_id#chunk_index", score], ...], best first."""
+    store, plan = bench.open_golden(), corpus.PLANS[name]
+    answers = []
+    for query in corpus.queries():
+        found = ragd.retrieve(query.text, plan, store)
+        results = [[f"{item.doc_id}#{item.chunk_index}", item.score] for item in found]
+        answers.append({"language": query.language, "query": query.text, "results": results})
+    return {"spec_version": SPEC_VERSION, "plan": plan.as_dict(), "answers": answers}
+
+
+def make_chunk_table() -> dict[str, Any]:
+    """Where every text of the corpus is cut: [start, end, first digits of the SHA-256 of the content]."""
+    table = {name: _cuts(ragd.chunk(raw, policy)) for name, raw, policy in corpus.hard_texts()}
+    for document in corpus.documents():
+        table[document.doc_id] = _cuts(ragd.chunk(document.text, corpus.POLICY))
+    policies: dict[str, ChunkPolicy] = {**corpus.HARD_POLICIES, "corpus": corpus.POLICY}
+    shown = {name: policy.as_dict() for name, policy in policies.items()}
+    return {"spec_version": SPEC_VERSION, "policies": shown, "cuts": table}
+
+
+def make_embedding_table() -> dict[str, Any]:
+    """The signs of every chunk's vector, first entry first, as a hexadecimal number."""
+    embedder = SimHashEmbedder()
+    vectors = {
+        f"{item.doc_id}#{item.chunk_index}": _signs(embedder.embed_query(item.embed_text)) for item in corpus_chunks()
+    }
+    return {"spec_version": SPEC_VERSION, "model": embedder.model, "dims": embedder.dims, "signs": vectors}
+
+
+def compare(found: Sequence[Candidate], expected: Sequence[Sequence[Any]]) -> str | None:
+    """What differs, or None: ids exactly and in order, scores within TOLERANCE, never growing, ties in order."""
+    keys = [f"{item.doc_id}#{item.chunk_index}" for item in found]
+    wanted = [key for key, _ in expected]
+    if keys != wanted:
+        place = next((n for n, pair in enumerate(zip(keys, wanted, strict=False)) if pair[0] != pair[1]), None)
+        if place is None:
+            return f"{len(keys)} results, not {len(wanted)}"
+        return f"rank {place + 1} is {keys[place]}, not {wanted[place]}"
+    for item, (key, score) in zip(found, expected, strict=True):
+        if not math.isclose(item.score, score, rel_tol=TOLERANCE, abs_tol=1e-12):
+            return f"{key} scores {item.score!r}, not {score!r}"
+    order = [(-item.score, item.doc_id.encode(), item.chunk_index) for item in found]
+    return None if order == sorted(order) else "ties are not sorted by (doc_id, chunk_index)"
+
+
+def _cuts(chunks: Sequence[Chunk]) -> list[list[Any]]:
+    return [[item.start, item.end, _short_digest(item.content)] for item in chunks]
+
+
+def _short_digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:CONTENT_DIGITS]
+
+
+def _signs(vector: Sequence[float]) -> str:
+    bits = sum(1 << place for place, entry in enumerate(vector) if entry > 0)
+    return f"{bits:064x}"

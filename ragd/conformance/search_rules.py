@@ -1,0 +1,157 @@
+"""Sections 1.2.2, 4.1 and 4.2: the vector list and the lexical list."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import ragd
+from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys
+from ragd.conformance.embedder import DIMS, ENTRY
+from ragd.conformance.report import Cases
+from ragd.conformance.rule import rule
+from ragd.types import Chunk, RetrievePlan
+
+TOLERANCE = 1e-5
+K1, B = 1.2, 0.75
+FRUIT = {
+    "a": "apples apples pears",
+    "b": "pears grow in the garden",
+    "c": "apples",
+    "d": "the garden is full of apples and of pears and of plums",
+    "e": "nothing of this kind",
+}
+
+
+@rule("1.2.2", "candidates are the top of their list: no other chunk scores higher", needs_corpus=True)
+def lists_are_tops(bench: Bench, cases: Cases) -> None:
+    store = bench.open_golden()
+    for query in ("when does water boil", "die Katze schläft", "рынок"):
+        for mode in ("vector", "lexical"):
+            every = ragd.retrieve(query, RetrievePlan(mode=mode, exact="always", k=1000), store)
+            for pool in (1, 7, 50):
+                few = retrieve_keys(query, store, mode=mode, exact="always", k=pool, candidate_pool=pool)
+                cases.equal(f"{mode} {pool}: {query!r}", few, keys(every)[:pool])
+
+
+@rule("4.1", "the score is the cosine similarity, higher is better, best first")
+def scores_are_cosines(bench: Bench, cases: Cases) -> None:
+    store = bench.make_store("cosines")
+    query = bench.embedder.embed_query("q")
+    chunks = [_with_equal_entries(query, equal) for equal in (256, 128, 0, 200, 129, 64)]
+    ragd.index(chunks, store)
+    found = ragd.retrieve("q", RetrievePlan(mode="vector", exact="always"), store)
+    cases.equal("order", keys(found), ["e256#0", "e200#0", "e129#0", "e128#0", "e064#0", "e000#0"])
+    cases.equal("scores", [item.score for item in found], [1.0, 0.5625, 0.0078125, 0.0, -0.5, -1.0])
+    cases.equal("kind of score", {item.score_kind for item in found}, {"cosine"})
+    details = ragd.retrieve_detailed("q", RetrievePlan(mode="vector", exact="always"), store)
+    ranks = [item.ranks["vector"].rank for item in details.candidates]
+    cases.equal("ranks start at 1", ranks, [1, 2, 3, 4, 5, 6])
+
+
+@rule("4.1", "the length of a vector changes nothing: the distance is that of the angle")
+def lengths_are_nothing(bench: Bench, cases: Cases) -> None:
+    store = bench.make_store("lengths")
+    query = bench.embedder.embed_query("q")
+    chunks = []
+    for equal, factor in ((256, 0.25), (200, 64.0), (129, 1024.0), (64, 4096.0)):
+        chunk = _with_equal_entries(query, equal)
+        chunks.append(replace(chunk, embedding=[entry * factor for entry in chunk.embedding or ()]))
+    ragd.index(chunks, store)
+    found = ragd.retrieve("q", RetrievePlan(mode="vector", exact="always"), store)
+    cases.equal("order", keys(found), ["e256#0", "e200#0", "e129#0", "e064#0"])
+    for item, expected in zip(found, (1.0, 0.5625, 0.0078125, -0.5), strict=True):
+        near = abs(item.score - expected) <= TOLERANCE
+        cases.holds(item.doc_id, near, expected=f"{expected} within {TOLERANCE}", got=f"{item.score}")
+
+
+@rule("4.1", "a list holds 50 candidates unless the plan says otherwise, and at least k")
+def pool_of_vectors(bench: Bench, cases: Cases) -> None:
+    _check_pools(bench, cases, "vector")
+
+
+@rule("4.2", "a list holds 50 candidates unless the plan says otherwise, and at least k")
+def pool_of_words(bench: Bench, cases: Cases) -> None:
+    _check_pools(bench, cases, "lexical")
+
+
+@rule("4.2", "the score is BM25 as done by hand")
+def scores_are_bm25(bench: Bench, cases: Cases) -> None:
+    store = bench.make_store("words")
+    for doc_id, text in FRUIT.items():
+        ragd.index(make_chunks(doc_id, text), store)
+    length = store.state().length_baked
+    for query in ("apples", "apples pears", "plums garden", "pears pears apples"):
+        found = {item.doc_id: item.score for item in ragd.retrieve(query, RetrievePlan(mode="lexical"), store)}
+        expected = {doc_id: score for doc_id in FRUIT if (score := _bm25(query, doc_id, length)) > 0}
+        cases.equal(f"{query!r}: documents", sorted(found), sorted(expected))
+        for doc_id, score in expected.items():
+            near = math.isclose(found.get(doc_id, 0.0), score, rel_tol=TOLERANCE)
+            cases.holds(
+                f"{query!r}: {doc_id}", near, expected=f"{score} within {TOLERANCE}", got=f"{found.get(doc_id)}"
+            )
+    words = sum(len(text.split()) for text in FRUIT.values()) / len(FRUIT)
+    near = abs(length / words - 1) <= 0.05
+    cases.holds("mean length", near, expected=f"{words} within 5 %", got=f"{length}")
+
+
+@rule("4.2", "any word may match; words that no chunk holds change nothing; no word gives nothing")
+def any_word_matches(bench: Bench, cases: Cases) -> None:
+    store = bench.make_store("any")
+    for doc_id, text in FRUIT.items():
+        ragd.index(make_chunks(doc_id, text), store)
+    plan = RetrievePlan(mode="lexical")
+    known = [(item.key, item.score) for item in ragd.retrieve("apples pears", plan, store)]
+    more = [(item.key, item.score) for item in ragd.retrieve("apples zebra pears quagga", plan, store)]
+    cases.equal("documents", sorted(key[0] for key, _ in known), ["a", "b", "c", "d"])
+    cases.equal("unknown words", more, known)
+    for query in ("zebra", "!!!", "& | ! ( ) : *", "'"):
+        cases.equal(f"query {query!r}", retrieve_keys(query, store, mode="lexical"), [])
+    cases.equal("case of letters", retrieve_keys("APPLES", store, mode="lexical"), ["a#0", "c#0", "d#0"])
+
+
+@rule("4.2", "words are reduced by the text search configuration of the collection")
+def language_stems(bench: Bench, cases: Cases) -> None:
+    for language, expected in (("english", ["a#0", "b#0"]), ("simple", ["b#0"])):
+        store = bench.make_store(language, language=language)
+        ragd.index([*make_chunks("a", "the kettle boils"), *make_chunks("b", "boiling water")], store)
+        cases.equal(language, sorted(retrieve_keys("boiling", store, mode="lexical")), expected)
+    store = bench.make_store("vectors-only", hybrid_enabled=False)
+    for mode in ("lexical", "hybrid"):
+        refusal = lambda wanted=mode: ragd.retrieve("q", RetrievePlan(mode=wanted), store)  # noqa: E731
+        cases.refused(f"{mode} without a lexical index", refusal, field="mode", error=ragd.LexicalDisabled)
+
+
+def _check_pools(bench: Bench, cases: Cases, name: str) -> None:
+    cases.equal("default of the plan", RetrievePlan().candidate_pool, 50)
+    store = bench.make_store("pools")
+    ragd.index(make_chunks("d", *[f"the same words and number {n}" for n in range(80)]), store)
+    for values, expected in (
+        ({}, 50),
+        ({"candidate_pool": 20}, 20),
+        ({"k": 30, "candidate_pool": 20}, 30),
+        ({"k": 60}, 60),
+        ({"candidate_pool": 1000}, 80),
+    ):
+        plan = RetrievePlan.from_dict({"mode": "hybrid", "exact": "always"} | values)
+        lists = ragd.retrieve_detailed("the same words", plan, store).lists
+        cases.equal(f"{values}", len(lists[name]), expected)
+
+
+def _with_equal_entries(query: ragd.types.Vector, equal: int) -> Chunk:
+    """A chunk whose vector shares the sign of so many entries with the query: its cosine is equal / 128 - 1."""
+    vector = [entry if place < equal else -entry for place, entry in enumerate(query)]
+    assert len(vector) == DIMS and abs(vector[0]) == ENTRY
+    return replace(make_chunks(f"e{equal:03}", f"text {equal}")[0], embedding=vector)
+
+
+def _bm25(query: str, doc_id: str, length: float) -> float:
+    """Robertson and Walker's sum with Lucene's idf; the mean length is the one that the store computes with."""
+    words = FRUIT[doc_id].split()
+    total = 0.0
+    for word in query.split():
+        holding = sum(word in text.split() for text in FRUIT.values())
+        idf = math.log(1 + (len(FRUIT) - holding + 0.5) / (holding + 0.5))
+        repeats = words.count(word)
+        total += idf * repeats * (K1 + 1) / (repeats + K1 * (1 - B + B * len(words) / length))
+    return total

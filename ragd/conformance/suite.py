@@ -1,0 +1,117 @@
+"""run(): every rule in turn, each in a savepoint of its own, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+
+from ragd.conformance import (
+    filter_rules,
+    fusion_rules,
+    golden_rules,
+    ingest_rules,
+    interface_rules,
+    late_rules,
+    order_rules,
+    search_rules,
+    store_rules,
+)
+from ragd.conformance.bench import Bench, scratch
+from ragd.conformance.door_rules import Doors, make_rules
+from ragd.conformance.report import Cases, Failure, Report, RuleResult
+from ragd.conformance.rule import Rule, rules_of
+from ragd.store import Connection, execute, fetch_all
+from ragd.types import SPEC_VERSION
+
+VERSIONS = """
+SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')
+"""
+
+MODULES = (
+    ingest_rules, store_rules, interface_rules, order_rules, search_rules,
+    fusion_rules, filter_rules, late_rules, golden_rules,
+)  # fmt: skip
+
+
+def run(
+    connection: Connection,
+    *,
+    doors: Doors | None = None,
+    only: Sequence[str] = (),
+    on_rule: Callable[[int, int], None] | None = None,
+) -> Report:
+    """Try every rule on the database of `connection`, a psycopg connection or Django's, inside a transaction.
+
+    Everything happens in a scratch schema that is rolled back; the caller's transaction stands as it was. doors: name
+    -> callable that answers (query, plan) over the fixed corpus with results {doc_id, chunk_index, content, score,
+    tags, metadata}, best first; section 6 compares each with the library. only: sections ("4" means all of 4).
+    on_rule(done, total) is called after each rule. A rule whose check breaks has failed; the others go on.
+    Raises UnsupportedDatabase.
+    """
+    began = time.perf_counter()
+    chosen = [item for item in all_rules(doors or {}) if not only or _is_within(item.section, only)]
+    with scratch(connection) as bench:
+        ((server, vector),) = fetch_all(connection, VERSIONS)
+        loading = _load(bench) if any(item.needs_corpus for item in chosen) else None
+        results = []
+        for done, item in enumerate(chosen, start=1):
+            results.append(_try(item, bench, loading))
+            if on_rule is not None:
+                on_rule(done, len(chosen))
+    return Report(SPEC_VERSION, server, vector, _since(began), tuple(results))
+
+
+def run_on(database: str, **options: Any) -> Report:
+    """run() over a connection of its own to `postgresql://...`; nothing is ever committed."""
+    with psycopg.connect(database, autocommit=False) as connection:
+        try:
+            return run(connection, **options)
+        finally:
+            connection.rollback()
+
+
+def all_rules(doors: Doors) -> list[Rule]:
+    """Every rule, in the order of the specification."""
+    found = [item for module in MODULES for item in rules_of(module)]
+    found += make_rules(doors)
+    return sorted(found, key=lambda item: [int(part) for part in item.section.split(".")])
+
+
+def _is_within(section: str, only: Sequence[str]) -> bool:
+    return any(section == wanted or section.startswith(f"{wanted}.") for wanted in only)
+
+
+def _load(bench: Bench) -> Failure | None:
+    """Load the corpus; what went wrong is the failure of every rule that needs it."""
+    execute(bench.connection, "SAVEPOINT ragd_corpus")
+    try:
+        bench.load_golden()
+    except Exception as error:
+        execute(bench.connection, "ROLLBACK TO SAVEPOINT ragd_corpus")
+        return _broken("loading the corpus", error)
+    return None
+
+
+def _try(item: Rule, bench: Bench, loading: Failure | None) -> RuleResult:
+    began = time.perf_counter()
+    cases = Cases()
+    if item.needs_corpus and loading is not None:
+        return RuleResult(item.section, item.title, 1, (loading,), _since(began))
+    try:
+        with bench.undone():
+            item.check(bench, cases)
+    except Exception as error:
+        cases.count += 1
+        cases.failures.append(_broken("the check itself", error))
+    return RuleResult(item.section, item.title, cases.count, tuple(cases.failures), _since(began))
+
+
+def _broken(case: str, error: Exception) -> Failure:
+    return Failure(case, "no error", f"{type(error).__name__}: {error}"[:300])
+
+
+def _since(began: float) -> float:
+    return round((time.perf_counter() - began) * 1000, 3)
