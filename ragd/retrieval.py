@@ -17,7 +17,7 @@ from ragd.normalization import normalize
 from ragd.reranking import Reranker, rerank
 from ragd.store import Store, StoreState
 from ragd.types import Candidate, RetrievePlan
-from ragd.vector_search import is_exact, vector_candidates
+from ragd.vector_search import is_exact, read_state, rows_needed, vector_candidates
 
 ShortReason = Literal["collection_empty", "collection_small", "filters", "no_match", "approximate"]
 
@@ -80,18 +80,23 @@ def retrieve(query: str, plan: RetrievePlan, store: Store) -> list[Candidate]:
     without embedder in a mode that needs one, LexicalDisabled for hybrid and lexical mode on a collection without
     lexical index, EmbedderError, RerankerError.
     """
-    return retrieve_detailed(query, plan, store).candidates
+    return _retrieve(query, plan, store, whole_pool=False).candidates
 
 
 def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
     """retrieve() with everything that explains the ranking."""
+    return _retrieve(query, plan, store, whole_pool=True)
+
+
+def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool) -> Retrieval:
+    """Not the whole pool: where the first k of the one list are the result, no more of it is read."""
     text = normalize(query).strip()
     if not text:
         raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
     _check_mode(plan, store)
     reranker = _find_reranker(plan, store)
     clock = _Clock()
-    state = store.state()
+    state = read_state(plan, store)
     lists: dict[str, list[Candidate]] = {}
     exact: bool | None = None
     vector, query_tokens = _embed_query(text, plan, store, clock)
@@ -104,8 +109,10 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval
     ) as span:
         if vector is not None:
             exact = is_exact(plan, store, state)
+            needs_pool = whole_pool or reranker is not None or plan.mode == "hybrid"
+            rows = plan.pool if needs_pool else rows_needed(plan, state, exact)
             with clock.time("vector"), telemetry.vector_span(pool=plan.pool, exact=exact):
-                lists["vector"] = vector_candidates(vector, plan, store, exact)
+                lists["vector"] = vector_candidates(vector, plan, store, exact, rows=rows)
         if plan.mode != "vector":
             with clock.time("lexical"), telemetry.lexical_span(query=text, pool=plan.pool):
                 lists["lexical"] = lexical_candidates(text, plan, store, state)

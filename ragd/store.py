@@ -81,7 +81,7 @@ WHERE deleted_at IS NULL AND (name = %(name)s OR id = %(id)s)
 
 STATE = """
 SELECT s.chunk_count, s.length_total, s.length_baked,
-       EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid)
+       EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid){also}
 FROM chunk_stats s
 WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
 """
@@ -356,15 +356,19 @@ class Store:
                 field="embed_model",
             )
 
-    def state(self) -> StoreState:
-        """Row count, lengths and whether the HNSW index is ready, as of now."""
-        rows = fetch_all(self.connection, STATE, self.scope | {"vector_index": self.collection.vector_index})
+    def state(self, also: str = "", values: Mapping[str, Any] | None = None) -> StoreState:
+        """Row count, lengths and whether the HNSW index is ready, as of now.
+
+        also: a constant of SQL, more expressions over `values` that are computed in the same round trip.
+        """
+        params = {**self.scope, "vector_index": self.collection.vector_index, **(values or {})}
+        rows = fetch_all(self.connection, STATE.format(also=f", {also}" if also else ""), params)
         if not rows:
             self._load(self.collection.id)
             raise GenerationChanged(
                 f"generation {self.collection.generation} of {self.collection.name!r} was dropped; open the store again"
             )
-        return StoreState(*rows[0])
+        return StoreState(*rows[0][:4])
 
     @property
     def scope(self) -> dict[str, int]:

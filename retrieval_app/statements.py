@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -15,12 +16,15 @@ EXPLAIN = "EXPLAIN (COSTS, VERBOSE OFF, SETTINGS) "
 EXPLAIN_ANALYZE = "EXPLAIN (ANALYZE, COSTS, BUFFERS, SETTINGS, VERBOSE OFF) "
 READ_ONLY = "SELECT set_config('transaction_read_only', 'on', true), set_config('statement_timeout', '60s', true)"
 
+# a vector written out, which a plan repeats wherever it compares it
+LONG_LITERAL = re.compile(r"'([\[{][^']{24})[^']{60,}'")
+
 # the first of these that a statement holds says what it is for
 PURPOSES = (
-    ("set_config(", "settings of the index scan"),
     ("ts_parse(", "words of the query"),
     ("chunk_terms", "words of the query"),
     ("chunk_stats", "state of the collection"),
+    ("set_config(", "settings of the index scan"),
     ("<=>", "vector list"),
     ("<#>", "lexical list"),
     ("count(*)", "how many chunks pass the filters"),
@@ -86,8 +90,9 @@ class _RecordingCursor:
 def explain_statements(connection: Connection, statements: list[Statement], *, analyze: bool) -> list[dict[str, Any]]:
     """Each statement with its plan, in a read-only transaction that is rolled back.
 
-    {purpose, sql (with named parameters), params, runnable (parameters filled in), took_ms, rows, explain (lines; []
-    for a statement that only sets something)}. analyze runs each statement again and shows what its plan really took.
+    {purpose, sql (with named parameters), params, runnable (parameters filled in), took_ms, rows, explain}. explain is
+    the plan's lines, long vectors in it cut short; [] for a statement that only sets something. analyze runs each
+    statement again and shows what its plan really took.
     """
     explained = []
     command = EXPLAIN_ANALYZE if analyze else EXPLAIN
@@ -96,7 +101,7 @@ def explain_statements(connection: Connection, statements: list[Statement], *, a
         for statement in statements:
             if statement.sets_something:
                 fetch_all(connection, statement.sql, statement.params)
-            lines = [] if statement.sets_something else fetch_all(connection, command + statement.sql, statement.params)
+            lines = fetch_all(connection, command + statement.sql, statement.params)
             explained.append(
                 {
                     "purpose": statement.purpose,
@@ -105,7 +110,7 @@ def explain_statements(connection: Connection, statements: list[Statement], *, a
                     "runnable": fill_in(connection, statement),
                     "took_ms": statement.took_ms,
                     "rows": statement.rows,
-                    "explain": [str(line) for (line,) in lines],
+                    "explain": [LONG_LITERAL.sub(r"'\1…'", str(line)) for (line,) in lines],
                 }
             )
         transaction.set_rollback(True, using=alias_of(connection))
