@@ -14,6 +14,7 @@ import numpy as np
 from ragd import telemetry
 from ragd.embedding import Embedder
 from ragd.errors import DimensionMismatch, EmptyContent, GenerationChanged, InvalidInput
+from ragd.postings import drop_postings, extend_postings
 from ragd.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
@@ -312,8 +313,11 @@ def _write(ready: Sequence[Chunk], scope: Mapping[str, Any], store: Store) -> in
     if hybrid and wanted != baked and count - added <= REBAKE_LIMIT:
         execute(connection, REBAKE.format(chunks=table), params | {"length_baked": wanted})
         execute(connection, SET_BAKED, params | {"length_baked": wanted})
+        drop_postings(store)
         baked = wanted
     execute(connection, INSERT_CHUNKS.format(chunks=table), params | {"length_baked": baked})
+    if hybrid:
+        extend_postings(store, count)
     if store.serving:  # documents say what is served
         execute(connection, COUNT_DOCUMENTS, params)
     return removed

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from ragd.candidates import COLUMNS, FILTERED, ranked, scope
+from ragd.postings import POSTINGS_MIN
+from ragd.pruned_search import pruned_rows
 from ragd.store import Store, StoreState, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
@@ -37,12 +41,19 @@ def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: Store
     for _, term, repeats, chunks in terms:
         weights[term] = weights.get(term, 0.0) + repeats * inverse_document_frequency(chunks, state.chunk_count)
     highest = sum(weights.values()) * (BM25_K1 + 1)
-    lexical = {
-        "weights": "{" + ",".join(f"{term}:{weights[term]!r}" for term in sorted(weights)) + "}/1000000000",
-        "words": " | ".join(_quoted(lexeme) for lexeme, *_ in terms),
-    }
-    rows = fetch_all(store.connection, LEXICAL.format(chunks=store.collection.partition), scope(plan, store) | lexical)
+    vector = "{" + ",".join(f"{term}:{weights[term]!r}" for term in sorted(weights)) + "}/1000000000"
+    rows = None
+    if state.chunk_count >= POSTINGS_MIN:
+        rows = pruned_rows(weights, {term: chunks for _, term, _, chunks in terms}, vector, plan, store)
+    if rows is None:
+        rows = scanned_rows(vector, [lexeme for lexeme, *_ in terms], plan, store)
     return ranked(rows, "lexical", "bm25", highest)
+
+
+def scanned_rows(vector: str, lexemes: Sequence[str], plan: RetrievePlan, store: Store) -> list[tuple[Any, ...]]:
+    """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any lexeme."""
+    lexical = {"weights": vector, "words": " | ".join(map(_quoted, lexemes))}
+    return fetch_all(store.connection, LEXICAL.format(chunks=store.collection.partition), scope(plan, store) | lexical)
 
 
 def inverse_document_frequency(chunks: int, total: int) -> float:

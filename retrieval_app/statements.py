@@ -27,6 +27,7 @@ PURPOSES = (
     ("set_config(", "settings of the index scan"),
     ("<=>", "vector list"),
     ("<#>", "lexical list"),
+    ("chunk_segments", "segments of the postings"),
     ("count(*)", "how many chunks pass the filters"),
 )
 

@@ -1,0 +1,308 @@
+"""Postings of large collections: per term, which chunks hold it and how much each counts, packed into segments.
+
+A segment covers the chunks of one range of ids, at most SEGMENT_MAX of them. Ids only grow and a chunk's words never
+change under its id, so a segment is written once; what is younger than the last segment is the tail, which a search
+scans. A tail of TAIL_MAX chunks becomes a segment, together with the segments before it that are not much larger, so
+that their number stays logarithmic and every chunk is packed a few times at most (a log-structured merge). Chunks that
+were deleted stay in their segment until many have gone; a search meets them as ids without a row.
+
+chunk_postings.postings of a term (slot = the term, when it is in COMMON_MIN chunks of the segment or more) is either
+the places of its chunks (uint16) followed by their impacts (uint8), or, when it is in a quarter of them, one impact
+for every place. All rarer terms share BUCKETS slots (-1 - term % BUCKETS): terms (int32), places, impacts. Little
+endian. An impact is the chunk's BM25 weight for the term, rounded up to a multiple of STEP, so that no score is ever
+underestimated.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ragd.store import REBAKE, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
+
+POSTINGS_MIN = 20_000
+SEGMENT_MAX = 65_536
+TAIL_MAX = 2_048
+MERGE_RATIO = 4
+DEAD_SHARE_MAX = 0.3
+COMMON_MIN = 64
+BUCKETS = 1_024
+WEIGHT_MAX = 2.2
+STEP = WEIGHT_MAX / 255
+
+SEGMENTS = """
+SELECT id, first_id, last_id, size FROM chunk_segments
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s
+ORDER BY last_id
+"""
+
+LOCK_STATS = """
+SELECT chunk_count, length_total, length_baked FROM chunk_stats
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
+"""
+
+COUNT_LIVE = """
+SELECT s.id, (SELECT count(*) FROM {chunks} c
+              WHERE c.collection_id = s.collection_id AND c.id BETWEEN s.first_id AND s.last_id)
+FROM chunk_segments s
+WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
+ORDER BY s.last_id
+"""
+
+COUNT_TAIL = """
+SELECT count(*)
+FROM (SELECT 1 FROM {chunks} WHERE collection_id = %(collection_id)s AND id > %(covered)s LIMIT %(most)s) AS tail
+"""
+
+DROP_SEGMENTS = """
+DELETE FROM chunk_segments
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s
+  AND (%(ids)s::bigint[] IS NULL OR id = ANY(%(ids)s::bigint[]))
+"""
+
+INSERT_SEGMENT = """
+INSERT INTO chunk_segments (collection_id, generation, first_id, last_id, size, chunk_ids)
+VALUES (%(collection_id)s, %(generation)s, %(first_id)s, %(last_id)s, %(size)s, %(chunk_ids)s)
+RETURNING id
+"""
+
+# COPY takes no parameters: whole numbers and the table's own name only
+READ_WEIGHTS = """
+COPY (SELECT id, lexical FROM {chunks}
+      WHERE collection_id = {collection_id:d} AND id > {after:d} AND id <= {until:d} AND lexical IS NOT NULL
+      ORDER BY id LIMIT {most:d}) TO STDOUT (FORMAT BINARY)
+"""
+
+COPY_POSTINGS = "COPY chunk_postings (segment_id, slot, postings) FROM STDIN (FORMAT BINARY)"
+
+ID_MAX = 2**63 - 1
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A range of chunk ids that is packed. size counts the chunks it was made of, the deleted ones too."""
+
+    id: int
+    first_id: int
+    last_id: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The stored BM25 weights of chunks in order of id: ids[i] has counts[i] of the terms and weights, in turn."""
+
+    ids: Ints
+    counts: Ints
+    terms: npt.NDArray[np.int32]
+    weights: npt.NDArray[np.float32]
+
+
+def read_segments(store: Store) -> list[Segment]:
+    """The segments of the store's generation, oldest first; [] while the collection is small."""
+    return [Segment(*row) for row in fetch_all(store.connection, SEGMENTS, {**store.scope})]
+
+
+def drop_postings(store: Store) -> None:
+    """Forget every segment, because the stored weights have changed."""
+    execute(store.connection, DROP_SEGMENTS, {**store.scope, "ids": None})
+
+
+def refresh_weights(store: Store) -> bool:
+    """Compute the stored BM25 weights anew when the mean length has left its grid step; returns whether it had.
+
+    Rewrites every row of the collection and packs its postings again; writers wait meanwhile.
+    """
+    ((count, total, baked),) = fetch_all(store.connection, LOCK_STATS, {**store.scope})
+    wanted = bake_length(total / count) if count else 1.0
+    if wanted == baked:
+        return False
+    params = {**store.scope, "length_baked": wanted}
+    packed = bool(read_segments(store))
+    drop_postings(store)
+    execute(store.connection, REBAKE.format(chunks=store.collection.partition), params)
+    execute(store.connection, SET_BAKED, params)
+    if packed:
+        build_postings(store)
+    return True
+
+
+def build_postings(store: Store) -> int:
+    """Pack everything that is not packed yet, in a collection of any size; returns how many segments were made.
+
+    Call it after a bulk load that did not go through index(). The caller holds the lock of the statistics, or nobody
+    else writes.
+    """
+    segments = read_segments(store)
+    covered = segments[-1].last_id if segments else 0
+    made = 0
+    while (last_id := _pack(store, after=covered)) is not None:
+        covered, made = last_id, made + 1
+    return made
+
+
+def extend_postings(store: Store, chunk_count: int) -> None:
+    """Keep the segments up with what was written; index() calls it, holding the lock of the statistics.
+
+    Does nothing below POSTINGS_MIN chunks while there are no segments, nor while the tail is short.
+    """
+    segments = read_segments(store)
+    if not segments:
+        if chunk_count >= POSTINGS_MIN:
+            build_postings(store)
+        return
+    covered, packed = segments[-1].last_id, sum(segment.size for segment in segments)
+    params = {**store.scope, "covered": covered, "most": TAIL_MAX}
+    ((tail,),) = fetch_all(store.connection, COUNT_TAIL.format(chunks=store.collection.partition), params)
+    if tail >= TAIL_MAX:
+        _absorb_tail(store, segments, tail)
+    elif packed - (chunk_count - tail) > max(TAIL_MAX, packed * DEAD_SHARE_MAX):
+        _repack_worst(store, segments)
+
+
+def _absorb_tail(store: Store, segments: list[Segment], tail: int) -> None:
+    """A new segment of the tail and of the last segments, as long as they are not much larger."""
+    absorbed: list[Segment] = []
+    taken = tail
+    while segments and segments[-1].size <= MERGE_RATIO * taken and segments[-1].size + taken <= SEGMENT_MAX:
+        absorbed.append(segments.pop())
+        taken += absorbed[-1].size
+    after = segments[-1].last_id if segments else 0
+    _drop(store, absorbed)
+    while (last_id := _pack(store, after=after)) is not None:
+        after = last_id
+
+
+def _repack_worst(store: Store, segments: list[Segment]) -> None:
+    """Write the segment with the most deleted chunks anew, with its younger neighbours as far as they fit."""
+    params = {**store.scope}
+    live = dict(fetch_all(store.connection, COUNT_LIVE.format(chunks=store.collection.partition), params))
+    worst = max(range(len(segments)), key=lambda place: segments[place].size - live[segments[place].id])
+    end, total = worst + 1, live[segments[worst].id]
+    while end < len(segments) and total + live[segments[end].id] <= SEGMENT_MAX:
+        total += live[segments[end].id]
+        end += 1
+    after = segments[worst - 1].last_id if worst else 0
+    _drop(store, segments[worst:end])
+    _pack(store, after=after, until=segments[end - 1].last_id)
+
+
+def _drop(store: Store, segments: Sequence[Segment]) -> None:
+    if segments:
+        execute(store.connection, DROP_SEGMENTS, {**store.scope, "ids": [segment.id for segment in segments]})
+
+
+def _pack(store: Store, *, after: int, until: int = ID_MAX) -> int | None:
+    """One segment of the first chunks with after < id <= until; returns its last id, None when there is none."""
+    read = _read_weights(store, after, until)
+    size = len(read.ids)
+    if not size:
+        return None
+    params = {
+        **store.scope,
+        "first_id": int(read.ids[0]),
+        "last_id": int(read.ids[-1]),
+        "size": size,
+        "chunk_ids": read.ids.astype(">i8").tobytes(),
+    }
+    ((segment_id,),) = fetch_all(store.connection, INSERT_SEGMENT, params)
+    with cursor(store.connection) as opened, opened.copy(COPY_POSTINGS) as copy:
+        copy.write(b"PGCOPY\n\xff\r\n\x00" + struct.pack("!ii", 0, 0))
+        for slot, postings in encode(read):
+            copy.write(struct.pack("!hiqiii", 3, 8, segment_id, 4, slot, len(postings)) + postings)
+        copy.write(struct.pack("!h", -1))
+    return int(read.ids[-1])
+
+
+def _read_weights(store: Store, after: int, until: int) -> Weights:
+    """The weights of at most SEGMENT_MAX chunks, from the binary form of sparsevec: dim, count, 0, terms, values."""
+    sql = READ_WEIGHTS.format(
+        chunks=store.collection.partition,
+        collection_id=store.collection.id,
+        after=after,
+        until=until,
+        most=SEGMENT_MAX,
+    )
+    ids: list[int] = []
+    vectors: list[bytes] = []
+    with cursor(store.connection) as opened, opened.copy(sql) as copy:
+        copy.set_types(["int8", "bytea"])
+        for chunk_id, vector in copy.rows():
+            ids.append(chunk_id)
+            vectors.append(vector)
+    words = np.frombuffer(b"".join(vectors), dtype=">i4")
+    lengths = np.fromiter(map(len, vectors), dtype=np.int64, count=len(vectors)) // 4
+    counts = (lengths - 3) // 2
+    starts = np.cumsum(lengths) - lengths + 3
+    before = np.cumsum(counts) - counts
+    places = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+    terms = words[places].astype(np.int32) + 1  # the binary form counts from 0
+    weights = words.view(">f4")[places + np.repeat(counts, counts)].astype(np.float32)
+    return Weights(np.asarray(ids, dtype=np.int64), counts, terms, weights)
+
+
+def encode(read: Weights) -> Iterator[tuple[int, bytes]]:
+    """(slot, postings) of one segment, as the module's docstring lays them out."""
+    size = len(read.ids)
+    order = np.argsort(read.terms, kind="stable")
+    terms = read.terms[order]
+    places = np.repeat(np.arange(size, dtype=np.uint16), read.counts)[order]
+    impacts = np.ceil(read.weights[order].astype(np.float64) / STEP).clip(1, 255).astype(np.uint8)
+    starts = np.flatnonzero(np.diff(terms, prepend=0))
+    counts = np.diff(starts, append=len(terms))
+    common = counts >= COMMON_MIN
+    for start, count in zip(starts[common].tolist(), counts[common].tolist(), strict=True):
+        end = start + count
+        if count * 4 >= size:
+            every = np.zeros(size, dtype=np.uint8)
+            every[places[start:end]] = impacts[start:end]
+            yield int(terms[start]), every.tobytes()
+        else:
+            yield int(terms[start]), places[start:end].astype("<u2").tobytes() + impacts[start:end].tobytes()
+    rare = np.repeat(~common, counts)
+    yield from _encode_rare(terms[rare], places[rare], impacts[rare])
+
+
+def _encode_rare(
+    terms: npt.NDArray[np.int32], places: npt.NDArray[np.uint16], impacts: npt.NDArray[np.uint8]
+) -> Iterator[tuple[int, bytes]]:
+    buckets = terms % BUCKETS
+    order = np.argsort(buckets, kind="stable")
+    edges = np.searchsorted(buckets[order], np.arange(BUCKETS + 1)).tolist()
+    for bucket in range(BUCKETS):
+        chosen = order[edges[bucket] : edges[bucket + 1]]
+        if len(chosen):
+            packed = terms[chosen].astype("<i4").tobytes() + places[chosen].astype("<u2").tobytes()
+            yield -1 - bucket, packed + impacts[chosen].tobytes()
+
+
+def slots_of(terms: Sequence[int]) -> list[int]:
+    """Where these terms may be: each in a slot of its own, or in its bucket."""
+    return sorted({*terms, *(-1 - term % BUCKETS for term in terms)})
+
+
+def add_impacts(values: Any, slot: int, postings: bytes, factors: dict[int, np.float32]) -> None:
+    """Add impact * factor to the places of one segment (`values`, float32) for every term of the slot in `factors`."""
+    if slot > 0:
+        if len(postings) == len(values):
+            values += np.frombuffer(postings, dtype=np.uint8) * factors[slot]
+            return
+        count = len(postings) // 3
+        places = np.frombuffer(postings, dtype="<u2", count=count)
+        values[places] += np.frombuffer(postings, dtype=np.uint8, offset=2 * count) * factors[slot]
+        return
+    count = len(postings) // 7
+    held = np.frombuffer(postings, dtype="<i4", count=count)
+    for term, factor in factors.items():
+        if -1 - term % BUCKETS == slot:
+            first, last = np.searchsorted(held, (term, term + 1))
+            places = np.frombuffer(postings, dtype="<u2", count=last - first, offset=4 * count + 2 * first)
+            impacts = np.frombuffer(postings, dtype=np.uint8, count=last - first, offset=6 * count + first)
+            values[places] += impacts * factor
