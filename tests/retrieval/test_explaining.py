@@ -229,7 +229,7 @@ def test_exact_against_approximate(house: Collection, settings: Settings) -> Non
     assert both["recall_at_k"] == both["recall_at_pool"] == both["overlap"]["share"] == 1.0
     assert both["missed"] == []
     settings_statement = next(item for item in found["statements"] if "set_config" in item["sql"])
-    assert settings_statement["explain"] == []
+    assert settings_statement["purpose"] == "state of the collection"
     assert explain(house, QUERY, services.build_plan(house, mode="lexical"))["approximate"] is None
 
 
