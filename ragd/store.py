@@ -101,11 +101,6 @@ CREATE INDEX {concurrently} {index} ON {partition} USING hnsw ((embedding::{cast
 
 DROP_INDEX = "DROP INDEX {concurrently} IF EXISTS {index}"
 
-LOCK_STATS = """
-SELECT chunk_count, length_total, length_baked FROM chunk_stats
-WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
-"""
-
 REBAKE = """
 UPDATE {chunks} SET lexical = ragd_bm25(fts, %(length_baked)s) WHERE fts IS NOT NULL
 """
@@ -408,17 +403,6 @@ class Store:
         }
         execute(self.connection, DROP_INDEX.format(**names))
         execute(self.connection, CREATE_VECTOR_INDEX.format(**names))
-        return True
-
-    def refresh_lexical(self) -> bool:
-        """Recompute the stored BM25 weights when the mean length has left its grid step; returns whether it did."""
-        params: dict[str, Any] = {**self.scope}
-        ((count, total, baked),) = fetch_all(self.connection, LOCK_STATS, params)
-        wanted = bake_length(total / count) if count else 1.0
-        if wanted == baked:
-            return False
-        execute(self.connection, REBAKE.format(chunks=self.collection.partition), params | {"length_baked": wanted})
-        execute(self.connection, SET_BAKED, params | {"length_baked": wanted})
         return True
 
 
