@@ -29,17 +29,17 @@ def ties_by_doc_id(bench: Bench, cases: Cases) -> None:
 @rule("2.3", "then by chunk_index as a number")
 def ties_by_index(bench: Bench, cases: Cases) -> None:
     store = bench.make_store("indexes")
-    for name in ("b", "a"):
+    for name in ("b", "a", "c"):
         ragd.index(make_chunks(name, *[TEXT] * 12), store)
-    expected = [f"{name}#{number}" for name in "ab" for number in range(12)]
+    expected = [f"{name}#{number}" for name in "abc" for number in range(12)]
     for mode in MODES:
-        cases.equal(mode, retrieve_keys(TEXT, store, mode=mode, exact="always", k=24), expected)
+        cases.equal(mode, retrieve_keys(TEXT, store, mode=mode, exact="always", k=36), expected)
 
 
 @rule("2.3", "ties at the edge of a pool are decided the same way")
 def ties_at_the_edge(bench: Bench, cases: Cases) -> None:
     store = bench.make_store("edge")
-    for name in reversed(IN_ORDER):
+    for name in NAMES:
         ragd.index(make_chunks(name, TEXT), store)
     for pool in (1, 2, 5, 11, len(NAMES) - 1):
         for mode in MODES:
