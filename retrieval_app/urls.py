@@ -2,11 +2,15 @@ from __future__ import annotations
 
 from django.urls import path
 
-from retrieval_app import views
+from retrieval_app import playground, views
 
 app_name = "retrieval"
 urlpatterns = [
     path("ask/", views.ask, name="ask"),
     path("runs/", views.list_runs, name="runs"),
     path("runs/<uuid:run_id>/", views.show_run, name="run"),
+    path("collections/<str:name>/playground/", playground.playground, name="playground"),
+    path("collections/<str:name>/playground/save/", playground.save, name="playground-save"),
+    # the chunk's number stands first, so that no doc_id can be mistaken for it
+    path("collections/<str:name>/playground/<int:index>/<path:doc_id>/", playground.row, name="playground-row"),
 ]

@@ -24,6 +24,7 @@ from retrieval_app import services
 from retrieval_app.forms import AskForm, RunFilterForm, initial_of
 from retrieval_app.marks import render_answer, shorten_passage
 from retrieval_app.models import QueryRun
+from retrieval_app.playground import address_of_run
 
 RUNS_PER_PAGE = 50
 RECENT_QUESTIONS = 6
@@ -209,4 +210,4 @@ def list_runs(request: PageRequest) -> HttpResponse:
 @require_GET
 def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     run = get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
-    return render_page(request, "retrieval/run.html", describe_run(run))
+    return render_page(request, "retrieval/run.html", describe_run(run) | {"playground_href": address_of_run(run)})

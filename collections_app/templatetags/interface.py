@@ -205,6 +205,21 @@ def score_bar(value: float | None, text: str = "") -> SafeString:
 
 
 @register.simple_tag
+def rank_change(gain: int | None) -> SafeString:
+    """How many ranks were won (above 0) or lost, as a chip with arrow and words. "" for None and for no move."""
+    if not gain:
+        return SafeString("")
+    tone, symbol, word = ("good", "up", "up") if gain > 0 else ("watch", "down", "down")
+    return format_html(
+        '<span class="chip" data-tone="{}">{}<span class="sr-only">{} by </span>{}</span>',
+        tone,
+        icon(symbol),
+        word,
+        abs(gain),
+    )
+
+
+@register.simple_tag
 def sparkline(values: Sequence[float | None], label: str) -> SafeString:
     """A line over equal steps of time, oldest first; missing values are left out. "" where there is nothing to draw."""
     known = [(index, value) for index, value in enumerate(values) if value is not None]

@@ -1,0 +1,286 @@
+"""The playground: its address gives it back, its rows are the ranking, two plans stand side by side."""
+
+from __future__ import annotations
+
+import html as html_module
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.test import Client
+
+from tests.web.test_every_page import check_page
+
+PLAY = "/collections/nature/playground/"
+ROW = re.compile(r'<li data-doc-id="([^"]+)" data-chunk-index="(\d+)" data-rank="(\d+)" data-score="([^"]+)"')
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
+
+
+def column(html: str, name: str, side: str = "A") -> list[tuple[str, str, str, str]]:
+    found = re.search(rf'<ol data-column="{name}" data-side="{side}">(.*?)</ol>', html, re.DOTALL)
+    assert found, (name, side)
+    return ROW.findall(found[1])
+
+
+def as_shown(results: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
+    return [
+        (item["doc_id"], str(item["chunk_index"]), str(item["rank"]), json.dumps(item["score"])) for item in results
+    ]
+
+
+def newest_run() -> Any:
+    from retrieval_app.models import QueryRun
+
+    return QueryRun.objects.newest_first().first()
+
+
+def test_without_a_query_it_says_what_it_does(visitor: Client, fill: Callable[..., Any]) -> None:
+    from retrieval_app.models import QueryRun
+
+    fill()
+    html = text(visitor.get(PLAY))
+    check_page(html)
+    assert "Type a query to see how each stage ranks" in html
+    assert QueryRun.objects.count() == 0
+    fill("bare", documents=0)
+    assert "There is nothing to rank yet" in text(visitor.get("/collections/bare/playground/"))
+    assert visitor.get("/collections/nothing/playground/").status_code == 404
+
+
+def test_its_rows_are_the_ranking_of_every_door(visitor: Client, fill: Callable[..., Any]) -> None:
+    from retrieval_app import services
+
+    collection = fill()
+    html = text(visitor.get(f"{PLAY}?q=largest+animal&k=3&mode=hybrid"))
+    check_page(html)
+    plan = services.build_plan(collection, mode="hybrid", k=3)
+    same = services.search(collection, "largest animal", plan, door="cli")
+    assert column(html, "final") == as_shown(same.results)
+    for name, rows in same.lists.items():
+        shown = [(f"{doc_id}#{index}", json.loads(score)) for doc_id, index, _, score in column(html, name)]
+        assert shown == [(key, score) for key, score in rows[: len(shown)]]
+    assert len(column(html, "fused")) == len(column(html, "vector")) > 3
+
+
+def test_a_look_is_kept_as_a_run_that_it_links(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    html = text(visitor.get(f"{PLAY}?q=krill&mode=lexical&k=2"))
+    run = newest_run()
+    assert f'href="/runs/{run.pk}/"' in html
+    assert (run.query, run.plan["mode"], run.plan["k"], run.door, run.user.username) == (
+        "krill", "lexical", 2, "page", "ada",
+    )  # fmt: skip
+
+
+def test_empty_fields_leave_the_address(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    response = visitor.get(f"{PLAY}?q=krill&mode=&k=+&tags_any=a%2C+b&b-k=")
+    assert response.status_code == 302
+    assert parse_qs(urlsplit(response["Location"]).query) == {"q": ["krill"], "tags_any": ["a, b"]}
+    assert visitor.get(f"{PLAY}?q=")["Location"] == PLAY
+
+
+def test_every_field_reaches_the_plan_and_comes_back(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    address = (
+        f"{PLAY}?q=krill&mode=hybrid&k=2&candidate_pool=7&rrf_k=11&weight_vector=0.5&exact=always&ef_search=80"
+        "&compress=sentences&token_budget=30&tags_any=nature%2C+x&tags_all=nature&metadata=%7B%22year%22%3A+2024%7D"
+    )
+    html = text(visitor.get(address))
+    plan = newest_run().plan
+    assert plan == {
+        "mode": "hybrid", "k": 2, "candidate_pool": 7, "rrf_k": 11, "weights": {"vector": 0.5, "lexical": 1.0},
+        "exact": "always", "ef_search": 80, "rerank": None, "compress": "sentences", "token_budget": 30,
+        "filters": {"tags_any": ["nature", "x"], "tags_all": ["nature"], "metadata": {"year": 2024}},
+    }  # fmt: skip
+    for name, value in (("k", "2"), ("rrf_k", "11"), ("weight_vector", "0.5"), ("tags_any", "nature, x")):
+        assert re.search(rf'<input[^>]*name="{name}"[^>]*value="{re.escape(value)}"', html), name
+    assert '<option value="always" selected>' in html
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "said"),
+    [
+        ("metadata=%7Bbad", 422, "this must be a JSON object"),
+        ("k=0", 422, "greater than or equal to 1"),
+        ("mode=magic", 422, "magic is not one of the available choices"),
+        ("token_budget=5", 422, "token_budget"),
+        ("weight_vector=0&weight_lexical=0", 422, "weights"),
+        ("plan=gone", 422, "gone is not one of the available choices"),
+    ],
+)
+def test_a_wrong_plan_is_refused_beside_the_query(
+    visitor: Client, fill: Callable[..., Any], query: str, status: int, said: str
+) -> None:
+    fill(documents=1)
+    response = visitor.get(f"{PLAY}?q=whale&tags_any=kept&{query}")
+    assert response.status_code == status
+    html = html_module.unescape(text(response))
+    check_page(html)
+    assert said in html
+    assert 'value="kept"' in html
+    assert 'value="whale"' in html
+
+
+def test_lexical_mode_without_lexical_index_says_so(visitor: Client, db: None) -> None:
+    from collections_app.services.collections import create_collection
+
+    create_collection(name="nature", hybrid_enabled=False)
+    response = visitor.get(f"{PLAY}?q=whale&mode=lexical")
+    assert response.status_code == 400
+    assert "keeps no lexical index" in text(response)
+    assert visitor.get(f"{PLAY}?q=whale").status_code == 200
+
+
+def test_fewer_than_asked_is_a_banner(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    html = text(visitor.get(f"{PLAY}?q=xylophone&mode=lexical"))
+    assert "asked for 12, got 0" in html
+    assert 'data-column="final"' in html
+    assert "no chunk has it" in html
+
+
+def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> None:
+    from ragd.comparison import kendall_tau
+    from retrieval_app import services
+
+    collection = fill()
+    html = text(visitor.get(f"{PLAY}?q=the+largest+animal&k=5&mode=vector&ab=on&b-mode=lexical&b-k=3"))
+    check_page(html)
+    results = []
+    for side, plan in (("A", {"mode": "vector", "k": 5}), ("B", {"mode": "lexical", "k": 3})):
+        run = services.search(
+            collection, "the largest animal", services.build_plan(collection, **plan), door="cli"  # type: ignore[arg-type]
+        )  # fmt: skip
+        assert column(html, "final", side) == as_shown(run.results)
+        results.append(run.retrieved_ids)
+    tau = kendall_tau(*results)
+    assert tau is not None and f">{tau:.3f}<" in html
+    shared = len(set(results[0]) & set(results[1]))
+    assert f"{shared} <small>of {max(map(len, results))}</small>" in html
+    differing = re.findall(
+        r'<tr><th scope="row">([^<]+)</th><td class="mono">([^<]*)</td><td class="mono">([^<]*)', html
+    )
+    assert [tuple(map(html_module.unescape, item)) for item in differing] == [
+        ("mode", '"vector"', '"lexical"'), ("k", "5", "3"),
+    ]  # fmt: skip
+
+
+def test_a_row_opens_its_arithmetic_and_its_text(visitor: Client, fill: Callable[..., Any]) -> None:
+    from retrieval_app.models import QueryRun
+
+    fill()
+    html = text(visitor.get(f"{PLAY}?q=krill+eating+animals&k=3&weight_lexical=2"))
+    runs = QueryRun.objects.count()
+    links = [html_module.unescape(link) for link in re.findall(r'<a class="clip" href="([^"]+)"', html)]
+    found = visitor.get(links[0])
+    detail = text(found)
+    check_page(detail)
+    assert 'id="detail"' in detail
+    assert "<mark" in detail
+    assert QueryRun.objects.count() == runs, "a row keeps no run"
+    sums = [html_module.unescape(item) for item in re.findall(r'<p class="sum">(.*?)</p>', detail)]
+    fusion = next(item for item in sums if "60 +" in item)
+    left, _, right = fusion.partition(" = ")
+    parts = re.findall(r"([\d.]+) / \((\d+) \+ (\d+)\)", left)
+    assert float(re.sub("</?b>", "", right)) == sum(float(w) / (int(k) + int(rank)) for w, k, rank in parts)
+    assert {w for w, _, _ in parts} == {"1", "2"}
+    assert (
+        visitor.get(
+            links[0].replace("/playground/0/", "/playground/99/").replace("/playground/1/", "/playground/99/")
+        ).status_code
+        == 404
+    )
+    assert visitor.get(links[0].split("?")[0]).status_code == 302
+
+
+def test_a_row_of_the_second_plan_opens_by_that_plan(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    html = text(visitor.get(f"{PLAY}?q=krill&mode=vector&ab=on&b-mode=lexical&analyze=on"))
+    second = re.search(r'data-side="B">(.*?)</ol>', html, re.DOTALL)
+    assert second
+    link = html_module.unescape(re.findall(r'href="([^"]+)"', second[1])[0])
+    assert parse_qs(urlsplit(link).query) == {"q": ["krill"], "mode": ["lexical"]}
+
+
+def test_losses_stand_with_their_reasons(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    html = text(visitor.get(f"{PLAY}?q=krill&k=1&mode=vector&candidate_pool=2"))
+    assert "Cut by k" in html and "rank 2; k takes 1" in html
+    assert "Below the pool" in html and "rank 3 of the vector list; the pool takes 2" in html
+
+
+def test_the_sql_stands_there_with_its_plan(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    html = html_module.unescape(text(visitor.get(f"{PLAY}?q=krill&mode=vector")))
+    assert "embedding <=> %(vector)s::vector" in html
+    assert re.search(r"Limit  \(cost=", html)
+    assert "actual time" not in html
+    assert "actual time" in text(visitor.get(f"{PLAY}?q=krill&mode=vector&analyze=on"))
+
+
+def test_a_plan_is_saved_picked_and_replaced_only_when_said(visitor: Client, fill: Callable[..., Any]) -> None:
+    from retrieval_app.models import SavedPlan
+
+    fill()
+    save = {"address": "q=krill&mode=vector&k=2", "name": "tight"}
+    response = visitor.post(f"{PLAY}save/", save)
+    assert response.status_code == 302
+    assert parse_qs(urlsplit(response["Location"]).query) == {"q": ["krill"], "plan": ["tight"]}
+    html = text(visitor.get(response["Location"]))
+    assert "The plan tight was saved." in html
+    assert (newest_run().plan["k"], newest_run().plan["mode"], newest_run().plan_name) == (2, "vector", "tight")
+    assert len(column(html, "final")) == 2
+    again = visitor.post(f"{PLAY}save/", save | {"address": "q=krill&k=4"})
+    assert again.status_code == 422
+    assert "a plan of this name is there already" in text(again)
+    assert 'value="tight"' in text(again)
+    assert SavedPlan.objects.get().plan["k"] == 2
+    visitor.post(f"{PLAY}save/", save | {"address": "q=krill&k=4", "replace": "on", "is_default": "on"})
+    assert (SavedPlan.objects.get().plan["k"], SavedPlan.objects.get().is_default) == (4, True)
+    visitor.get(f"{PLAY}?q=krill")
+    assert newest_run().plan["k"] == 4
+    visitor.get(f"{PLAY}?q=krill&plan=server")
+    assert newest_run().plan["k"] == 12
+
+
+def test_a_run_opens_in_the_playground_and_is_compared(visitor: Client, fill: Callable[..., Any]) -> None:
+    from collections_app.services.documents import ingest_text
+    from retrieval_app import services
+
+    collection = fill()
+    plan = services.build_plan(
+        collection, mode="hybrid", k=3, rrf_k=9, weights={"vector": 0.1, "lexical": 3}, tags_any=["nature"]
+    )
+    run = services.search(collection, "krill & whales", plan, door="api")
+    link = re.search(r'href="([^"]*/playground/[^"]*)"', text(visitor.get(f"/runs/{run.pk}/")))
+    assert link
+    address = html_module.unescape(link[1])
+    html = text(visitor.get(address))
+    assert newest_run().plan_hash == run.plan_hash
+    assert column(html, "final") == as_shown(run.results)
+    assert "The ranking is the same, to the last digit" in html
+    assert "is no longer that of" in text(visitor.get(f"{address}&k=2"))
+    ingest_text(collection, "new.md", "Krill, krill and whales.", tags=["nature"])
+    assert "The ranking is no longer that of" in text(visitor.get(address))
+    assert visitor.get(f"{PLAY}?q=krill&run=rubbish").status_code == 200
+
+
+def test_a_hostile_query_is_text(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    html = text(visitor.get(PLAY, {"q": '<script>alert(1)</script>"><img src=x>', "metadata": '{"<img src=x>": 1}'}))
+    check_page(html)
+    assert "<script>alert" not in html
+    assert "<img" not in html
+
+
+def test_nobody_looks_without_logging_in(client: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    for address in (f"{PLAY}?q=x", f"{PLAY}0/whales.md/?q=x", f"{PLAY}save/"):
+        assert client.get(address)["Location"].startswith("/accounts/login/"), address
