@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -11,13 +11,15 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.models import Collection
 from collections_app.services.collections import get_collection
 from collections_app.services.keys import create_key
 from evaluation_app.services import load_sample
 from evaluation_app.summaries import operations_summary
 from ragd.errors import InvalidInput
-from ragd.types import CANDIDATE_POOL, EXACT_CHOICES, FINAL_K, MODES, RRF_K, SPEC_VERSION, RetrievePlan
+from ragd.types import COMPRESS_KINDS, EXACT_CHOICES, FINAL_K, MODES, SPEC_VERSION
 from retrieval_app import services as retrieval_services
+from retrieval_app.plans import OFF, PLAN_FIELDS, ChosenPlan, choose_plan
 from retrieval_app.responses import ask_response, search_response
 
 SELECT_VERSIONS = """
@@ -87,14 +89,20 @@ def show_key(answer: Answer) -> str:
 def add_search_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("collection")
     parser.add_argument("query")
-    parser.add_argument("-k", type=int, default=FINAL_K, help="results wanted")
-    parser.add_argument("--mode", choices=MODES, default=None, help="hybrid where the collection keeps a lexical index")
-    parser.add_argument("--candidate-pool", type=int, default=CANDIDATE_POOL)
-    parser.add_argument("--rrf-k", type=int, default=RRF_K)
-    parser.add_argument("--exact", choices=EXACT_CHOICES, default="auto")
-    parser.add_argument("--tag-any", action="append", default=[], help="at least one of these tags; repeatable")
-    parser.add_argument("--tag-all", action="append", default=[], help="every one of these tags; repeatable")
-    parser.add_argument("--metadata", action="append", default=[], metavar="KEY=VALUE", help="equal text; repeatable")
+    parser.add_argument("--plan", help="a saved plan to begin from; server: the server's defaults")
+    parser.add_argument("-k", type=int, help=f"results wanted; {FINAL_K} when no plan says otherwise")
+    parser.add_argument("--mode", choices=MODES, help="hybrid where the collection keeps a lexical index")
+    parser.add_argument("--candidate-pool", type=int)
+    parser.add_argument("--rrf-k", type=int)
+    parser.add_argument("--weight", action="append", metavar="LIST=NUMBER", help="vector=2; repeatable")
+    parser.add_argument("--exact", choices=EXACT_CHOICES)
+    parser.add_argument("--ef-search", type=int)
+    parser.add_argument("--rerank", help="a reranker's name, or none")
+    parser.add_argument("--compress", choices=(*COMPRESS_KINDS, OFF), help="spans of the results")
+    parser.add_argument("--token-budget", type=int, help="words that --compress keeps")
+    parser.add_argument("--tag-any", action="append", help="at least one of these tags; repeatable")
+    parser.add_argument("--tag-all", action="append", help="every one of these tags; repeatable")
+    parser.add_argument("--metadata", action="append", metavar="KEY=VALUE", help="equal text; repeatable")
 
 
 def add_ask_arguments(parser: ArgumentParser) -> None:
@@ -103,36 +111,46 @@ def add_ask_arguments(parser: ArgumentParser) -> None:
 
 
 def run_search(options: Options) -> Answer:
-    collection = get_collection(options["collection"])
-    plan = _build_plan(options)
-    return search_response(retrieval_services.search(collection, options["query"], plan, door="cli"))
+    collection, chosen = _choose_plan(options)
+    run = retrieval_services.search(collection, options["query"], chosen.plan, door="cli", plan_name=chosen.name)
+    return search_response(run)
 
 
 def run_ask(options: Options) -> Answer:
-    collection = get_collection(options["collection"])
-    plan = _build_plan(options)
-    run = retrieval_services.ask(collection, options["query"], plan, door="cli", llm_model=options["llm_model"])
+    collection, chosen = _choose_plan(options)
+    run = retrieval_services.ask(
+        collection,
+        options["query"],
+        chosen.plan,
+        door="cli",
+        llm_model=options["llm_model"],
+        plan_name=chosen.name,
+    )
     return ask_response(run)
 
 
-def _build_plan(options: Options) -> RetrievePlan:
-    return retrieval_services.build_plan(
-        get_collection(options["collection"]),
-        mode=options["mode"],
-        k=options["k"],
-        candidate_pool=options["candidate_pool"],
-        rrf_k=options["rrf_k"],
-        exact=options["exact"],
-        tags_any=options["tag_any"],
-        tags_all=options["tag_all"],
-        metadata=dict(_split_pair(pair) for pair in options["metadata"]),
-    )
+def _choose_plan(options: Options) -> tuple[Collection, ChosenPlan]:
+    collection = get_collection(options["collection"])
+    stated = {name: options[name] for name in PLAN_FIELDS if name in options} | {
+        "weights": _read_weights(options["weight"]),
+        "tags_any": options["tag_any"],
+        "tags_all": options["tag_all"],
+        "metadata": dict(_split_pair("metadata", pair) for pair in options["metadata"] or ()) or None,
+    }
+    return collection, choose_plan(collection, options["plan"], stated)
 
 
-def _split_pair(pair: str) -> tuple[str, str]:
+def _read_weights(pairs: Sequence[str] | None) -> dict[str, float] | None:
+    try:
+        return {name: float(value) for name, value in (_split_pair("weight", pair) for pair in pairs or ())} or None
+    except ValueError as error:
+        raise InvalidInput(f"--weight takes LIST=NUMBER: {error}", field="weights") from None
+
+
+def _split_pair(option: str, pair: str) -> tuple[str, str]:
     key, equals, value = pair.partition("=")
     if not equals or not key:
-        raise InvalidInput(f"--metadata takes KEY=VALUE, not {pair!r}", field="metadata")
+        raise InvalidInput(f"--{option} takes KEY=VALUE, not {pair!r}", field=option)
     return key, value
 
 

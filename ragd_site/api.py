@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
-from django.http import Http404, HttpRequest
+from django.http import Http404, HttpRequest, JsonResponse
 from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI, Status
@@ -16,6 +16,7 @@ from ninja.errors import HttpError, ValidationError
 from collections_app import errors
 from collections_app.api import router as collections_router
 from evaluation_app.api import router as evaluation_router
+from retrieval_app import chat
 from retrieval_app.api import router as retrieval_router
 
 logger = logging.getLogger(__name__)
@@ -30,9 +31,17 @@ api = NinjaAPI(
     openapi_url="/openapi.json",
     urls_namespace="api",
 )
-# ninja brings handlers of its own for these; all errors have one shape
+
+
+def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
+    """All errors have one shape, but for the clients that expect OpenAI's."""
+    answer = chat.error_response if chat.speaks_openai(request.path_info) else errors.error_response
+    return answer(request, exc)
+
+
+# ninja brings handlers of its own for these
 for kind in (Exception, Http404, HttpError, ValidationError):
-    api.add_exception_handler(kind, errors.error_response)  # type: ignore[arg-type]
+    api.add_exception_handler(kind, error_response)  # type: ignore[arg-type]
 
 
 @api.get(
@@ -52,6 +61,7 @@ def health(request: HttpRequest) -> Status[dict[str, Any]]:
 
 api.add_router("", collections_router)
 api.add_router("", retrieval_router)
+api.add_router("", chat.router)
 api.add_router("", evaluation_router)
 
 

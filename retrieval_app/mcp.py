@@ -6,6 +6,7 @@ the request's thread for the database. The answers are those of REST.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,37 +28,48 @@ from mcp.types import (
     Tool,
     ToolAnnotations,
 )
+from ninja import Field, Schema
 from ninja.errors import ValidationError as RequestError
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from ninja.responses import NinjaJSONEncoder
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from collections_app.api.collections import brief
+from collections_app.api.documents import detail as document_detail
 from collections_app.auth import check_collection_scope, require_key
 from collections_app.errors import describe, error_response, method_not_allowed
 from collections_app.models import ApiKey, Collection
+from collections_app.services import documents
 from collections_app.services.collections import get_collection
-from ragd.types import FINAL_K, SPEC_VERSION, Mode
-from retrieval_app import services
-from retrieval_app.responses import encode, search_response
+from ragd.types import SPEC_VERSION
+from retrieval_app.doors import run_ask, run_search
+from retrieval_app.responses import encode
+from retrieval_app.schemas import AskRequest, SearchRequest
 
 KEY = "ragd.api_key"
 ACCEPTED = b"application/json, text/event-stream"
 INSTRUCTIONS = (
     "Search curated document collections. Call collections-list for the names, then collections-search with a question "
-    "or keywords. Cite results by doc_id and chunk_index."
+    "or keywords, or collections-ask for an answer with citations. documents-get reads a found document whole; the "
+    "start and end of a result are its place there. Cite results by doc_id and chunk_index."
 )
 
 
-class SearchArguments(BaseModel):
+class Scoped(Schema):
+    collection: str = Field(description="Name of the collection, as collections-list gives it")
+
+
+class SearchArguments(SearchRequest, Scoped):
+    """The body of the search call, and the collection that stands in its address."""
+
+
+class AskArguments(AskRequest, Scoped):
+    """The body of the ask call, and the collection that stands in its address."""
+
+
+class DocumentArguments(Scoped):
     model_config = ConfigDict(extra="forbid")
 
-    collection: str = Field(description="Name of the collection, as collections-list gives it")
-    query: str = Field(description="A question or keywords")
-    k: int = Field(FINAL_K, description="How many results")
-    mode: Mode | None = Field(
-        None, description="Default: hybrid where the collection keeps a lexical index, else vector"
-    )
-    tags_any: list[str] | None = Field(None, description="Only documents with at least one of these tags")
-    tags_all: list[str] | None = Field(None, description="Only documents with all of these tags")
+    doc_id: str = Field(description="Id of the document, as results give it")
 
 
 class ListArguments(BaseModel):
@@ -65,16 +77,22 @@ class ListArguments(BaseModel):
 
 
 def search_collection(arguments: SearchArguments, key: ApiKey) -> dict[str, Any]:
+    return run_search(_find_collection(arguments, key), arguments, door="mcp", api_key=key)
+
+
+def ask_collection(arguments: AskArguments, key: ApiKey) -> dict[str, Any]:
+    return run_ask(_find_collection(arguments, key), arguments, door="mcp", api_key=key)
+
+
+def get_document(arguments: DocumentArguments, key: ApiKey) -> dict[str, Any]:
+    found = document_detail(documents.get_document(_find_collection(arguments, key), arguments.doc_id))
+    shown: dict[str, Any] = json.loads(json.dumps(found, cls=NinjaJSONEncoder))  # times as REST writes them
+    return shown
+
+
+def _find_collection(arguments: Scoped, key: ApiKey) -> Collection:
     check_collection_scope(key, arguments.collection)
-    collection = get_collection(arguments.collection)
-    plan = services.build_plan(
-        collection,
-        mode=arguments.mode,
-        k=arguments.k,
-        tags_any=arguments.tags_any or (),
-        tags_all=arguments.tags_all or (),
-    )
-    return search_response(services.search(collection, arguments.query, plan, door="mcp", api_key=key))
+    return get_collection(arguments.collection)
 
 
 def list_collections(arguments: ListArguments, key: ApiKey) -> list[dict[str, Any]]:
@@ -83,6 +101,12 @@ def list_collections(arguments: ListArguments, key: ApiKey) -> list[dict[str, An
 
 TOOLS: Mapping[str, tuple[str, type[BaseModel], Callable[[Any, ApiKey], Any]]] = {
     "collections-search": ("Find the best chunks of a collection for a question.", SearchArguments, search_collection),
+    "collections-ask": (
+        "Answer a question from a collection: text with checked citations and their sources.",
+        AskArguments,
+        ask_collection,
+    ),
+    "documents-get": ("A whole document: its text, title, tags and metadata.", DocumentArguments, get_document),
     "collections-list": ("The collections that can be searched.", ListArguments, list_collections),
 }
 

@@ -43,13 +43,16 @@ class PlanFields(Schema):
         return self.model_dump(include=set(PLAN_FIELDS), exclude_unset=True)
 
 
-class SearchRequest(PlanFields):
-    query: str
+class QueryOptions(PlanFields):
     plan: str | None = Field(
         None,
         description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
     )
     explain: bool = Field(False, description="Also answer with how the ranking came about, as explanation")
+
+
+class SearchRequest(QueryOptions):
+    query: str
 
 
 class AskRequest(SearchRequest):

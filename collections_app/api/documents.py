@@ -116,15 +116,7 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
 
 @router.get(BY_ID, operation_id="documents-get", response={200: DocumentDetail, **ERRORS})
 def get_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
-    document = service.get_document(find_collection(request, collection), doc_id)
-    return brief(document) | {
-        "content": document.text,
-        "content_hash": document.content_hash,
-        "source_hash": document.source_hash,
-        "page_map": document.page_map,
-        "segments": document.segments,
-        "chunk_policy": document.chunk_policy,
-    }
+    return detail(service.get_document(find_collection(request, collection), doc_id))
 
 
 @router.delete(BY_ID, operation_id="documents-delete", response={200: DocumentDeleted, **ERRORS})
@@ -143,6 +135,17 @@ def _content(payload: DocumentRequest) -> str | list[Segment]:
 
 def brief(document: Document) -> dict[str, Any]:
     return {name: getattr(document, name) for name in DocumentBrief.model_fields}
+
+
+def detail(document: Document) -> dict[str, Any]:
+    return brief(document) | {
+        "content": document.text,
+        "content_hash": document.content_hash,
+        "source_hash": document.source_hash,
+        "page_map": document.page_map,
+        "segments": document.segments,
+        "chunk_policy": document.chunk_policy,
+    }
 
 
 def _chunk_page(rows: Any, limit: int, cursor: str | None) -> dict[str, Any]:

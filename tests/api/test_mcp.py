@@ -19,6 +19,7 @@ from ragd.store import drop_collection
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, make_collection, post
 
+TOOLS = ["collections-search", "collections-ask", "documents-get", "collections-list"]
 SEARCH = {"collection": "house", "query": "how is the pump cleaned", "k": 3}
 
 
@@ -46,16 +47,12 @@ def same(answer: Mapping[str, Any]) -> dict[str, Any]:
 def test_a_bare_post_lists_the_tools(client: Client) -> None:
     _, body = rpc(client, "tools/list", {}, bearer(scope="read"))
     tools = {tool["name"]: tool["inputSchema"] for tool in body["result"]["tools"]}
-    assert set(tools) == {"collections-search", "collections-list"}
-    assert set(tools["collections-search"]["properties"]) == {
-        "collection",
-        "query",
-        "k",
-        "mode",
-        "tags_any",
-        "tags_all",
-    }
-    assert tools["collections-search"]["required"] == ["collection", "query"]
+    assert list(tools) == TOOLS
+    bodies = client.get("/v1/openapi.json").json()["components"]["schemas"]
+    for tool, body in (("collections-search", "SearchRequest"), ("collections-ask", "AskRequest")):
+        assert set(tools[tool]["properties"]) == {"collection", *bodies[body]["properties"]}
+        assert set(tools[tool]["required"]) == {"collection", "query"}
+    assert tools["documents-get"]["required"] == ["collection", "doc_id"]
 
 
 @pytest.mark.django_db
@@ -88,6 +85,52 @@ def test_search_answers_as_rest_does(client: Client) -> None:
     assert (failed, same(answer)) == (False, same(rest))
     run = QueryRun.objects.get(pk=answer["run_id"])
     assert (run.door, run.api_key_label, run.results) == ("mcp", "tests", answer["results"])
+
+
+@pytest.mark.django_db
+def test_every_plan_field_of_a_search_is_that_of_rest(client: Client) -> None:
+    make_collection()
+    headers = bearer()
+    fields = {
+        "query": "water of the boiler", "k": 2, "mode": "hybrid", "weights": {"lexical": 3}, "rrf_k": 5,
+        "candidate_pool": 4, "exact": "always", "ef_search": 80, "compress": "window", "token_budget": 30,
+        "metadata": {"floor": -1}, "explain": True,
+    }  # fmt: skip
+    failed, answer = call(client, "collections-search", {"collection": "house"} | fields, headers)
+    _, rest = post(client, "/v1/collections/house/search", fields, headers)
+    assert (failed, same(answer).keys(), answer["results"]) == (False, same(rest).keys(), rest["results"])
+    assert [answer[name] for name in ("plan_hash", "compression")] == [
+        rest[name] for name in ("plan_hash", "compression")
+    ]
+
+
+@pytest.mark.django_db
+def test_ask_answers_as_rest_does(client: Client) -> None:
+    make_collection()
+    headers = bearer(scope="read")
+    fields = {"query": "What does coffee cost?", "k": 3, "llm_model": "extractive"}
+    failed, answer = call(client, "collections-ask", {"collection": "house"} | fields, headers)
+    _, rest = post(client, "/v1/collections/house/ask", fields, headers)
+    assert (failed, same(answer)) == (False, same(rest))
+    assert QueryRun.objects.get(pk=answer["run_id"]).door == "mcp"
+    failed, answer = call(client, "collections-ask", {"collection": "house", "query": "x", "llm_model": "m"}, headers)
+    assert (failed, answer["error"]["field"]) == (True, "llm_model")
+
+
+@pytest.mark.django_db
+def test_a_document_is_that_of_rest(client: Client) -> None:
+    make_collection()
+    headers = bearer(collections=["house"])
+    failed, answer = call(client, "documents-get", {"collection": "house", "doc_id": "pump.md"}, headers)
+    assert (failed, answer) == (False, get(client, "/v1/collections/house/documents/pump.md", headers)[1])
+    for arguments, type in (
+        ({"collection": "house", "doc_id": "nope"}, "unknown_document"),
+        ({"collection": "house", "doc_id": ""}, "invalid_input"),
+        ({"collection": "house", "doc_id": "pump.md", "more": 1}, "invalid_input"),
+        ({"collection": "attic", "doc_id": "pump.md"}, "out_of_scope"),
+    ):
+        failed, answer = call(client, "documents-get", arguments, headers)
+        assert (failed, answer["error"]["type"]) == (True, type)
 
 
 @pytest.mark.django_db
@@ -179,16 +222,26 @@ def test_the_official_client_searches_a_live_server(
 ) -> None:
     headers = bearer(scope="read")
 
-    async def use(mcp: McpClient) -> tuple[list[str], CallToolResult, CallToolResult]:
+    async def use(mcp: McpClient) -> tuple[list[str], list[CallToolResult], CallToolResult]:
         tools = [tool.name for tool in (await mcp.list_tools()).tools]
-        found = await mcp.call_tool("collections-search", SEARCH)
+        found = [
+            await mcp.call_tool("collections-search", SEARCH),
+            await mcp.call_tool("collections-ask", SEARCH),
+            await mcp.call_tool("documents-get", {"collection": "house", "doc_id": "pump.md"}),
+        ]
         failed = await mcp.call_tool("collections-search", {"collection": "nowhere", "query": "x"})
         with pytest.raises(MCPError):
             await mcp.call_tool("rm", {})
         return tools, found, failed
 
     tools, found, failed = asyncio.run(with_sdk(f"{live_server.url}/mcp", headers, mode, use))
-    _, rest = post(client, "/v1/collections/house/search", {"query": SEARCH["query"], "k": 3}, headers)
-    assert tools == ["collections-search", "collections-list"]
-    assert (found.is_error, same(json.loads(found.content[0].text))) == (False, same(rest))  # type: ignore[union-attr]
+    asked = {"query": SEARCH["query"], "k": 3}
+    rest = [
+        post(client, "/v1/collections/house/search", asked, headers)[1],
+        post(client, "/v1/collections/house/ask", asked, headers)[1],
+        get(client, "/v1/collections/house/documents/pump.md", headers)[1],
+    ]
+    assert tools == TOOLS
+    assert [item.is_error for item in found] == [False, False, False]
+    assert [same(json.loads(item.content[0].text)) for item in found] == [same(item) for item in rest]  # type: ignore[union-attr]
     assert (failed.is_error, json.loads(failed.content[0].text)["error"]["type"]) == (True, "unknown_collection")  # type: ignore[union-attr]

@@ -20,8 +20,9 @@ from collections_app.stores import open_store
 from evaluation_app import services
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.services import SAMPLE_NAME, load_golden_set, load_sample, read_questions, read_title, sample_files
-from ragd import retrieve
+from ragd import RetrievePlan, retrieve
 from retrieval_app.models import QueryRun
+from retrieval_app.plans import save_plan
 from retrieval_app.services import build_plan
 
 pytestmark = pytest.mark.django_db
@@ -149,6 +150,23 @@ def test_filters_from_a_shell(small_sample: Path) -> None:
     assert [len(found["results"]) for found in (both, one, none)] == [2, 1, 0]
 
 
+def test_every_field_of_a_plan_from_a_shell(small_sample: Path) -> None:
+    load_sample()
+    options = (
+        "-k 1 --mode hybrid --candidate-pool 7 --rrf-k 9 --weight vector=2 --weight lexical=0.5 --exact never "
+        "--ef-search 70 --compress window --token-budget 8 --rerank none"
+    )
+    found = run_json("search", SAMPLE_NAME, "roses", *options.split())
+    assert QueryRun.objects.get(pk=found["run_id"]).plan == RetrievePlan(
+        k=1, candidate_pool=7, rrf_k=9, weights={"vector": 2, "lexical": 0.5}, exact="never", ef_search=70,
+        compress="window", token_budget=8,
+    ).as_dict()  # fmt: skip
+    assert found["results"][0]["spans"][0]["content"].endswith("Roses are cut in March.")
+    save_plan(Collection.objects.get(name=SAMPLE_NAME), "words", RetrievePlan(mode="lexical"))
+    named = run_json("ask", SAMPLE_NAME, "When are roses cut?", "--plan", "words", "-k", "1")
+    assert (named["mode"], named["plan_name"], len(named["results"])) == ("lexical", "words", 1)
+
+
 def test_keys_from_a_shell() -> None:
     made = run_json("create-key", "--label", "robot", "--scope", "read", "--collection", "house", "--expires-days", "3")
     key = ApiKey.objects.get()
@@ -164,6 +182,9 @@ def test_keys_from_a_shell() -> None:
         (("create-key", "--label", ""), "label"),
         (("search", SAMPLE_NAME, "q", "-k", "0"), "k must be a whole number"),
         (("search", SAMPLE_NAME, "q", "--metadata", "odd"), "--metadata takes KEY=VALUE, not 'odd'"),
+        (("search", SAMPLE_NAME, "q", "--weight", "vector=much"), "--weight takes LIST=NUMBER"),
+        (("search", SAMPLE_NAME, "q", "--weight", "words=1"), "weights names 'words'"),
+        (("ask", SAMPLE_NAME, "q", "--plan", "nope"), "no saved plan 'nope'"),
     ],
 )
 def test_mistakes_are_explained(small_sample: Path, arguments: tuple[str, ...], message: str) -> None:
