@@ -55,8 +55,9 @@ def build_plan(
     """The one plan that every door builds; None leaves a field to the plan it begins from.
 
     It begins from the saved plan that `plan` names, else from the collection's default plan, else (or when `plan` is
-    "server") from the server's defaults: hybrid where the collection keeps a lexical index, else vector. An empty list
-    or object of filters lifts the saved plan's; rerank and compress "none" switch those off.
+    "server") from the server's defaults: hybrid where the collection keeps a lexical index, else vector. A list that
+    weights leaves out keeps the weight that it begins with. An empty list or object of filters lifts the saved plan's;
+    rerank and compress "none" switch those off.
     Raises InvalidInput that names the field, ServiceError 404 (field "plan") for a name that is not saved.
     """
     stated = {
@@ -102,6 +103,8 @@ def _override(start: RetrievePlan, given: Mapping[str, Any]) -> RetrievePlan:
             changes[field] = None
     if "compress" in changes and changes["compress"] is None:
         changes.setdefault("token_budget", None)  # the saved plan's budget goes with its compress
+    if isinstance(changes.get("weights"), Mapping):
+        changes["weights"] = {**start.weights, **changes["weights"]}
     filters = start.filters
     if "tags_any" in given:
         filters = replace(filters, tags_any=_clean("tags_any", given["tags_any"]))

@@ -60,8 +60,15 @@ def _make_run(request: PageRequest, collections: list[Collection]) -> HttpRespon
         given = form.cleaned_data
         act = services.search if request.POST.get("do") == "search" else services.ask
         try:
-            plan = services.build_plan(given["collection"], **form.plan_values())
-            run = act(given["collection"], given["query"], plan, door=QueryRun.Door.PAGE, user=request.user)
+            chosen = form.chosen()
+            run = act(
+                given["collection"],
+                given["query"],
+                chosen.plan,
+                door=QueryRun.Door.PAGE,
+                plan_name=chosen.name,
+                user=request.user,
+            )
             status = 200
         except (ServiceError, RagdError) as error:
             status = refuse(form, error)

@@ -94,9 +94,59 @@ def test_the_knobs_reach_the_plan_and_come_back(
     assert "{&quot;year&quot;: 2024}" in html
 
 
+def test_the_seldom_knobs_reach_the_plan_and_come_back(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    knobs = {"weight_vector": "0.25", "ef_search": "90", "compress": "window", "token_budget": "40"}
+    run = ask(QUESTION, **knobs)
+    assert run.plan["weights"] == {"vector": 0.25, "lexical": 1.0}
+    assert (run.plan["ef_search"], run.plan["compress"], run.plan["token_budget"]) == (90, "window", 40)
+    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    assert 'name="weight_vector" value="0.25"' in html
+    assert 'name="ef_search" value="90"' in html
+    assert 'name="token_budget" value="40"' in html
+    assert '<option value="window" selected>' in html
+    assert "compressed" in html
+    page = text(visitor.get(f"/runs/{run.pk}/"))
+    assert "vector 0.25, lexical 1.0" in page
+    assert f"window, {run.compression['tokens_after']} of {run.compression['tokens_before']} words" in page
+
+
+def test_a_saved_plan_is_picked_and_what_is_filled_in_goes_over_it(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    from ragd.types import RetrievePlan
+    from retrieval_app.plans import save_plan
+
+    collection = fill()
+    fill("other", 1)
+    assert 'optgroup label="nature"' not in text(visitor.get("/ask/"))
+    save_plan(collection, "words", RetrievePlan(mode="lexical", k=2, weights={"vector": 2.0}))
+    assert 'optgroup label="nature"' in text(visitor.get("/ask/"))
+    run = ask(QUESTION, plan="words")
+    assert (run.plan_name, run.plan["mode"], run.plan["k"]) == ("words", "lexical", 2)
+    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    assert '<option value="words" selected>' in html
+    assert 'name="k" value=' not in html, "the saved plan says it already"
+    assert "words: lexical, k 2" in html
+    over = ask(QUESTION, plan="words", k="1", mode="hybrid", weight_lexical="3")
+    assert (over.plan_name, over.plan["k"], over.plan["weights"]) == ("words", 1, {"vector": 2.0, "lexical": 3.0})
+    assert 'name="weight_vector" value="2"' in text(visitor.get(f"/ask/?run={over.pk}"))
+    save_plan(collection, "words", RetrievePlan(mode="lexical", k=2), is_default=True)
+    assert ask(QUESTION).plan_name == "words"
+    assert ask(QUESTION, plan="server").plan_name == ""
+    refused = visitor.post("/ask/", {"query": QUESTION, "collection": "other", "plan": "words"})
+    assert refused.status_code == 404
+    assert "no saved plan" in html_module.unescape(text(refused))
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
+        ({"query": "x", "rerank": "magic"}, "magic"),
+        ({"query": "x", "weight_vector": "0", "weight_lexical": "0"}, "at least one value above 0"),
+        ({"query": "x", "token_budget": "5"}, "token_budget bounds what compress keeps"),
         ({"query": ""}, "This field is required."),
         ({"query": " \n "}, "query must hold at least one visible character"),
         ({"query": "x" * 20_001}, "at most 20000 characters"),
