@@ -191,7 +191,7 @@ def test_disabled_chunks_at_the_top_make_room_for_the_next(make_store: Any, smal
 def test_another_mean_length_packs_anew(make_store: Any, small_segments: None, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(language="simple")
     index([chunk for number in range(10) for chunk in make_chunks(f"d{number}", "fish pond")], store)
-    monkeypatch.setattr("ragd.indexing.REBAKE_LIMIT", 0)
+    monkeypatch.setattr("ragd.writing.REBAKE_LIMIT", 0)
     index([chunk for number in range(10) for chunk in make_chunks(f"e{number}", "fish " * 9 + "lake")], store)
     stale = retrieve("fish", LEXICAL, store)
     assert refresh_weights(store) is True
