@@ -17,16 +17,17 @@ Reason = Literal[
     "shortened",
 ]  # fmt: skip
 
+# in the order in which they matter to somebody who misses a result
 REASONS: Mapping[Reason, str] = {
     "filtered": "Kept out by a filter",
-    "below_pool": "Below the pool",
-    "not_in_list": "In one list only",
-    "missed_by_index": "Missed by the index",
-    "cut_by_k": "Cut by k",
     "cut_by_rerank": "Cut by the reranker",
+    "missed_by_index": "Missed by the index",
     "over_budget": "Over the token budget",
     "no_span": "No sentence kept",
     "shortened": "Shortened",
+    "cut_by_k": "Cut by k",
+    "below_pool": "Below the pool",
+    "not_in_list": "In one list only",
 }
 FILTERED_MIN = 10  # so many places of an unfiltered list are looked at, or k if that is more
 

@@ -57,9 +57,11 @@ class PlanForm(forms.Form):
         self.collection = collection
         self.base = self._base(saved)
         default = next((plan.name for plan in saved if plan.is_default), "")
-        names = [(plan.name, plan.name) for plan in saved]
-        usual = ("", f"Default: {default}" if default else "Default: the server's")
-        self._choose("plan", [usual, *names, (SERVER_PLAN, "The server's")])
+        begin = [("", f"{default} (default)" if default else "Server defaults")]
+        begin += [(plan.name, plan.name) for plan in saved if not plan.is_default or plan.name == self["plan"].data]
+        if default or self["plan"].data == SERVER_PLAN:
+            begin.append((SERVER_PLAN, "Server defaults"))
+        self._choose("plan", begin)
         self._choose("mode", self._optional("mode", MODES))
         self._choose("exact", self._optional("exact", EXACT))
         self._choose("rerank", self._optional("rerank", [(OFF, "Off"), *((name, name) for name in rerankers)]))
@@ -114,7 +116,7 @@ class SavePlanForm(forms.Form):
     )
 
     def __init__(self, *args: Any, collection: Collection, **kwargs: Any) -> None:
-        super().__init__(*args, auto_id="id_save_%s", **kwargs)
+        super().__init__(*args, **{"auto_id": "id_save_%s", **kwargs})
         self.collection = collection
 
     def clean(self) -> dict[str, Any]:

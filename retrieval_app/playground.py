@@ -111,7 +111,7 @@ def _address(collection: Collection) -> str:
 def _without_blanks(params: QueryDict) -> QueryDict | None:
     """The parameters that say something; None when all do."""
     kept = params.copy()
-    for name in [name for name, value in params.items() if not value.strip()]:
+    for name in [name for name, value in params.items() if not str(value).strip()]:
         del kept[name]
     return kept if len(kept) < len(params) else None
 
@@ -153,6 +153,7 @@ def _render(
         "all_rows_href": view.with_values(rows="all"),
         "save_form": save_form or SavePlanForm(collection=collection),
         "saving": save_form is not None,
+        "plan_open": bool(params.get("ab")) and not any(name.startswith("b-") for name in params),
     }
     if all(side.explanation for side in sides) and query:
         context |= _show(request, view, sides)

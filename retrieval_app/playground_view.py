@@ -47,26 +47,36 @@ class View:
             if name in OWN_PARAMS or name.startswith("b-") or (side == "B" and name != "q"):
                 del own[name]
         if side == "B":
-            own.update({name[2:]: value for name, value in self.params.items() if name.startswith("b-")})
+            own.update({name[2:]: str(value) for name, value in self.params.items() if name.startswith("b-")})
         address = reverse("retrieval:playground-row", args=[self.collection, chunk_index, doc_id])
         return f"{address}?{own.urlencode()}"
 
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """One row of a column. places: (list, rank or None) of a fused row. off: it does not reach the results."""
+    """One row of a column. path: the document's title and the chunk's own heading, "" when there is none.
+
+    places: (list, rank or None) of a fused row. formula: the sum behind a fused result. off: it does not reach the
+    results. gain: ranks won; mark: "new" or "gone" beside another plan.
+    """
 
     row: Mapping[str, Any]
     number: int
-    title: str
+    path: tuple[str, str]
     href: str
     off: bool
     places: list[tuple[str, int | None]] = field(default_factory=list)
+    formula: str = ""
+    gain: int | None = None
+    mark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownColumn:
-    """One column: its first rows, how many more there are, and the lines that lead to it from the column before."""
+    """One column: its first rows, how many more there are, and the lines that lead to it from the column before.
+
+    moves: it orders anew what the column before holds, so that a line that rises or falls means something.
+    """
 
     name: str
     title: str
@@ -76,6 +86,7 @@ class ShownColumn:
     more: int
     lines: list[RankLine]
     side: str = "A"
+    moves: bool = False
 
     @property
     def height(self) -> int:
@@ -112,14 +123,29 @@ def show_stages(view: View, explanations: Sequence[Mapping[str, Any]]) -> Shown:
         limit = max((column["size"] for _, column, _ in drawn), default=0)
     columns: list[ShownColumn] = []
     before: list[str] = []
+    finals = [[row["key"] for row in each["columns"][-1]["rows"]] for each in explanations]
     for side, column, explanation in drawn:
         keys = [row["key"] for row in column["rows"]]
-        rows = [_show_row(view, row, side, column["name"], explanation, numbers) for row in column["rows"][:limit]]
+        other = finals[1 if side == "A" else 0] if len(finals) > 1 else None
+        rows = [
+            _show_row(view, row, side, column["name"], explanation, numbers[row["key"]], other)
+            for row in column["rows"][:limit]
+        ]
         lines = join_ranks(before, keys, limit, numbers) if columns else []
         title = f"Plan {side}" if len(explanations) > 1 else TITLES[column["name"]]
         kind = KINDS.get(column["score_kind"], column["score_kind"])
         columns.append(
-            ShownColumn(column["name"], title, kind, column["size"], rows, column["size"] - len(rows), lines, side)
+            ShownColumn(
+                column["name"],
+                title,
+                kind,
+                column["size"],
+                rows,
+                column["size"] - len(rows),
+                lines,
+                side,
+                moves=column["name"] == "reranked" or side == "B",
+            )
         )
         before = keys
     height = ROW_PX * max((len(column.rows) for column in columns), default=1)
@@ -133,18 +159,38 @@ def _show_row(
     side: str,
     column: str,
     explanation: Mapping[str, Any],
-    numbers: Mapping[str, int],
+    number: int,
+    other: Sequence[str] | None,
 ) -> ShownRow:
-    final = {item["key"] for item in explanation["columns"][-1]["rows"]}
+    """other: the results of the plan beside it, None when there is none."""
     candidate = explanation["candidates"][row["key"]]
+    is_known = other is not None and row["key"] in other
+    gain = row["gain"]
+    if other is not None:
+        gain = other.index(row["key"]) + 1 - row["rank"] if side == "B" and is_known else None
     return ShownRow(
         row=row,
-        number=numbers[row["key"]],
-        title=candidate["title"] or row["doc_id"],
+        number=number,
+        path=_path_of(candidate),
         href=view.row_href(row["doc_id"], row["chunk_index"], side),
-        off=row["key"] not in final,
+        off=all(item["key"] != row["key"] for item in explanation["columns"][-1]["rows"]),
         places=list(row["from"].items()) if column == "fused" else [],
+        formula=_formula(candidate) if column == "final" and "fused" in row["from"] else "",
+        gain=gain,
+        mark="" if other is None or is_known else "new" if side == "B" else "gone",
     )
+
+
+def _path_of(candidate: Mapping[str, Any]) -> tuple[str, str]:
+    """The document and the chunk's own heading."""
+    title = candidate["title"] or candidate["doc_id"]
+    heading = str(candidate["context"]).rpartition(" > ")[2]
+    return (title, heading if heading != title else "")
+
+
+def _formula(candidate: Mapping[str, Any]) -> str:
+    terms = (candidate["arithmetic"]["rrf"] or {"terms": []})["terms"]
+    return " + ".join(f"{term['weight']:g}/{term['rrf_k'] + term['rank']}" for term in terms)
 
 
 def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -153,9 +199,7 @@ def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, 
     for loss in explanation["losses"]:
         candidate = explanation["candidates"][loss["key"]]
         href = view.row_href(loss["doc_id"], loss["chunk_index"])
-        groups.setdefault(loss["reason"], []).append(
-            {**loss, "title": candidate["title"] or loss["doc_id"], "href": href}
-        )
+        groups.setdefault(loss["reason"], []).append({**loss, "path": _path_of(candidate), "href": href})
     return [
         {
             "reason": reason,
@@ -164,7 +208,7 @@ def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, 
             "first": found[:LOSSES_SHOWN],
             "rest": found[LOSSES_SHOWN:],
         }
-        for reason, found in groups.items()
+        for reason, found in sorted(groups.items(), key=lambda group: list(REASONS).index(group[0]))  # type: ignore[arg-type]
     ]
 
 

@@ -178,7 +178,7 @@ def test_a_row_opens_its_arithmetic_and_its_text(visitor: Client, fill: Callable
     fill()
     html = text(visitor.get(f"{PLAY}?q=krill+eating+animals&k=3&weight_lexical=2"))
     runs = QueryRun.objects.count()
-    links = [html_module.unescape(link) for link in re.findall(r'<a class="clip" href="([^"]+)"', html)]
+    links = [html_module.unescape(link) for link in re.findall(r'<a class="path" href="([^"]+)"', html)]
     found = visitor.get(links[0])
     detail = text(found)
     check_page(detail)
