@@ -1,8 +1,8 @@
-"""The one bridge from a Collection to the library's Store, and the embedders of this process."""
+"""The one bridge from a Collection to the library's Store; the embedders and rerankers of this process."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from functools import lru_cache
 
 from django.conf import settings
@@ -10,7 +10,11 @@ from django.db import connections
 
 import ragd
 from collections_app.models import Collection
-from ragd.embedding import Embedder, LocalEmbedder, OpenAIEmbedder
+from ragd.cross_encoder import CrossEncoder
+from ragd.embedding import Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
+from ragd.late_interaction import LateInteraction
+from ragd.rerank_endpoint import EndpointReranker
+from ragd.reranking import AnyReranker
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"
 LOCAL_DIMS = 384
@@ -21,7 +25,12 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
 
     `collection` may have been read before a swap: only its id counts. Raises UnknownCollection when it is deleted.
     """
-    store = ragd.Store(connections[using], collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD)
+    store = ragd.Store(
+        connections[using],
+        collection.pk,
+        exact_threshold=settings.RAGD_EXACT_THRESHOLD,
+        rerankers=open_rerankers(),
+    )
     store.use_embedder(embedder_for(store.collection.embed_model, store.collection.embed_dims))
     return store
 
@@ -41,9 +50,27 @@ def embedder_for(model: str, dims: int) -> Embedder:
     )
 
 
+@lru_cache(maxsize=1)
+def open_rerankers() -> Mapping[str, AnyReranker]:
+    """What a plan may name: "builtin" always, "endpoint" and "cross-encoder" where the settings name one."""
+    threads = _local_threads()
+    rerankers: dict[str, AnyReranker] = {"builtin": LateInteraction(threads=threads)}
+    if settings.RAGD_RERANK_BASE_URL:
+        rerankers["endpoint"] = EndpointReranker(
+            settings.RAGD_RERANK_BASE_URL,
+            settings.RAGD_RERANK_MODEL,
+            settings.RAGD_RERANK_API_KEY or None,
+            timeout_s=settings.RAGD_RERANK_TIMEOUT_S,
+            deadline_s=settings.RAGD_RERANK_TIMEOUT_S,
+        )
+    if settings.RAGD_CROSS_ENCODER_PATH:
+        path = settings.RAGD_CROSS_ENCODER_PATH
+        rerankers["cross-encoder"] = CrossEncoder(path, threads=threads or available_cores())
+    return rerankers
+
+
 def _local_threads() -> int | None:
     """The worker's processes share the cores; anything else computes one query at a time and takes them all."""
     if settings.PROCESS != "worker":
         return None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // settings.RAGD_WORKER_PROCESSES)
+    return max(1, available_cores() // settings.RAGD_WORKER_PROCESSES)

@@ -68,7 +68,7 @@ class LocalEmbedder:
             raise InvalidInput(
                 f"threads must be a whole number of at least 1, or None, not {threads!r}", field="threads"
             )
-        self.threads = threads or _available_cores()
+        self.threads = threads or available_cores()
         self.folder = folder
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
@@ -206,7 +206,8 @@ class OpenAIEmbedder:
         return answer.vectors
 
 
-def _available_cores() -> int:
+def available_cores() -> int:
+    """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ragd.errors import RerankerError
 from ragd.types import Candidate, ListRank, sort_key
@@ -24,7 +24,20 @@ class Reranker(Protocol):
     def score(self, query: str, texts: list[str]) -> Sequence[float]: ...
 
 
-def rerank(query: str, candidates: Sequence[Candidate], model: Reranker | None = None) -> list[Candidate]:
+@runtime_checkable
+class CandidateReranker(Protocol):
+    """A Reranker that also reads what the earlier stages say of the candidates. They come best first."""
+
+    @property
+    def name(self) -> str: ...
+
+    def score_candidates(self, query: str, candidates: Sequence[Candidate]) -> Sequence[float]: ...
+
+
+AnyReranker = Reranker | CandidateReranker
+
+
+def rerank(query: str, candidates: Sequence[Candidate], model: AnyReranker | None = None) -> list[Candidate]:
     """The candidates in the order of the model's scores, ties by (doc_id, chunk_index).
 
     Without a model they come back as they are; without candidates the model is not asked. The model reads each
@@ -34,7 +47,7 @@ def rerank(query: str, candidates: Sequence[Candidate], model: Reranker | None =
     """
     if model is None or not candidates:
         return list(candidates)
-    scores = _checked(model, model.score(query, [_text(candidate) for candidate in candidates]), len(candidates))
+    scores = _checked(model, _ask(query, candidates, model), len(candidates))
     is_probability = bool(getattr(model, "scores_are_probabilities", False))
     scored = [
         replace(candidate, score=score, score_kind="rerank", unit_score=_unit(score, is_probability))
@@ -46,11 +59,13 @@ def rerank(query: str, candidates: Sequence[Candidate], model: Reranker | None =
     ]
 
 
-def _text(candidate: Candidate) -> str:
-    return f"{candidate.context}\n{candidate.content}" if candidate.context else candidate.content
+def _ask(query: str, candidates: Sequence[Candidate], model: AnyReranker) -> Sequence[float]:
+    if isinstance(model, CandidateReranker):
+        return model.score_candidates(query, candidates)
+    return model.score(query, [candidate.text for candidate in candidates])
 
 
-def _checked(model: Reranker, given: Sequence[float], expected: int) -> list[float]:
+def _checked(model: AnyReranker, given: Sequence[float], expected: int) -> list[float]:
     try:
         scores = [float(score) for score in given]
     except (TypeError, ValueError) as error:

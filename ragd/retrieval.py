@@ -14,7 +14,7 @@ from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.fusion import fuse
 from ragd.lexical_search import lexical_candidates
 from ragd.normalization import normalize
-from ragd.reranking import Reranker, rerank
+from ragd.reranking import AnyReranker, rerank
 from ragd.store import Store, StoreState
 from ragd.types import Candidate, RetrievePlan
 from ragd.vector_search import is_exact, read_state, rows_needed, vector_candidates
@@ -148,7 +148,7 @@ def _check_mode(plan: RetrievePlan, store: Store) -> None:
         raise InvalidInput(f"mode {plan.mode!r} embeds the query, and the store has no embedder", field="mode")
 
 
-def _find_reranker(plan: RetrievePlan, store: Store) -> Reranker | None:
+def _find_reranker(plan: RetrievePlan, store: Store) -> AnyReranker | None:
     if plan.rerank is None:
         return None
     if plan.rerank not in store.rerankers:
@@ -176,7 +176,7 @@ def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[
 
 
 def _rerank(
-    text: str, fused: list[Candidate], plan: RetrievePlan, reranker: Reranker | None, clock: _Clock
+    text: str, fused: list[Candidate], plan: RetrievePlan, reranker: AnyReranker | None, clock: _Clock
 ) -> list[Candidate]:
     if reranker is None:
         return fused

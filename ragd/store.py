@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ragd.embedding import Embedder
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection, UnsupportedDatabase
-from ragd.reranking import Reranker
+from ragd.reranking import AnyReranker
 from ragd.types import ChunkPolicy, canonical_json
 
 POSTGRES_MIN = 170000
@@ -312,12 +312,12 @@ class Store:
         embedder: Embedder | None = None,
         *,
         exact_threshold: int = EXACT_THRESHOLD,
-        rerankers: Mapping[str, Reranker] | None = None,
+        rerankers: Mapping[str, AnyReranker] | None = None,
     ) -> None:
         self.connection = connection
         self.serving = True
         self.exact_threshold = exact_threshold
-        self.rerankers: Mapping[str, Reranker] = dict(rerankers or {})
+        self.rerankers: Mapping[str, AnyReranker] = dict(rerankers or {})
         self.collection = self._load(collection)
         self.embedder: Embedder | None = None
         self.use_embedder(embedder)

@@ -148,6 +148,11 @@ class Candidate:
     def key(self) -> tuple[str, int]:
         return (self.doc_id, self.chunk_index)
 
+    @property
+    def text(self) -> str:
+        """What models read: the context and the content, as the embedder does."""
+        return f"{self.context}\n{self.content}" if self.context else self.content
+
 
 def sort_key(candidate: Candidate) -> tuple[float, bytes, int]:
     """Best first; ties by (doc_id in UTF-8 bytes, chunk_index), as the database's "C" collation sorts them."""

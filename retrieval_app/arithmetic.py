@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragd.reranking import Reranker
+from ragd.reranking import AnyReranker
 from ragd.retrieval import Retrieval
 from ragd.score_parts import CosineParts, WordShare
 from ragd.types import Candidate, RetrievePlan
@@ -25,7 +25,7 @@ class Parts:
     cosines: Mapping[int, CosineParts]
     terms: Mapping[tuple[str, int], list[dict[str, Any]]]
     forms: Mapping[str, str]
-    reranker: Reranker | None
+    reranker: AnyReranker | None
 
     def shares_of(self, candidate: Candidate) -> Sequence[WordShare]:
         return self.shares.get(candidate.chunk_id or 0, ())
