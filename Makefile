@@ -10,7 +10,7 @@ NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY
 UV_VERSION := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test lint format bench lock clean
+.PHONY: help run stop test lint format bench conformance lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 10
@@ -39,6 +39,9 @@ bench: $(DEV)  ## Print the figures; BENCH=setup chooses one
 	@for file in tests/benchmarks/bench_$(or $(BENCH),*).py; do \
 		echo "== $$file"; $(PY) -m "tests.benchmarks.$$(basename $$file .py)" || exit 1; \
 	done
+
+conformance: $(RUNTIME)  ## Try every rule of the specification; ARGS="--database postgresql://..." chooses where
+	@$(PY) -m ragd.conformance $(ARGS)
 
 lock: $(DEV)  ## Write requirements.txt and requirements-dev.txt from pyproject.toml
 	$(PIP) install --quiet uv==$(UV_VERSION)

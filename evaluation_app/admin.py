@@ -6,7 +6,8 @@ from django.contrib import admin
 from django.db import models
 from django.http import HttpRequest
 
-from evaluation_app.models import GoldenQuestion, GoldenSet, Span, SpanWriter
+from evaluation_app.conformance import request_run
+from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet, Span, SpanWriter
 
 if TYPE_CHECKING:
     Base = admin.ModelAdmin[Any]
@@ -69,6 +70,19 @@ class GoldenSetAdmin(Base):
     @admin.display(description="questions", ordering="questions_total")
     def questions_count(self, golden_set: GoldenSet) -> int:
         return int(getattr(golden_set, "questions_total", 0))
+
+
+@admin.register(ConformanceResult)
+class ConformanceResultAdmin(ReadOnlyAdmin):
+    list_display = ("started_at", "state", "spec_version", "database_version", "cases", "failed_rules", "started_by")
+    list_filter = ("passed", "spec_version")
+    ordering = ("-started_at", "-id")
+    actions = ("try_again",)
+
+    @admin.action(description="Try the rules again, in the worker", permissions=["view"])
+    def try_again(self, request: HttpRequest, queryset: models.QuerySet[models.Model]) -> None:
+        request_run(request.user)
+        self.message_user(request, "The worker tries the rules; reload in a moment.")
 
 
 @admin.register(GoldenQuestion)

@@ -21,6 +21,7 @@ PAGES = (
     ("evaluation:index", "evaluation", "Evaluation", "golden questions"),
     ("evaluation:traces", "traces", "Traces", "spans telemetry"),
     ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
+    ("evaluation:status", "check", "Conformance", "status specification rules versions"),
     ("collections:create", "plus", "New collection", "make create"),
     ("api:openapi-view", "runs", "API reference", "docs openapi rest json"),
 )

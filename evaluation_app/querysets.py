@@ -1,19 +1,21 @@
-"""Reads of the span store, named for their purpose."""
+"""Reads of the span store and of the conformance results, named for their purpose."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.db import models
+from django.utils import timezone
 
 from ragd import telemetry
 
 if TYPE_CHECKING:
-    from evaluation_app.models import Span  # noqa: F401
+    from evaluation_app.models import ConformanceResult, Span  # noqa: F401
 
+CONFORMANCE_LIMIT = timedelta(minutes=10)  # a run that has not come back by then has lost its worker
 CONTENT_COLUMNS = ("attributes", "events", "links")
 
 
@@ -40,3 +42,13 @@ class SpanQuerySet(models.QuerySet["Span"]):
 
     def older_than(self, moment: datetime) -> SpanQuerySet:
         return self.filter(started_at__lt=moment)
+
+
+class ConformanceQuerySet(models.QuerySet["ConformanceResult"]):
+    def under_way(self) -> ConformanceQuerySet:
+        """Asked for and not finished, newest first; without those whose worker must have died."""
+        return self.filter(finished_at=None, started_at__gt=timezone.now() - CONFORMANCE_LIMIT)
+
+    def finished(self) -> ConformanceQuerySet:
+        """Those that tried the rules, newest first."""
+        return self.exclude(finished_at=None).filter(error="")

@@ -11,11 +11,14 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections import get_collection
 from collections_app.services.keys import create_key
+from evaluation_app.conformance import run_now
 from evaluation_app.services import load_sample
 from evaluation_app.summaries import operations_summary
+from ragd.conformance import Report
 from ragd.errors import InvalidInput
 from ragd.types import COMPRESS_KINDS, EXACT_CHOICES, FINAL_K, MODES, SPEC_VERSION
 from retrieval_app import services as retrieval_services
@@ -37,6 +40,7 @@ class Subcommand:
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Options], Answer]
     show: Callable[[Answer], str]
+    has_passed: Callable[[Answer], bool] = lambda answer: True  # False: exit status 1
 
 
 def _no_arguments(parser: ArgumentParser) -> None:
@@ -209,6 +213,28 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items())
 
 
+def run_conformance(options: Options) -> Answer:
+    result = run_now()
+    if result.error:
+        raise ServiceError(f"the rules could not be tried: {result.error}", type="conformance_error", status=500)
+    return {
+        "result_id": result.pk,
+        "spec_version": result.spec_version,
+        "database": {"server": result.database_version, "pgvector": result.pgvector_version},
+        "passed": result.passed,
+        "cases": result.cases,
+        "took_ms": result.took_ms,
+        "rules": result.rules,
+    }
+
+
+def show_conformance(answer: Answer) -> str:
+    report = Report.from_dict(
+        answer | {"database": answer["database"]["server"], "pgvector": answer["database"]["pgvector"]}
+    )
+    return report.table()
+
+
 SUBCOMMANDS: dict[str, Subcommand] = {
     "load-sample": Subcommand(
         "bring the sample collection and its golden questions up to date", _no_arguments, run_load_sample, show_sample
@@ -216,5 +242,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "create-key": Subcommand("make an API key and print its secret once", add_key_arguments, run_create_key, show_key),
     "search": Subcommand("find the best chunks of a collection", add_search_arguments, run_search, show_results),
     "ask": Subcommand("answer a question from a collection", add_ask_arguments, run_ask, show_answer),
+    "conformance": Subcommand(
+        "try every rule of the specification on this database, and keep the result",
+        _no_arguments,
+        run_conformance,
+        show_conformance,
+        has_passed=lambda answer: bool(answer["passed"]),
+    ),
     "status": Subcommand("workers, jobs, runs and spans at a glance", _no_arguments, run_status, show_status),
 }

@@ -5,16 +5,18 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+from django.contrib import messages
 from django.http import Http404, HttpResponse
-from django.shortcuts import get_object_or_404
-from django.views.decorators.http import require_GET
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET, require_POST
 
-from collections_app.models import Collection, IngestJob
+from collections_app.models import Collection, Document, IngestJob
 from collections_app.pages import PageRequest, render_page
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.probing import collections_with_low_recall
+from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.destinations import find_destinations
-from evaluation_app.models import GoldenQuestion, GoldenSet, Span
+from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet, Span
 from evaluation_app.services import SAMPLE_NAME
 from evaluation_app.spans import flush_pending, recent_traces, run_waterfall, trace_waterfall
 from evaluation_app.storage import storage_summary
@@ -25,6 +27,7 @@ from ragd import telemetry
 from retrieval_app.models import QueryRun
 
 SUGGESTED = 4
+CONFORMANCE_DOCS = "docs/conformance.md"
 
 
 @require_GET
@@ -59,6 +62,44 @@ def operations(request: PageRequest) -> HttpResponse:
     }
     parts = {"operations": "evaluation/parts/operations.html"}
     return render_page(request, "evaluation/operations.html", context, parts=parts)
+
+
+@require_GET
+def status(request: PageRequest) -> HttpResponse:
+    """The rules of the specification and how the last run over this database found them. result=ID: an older run."""
+    results = list(ConformanceResult.objects.all()[:SHOWN_RESULTS])
+    shown = _shown_result(request, results)
+    context = {
+        "versions": read_versions(),
+        "result": shown,
+        "chapters": group_rules(shown),
+        "running": next((result for result in results if result.state == "running"), None),
+        "results": results,
+        "has_docs": Document.objects.filter(collection__name=SAMPLE_NAME, doc_id=CONFORMANCE_DOCS).exists(),
+        "docs": (SAMPLE_NAME, CONFORMANCE_DOCS),
+    }
+    parts = {"conformance": "evaluation/parts/conformance.html"}
+    return render_page(request, "evaluation/status.html", context, parts=parts)
+
+
+def _shown_result(request: PageRequest, results: list[ConformanceResult]) -> ConformanceResult | None:
+    """The one that the address names, else the newest that is not under way. Http404 for one that is not there."""
+    wanted = request.GET.get("result", "")
+    if wanted:
+        if not wanted.isdecimal() or len(wanted) > 18:
+            raise Http404(f"result must be a number, not {wanted!r}")
+        return get_object_or_404(ConformanceResult, pk=int(wanted))
+    return next((result for result in results if result.state != "running"), None)
+
+
+@require_POST
+def try_rules(request: PageRequest) -> HttpResponse:
+    """Ask the worker for a run, then back to the page, which shows it."""
+    result = request_run(request.user)
+    result.refresh_from_db()
+    if result.error:
+        messages.error(request, f"The rules could not be tried: {result.error}.")
+    return redirect("evaluation:status")
 
 
 @require_GET

@@ -28,6 +28,7 @@ STATES: dict[str, tuple[str, str, str]] = {
     "running": ("accent", "refresh", "Running"),
     "succeeded": ("good", "check", "Done"),
     "failed": ("bad", "cross", "Failed"),
+    "passed": ("good", "check", "Pass"),
     "cancelled": ("neutral", "minus", "Cancelled"),
     "ok": ("good", "check", "OK"),
     "abstained": ("watch", "minus", "Abstained"),

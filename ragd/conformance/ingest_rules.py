@@ -46,6 +46,21 @@ def composes(bench: Bench, cases: Cases) -> None:
         cases.equal(f"{raw!a}, by Unicode's own NFC", normalize(raw), unicodedata.normalize("NFC", raw))
 
 
+@rule("1.1.1", "every character comes out as in Unicode's NFC, alone and under an accent")
+def composes_everything(bench: Bench, cases: Cases) -> None:
+    removed = {*map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, 0xFEFF, *range(0xD800, 0xE000)))}
+    for first in range(0, 0x20000, 0x100):
+        letters = [letter for letter in map(chr, range(first, first + 0x100)) if letter not in removed]
+        for name, text in (
+            ("alone", "".join(f" {letter}" for letter in letters)),
+            ("under an accent", "".join(f" {letter}\u0301" for letter in letters)),
+        ):
+            got, expected = normalize(text), unicodedata.normalize("NFC", text)
+            place = next((n for n, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), 0)
+            shown = (ascii(expected[place : place + 4]), ascii(got[place : place + 4]))
+            cases.holds(f"U+{first:04X}, {name}", got == expected, expected=shown[0], got=shown[1])
+
+
 @rule("1.1.1", "every line ending becomes one line feed")
 def unites_line_ends(bench: Bench, cases: Cases) -> None:
     for end in ("\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\n"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,21 @@ class Report:
             "took_ms": self.took_ms,
             "rules": [result.as_dict() for result in self.results],
         }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Report:
+        """The report of which `values` is the as_dict()."""
+        results = tuple(
+            RuleResult(
+                rule["section"],
+                rule["title"],
+                rule["cases"],
+                tuple(Failure(**failure) for failure in rule["failures"]),
+                rule["took_ms"],
+            )
+            for rule in values["rules"]
+        )
+        return cls(values["spec_version"], values["database"], values["pgvector"], values["took_ms"], results)
 
     def table(self) -> str:
         """Rules in the order of the specification, failing cases below their rule, a sum at the end."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 def addresses_of(nature: Collection) -> list[str]:
     """Every page there is, with something to show, and the ones that show a failure."""
     from collections_app.models import IngestJob
+    from evaluation_app.conformance import run_now
     from evaluation_app.models import GoldenQuestion, GoldenSet
     from retrieval_app import services
     from retrieval_app.models import QueryRun
@@ -26,6 +27,7 @@ def addresses_of(nature: Collection) -> list[str]:
     failed = QueryRun.objects.create(
         kind="ask", collection_name="gone", query="Why?", status="error", error="The embedder timed out.", door="mcp"
     )
+    run_now()
     golden = GoldenSet.objects.create(name="basics", collection_name="nature")
     GoldenQuestion.objects.create(golden_set=golden, question="Which tree?", expected_doc_ids=["trees.md"])
     job = IngestJob.objects.get(state="failed")
@@ -58,6 +60,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/evaluation/",
         "/traces/",
         "/operations/",
+        "/status/",
         "/go/?q=tree",
         "/style/",
         "/accounts/password/",

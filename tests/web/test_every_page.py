@@ -15,7 +15,7 @@ from django.utils import timezone
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {"collections:switcher"}
-ONLY_POST = {"collections:theme", "collections:job-retry", "collections:job-cancel"}
+ONLY_POST = {"collections:theme", "collections:job-retry", "collections:job-cancel", "evaluation:try-rules"}
 NATURE = [
     "/collections/nature/",
     "/collections/nature/upload/",
@@ -131,6 +131,7 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
         "/collections/nature/jobs/",
         "/runs/",
         "/operations/",
+        "/status/",
         "/traces/",
         "/evaluation/",
         "/go/?q=w",

@@ -33,6 +33,8 @@ class Command(BaseCommand):
             self._print(json.dumps(describe(error)[1], ensure_ascii=False))
             sys.exit(1)
         self._print(json.dumps(answer, ensure_ascii=False) if options["as_json"] else subcommand.show(answer))
+        if not subcommand.has_passed(answer):
+            sys.exit(1)
 
     def _print(self, text: str) -> None:
         """What the terminal cannot show is replaced, so that a result never breaks the command."""

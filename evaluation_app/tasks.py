@@ -1,0 +1,12 @@
+"""The worker's side of what pages ask for. Delivery may repeat: a result that is complete stays as it is."""
+
+from __future__ import annotations
+
+from celery import shared_task
+
+from evaluation_app.conformance import complete_run
+
+
+@shared_task(name="evaluation.run_conformance", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def run_conformance(result_id: int) -> None:
+    complete_run(result_id)
