@@ -10,6 +10,7 @@ from django import forms
 
 from collections_app.fields import ObjectField, TagsField
 from collections_app.models import Collection
+from collections_app.stores import open_rerankers
 from ragd.compression import CompressPolicy
 from ragd.errors import InvalidInput
 from ragd.types import CANDIDATE_POOL, FINAL_K, POOL_MAX, RRF_K, RetrievePlan
@@ -62,12 +63,7 @@ class AskForm(forms.Form):
     weight_vector = _weight("Weight, vector")
     weight_lexical = _weight("Weight, lexical")
     ef_search = _number("HNSW beam", 1000, usual="auto")
-    rerank = forms.CharField(
-        label="Rerank",
-        required=False,
-        help_text="A reranker's name, or none.",
-        widget=forms.TextInput(attrs={"placeholder": OFF, "autocomplete": "off", "spellcheck": "false"}),
-    )
+    rerank = forms.ChoiceField(label="Rerank", required=False)
     compress = forms.ChoiceField(label="Compress", choices=[USUAL, *COMPRESS], required=False)
     token_budget = _number("Word budget", 10_000_000, usual=TOKEN_BUDGET, help_text="Words that compress keeps.")
     tags_any = TagsField(label="Any of these tags", required=False)
@@ -85,6 +81,8 @@ class AskForm(forms.Form):
         self.fields["collection"].choices = [(item.name, item.name) for item in collections]  # type: ignore[attr-defined]
 
         self.fields["plan"].choices = _plan_choices()  # type: ignore[attr-defined]
+        rerankers = [(name, name) for name in sorted(open_rerankers())]
+        self.fields["rerank"].choices = [USUAL, (OFF, "Off"), *rerankers]  # type: ignore[attr-defined]
 
     def chosen(self) -> ChosenPlan:
         """The plan. Raises what `plans.choose_plan` raises."""

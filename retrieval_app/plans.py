@@ -13,6 +13,7 @@ from collections_app.identity import check_collection_name, clean_metadata, clea
 from collections_app.models import Collection
 from collections_app.services import audit
 from collections_app.services.collections import check_description
+from collections_app.stores import open_rerankers
 from ragd.errors import InvalidInput, UnknownCollection
 from ragd.types import CompressKind, Exact, Mode, RetrievePlan
 from retrieval_app.models import SavedPlan
@@ -152,9 +153,11 @@ def save_plan(
 ) -> SavedPlan:
     """Keep the plan under the name, instead of one that has it. is_default None leaves that as it is.
 
-    Raises InvalidInput for a name that no address can hold (see `check_collection_name`) or that is "server".
+    Raises InvalidInput for a name that no address can hold (see `check_collection_name`) or that is "server", and for
+    a reranker that this server does not have.
     """
     kept, said = _check_name(name), check_description(description)
+    _check_reranker(plan)
     with transaction.atomic():
         _lock(collection)
         saved = SavedPlan.objects.of(collection).filter(name=kept).first()
@@ -207,6 +210,13 @@ def delete_plan(collection: Collection, name: str, *, actor: audit.Actor = None)
         saved = find_plan(collection, name)
         audit.record(actor, [saved], audit.DELETION, f"deleted plan {name} of {collection.name}")
         saved.delete()
+
+
+def _check_reranker(plan: RetrievePlan) -> None:
+    if plan.rerank is not None and plan.rerank not in (known := open_rerankers()):
+        raise InvalidInput(
+            f"there is no reranker {plan.rerank!r}; the rerankers here are: {', '.join(sorted(known))}", field="rerank"
+        )
 
 
 def _lock(collection: Collection) -> None:

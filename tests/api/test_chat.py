@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -48,9 +48,19 @@ def llm(openai_server: OpenAIServer, settings: Settings) -> OpenAIServer:
     return openai_server
 
 
-def client_of(live_server: Any, **key: Any) -> openai.OpenAI:
-    secret = bearer(**key)["Authorization"].removeprefix("Bearer ")
-    return openai.OpenAI(base_url=f"{live_server.url}/v1", api_key=secret, max_retries=0, timeout=30)
+@pytest.fixture
+def connect(live_server: Any) -> Iterator[Callable[..., openai.OpenAI]]:
+    """connect(scope="read"): a client of the server that listens, with a new key."""
+    opened: list[openai.OpenAI] = []
+
+    def make(**key: Any) -> openai.OpenAI:
+        secret = bearer(**key)["Authorization"].removeprefix("Bearer ")
+        opened.append(openai.OpenAI(base_url=f"{live_server.url}/v1", api_key=secret, max_retries=0, timeout=30))
+        return opened[-1]
+
+    yield make
+    for client in opened:
+        client.close()
 
 
 def chat(client: Client, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
@@ -61,8 +71,10 @@ def same(answer: Any) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name not in VOLATILE}
 
 
-def test_the_openai_client_gets_the_answer_of_ask(kept_house: Collection, live_server: Any, client: Client) -> None:
-    openai_client = client_of(live_server, scope="read", collections=["house"])
+def test_the_openai_client_gets_the_answer_of_ask(
+    kept_house: Collection, connect: Callable[..., openai.OpenAI], client: Client
+) -> None:
+    openai_client = connect(scope="read", collections=["house"])
     answer = openai_client.chat.completions.create(model="ragd/house", messages=ASKED)
     choice = answer.choices[0]
     assert (choice.message.role, choice.finish_reason, answer.model) == ("assistant", "stop", "ragd/house")
@@ -82,9 +94,9 @@ def test_the_openai_client_gets_the_answer_of_ask(kept_house: Collection, live_s
 
 @pytest.mark.parametrize("with_usage", [True, False])
 def test_the_openai_client_streams_the_same_answer(
-    kept_house: Collection, live_server: Any, llm: OpenAIServer, with_usage: bool
+    kept_house: Collection, connect: Callable[..., openai.OpenAI], llm: OpenAIServer, with_usage: bool
 ) -> None:
-    openai_client = client_of(live_server)
+    openai_client = connect()
     options: Any = {"stream_options": {"include_usage": True}} if with_usage else {}
     parts = list(openai_client.chat.completions.create(model="ragd/house", messages=ASKED, stream=True, **options))
     assert {(part.object, part.model, part.id) for part in parts} == {
@@ -103,8 +115,10 @@ def test_the_openai_client_streams_the_same_answer(
     assert [item["doc_id"] for item in extension["citations"]] == ["pump.md", "pump.md"]
 
 
-def test_the_openai_client_lists_and_reads_models(kept_house: Collection, live_server: Any) -> None:
-    openai_client = client_of(live_server)
+def test_the_openai_client_lists_and_reads_models(
+    kept_house: Collection, connect: Callable[..., openai.OpenAI]
+) -> None:
+    openai_client = connect()
     (model,) = openai_client.models.list().data
     assert (model.id, model.object, model.owned_by) == ("ragd/house", "model", "ragd")
     assert model.created == int(kept_house.created_at.timestamp())
@@ -113,8 +127,8 @@ def test_the_openai_client_lists_and_reads_models(kept_house: Collection, live_s
         openai_client.models.retrieve("ragd/attic")
 
 
-def test_the_openai_client_sees_its_own_errors(kept_house: Collection, live_server: Any) -> None:
-    ask = client_of(live_server).chat.completions.create
+def test_the_openai_client_sees_its_own_errors(kept_house: Collection, connect: Callable[..., openai.OpenAI]) -> None:
+    ask = connect().chat.completions.create
     with pytest.raises(openai.NotFoundError) as missing:
         ask(model="ragd/attic", messages=ASKED)
     assert (missing.value.code, missing.value.param, missing.value.type) == (
@@ -127,9 +141,9 @@ def test_the_openai_client_sees_its_own_errors(kept_house: Collection, live_serv
         ask(model="ragd/house", messages=[{"role": "assistant", "content": "Hello."}])
     assert wrong.value.param == "messages"
     with pytest.raises(openai.PermissionDeniedError):
-        client_of(live_server, collections=["attic"]).chat.completions.create(model="ragd/house", messages=ASKED)
+        connect(collections=["attic"]).chat.completions.create(model="ragd/house", messages=ASKED)
     with pytest.raises(openai.PermissionDeniedError):
-        openai.OpenAI(base_url=f"{live_server.url}/v1", api_key="ragd_wrong", max_retries=0).models.list()
+        connect().with_options(api_key="ragd_wrong").models.list()
 
 
 @pytest.mark.django_db

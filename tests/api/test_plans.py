@@ -176,6 +176,8 @@ def test_an_unknown_plan_and_an_unknown_reranker_are_named(client: Client) -> No
     assert (status, body["error"]["type"], body["error"]["field"]) == (404, "unknown_plan", "plan")
     status, body = post(client, SEARCH, {"query": "x", "rerank": "nope"}, headers)
     assert (status, body["error"]["field"]) == (422, "rerank")
+    status, body = put(client, f"{PLANS}/p", {"rerank": "nope"}, headers)
+    assert (status, body["error"]["field"], "builtin" in body["detail"]) == (422, "rerank", True)
 
 
 def test_saving_needs_a_key_that_may_write_in_this_collection(client: Client) -> None:
@@ -200,7 +202,7 @@ def test_plans_of_two_collections_do_not_meet_and_go_with_their_collection(clien
 
 def test_rerank_and_compress_of_a_saved_plan_can_be_switched_off() -> None:
     collection = make_collection(empty=True)
-    full = RetrievePlan(rerank="late", compress="window", token_budget=9, weights={"vector": 2.0})
+    full = RetrievePlan(rerank="builtin", compress="window", token_budget=9, weights={"vector": 2.0})
     plans.save_plan(collection, "full", full)
     assert plans.build_plan(collection, plan="full") == full
     assert plans.build_plan(collection, plan="full", rerank="none", compress="none") == RetrievePlan(
@@ -208,6 +210,13 @@ def test_rerank_and_compress_of_a_saved_plan_can_be_switched_off() -> None:
     )
     assert plans.build_plan(collection, plan="full", compress="sentences").token_budget == 9
     assert plans.build_plan(collection, plan="full", token_budget=7).compress == "window"
+
+
+def test_a_list_without_a_stated_weight_keeps_that_of_the_saved_plan() -> None:
+    collection = make_collection(empty=True)
+    plans.save_plan(collection, "heavy", RetrievePlan(weights={"vector": 3, "lexical": 2}))
+    over = plans.build_plan(collection, plan="heavy", weights={"vector": 1})
+    assert over.weights == {"vector": 1.0, "lexical": 2.0}
 
 
 def test_equal_plans_have_equal_hashes_however_they_are_stated() -> None:

@@ -98,15 +98,23 @@ def test_the_seldom_knobs_reach_the_plan_and_come_back(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
     fill()
-    knobs = {"weight_vector": "0.25", "ef_search": "90", "compress": "window", "token_budget": "40"}
+    knobs = {
+        "weight_vector": "0.25",
+        "rerank": "builtin",
+        "ef_search": "90",
+        "compress": "window",
+        "token_budget": "40",
+    }
     run = ask(QUESTION, **knobs)
     assert run.plan["weights"] == {"vector": 0.25, "lexical": 1.0}
+    assert [result["score_kind"] for result in run.results] == ["rerank"] * len(run.results)
     assert (run.plan["ef_search"], run.plan["compress"], run.plan["token_budget"]) == (90, "window", 40)
     html = text(visitor.get(f"/ask/?run={run.pk}"))
     assert 'name="weight_vector" value="0.25"' in html
     assert 'name="ef_search" value="90"' in html
     assert 'name="token_budget" value="40"' in html
     assert '<option value="window" selected>' in html
+    assert '<option value="builtin" selected>' in html
     assert "compressed" in html
     page = text(visitor.get(f"/runs/{run.pk}/"))
     assert "vector 0.25, lexical 1.0" in page
@@ -144,7 +152,7 @@ def test_a_saved_plan_is_picked_and_what_is_filled_in_goes_over_it(
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"query": "x", "rerank": "magic"}, "magic"),
+        ({"query": "x", "rerank": "magic"}, "magic is not one of the available choices"),
         ({"query": "x", "weight_vector": "0", "weight_lexical": "0"}, "at least one value above 0"),
         ({"query": "x", "token_budget": "5"}, "token_budget bounds what compress keeps"),
         ({"query": ""}, "This field is required."),
