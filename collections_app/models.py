@@ -283,6 +283,11 @@ class IngestJob(models.Model):
         return self.state in ACTIVE_STATES
 
     @property
+    def tries(self) -> int:
+        """The attempts that count against RAGD_JOB_MAX_ATTEMPTS."""
+        return self.attempts - self.attempts_forgiven
+
+    @property
     def percent(self) -> int:
         """How far the work is, 0 to 100: the share of chunks embedded while embedding, 100 when it succeeded."""
         if self.state == self.State.SUCCEEDED:

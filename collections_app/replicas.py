@@ -12,12 +12,21 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from django.conf import settings
-from django.db import DEFAULT_DB_ALIAS, Error, InterfaceError, OperationalError, connections, transaction
+from django.db import (
+    DEFAULT_DB_ALIAS,
+    Error,
+    InterfaceError,
+    OperationalError,
+    ProgrammingError,
+    connections,
+    transaction,
+)
+from psycopg.errors import UndefinedTable
 
 import ragd
 from collections_app.models import Collection
 from collections_app.stores import open_store
-from ragd.errors import UnknownCollection
+from ragd.errors import GenerationChanged, UnknownCollection
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +88,16 @@ def read_store(collection: Collection, read: Callable[[ragd.Store], Found]) -> F
 
 
 def _read(collection: Collection, read: Callable[[ragd.Store], Found], alias: str) -> Found:
+    """Once more when the generation that served at the beginning was swapped out and dropped before the end."""
+    try:
+        return _read_once(collection, read, alias)
+    except (GenerationChanged, ProgrammingError) as error:
+        if isinstance(error, ProgrammingError) and not isinstance(error.__cause__, UndefinedTable):
+            raise
+        return _read_once(collection, read, alias)
+
+
+def _read_once(collection: Collection, read: Callable[[ragd.Store], Found], alias: str) -> Found:
     with transaction.atomic(using=alias):
         return read(open_store(collection, using=alias))
 

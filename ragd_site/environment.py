@@ -134,6 +134,9 @@ class Environment(BaseSettings):
     OTEL_EXPORTER_OTLP_ENDPOINT: str = Field(
         "", description="OTLP/HTTP endpoint that spans are also sent to; unset: none"
     )
+    RAGD_GENERATION_KEEP_DAYS: Natural = Field(
+        7, description="Days that the index generation before the present one is kept for the way back"
+    )
     RAGD_RUN_RETENTION_DAYS: Natural = Field(0, description="Days that stored queries are kept; 0 keeps them for ever")
     RAGD_SPAN_RETENTION_DAYS: Natural = Field(30, description="Days that spans are kept; 0 keeps them for ever")
 

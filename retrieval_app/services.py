@@ -169,9 +169,12 @@ def _retrieve(
     run: QueryRun, collection: Collection, plan: RetrievePlan, retrieve: Retrieve = retrieve_detailed
 ) -> Retrieval:
     _check_query(run.query)
-    run.store_state, retrieval = read_store(
-        collection, lambda store: (read_store_state(store), retrieve(run.query, plan, store))
-    )
+
+    def read(store: Store) -> tuple[dict[str, object], Retrieval]:
+        run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
+        return read_store_state(store), retrieve(run.query, plan, store)
+
+    run.store_state, retrieval = read_store(collection, read)
     results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]
     run.results = with_spans(results, retrieval.spans) if plan.compress else results
     if plan.compress:

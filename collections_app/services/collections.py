@@ -16,7 +16,7 @@ from psycopg.errors import LockNotAvailable
 import ragd
 from collections_app.errors import ServiceError
 from collections_app.identity import UNSEEN, check_collection_name
-from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
+from collections_app.models import Chunk, Collection, Document, Generation, GenerationDocument, IngestJob, Upload
 from collections_app.policies import check_policy, window_of
 from collections_app.services import audit
 from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
@@ -197,6 +197,8 @@ def _purge(collection: Collection) -> dict[str, Any]:
             cursor.execute(WAIT_BRIEFLY)
         before = count_rows(collection.pk)
         IngestJob.objects.filter(collection_id=collection.pk).delete()
+        GenerationDocument.objects.filter(generation__collection_id=collection.pk).delete()
+        Generation.objects.filter(collection_id=collection.pk).delete()
         Upload.objects.filter(collection_id=collection.pk)._raw_delete("default")
         drop_collection(connection, collection.pk)
         after = count_rows(collection.pk)

@@ -14,7 +14,7 @@ from collections_app.identity import check_doc_id, clean_metadata, clean_tags, c
 from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
 from collections_app.policies import policy_for
 from collections_app.services import audit
-from collections_app.services.ingestion import Draft, IngestOutcome, ingest
+from collections_app.services.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.locks import find_stored, lock_documents
 from collections_app.services.queueing import send_jobs, supersede_jobs
 from collections_app.services.uploads import MEGABYTE, UploadOutcome, drop_stale_uploads, submit_uploads
@@ -93,7 +93,8 @@ def ingest_text(
         metadata=clean_metadata(metadata),
         source=source,
     )
-    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
+
+    def work() -> IngestOutcome:
         return ingest(
             collection,
             draft,
@@ -102,6 +103,9 @@ def ingest_text(
             before=find_stored(collection, doc_id),
             fresh=mode == "replace",
         )
+
+    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
+        return in_current_generation(collection, work)
 
 
 def _check_content(content: str | Sequence[Segment]) -> str | Sequence[Segment]:
@@ -127,6 +131,22 @@ def stored_content(document: Document) -> str | list[Segment]:
         return document.text
     segments = [Segment(document.text[start:end], t_start, t_end) for start, end, t_start, t_end in document.segments]
     return segments if document_text(segments) == document.text else document.text
+
+
+def draft_of(document: Document) -> Draft:
+    """The document as it would come in again."""
+    return Draft(
+        doc_id=document.doc_id,
+        content=stored_content(document),
+        title=document.title,
+        tags=tuple(document.tags),
+        metadata=document.metadata,
+        source=document.source,
+        media_type=document.media_type,
+        source_hash=document.source_hash,
+        page_map=document.page_map,
+        warnings=document.warnings,
+    )
 
 
 def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: audit.Actor = None) -> dict[str, int]:

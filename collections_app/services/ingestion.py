@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
 from django.db import transaction
@@ -16,11 +16,14 @@ from collections_app.services.locks import StoredDocument, lock_document
 from collections_app.stores import embedder_for, open_store
 from ragd import telemetry
 from ragd.chunking import document_text, segment_spans
-from ragd.errors import EmptyContent
+from ragd.errors import EmptyContent, GenerationChanged
 from ragd.indexing import delete_document_chunks, embed_chunks
 from ragd.types import Chunk as LibraryChunk
 from ragd.types import ChunkPolicy, Segment, canonical_json
 
+Result = TypeVar("Result")
+
+COLLECTION_FIELDS = tuple(field.attname for field in Collection._meta.concrete_fields)
 STORED_FIELDS = (
     "title", "tags", "metadata", "source", "media_type", "text", "size_chars", "token_count", "content_hash",
     "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision", "updated_at",
@@ -82,8 +85,9 @@ def ingest(
     """Make the document what the draft says. The same content, title, tags, metadata and policy: nothing is done.
 
     before: what was stored of it, as `find_stored` told. fresh: embed every chunk, also those whose text the document
-    had before. force: write all chunks anew even when nothing changed. Raises EmptyContent and what chunking, embedding
-    and the database raise; the previous version then stays whole.
+    had before. force: write all chunks anew even when nothing changed. Raises EmptyContent, GenerationChanged when
+    another generation than `collection` says began to serve meanwhile (see `in_current_generation`), and what chunking,
+    embedding and the database raise; the previous version then stays whole.
     """
     text = document_text(draft.content)
     if not text.strip():
@@ -94,14 +98,14 @@ def ingest(
     if before is not None and before.content_hash == digest and not force:
         return _leave(draft, before, progress)
     progress.enter("chunk", chars=len(text))
-    chunks = _split(draft, text, policy)
+    chunks = split_draft(draft, text, policy)
     progress.enter("embed", chunks_total=len(chunks))
     fresh = fresh or force or before is None
     chunks = _embed(collection, draft.doc_id, chunks, progress, fresh=fresh)
     progress.enter("store")
-    store = open_store(collection)
     with transaction.atomic():
         stored = lock_document(collection, draft.doc_id)
+        store = _open_same(collection)
         if stored is not None and stored.content_hash == digest and not force:
             outcome = _outcome(stored)  # somebody stored the same meanwhile
         else:
@@ -109,6 +113,30 @@ def ingest(
             outcome = _store(document, chunks, store, force=force)
         progress.finish(outcome)
     return outcome
+
+
+def in_current_generation(collection: Collection, work: Callable[[], Result]) -> Result:
+    """Do the work, and once more, with `collection` read again, when another generation began to serve in between."""
+    try:
+        return work()
+    except GenerationChanged:
+        current = Collection.objects.live().filter(pk=collection.pk).first()
+        if current is None:
+            raise
+        for field in COLLECTION_FIELDS:
+            setattr(collection, field, getattr(current, field))
+        return work()
+
+
+def _open_same(collection: Collection) -> ragd.Store:
+    """The store to write what was chunked and embedded for `collection`. The caller holds the lock on the document."""
+    store = open_store(collection)
+    if store.collection.generation != collection.generation:
+        raise GenerationChanged(
+            f"generation {store.collection.generation} of {collection.name!r} began to serve meanwhile; nothing was "
+            "written. Send the document again"
+        )
+    return store
 
 
 def hash_content(collection: Collection, draft: Draft, text: str, policy: ChunkPolicy) -> str:
@@ -141,7 +169,8 @@ def _outcome(stored: StoredDocument) -> IngestOutcome:
     return IngestOutcome(stored.chunk_count, stored.token_count, True, stored.revision, chars=stored.size_chars)
 
 
-def _split(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk]:
+def split_draft(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk]:
+    """The document's chunks, bound, without vectors. text: the normalized text of the draft's content."""
     with telemetry.chunk_span(size_chars=len(text), kind=policy.kind) as span:
         chunks = ragd.bind(
             ragd.chunk(draft.content, policy),

@@ -18,7 +18,7 @@ from django.db.models import Max, Q
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
-from collections_app.models import Collection, IngestJob
+from collections_app.models import Collection, Generation, IngestJob
 from collections_app.parsing.types import ParseError
 from collections_app.services import audit
 from collections_app.services.ingestion import IngestOutcome
@@ -43,7 +43,7 @@ UPDATE ingest_jobs
 SET state = 'running', stage = CASE kind WHEN 'file' THEN 'parse' ELSE 'chunk' END, attempts = attempts + 1,
     worker = %(worker)s, heartbeat_at = %(now)s, lease_until = %(lease_until)s,
     started_at = coalesce(started_at, %(now)s), chunks_done = 0, chunks_total = 0
-WHERE id = %(id)s AND attempts < %(attempts_max)s
+WHERE id = %(id)s AND attempts - attempts_forgiven < %(attempts_max)s
   AND (state = 'queued' OR (state = 'running' AND lease_until < %(now)s))
 RETURNING *
 """
@@ -75,6 +75,15 @@ class JobProgress:
     def advance(self, done: int, total: int) -> None:
         if self._is_due():
             self._write(stage=self.stage, chars=self.job.chars, chunks_done=done, chunks_total=total)
+
+    def hold(self, *, forgive: bool = False) -> None:
+        """Make sure that the job is still this run's; inside a transaction nobody takes or cancels it before its end.
+
+        forgive: something was stored for good, so the attempts before this one count no more against the limit.
+        """
+        if forgive:
+            self.job.attempts_forgiven = self.attempt - 1
+        self._write(stage=self.stage, attempts_forgiven=self.job.attempts_forgiven)
 
     def _is_due(self) -> bool:
         return time.monotonic() - self.written_at >= PROGRESS_EVERY_S
@@ -159,7 +168,7 @@ def claim_job(job_id: uuid.UUID | str, worker: str) -> IngestJob | None:
         return claimed[0]
     with transaction.atomic():
         worn_out = IngestJob.objects.select_for_update().filter(_free(now), pk=job_id).first()
-        if worn_out is not None and worn_out.attempts >= settings.RAGD_JOB_MAX_ATTEMPTS:
+        if worn_out is not None and worn_out.tries >= settings.RAGD_JOB_MAX_ATTEMPTS:
             _give_up(worn_out)
     return None
 
@@ -169,7 +178,7 @@ def _free(now: datetime) -> Q:
 
 
 def _give_up(job: IngestJob) -> None:
-    reason = f"given up after {job.attempts} attempts"
+    reason = f"given up after {job.tries} attempts"
     reason += f": {job.error}" if job.error else f", each of which stopped its worker during the stage {job.stage}"
     job.state, job.error_type, job.error = State.FAILED, job.error_type or "worker_lost", reason[:ERROR_MAX_CHARS]
     job.finished_at, job.lease_until = timezone.now(), None
@@ -181,8 +190,8 @@ def settle_failure(job: IngestJob, exc: BaseException) -> None:
     kind, message, retryable = describe_failure(exc)
     mine = IngestJob.objects.filter(pk=job.pk, state=State.RUNNING, attempts=job.attempts)
     told = {"error_type": kind, "error": message[:ERROR_MAX_CHARS], "lease_until": None}
-    if retryable and job.attempts < settings.RAGD_JOB_MAX_ATTEMPTS:
-        delay_s = min(RETRY_DELAY_S * 2 ** (job.attempts - 1), RETRY_DELAY_MAX_S)
+    if retryable and job.tries < settings.RAGD_JOB_MAX_ATTEMPTS:
+        delay_s = min(RETRY_DELAY_S * 2 ** (job.tries - 1), RETRY_DELAY_MAX_S)
         sent_at = timezone.now() + timedelta(seconds=delay_s)
         with transaction.atomic():
             if mine.update(state=State.QUEUED, stage=Stage.QUEUED, sent_at=sent_at, **told):
@@ -217,6 +226,7 @@ def cancel_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
             error=f"cancelled by {audit.name_actor(actor)}",
         )
         if done:
+            settle_generations(job.collection_id)
             audit.record(actor, [job], audit.CHANGE, "cancelled")
     job.refresh_from_db()
     if not done:
@@ -237,7 +247,10 @@ def retry_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
             raise ServiceError("the file of this job is gone; upload it again", type="conflict", status=409)
         if current.doc_id:
             supersede_jobs(current.collection, [current.doc_id], "superseded by the retry of another job")
+        if current.generation is not None:
+            reopen_generation(current.generation)
         current.state, current.stage, current.attempts = State.QUEUED, Stage.QUEUED, 0
+        current.attempts_forgiven = 0
         current.error = current.error_type = ""
         current.sent_at, current.finished_at, current.started_at = timezone.now(), None, None
         current.traceparent = telemetry.current_traceparent()
@@ -245,6 +258,28 @@ def retry_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
         send_jobs([current.pk])
         audit.record(actor, [current], audit.CHANGE, "retried")
     return current
+
+
+def settle_generations(collection_id: int) -> None:
+    """A generation whose job has ended before it was built is failed or cancelled too, with the job's reason."""
+    for generation in Generation.objects.filter(collection_id=collection_id, state=Generation.State.BUILDING):
+        last = generation.jobs.newest().first()
+        if last is not None and last.state in (State.FAILED, State.CANCELLED):
+            ended = Generation.objects.filter(pk=generation.pk, state=Generation.State.BUILDING)
+            ended.update(state=last.state, error=last.error, chunks_per_s=None, chars_per_s=None)
+
+
+def reopen_generation(generation: Generation) -> None:
+    """Let the retried job of a generation go on where it stopped. ServiceError 409 when nothing is left of it."""
+    if generation.state in (Generation.State.READY, Generation.State.RETIRED):
+        return
+    others = Generation.objects.filter(collection_id=generation.collection_id).next_up().exclude(pk=generation.pk)
+    if generation.state != Generation.State.FAILED or others.exists():
+        why = "another one is being built" if others.exists() else f"it is {generation.state}"
+        raise ServiceError(
+            f"generation {generation.number} cannot go on: {why}; start a new one", type="conflict", status=409
+        )
+    Generation.objects.filter(pk=generation.pk).update(state=Generation.State.BUILDING, error="")
 
 
 def submit_index_build(collection: Collection) -> IngestJob | None:
@@ -277,7 +312,7 @@ def resend_lost_jobs(now: datetime) -> dict[str, int]:
         overdue = IngestJob.objects.overdue(now, unsent_before).select_for_update(skip_locked=True).order_by("sent_at")
         sent = []
         for job in overdue[:1000]:
-            if job.attempts >= settings.RAGD_JOB_MAX_ATTEMPTS:
+            if job.tries >= settings.RAGD_JOB_MAX_ATTEMPTS:
                 _give_up(job)
                 failed += 1
             else:

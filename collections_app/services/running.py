@@ -17,11 +17,20 @@ from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.parsing import parse
 from collections_app.parsing.types import ParsedDocument, ParseLimits
 from collections_app.policies import policy_for
-from collections_app.services.documents import stored_content
-from collections_app.services.ingestion import Draft, IngestOutcome, hash_content, ingest
+from collections_app.services.building import build_generation
+from collections_app.services.documents import draft_of
+from collections_app.services.index_builds import build_index
+from collections_app.services.ingestion import Draft, IngestOutcome, hash_content, in_current_generation, ingest
 from collections_app.services.locks import find_stored
 from collections_app.services.probing import run_probe, submit_probe
-from collections_app.services.queueing import JobLostError, JobProgress, claim_job, require_collection, settle_failure
+from collections_app.services.queueing import (
+    JobLostError,
+    JobProgress,
+    claim_job,
+    require_collection,
+    settle_failure,
+    settle_generations,
+)
 from collections_app.services.uploads import drop_stale_uploads
 from collections_app.services.workers import hold_lease, worker_name
 from collections_app.stores import open_store
@@ -60,6 +69,8 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
             if not connection.in_atomic_block:
                 close_old_connections()  # the database may have gone away: settle over a new connection
             settle_failure(job, exc)
+        if job.kind == IngestJob.Kind.GENERATION:
+            settle_generations(job.collection_id)
     return IngestJob.objects.filter(pk=job.pk).values_list("state", flat=True).first()
 
 
@@ -73,6 +84,9 @@ def _work(job: IngestJob) -> None:
     if job.kind == IngestJob.Kind.BUILD_INDEX:
         _build_index(require_collection(job), progress)
         return
+    if job.kind == IngestJob.Kind.GENERATION:
+        build_generation(require_collection(job), job, progress)
+        return
     if job.kind == IngestJob.Kind.PROBE_RECALL:
         run_probe(require_collection(job), job, progress)
         return
@@ -80,9 +94,10 @@ def _work(job: IngestJob) -> None:
     collection = upload.collection if upload else require_collection(job)
     with telemetry.ingest_span(collection=collection.name, doc_id=job.doc_id, job_id=str(job.pk)):
         if upload:
-            _ingest_file(collection, job, upload, progress)
+            file = upload
+            in_current_generation(collection, lambda: _ingest_file(collection, job, file, progress))
         else:
-            _index_again(collection, job, progress)
+            in_current_generation(collection, lambda: _index_again(collection, job, progress))
 
 
 def _find_upload(job: IngestJob) -> Upload:
@@ -105,7 +120,7 @@ def _find_upload(job: IngestJob) -> Upload:
 
 def _build_index(collection: Collection, progress: JobProgress) -> None:
     progress.enter(IngestJob.Stage.STORE)
-    open_store(collection).build_vector_index(concurrently=not connection.in_atomic_block)
+    build_index(open_store(collection), progress)
     progress.finish(IngestOutcome(0, 0, False, 0))
     submit_probe(collection, created_by="the index build")
 
@@ -130,7 +145,7 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
     document = Document.objects.filter(collection=collection, doc_id=job.doc_id).first()
     if document is None or last is None or (last.tags, last.metadata) != (job.tags, job.metadata):
         return None
-    draft = _draft_of(document)
+    draft = draft_of(document)
     same = hash_content(collection, draft, document.text, policy) == document.content_hash
     return draft if same else None
 
@@ -183,26 +198,11 @@ def _merge(found: Any, stated: dict[str, Any]) -> dict[str, Any]:
         return clean_metadata(stated)
 
 
-def _draft_of(document: Document) -> Draft:
-    return Draft(
-        doc_id=document.doc_id,
-        content=stored_content(document),
-        title=document.title,
-        tags=tuple(document.tags),
-        metadata=document.metadata,
-        source=document.source,
-        media_type=document.media_type,
-        source_hash=document.source_hash,
-        page_map=document.page_map,
-        warnings=document.warnings,
-    )
-
-
 def _index_again(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
     document = Document.objects.filter(collection=collection, doc_id=job.doc_id).first()
     if document is None:
         raise ServiceError("the document was deleted", type="unknown_document", status=404)
-    draft = _draft_of(document)
+    draft = draft_of(document)
     upload = Upload.objects.listed().of_document(collection.pk, job.doc_id).filter(sha256=document.source_hash).first()
     if upload is not None:
         progress.enter(IngestJob.Stage.PARSE)

@@ -9,9 +9,10 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.models import Collection, Document, IdempotencyRecord, IngestJob, Upload
+from collections_app.models import Collection, Document, Generation, IdempotencyRecord, IngestJob, Upload
 from collections_app.services.collections import purge_deleted
-from collections_app.services.queueing import resend_lost_jobs, submit_index_build
+from collections_app.services.queueing import resend_lost_jobs, settle_generations, submit_index_build
+from collections_app.services.swapping import drop_leftovers, expire_retired
 from collections_app.services.workers import forget_workers
 
 log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ def sweep() -> dict[str, int]:
         done = resend_lost_jobs(now) | {
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
+            "generations": tidy_generations(now),
             "uploads": drop_orphan_uploads(now),
             "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
             "workers": forget_workers(now),
@@ -80,9 +82,18 @@ def build_missing_indexes(now: datetime) -> int:
 
 
 def _is_loading(collection_id: int, now: datetime) -> bool:
-    if IngestJob.objects.active().filter(collection_id=collection_id).exists():
+    loads = IngestJob.objects.active().exclude(kind=IngestJob.Kind.GENERATION)
+    if loads.filter(collection_id=collection_id).exists():
         return True
     return Document.objects.filter(collection_id=collection_id, updated_at__gt=now - QUIET_FOR).exists()
+
+
+def tidy_generations(now: datetime) -> int:
+    """End what lost its job, give up what was retired long ago, and remove what nobody needs; returns tables gone."""
+    for collection_id in Generation.objects.filter(state="building").values_list("collection_id", flat=True):
+        settle_generations(collection_id)
+    expire_retired(now)
+    return drop_leftovers()
 
 
 def drop_orphan_uploads(now: datetime) -> int:

@@ -1,0 +1,518 @@
+"""Generations by their services: built beside, kept up with, swapped, cancelled, brought back, dropped."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from collections_app.errors import ServiceError
+from collections_app.models import Chunk, Collection, Document, Generation, GenerationDocument, IngestJob
+from collections_app.services import building, queueing
+from collections_app.services.collections import create_collection, delete_collection
+from collections_app.services.documents import delete_documents, ingest_text, reindex_documents, set_documents_enabled
+from collections_app.services.generations import (
+    activate_generation,
+    cancel_generation,
+    count_differences,
+    drop_generation,
+    get_generation,
+    list_generations,
+    start_generation,
+)
+from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
+from collections_app.services.swapping import expire_retired
+from collections_app.stores import open_store
+from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
+from ragd.retrieval import retrieve
+from ragd.store import fetch_all
+from ragd.types import RetrievePlan
+from tests.fakes.faults import failing
+from tests.fakes.openai_server import OpenAIServer
+
+LONG = "\n\n".join(f"Paragraph {number} speaks of subject {number} with some more words." for number in range(30))
+SMALL = {"target_tokens": 20, "overlap_tokens": 0}
+OTHER = {"embed_model": "text-embedding-3-large", "embed_dims": 48}
+
+
+def reload(row: Any) -> Any:
+    return type(row).objects.get(pk=row.pk)
+
+
+def run(generation: Generation) -> str | None:
+    return run_job(generation.jobs.newest()[0].pk)
+
+
+def states(collection: Collection) -> dict[int, str]:
+    return {each.number: each.state for each in list_generations(reload(collection))}
+
+
+def tables(collection: Collection) -> list[str]:
+    sql = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %(name)s ORDER BY relname"
+    return [name for (name,) in fetch_all(connection, sql, {"name": f"chunks_c{collection.pk}_g_"})]
+
+
+def search(collection: Collection, query: str = "subject", **values: Any) -> list[str]:
+    found = retrieve(query, RetrievePlan(**values), open_store(collection))
+    return [f"{each.doc_id}#{each.chunk_index}" for each in found]
+
+
+def check_whole(collection: Collection) -> None:
+    """Documents and chunks fit each other, whatever happened before."""
+    collection = reload(collection)
+    spec = get_generation(collection, collection.generation)
+    assert spec.state == "serving"
+    for document in Document.objects.filter(collection=collection):
+        chunks = list(Chunk.objects.of_document(document))
+        assert [chunk.chunk_index for chunk in chunks] == list(range(document.chunk_count)), document.doc_id
+        for chunk in chunks:
+            assert document.text[chunk.start_char : chunk.end_char] == chunk.content
+            assert (chunk.enabled, len(chunk.embedding)) == (document.enabled, spec.embed_dims)
+    stored = set(Chunk.objects.filter(collection=collection).values_list("doc_id", flat=True))
+    assert stored == set(Document.objects.filter(collection=collection).values_list("doc_id", flat=True))
+    state = open_store(collection).state()
+    assert state.chunk_count == Chunk.objects.filter(collection=collection).count()
+    sql = "SELECT coalesce(sum(cardinality(positions)), 0) FROM chunks, unnest(fts) WHERE collection_id = %(id)s"
+    assert fetch_all(connection, sql, {"id": collection.pk}) == [(state.length_total,)]
+
+
+@pytest.fixture
+def filled(notes: Collection) -> Collection:
+    for name in ("a", "b", "c"):
+        ingest_text(notes, name, LONG, title=name.upper(), tags=[name])
+    set_documents_enabled(notes, ["c"], enabled=False)
+    return notes
+
+
+def test_another_model_and_policy_are_built_beside_and_swapped_in(filled: Collection, embeddings: OpenAIServer) -> None:
+    before = search(filled)
+    generation = start_generation(filled, OTHER | {"chunk_policy": SMALL})
+    assert (generation.number, generation.state, states(filled)) == (2, "building", {2: "building", 1: "serving"})
+    assert search(filled) == before
+    embeddings.requests.clear()
+    assert run(generation) == "succeeded"
+    assert {request.body["model"] for request in embeddings.requests} == {OTHER["embed_model"]}
+    now = reload(filled)
+    assert (now.generation, now.embed_model, now.embed_dims) == (2, OTHER["embed_model"], OTHER["embed_dims"])
+    assert now.chunk_policy == SMALL
+    assert states(filled) == {2: "serving", 1: "retired"}
+    check_whole(filled)
+    assert len(search(now, k=50)) > len(before)
+    told = reload(generation)
+    assert (told.documents_done, told.documents_total, told.percent) == (3, 3, 100)
+    assert told.chunks_done == Chunk.objects.count() and told.chunks_per_s > 0
+    # what is sent again is what is stored: the hashes speak of the new definition
+    assert ingest_text(now, "a", LONG, title="A", tags=["a"]).unchanged is True
+    assert run(generation) is None
+
+
+def test_a_change_of_language_embeds_nothing(filled: Collection, embeddings: OpenAIServer) -> None:
+    vectors = sorted(Chunk.objects.values_list("doc_id", "chunk_index", "embedding"), key=lambda row: row[:2])
+    generation = start_generation(filled, {"language": "german"})
+    embeddings.requests.clear()
+    assert run(generation) == "succeeded"
+    assert embeddings.requests == []
+    again = sorted(Chunk.objects.values_list("doc_id", "chunk_index", "embedding"), key=lambda row: row[:2])
+    assert [(doc_id, index, list(vector)) for doc_id, index, vector in again] == [
+        (doc_id, index, list(vector)) for doc_id, index, vector in vectors
+    ]
+    assert reload(filled).language == "german"
+    check_whole(filled)
+
+
+def test_giving_up_the_lexical_index_and_taking_it_back(filled: Collection) -> None:
+    assert run(start_generation(filled, {"hybrid_enabled": False})) == "succeeded"
+    assert not Chunk.objects.exclude(fts=None).exists()
+    assert run(start_generation(reload(filled), {"hybrid_enabled": True})) == "succeeded"
+    assert not Chunk.objects.filter(fts=None).exists()
+    assert "a#0" in search(reload(filled), mode="lexical")
+    check_whole(filled)
+    assert states(filled) == {3: "serving", 2: "retired", 1: "dropped"}
+    assert len(tables(filled)) == 2
+
+
+def change_all(collection: Collection) -> None:
+    """Everything that can happen to documents: replaced, removed, removed and made again, added, switched."""
+    ingest_text(collection, "a", "All of this is new.")
+    delete_documents(collection, ["b"])
+    delete_documents(collection, ["c"])
+    ingest_text(collection, "c", "Made again under the same name.")
+    ingest_text(collection, "e", "Added. " + LONG)
+    set_documents_enabled(collection, ["d"], enabled=False)
+
+
+@pytest.mark.parametrize("moment", ["after the first batch", "before the last look"])
+def test_what_changes_meanwhile_is_right_in_the_new_generation(
+    filled: Collection, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    monkeypatch.setattr(building, "STORE_EVERY_CHUNKS", 1)
+    ingest_text(filled, "d", LONG)
+    generation = start_generation(filled, {"chunk_policy": SMALL})
+    name = "_store" if moment == "after the first batch" else "complete"
+    original: Callable[..., Any] = getattr(building.Builder, name)
+    done = []
+
+    def then_change(self: building.Builder, *values: Any) -> Any:
+        made = original(self, *values)
+        if not done:
+            done.append(change_all(filled))
+        return made
+
+    monkeypatch.setattr(building.Builder, name, then_change)
+    assert run(generation) == "succeeded"
+    assert reload(filled).generation == 2
+    assert set(Document.objects.values_list("doc_id", "enabled")) == {
+        ("a", True), ("c", True), ("d", False), ("e", True)
+    }  # fmt: skip
+    check_whole(filled)
+    assert Document.objects.get(doc_id="a").chunk_count == 1
+
+
+def test_a_document_that_changes_between_reading_and_storing_is_read_again(
+    filled: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generation = start_generation(filled, {"chunk_policy": SMALL})
+    original = building.Builder._embed
+    done = []
+
+    def then_change(self: building.Builder, batch: Any) -> Any:
+        made = original(self, batch)
+        if not done:
+            done.append(ingest_text(filled, "b", "Short now."))
+        return made
+
+    monkeypatch.setattr(building.Builder, "_embed", then_change)
+    assert run(generation) == "succeeded"
+    check_whole(filled)
+    assert Chunk.objects.get(doc_id="b").content == "Short now."
+
+
+def test_the_way_back_catches_up_first(filled: Collection, embeddings: OpenAIServer) -> None:
+    assert run(start_generation(filled, OTHER)) == "succeeded"
+    change_all(reload(filled))
+    first = get_generation(reload(filled), 1)
+    assert first.state == "retired"
+    assert count_differences(first) == {"changed": 1, "added": 2, "removed": 2, "switched": 0}
+    embeddings.requests.clear()
+    activate_generation(first)
+    with pytest.raises(ServiceError, match="Generation 1 is being worked on"):
+        start_generation(filled, {})
+    assert run(first) == "succeeded"
+    assert {request.body["model"] for request in embeddings.requests} == {"text-embedding-3-small"}
+    now = reload(filled)
+    assert (now.generation, now.embed_model, now.embed_dims, states(now)) == (
+        1, "text-embedding-3-small", 32, {2: "retired", 1: "serving"}
+    )  # fmt: skip
+    check_whole(filled)
+    assert not GenerationDocument.objects.filter(generation=first).exists()
+    assert run(activate_generation(get_generation(now, 2))) == "succeeded"
+    check_whole(filled)
+
+
+def test_one_that_is_ready_waits_to_be_let_serve(filled: Collection) -> None:
+    generation = start_generation(filled, OTHER, automatic=False)
+    assert run(generation) == "succeeded"
+    assert (states(filled), reload(filled).generation) == ({2: "ready", 1: "serving"}, 1)
+    check_whole(filled)
+    with pytest.raises(ServiceError, match="generation 2 waits; let it serve or drop it first"):
+        start_generation(filled, {})
+    ingest_text(filled, "late", "Came while it waited.")
+    assert run(activate_generation(generation)) == "succeeded"
+    assert states(filled) == {2: "serving", 1: "retired"}
+    check_whole(filled)
+    assert Chunk.objects.filter(doc_id="late").exists()
+    with pytest.raises(ServiceError, match="generation 2 is serving"):
+        activate_generation(generation)
+
+
+def test_asking_for_it_while_it_is_built_makes_it_serve(filled: Collection) -> None:
+    generation = start_generation(filled, OTHER, automatic=False)
+    activate_generation(generation)
+    assert generation.jobs.count() == 1
+    assert run(generation) == "succeeded"
+    assert reload(filled).generation == 2
+
+
+def test_a_failing_embedder_leaves_the_old_one_serving(
+    filled: Collection, embeddings: OpenAIServer, settings: Any
+) -> None:
+    settings.RAGD_JOB_MAX_ATTEMPTS = 1
+    before = search(filled)
+    generation = start_generation(filled, OTHER | {"chunk_policy": SMALL})
+    embeddings.script(*[failing(401)] * 9, model=OTHER["embed_model"])
+    assert run(generation) == "failed"
+    told = reload(generation)
+    assert told.state == "failed" and "401" in told.error
+    assert (search(filled), reload(filled).generation) == (before, 1)
+    check_whole(filled)
+    embeddings._scripts.clear()
+    retry_job(generation.jobs.get())
+    assert reload(generation).state == "building"
+    assert run(generation) == "succeeded"
+    assert reload(filled).generation == 2
+    check_whole(filled)
+
+
+def test_a_model_that_does_not_answer_is_refused_at_once(filled: Collection, embeddings: OpenAIServer) -> None:
+    embeddings.script(*[failing(401)] * 9)
+    with pytest.raises(EmbedderError):
+        start_generation(filled, OTHER)
+    assert states(filled) == {1: "serving"}
+    assert len(tables(filled)) == 1
+
+
+@pytest.mark.parametrize(
+    ("choices", "field", "error"),
+    [
+        ({"embed_model": "unheard-of"}, "embed_dims", InvalidInput),
+        ({"embed_dims": 4001}, "embed_dims", InvalidInput),
+        ({"embed_model": "all-MiniLM-L6-v2", "embed_dims": 7}, "embed_dims", DimensionMismatch),
+        ({"language": "klingon"}, "language", InvalidInput),
+        ({"chunk_policy": {"size": 1}}, "chunk_policy", InvalidInput),
+        ({"name": "x"}, "name", InvalidInput),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_field(notes: Collection, choices: Any, field: str, error: Any) -> None:
+    with pytest.raises(error) as caught:
+        start_generation(notes, choices)
+    assert caught.value.field == field
+
+
+def test_an_interrupted_build_goes_on_where_it_stopped(
+    filled: Collection, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "STORE_EVERY_CHUNKS", 1)
+    generation = start_generation(filled, OTHER)
+    job = generation.jobs.get()
+    original = building.Builder._store
+    stored = []
+
+    def die(self: building.Builder, batch: Any) -> None:
+        if len(stored) == 2:
+            raise SystemExit  # as abruptly as a thread can end
+        original(self, batch)
+        stored.append(batch)
+
+    monkeypatch.setattr(building.Builder, "_store", die)
+    with pytest.raises(SystemExit):
+        run(generation)
+    assert (reload(generation).documents_done, reload(job).state, reload(job).attempts_forgiven) == (2, "running", 0)
+    monkeypatch.setattr(building.Builder, "_store", original)
+    IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert sweep()["resent"] == 1
+    embeddings.requests.clear()
+    assert run(generation) == "succeeded"
+    assert len(embeddings.requests) == 1
+    assert (reload(job).attempts, reload(job).attempts_forgiven) == (2, 1)
+    check_whole(filled)
+
+
+def test_attempts_that_got_somewhere_do_not_count(notes: Collection, settings: Any) -> None:
+    settings.RAGD_JOB_MAX_ATTEMPTS = 2
+    job = start_generation(notes, {}).jobs.get()
+    for _ in range(4):
+        claimed = queueing.claim_job(job.pk, "worker")
+        assert claimed is not None
+        queueing.JobProgress(claimed).hold(forgive=True)
+        IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert queueing.claim_job(job.pk, "worker") is not None
+    IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    assert queueing.claim_job(job.pk, "worker") is None
+    assert reload(job).error.startswith("given up after 2 attempts")
+    sweep()
+    assert states(notes) == {2: "failed", 1: "serving"}
+
+
+def test_cancelling_ends_it_between_two_batches(
+    committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queueing, "PROGRESS_EVERY_S", 0)
+    monkeypatch.setattr(building, "STORE_EVERY_CHUNKS", 1)
+    notes = create_collection(name="notes")
+    for name in ("a", "b", "c"):
+        ingest_text(notes, name, LONG)
+    generation = start_generation(notes, OTHER)
+    answer = embeddings.answer
+    seen = []
+
+    def cancel_in_between(request: Any) -> Any:
+        seen.append(request)
+        if len(seen) == 2:
+            cancel_generation(get_generation(notes, 2))
+            connection.close()
+        return answer(request)
+
+    monkeypatch.setattr(embeddings, "answer", cancel_in_between)
+    assert run(generation) == "cancelled"
+    assert len(seen) == 2
+    assert (states(notes), reload(generation).error) == ({2: "cancelled", 1: "serving"}, "cancelled by the system")
+    sweep()
+    assert len(tables(notes)) == 1
+    check_whole(notes)
+    with pytest.raises(ServiceError, match="cannot go on: it is cancelled"):
+        retry_job(generation.jobs.get())
+    with pytest.raises(ServiceError, match="nobody works on generation 2"):
+        cancel_generation(reload(generation))
+    assert run(start_generation(notes, OTHER)) == "succeeded"
+    assert states(notes) == {3: "serving", 2: "cancelled", 1: "retired"}
+
+
+def test_cancelling_its_job_cancels_the_generation(filled: Collection) -> None:
+    generation = start_generation(filled, OTHER)
+    with pytest.raises(ServiceError, match="generation 2 is being built; cancel it first"):
+        start_generation(filled, {})
+    cancel_job(generation.jobs.get())
+    assert states(filled) == {2: "cancelled", 1: "serving"}
+
+
+def test_cancelling_the_way_back_keeps_it(filled: Collection) -> None:
+    assert run(start_generation(filled, {})) == "succeeded"
+    first = activate_generation(get_generation(reload(filled), 1))
+    assert cancel_generation(first).state == "retired"
+    assert reload(filled).generation == 2
+
+
+def test_dropping(filled: Collection) -> None:
+    with pytest.raises(ServiceError, match="generation 1 is serving"):
+        drop_generation(get_generation(filled, 1))
+    second = start_generation(filled, {})
+    with pytest.raises(ServiceError, match="generation 2 is building; cancel it first"):
+        drop_generation(second)
+    run(second)
+    first = get_generation(reload(filled), 1)
+    assert drop_generation(first).state == "dropped"
+    assert tables(filled) == [f"chunks_c{filled.pk}_g2"]
+    with pytest.raises(ServiceError, match="generation 1 is dropped"):
+        drop_generation(first)
+    with pytest.raises(ServiceError, match="generation 1 is dropped"):
+        activate_generation(first)
+    check_whole(filled)
+
+
+def test_a_retired_one_is_given_up_after_its_days(filled: Collection, settings: Any) -> None:
+    settings.RAGD_GENERATION_KEEP_DAYS = 3
+    run(start_generation(filled, {}))
+    assert expire_retired(timezone.now() + timedelta(days=2)) == 0
+    activate_generation(get_generation(filled, 1))
+    assert expire_retired(timezone.now() + timedelta(days=4)) == 0  # somebody wants it back
+    cancel_generation(get_generation(filled, 1))
+    Generation.objects.filter(number=1).update(retired_at=timezone.now() - timedelta(days=4))
+    assert sweep()["generations"] == 1
+    assert states(filled) == {2: "serving", 1: "dropped"}
+
+
+def test_the_vector_index_is_there_before_it_serves(filled: Collection, settings: Any) -> None:
+    settings.RAGD_EXACT_THRESHOLD = 5
+    assert open_store(filled).state().vector_index is False
+    assert run(start_generation(filled, OTHER | {"chunk_policy": SMALL})) == "succeeded"
+    assert open_store(filled).state().vector_index is True
+    assert len(search(filled, k=5, exact="never")) == 5
+
+
+def test_deleting_the_collection_takes_every_generation_along(filled: Collection) -> None:
+    run(start_generation(filled, {}))
+    start_generation(reload(filled), OTHER)
+    delete_collection(reload(filled))
+    assert tables(filled) == []
+    assert not Generation.objects.exists() and not GenerationDocument.objects.exists()
+
+
+def test_jobs_of_the_old_definition_end_in_the_new_one(filled: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A re-index that has embedded by the old model when the swap comes begins again by the new one."""
+    from collections_app.services import ingestion
+
+    (job,) = reindex_documents(filled, ["a"])
+    generation = start_generation(filled, OTHER | {"chunk_policy": SMALL})
+    original = ingestion._embed
+    done = []
+
+    def then_swap(*values: Any, **named: Any) -> Any:
+        made = original(*values, **named)
+        if not done:
+            done.append(run(generation))
+        return made
+
+    monkeypatch.setattr(ingestion, "_embed", then_swap)
+    assert run_job(job.pk) == "succeeded"
+    assert done == ["succeeded"]
+    check_whole(filled)
+    assert Document.objects.get(doc_id="a").chunk_policy["target_tokens"] == 20
+
+
+def test_a_search_whose_generation_is_dropped_meanwhile_begins_again(
+    committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from retrieval_app.plans import build_plan
+    from retrieval_app.services import search as search_service
+
+    notes = create_collection(name="notes", chunk_policy=SMALL)
+    ingest_text(notes, "a", LONG)
+    second = start_generation(notes, OTHER, automatic=False)
+    run(second)
+    answer = embeddings.answer
+    done = []
+
+    def swap_and_drop(request: Any) -> Any:
+        if not done and request.body["model"] == notes.embed_model:
+            done.append(run(activate_generation(reload(second))))
+            drop_generation(get_generation(reload(notes), 1))
+            connection.close()
+        return answer(request)
+
+    monkeypatch.setattr(embeddings, "answer", swap_and_drop)
+    kept = search_service(notes, "which subject", build_plan(notes, k=2), door="page")
+    assert done == ["succeeded"]
+    assert (kept.generation, kept.embed_model, len(kept.results)) == (2, OTHER["embed_model"], 2)
+
+
+def test_searches_meanwhile_see_one_generation_whole(committed: None, embeddings: OpenAIServer) -> None:
+    """Threads search without a pause while generations are swapped to and fro; each gets k results of one of them."""
+    notes = create_collection(name="notes", chunk_policy=SMALL)
+    for name in ("a", "b", "c"):
+        ingest_text(notes, name, LONG)
+    run(start_generation(notes, OTHER | {"chunk_policy": {"target_tokens": 12, "overlap_tokens": 0}}))
+    whole: dict[int, set[Any]] = {
+        number: set(fetch_all(connection, f"SELECT doc_id, chunk_index, content FROM chunks_c{notes.pk}_g{number}"))
+        for number in (1, 2)
+    }
+    assert not whole[1] & whole[2]
+    stop = threading.Event()
+    wrong: list[Any] = []
+    seen: list[int] = []
+
+    def look() -> None:
+        from retrieval_app.plans import build_plan
+        from retrieval_app.services import search as search_service
+
+        try:
+            while not stop.is_set():
+                held = Collection.objects.get(pk=notes.pk)
+                kept = search_service(held, "which subject", build_plan(held, k=7), door="page")
+                found = {(row["doc_id"], row["chunk_index"], row["content"]) for row in kept.results}
+                if len(found) != 7 or not found <= whole[kept.generation]:
+                    wrong.append((kept.generation, kept.results))
+                seen.append(kept.generation)
+        except Exception as error:
+            wrong.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for number in (1, 2, 1, 2):
+        assert run(activate_generation(get_generation(reload(notes), number))) == "succeeded"
+        mark = len(seen)
+        while len(seen) < mark + 6 and not wrong:
+            stop.wait(0.01)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert set(seen) == {1, 2}
+    check_whole(notes)
