@@ -1,0 +1,156 @@
+"""The playground in a browser: rows and lines meet, a chunk is marked everywhere, a row opens and closes, no script."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Visit
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+PLAY = "/collections/nature/playground/"
+
+# the ends of every line, in pixels of the page, and the middle of the rows that they should meet
+ENDS = """lines => lines.map(line => {
+  const box = line.ownerSVGElement.getBoundingClientRect();
+  const numbers = line.getAttribute('d').match(/-?[\\d.]+/g).map(Number);
+  const [from, to] = [numbers[1], numbers.at(-1)];
+  const middle = list => {
+    const row = list.querySelector(`[data-marker="${line.dataset.marker}"]`);
+    if (!row) return null;
+    const place = row.getBoundingClientRect();
+    return place.top + place.height / 2;
+  };
+  const svg = line.ownerSVGElement;
+  return [box.top + from, middle(svg.previousElementSibling), box.top + to, middle(svg.nextElementSibling)];
+})"""
+
+
+def test_lines_meet_the_rows_that_they_join(visit: Visit, nature: Collection) -> None:
+    page = visit.go(f"{PLAY}?q=whale+song+ocean+tallest+tree&k=12")
+    ends = page.locator(".rank-lines path").evaluate_all(ENDS)
+    assert len(ends) > 12
+    met = 0
+    for start, left, stop, right in ends:
+        for line, row in ((start, left), (stop, right)):
+            if row is not None:
+                assert abs(line - row) <= 1.5, (line, row)
+                met += 1
+    assert met > len(ends)
+
+
+def test_pointing_at_a_row_marks_the_chunk_everywhere(visit: Visit, nature: Collection) -> None:
+    page = visit.go(f"{PLAY}?q=tallest+tree")
+    row = page.locator("[data-column=final] li").first
+    number = row.get_attribute("data-marker")
+    row.hover()
+    linked = page.locator(f".linked[data-marker='{number}']")
+    assert linked.count() == page.locator(f"[data-marker='{number}']").count() >= 5
+    assert page.locator(".linked").count() == linked.count()
+
+
+def test_a_row_opens_in_the_drawer_and_its_address_is_a_page(visit: Visit, nature: Collection) -> None:
+    from retrieval_app.models import QueryRun
+
+    page = visit.go(f"{PLAY}?q=tallest+tree&weight_lexical=2")
+    before, runs = page.url, QueryRun.objects.count()
+    page.locator("[data-column=final] a").first.click()
+    detail = page.locator("#drawer #detail")
+    expect(detail).to_be_visible()
+    expect(detail.locator("mark").first).to_have_text(re.compile("tree|tallest", re.IGNORECASE))
+    expect(detail).to_contain_text("2 / (60 + 1)")
+    assert page.url.endswith("/playground/0/trees.md/?q=tallest+tree&weight_lexical=2")
+    page.keyboard.press("Escape")
+    expect(page.locator("#drawer")).not_to_be_visible()
+    page.wait_for_url(before)
+    page.locator("[data-column=vector] a").nth(1).click()
+    expect(detail).to_be_visible()
+    page.reload()
+    expect(page.locator("main #detail")).to_be_visible()
+    assert QueryRun.objects.count() == runs
+    page.get_by_role("link", name="Playground").click()
+    expect(page.locator("#id_q")).to_have_value("tallest tree")
+
+
+def test_a_plan_is_tuned_compared_and_saved(visit: Visit, nature: Collection) -> None:
+    page = visit.go(PLAY)
+    page.get_by_label("Query").fill("tallest tree")
+    page.get_by_label("Mode").select_option("lexical")
+    page.get_by_label("Results, k").fill("2")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{PLAY}?q=tallest+tree&mode=lexical&k=2")
+    expect(page.locator("[data-column=final] li")).to_have_count(1)
+    expect(page.locator(".banner")).to_contain_text("asked for 2, got 1")
+
+    page.get_by_text("Plan lexical").click()
+    page.get_by_label("Compare with a second plan").check()
+    page.get_by_role("button", name="Apply").click()
+    second = page.get_by_role("group", name="Plan B")
+    second.get_by_label("Mode").select_option("vector")
+    second.get_by_label("Results, k").fill("3")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator("[data-side=B] li")).to_have_count(3)
+    expect(page.get_by_label("Two plans")).to_contain_text("1 of 3")
+
+    page.get_by_text("Plan A: lexical").click()
+    page.get_by_label("Compare with a second plan").uncheck()
+    page.get_by_role("button", name="Apply").click()
+    page.get_by_role("link", name="Save as plan").click()
+    page.get_by_text("Save as plan", exact=True).click()
+    page.get_by_label("Name", exact=True).fill("words only")
+    page.get_by_role("button", name="Save plan").click()
+    expect(page.locator("#toasts")).to_contain_text("The plan words only was saved.")
+    assert page.url.endswith("?q=tallest+tree&plan=words+only")
+    expect(page.locator("[data-stage=vector]")).to_have_count(0)
+
+
+def test_the_sql_and_the_calls_are_copied(visit: Visit, nature: Collection) -> None:
+    visit.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = visit.go(f"{PLAY}?q=tallest+tree&mode=vector")
+    page.locator("summary", has_text="Vector list").click()
+    page.get_by_label("Copy the statement with its parameters filled in").locator("visible=true").click()
+    statement = page.evaluate("navigator.clipboard.readText()")
+    assert "%(" not in statement and "'[" in statement and statement.endswith(";")
+    page.locator("summary", has_text="Copy as curl").click()
+    page.get_by_role("button", name="Copy as curl").click()
+    assert page.evaluate("navigator.clipboard.readText()").startswith(
+        f"curl -s {visit.base}/v1/collections/nature/search"
+    )
+
+
+def test_open_parts_pass_axe(visit: Visit, nature: Collection) -> None:
+    page = visit.go(f"{PLAY}?q=whale+song+tallest+tree&k=3&compress=sentences&token_budget=12&analyze=on")
+    for summary in page.locator("#playground summary").all():
+        summary.click()
+    found = visit.violations()
+    visit.look("dark", 390)
+    found += visit.violations()
+    assert visit.overflow_px() <= 0
+    page.locator("[data-column=final] a").first.click()
+    page.wait_for_selector("#drawer[open] #detail")
+    assert found + visit.violations() == []
+
+
+def test_it_works_without_script(chromium: Any, live_server: Any, nature: Collection, django_user_model: Any) -> None:
+    django_user_model.objects.create_user("ada", password="lovelace")
+    context = chromium.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{live_server.url}{PLAY}")
+    page.get_by_label("Username").fill("ada")
+    page.get_by_label("Password").fill("lovelace")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_label("Query").fill("tallest tree")
+    page.get_by_role("button", name="Explain").click()
+    expect(page.locator("[data-column=final] li").first).to_have_attribute("data-doc-id", "trees.md")
+    page.locator("[data-column=final] a").first.click()
+    expect(page.locator("main #detail mark").first).to_be_visible()
+    page.get_by_role("link", name="Playground").click()
+    page.locator("summary", has_text="Save as plan").click()
+    page.get_by_label("Name", exact=True).fill("plain")
+    page.get_by_role("button", name="Save plan").click()
+    expect(page.locator("#toasts")).to_contain_text("The plan plain was saved.")
+    context.close()
