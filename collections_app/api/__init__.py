@@ -1,12 +1,12 @@
-"""The HTTP API of collections, documents, uploads, jobs and keys. ragd_site mounts `router` under /v1."""
+"""The HTTP API of collections, documents, uploads, generations, jobs and keys. ragd_site mounts `router` under /v1."""
 
 from __future__ import annotations
 
 from ninja import Router
 
-from collections_app.api import collections, documents, jobs, keys, probes
+from collections_app.api import collections, documents, generations, jobs, keys, probes
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
 
 router = Router()
-for part in (collections, documents, jobs, keys, probes):
+for part in (collections, documents, generations, jobs, keys, probes):
     router.add_router("", part.router)

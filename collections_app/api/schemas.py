@@ -100,6 +100,71 @@ class ProbePage(Schema):
     next_cursor: str | None
 
 
+class GenerationRequest(Request):
+    """What is left out stays as the collection has it; with nothing stated the index is made anew as it is."""
+
+    embed_model: str | None = None
+    embed_dims: StrictInt | None = None
+    chunk_policy: ChunkPolicyRequest | None = Field(None, description="replaces the stated one; {} for the default")
+    language: str | None = None
+    hybrid_enabled: StrictBool | None = None
+    activate: Literal["automatic", "manual"] = Field(
+        "automatic", description="automatic: it serves as soon as it is complete; manual: when it is activated"
+    )
+
+
+class GenerationItem(Schema):
+    number: int
+    state: Literal["building", "ready", "serving", "retired", "failed", "cancelled", "dropped"]
+    hash: str = Field(description="SHA-256 of everything below that decides chunks and vectors")
+    spec_version: str
+    embed_model: str
+    embed_dims: int
+    hybrid_enabled: bool
+    language: str
+    chunk_policy: dict[str, Any]
+    chunk_policy_stated: dict[str, Any]
+    automatic: bool = Field(description="serves as soon as it is complete")
+    documents_total: int = Field(description="when they were last counted, while it was built")
+    documents_done: int
+    chars_total: int
+    chars_done: int
+    percent: int
+    chunks_per_s: float | None = Field(description="measured in the last run of its build")
+    remaining_s: float | None = Field(description="at that rate, while it is built")
+    chunks: int | None = Field(description="null once its table is gone")
+    bytes: int | None = Field(description="on disk, with indexes")
+    differences: dict[str, int] | None = Field(
+        description="documents changed, added, removed and switched on or off since it was complete; else null"
+    )
+    job_id: UUID | None = Field(description="the job that works on it, or that failed last")
+    job_error: str
+    error: str
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    ready_at: datetime | None
+    swapped_at: datetime | None
+    retired_at: datetime | None
+
+
+class GenerationPage(Schema):
+    items: list[GenerationItem]
+
+
+class GenerationEstimate(Schema):
+    documents: int
+    chars: int
+    chunks_now: int
+    chunks: int = Field(description="about as many as the new generation will have")
+    to_embed: int = Field(description="0: every vector is taken over")
+    chunks_per_s: float | None = Field(description="measured just now with a few of the collection's own chunks")
+    seconds: float | None = Field(description="of embedding, at that rate")
+    changed: list[str] = Field(description="what differs from the generation that serves")
+    hash: str
+    same_hash: bool
+
+
 class Deleted(Schema):
     """What was there before, and what is there now: nothing."""
 

@@ -1,0 +1,103 @@
+"""Index generations over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+
+from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.schemas import GenerationEstimate, GenerationItem, GenerationPage, GenerationRequest
+from collections_app.auth import BearerAuth, request_key
+from collections_app.services import generations as service
+from collections_app.services.estimating import estimate_generation
+from collections_app.services.generation_states import GenerationState, generation_state, generation_states
+
+router = Router(auth=BearerAuth(), tags=["generations"])
+
+COPIED = (
+    "number", "state", "hash", "spec_version", "embed_model", "embed_dims", "hybrid_enabled", "language", "automatic",
+    "documents_total", "documents_done", "chars_total", "chars_done", "chunks_per_s", "remaining_s", "percent", "error",
+    "created_by", "created_at", "started_at", "ready_at", "swapped_at", "retired_at",
+)  # fmt: skip
+ALL = "/collections/{collection}/generations"
+ONE = "/collections/{collection}/generations/{number}"
+
+
+@router.get(ALL, operation_id="generations-list", response={200: GenerationPage, **ERRORS})
+def list_generations(request: HttpRequest, collection: str) -> Any:
+    """The generations of a collection, newest first; one of them serves."""
+    return {"items": [item(state) for state in generation_states(find_collection(request, collection))]}
+
+
+@router.post(ALL, operation_id="generations-create", response={202: GenerationItem, **ERRORS})
+def create_generation(request: HttpRequest, collection: str, payload: GenerationRequest) -> HttpResponse:
+    """Build the index anew in the background, with what is stated and else as it is; the present one serves meanwhile.
+
+    409 while another one is built or waits.
+    """
+    found = find_collection(request, collection)
+    key = request_key(request)
+
+    def produce() -> tuple[int, Any]:
+        automatic = payload.activate == "automatic"
+        made = service.start_generation(found, _choices(payload), automatic=automatic, actor=key)
+        return 202, GenerationItem.model_validate(item(generation_state(found, made))).model_dump(mode="json")
+
+    return answer(request, produce)
+
+
+@router.post(f"{ALL}/estimate", operation_id="generations-estimate", response={200: GenerationEstimate, **ERRORS})
+def estimate(request: HttpRequest, collection: str, payload: GenerationRequest) -> Any:
+    """What it would cost to build such a generation. Embeds a few texts to measure, and changes nothing."""
+    found = find_collection(request, collection)
+    return estimate_generation(found, service.resolve_target(found, _choices(payload))).as_dict()
+
+
+@router.get(ONE, operation_id="generations-get", response={200: GenerationItem, **ERRORS})
+def get_generation(request: HttpRequest, collection: str, number: int) -> Any:
+    found = find_collection(request, collection)
+    return item(generation_state(found, service.get_generation(found, number)))
+
+
+@router.post(f"{ONE}/activate", operation_id="generations-activate", response={202: GenerationItem, **ERRORS})
+def activate_generation(request: HttpRequest, collection: str, number: int) -> Any:
+    """Let a generation serve that is ready, or, as the way back, one that is retired, once it has caught up."""
+    found = find_collection(request, collection)
+    chosen = service.activate_generation(service.get_generation(found, number), actor=request_key(request))
+    return 202, item(generation_state(found, chosen))
+
+
+@router.post(f"{ONE}/cancel", operation_id="generations-cancel", response={200: GenerationItem, **ERRORS})
+def cancel_generation(request: HttpRequest, collection: str, number: int) -> Any:
+    """End the work on a generation; one that was being built is gone, a complete one stays as it was."""
+    found = find_collection(request, collection)
+    chosen = service.cancel_generation(service.get_generation(found, number), actor=request_key(request))
+    return item(generation_state(found, chosen))
+
+
+@router.delete(ONE, operation_id="generations-delete", response={200: GenerationItem, **ERRORS})
+def drop_generation(request: HttpRequest, collection: str, number: int) -> Any:
+    """Give up the chunks of a generation that does not serve; what it was stays on record."""
+    found = find_collection(request, collection)
+    chosen = service.drop_generation(service.get_generation(found, number), actor=request_key(request))
+    return item(generation_state(found, chosen))
+
+
+def _choices(payload: GenerationRequest) -> dict[str, Any]:
+    policy = None if payload.chunk_policy is None else payload.chunk_policy.model_dump(exclude_none=True)
+    return payload.model_dump(exclude={"activate", "chunk_policy"}) | {"chunk_policy": policy}
+
+
+def item(state: GenerationState) -> dict[str, Any]:
+    generation = state.generation
+    return {name: getattr(generation, name) for name in COPIED} | {
+        "chunk_policy": generation.policy,
+        "chunk_policy_stated": generation.chunk_policy,
+        "chunks": state.chunks,
+        "bytes": state.bytes,
+        "differences": state.differences,
+        "job_id": state.job.pk if state.job else None,
+        "job_error": state.job.error if state.job else "",
+    }
