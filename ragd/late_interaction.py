@@ -8,11 +8,12 @@ its tokens serve all the same, and what its cosine and BM25 add, was measured on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ from ragd.windows import LONE_SURROGATE, FloatArray, average_windows
 
 HalfArray = npt.NDArray[np.float16]
 
-DEPTH = 32
+DEPTH = 24  # twice the default k; more brought nothing
 COSINE_WEIGHT = 0.3
 BM25_WEIGHT = 0.05
 IDF_MIN = 0.5
@@ -92,21 +93,69 @@ class LateInteraction:
         behind = [round(lowest - BEHIND * place, DIGITS) for place in range(1, len(candidates) - len(read) + 1)]
         return scores + behind
 
-    def compare(self, query: str, texts: Sequence[str]) -> list[Parts]:
-        """What the model says of each text, in their order."""
+    def explain_candidates(self, query: str, candidates: Sequence[Candidate]) -> list[list[dict[str, Any]]]:
+        """What each score of `score_candidates` is made of; [] for a candidate behind the first `depth`.
+
+        Three parts {part, weight, value, share}: share = weight * value / 1.35, and the shares add up to the score but
+        for its rounding to 6 digits. The first, "maxsim", has tokens too: {token, weight, best, held}; its value is the
+        weighted mean of best.
+        """
+        read = candidates[: self.depth]
+        if not read:
+            return [[] for _ in candidates]
         model = minilm.open_model(self.folder)
         asked = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
-        query_tokens = model.token_vectors(asked)
-        windows = [model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", text))) for text in texts]
-        keys = list(dict.fromkeys(window.tobytes() for of_text in windows for window in of_text))
-        with ThreadPoolExecutor(min(self.threads, len(keys) or 1), thread_name_prefix="ragd-rerank") as pool:
-            vectors = dict(zip(keys, pool.map(self._token_vectors, keys), strict=True))
-        query_units, query_mean = _units(query_tokens), average_windows([query_tokens.mean(axis=0)], [1])
-        special = np.asarray([minilm.FIRST_TOKEN, *asked, minilm.LAST_TOKEN])
-        return [
-            _compare(query_units, query_mean, special, of_text, [vectors[window.tobytes()] for window in of_text])
-            for of_text in windows
+        spelt = model.spell([minilm.FIRST_TOKEN, *asked, minilm.LAST_TOKEN])
+        parts = self.compare(query, [candidate.text for candidate in read])
+        weights = _token_weights(parts, IDF_MIN)
+        words = [_bm25(candidate) for candidate in read]
+        highest = max(words) or 1.0
+        told = [
+            [
+                _share("maxsim", 1.0, float(part.best @ weights / weights.sum()))
+                | {
+                    "tokens": [
+                        {"token": token, "weight": float(weight), "best": float(best), "held": bool(held)}
+                        for token, weight, best, held in zip(spelt, weights, part.best, part.held, strict=True)
+                    ]
+                },
+                _share("cosine", COSINE_WEIGHT, part.cosine),
+                _share("bm25", BM25_WEIGHT, score / highest),
+            ]
+            for part, score in zip(parts, words, strict=True)
         ]
+        return [*told, *([] for _ in candidates[self.depth :])]
+
+    def compare(self, query: str, texts: Sequence[str]) -> list[Parts]:
+        """What the model says of each text, in their order; equal texts get equal parts."""
+        if not texts:
+            return []
+        model = minilm.open_model(self.folder)
+        asked = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
+        question = model.token_vectors(asked)
+        read = {
+            text: model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", text)))
+            for text in dict.fromkeys(texts)
+        }
+        vectors = self._vectors_of(read.values())
+        best = _best_cosines(question, vectors)
+        query_mean = average_windows([question.mean(axis=0)], [1]).astype(np.float64)
+        ids = np.asarray([minilm.FIRST_TOKEN, *asked, minilm.LAST_TOKEN])
+        parts = {}
+        for place, (text, windows) in enumerate(read.items()):
+            means = [window.mean(axis=0, dtype=np.float32) for window in vectors[place]]
+            mean = average_windows(means, [max(1, len(window)) for window in windows])
+            held = np.isin(ids, np.concatenate(windows))
+            parts[text] = Parts(best[place], held, float(query_mean @ mean))
+        return [parts[text] for text in texts]
+
+    def _vectors_of(self, read: Iterable[Sequence[minilm.TokenIds]]) -> list[list[HalfArray]]:
+        """The token embeddings of each window of each text; an equal window once."""
+        texts = [[window.tobytes() for window in windows] for windows in read]
+        keys = list(dict.fromkeys(key for windows in texts for key in windows))
+        with ThreadPoolExecutor(min(self.threads, len(keys)), thread_name_prefix="ragd-rerank") as pool:
+            vectors = dict(zip(keys, pool.map(self._token_vectors, keys), strict=True))
+        return [[vectors[key] for key in windows] for windows in texts]
 
     def _compute(self, window: bytes) -> HalfArray:
         """The token embeddings of one window of ids, [CLS] and [SEP] included, not normalised: [length + 2, 384]."""
@@ -125,10 +174,7 @@ def combine(
     """The scores of texts from their parts and their BM25 scores, as `LateInteraction` describes. [] for no texts."""
     if not parts:
         return []
-    holding = np.sum([part.held for part in parts], axis=0)
-    idf = np.log1p((len(parts) - holding + 0.5) / (holding + 0.5))
-    weights = np.sqrt(np.maximum(idf, idf_min))
-    weights[[0, -1]] = 1.0
+    weights = _token_weights(parts, idf_min)
     highest = max(bm25) or 1.0
     total = 1.0 + cosine_weight + bm25_weight
     return [
@@ -143,20 +189,30 @@ def combine(
     ]
 
 
-def _compare(
-    query_units: FloatArray,
-    query_mean: FloatArray,
-    query_ids: minilm.TokenIds,
-    windows: Sequence[minilm.TokenIds],
-    vectors: Sequence[HalfArray],
-) -> Parts:
-    whole = [window.astype(np.float32) for window in vectors]
-    inner = np.concatenate([tokens[1:-1] for tokens in whole])
-    tokens = _units(inner if len(inner) else whole[0])
-    best = (query_units @ tokens.T).max(axis=1)
-    mean = average_windows([window.mean(axis=0) for window in whole], [max(1, len(window)) for window in windows])
-    held = np.isin(query_ids, np.concatenate(list(windows)))
-    return Parts(best.astype(np.float64), held, float(np.dot(query_mean.astype(np.float64), mean)))
+def _token_weights(parts: Sequence[Parts], idf_min: float) -> npt.NDArray[np.float64]:
+    """The root of each token's idf over the texts read; 1 for [CLS] and [SEP]."""
+    holding = np.sum([part.held for part in parts], axis=0)
+    idf = np.log1p((len(parts) - holding + 0.5) / (holding + 0.5))
+    weights: npt.NDArray[np.float64] = np.sqrt(np.maximum(idf, idf_min))
+    weights[[0, -1]] = 1.0
+    return weights
+
+
+def _share(part: str, weight: float, value: float) -> dict[str, Any]:
+    total = 1.0 + COSINE_WEIGHT + BM25_WEIGHT
+    return {"part": part, "weight": weight, "value": value, "share": weight * value / total}
+
+
+def _best_cosines(question: FloatArray, texts: Sequence[Sequence[HalfArray]]) -> list[npt.NDArray[np.float64]]:
+    """For each text the best cosine of each token of the question with a token of the text, [CLS] and [SEP] left out
+    unless it has no others. One product for all texts: the library behind numpy is slow at many small ones."""
+    inner = []
+    for windows in texts:
+        tokens = np.concatenate([window[1:-1] for window in windows])
+        inner.append(tokens if len(tokens) else windows[0])
+    cosines = _units(question) @ _units(np.concatenate(inner).astype(np.float32)).T
+    starts = np.cumsum([0, *(len(tokens) for tokens in inner[:-1])])
+    return list(np.maximum.reduceat(cosines, starts, axis=1).T.astype(np.float64))
 
 
 def _units(vectors: FloatArray) -> FloatArray:

@@ -24,17 +24,18 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class SciFact:
-    """documents: (id, title, text). queries: id -> text, those of the test split. judged: query id -> relevant ids."""
+    """documents: (id, title, text). queries: id -> text, those of one split. judged: query id -> relevant ids."""
 
     documents: list[tuple[str, str, str]]
     queries: dict[str, str]
     judged: dict[str, dict[str, int]]
 
 
-def load_scifact() -> SciFact:
+def load_scifact(split: str = "test") -> SciFact:
+    """The documents with the queries of one split, "train" (809) or "test" (300)."""
     folder = need_data("scifact")
     judged: dict[str, dict[str, int]] = {}
-    with (folder / "qrels" / "test.tsv").open(newline="") as file:
+    with (folder / "qrels" / f"{split}.tsv").open(newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             judged.setdefault(row["query-id"], {})[row["corpus-id"]] = int(row["score"])
     documents = [(row["_id"], row["title"], row["text"]) for row in _lines(folder / "corpus.jsonl")]
