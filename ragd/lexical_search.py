@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ragd.candidates import COLUMNS, FILTERED, ranked, scope
+from ragd.candidates import COLUMNS, passing, ranked, scope
 from ragd.postings import POSTINGS_MIN
 from ragd.pruned_search import pruned_rows
 from ragd.store import Store, StoreState, fetch_all
@@ -17,7 +17,7 @@ BM25_K1 = 1.2
 LEXICAL = f"""
 SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
 FROM {{chunks}}
-WHERE {FILTERED} AND fts @@ %(words)s::tsquery
+WHERE {{passing}} AND fts @@ %(words)s::tsquery
 ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
 LIMIT %(pool)s
 """
@@ -53,7 +53,8 @@ def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: Store
 def scanned_rows(vector: str, lexemes: Sequence[str], plan: RetrievePlan, store: Store) -> list[tuple[Any, ...]]:
     """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any lexeme."""
     lexical = {"weights": vector, "words": " | ".join(map(_quoted, lexemes))}
-    return fetch_all(store.connection, LEXICAL.format(chunks=store.collection.partition), scope(plan, store) | lexical)
+    sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan))
+    return fetch_all(store.connection, sql, scope(plan, store) | lexical)
 
 
 def inverse_document_frequency(chunks: int, total: int) -> float:

@@ -83,6 +83,7 @@ COPY_POSTINGS = "COPY chunk_postings (segment_id, slot, postings) FROM STDIN (FO
 ID_MAX = 2**63 - 1
 
 Ints = npt.NDArray[np.int64]
+Packed = npt.NDArray[Any]  # uint64: one posting each, term << 24 | place << 8 | impact
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,11 +252,13 @@ def _read_weights(store: Store, after: int, until: int) -> Weights:
 def encode(read: Weights) -> Iterator[tuple[int, bytes]]:
     """(slot, postings) of one segment, as the module's docstring lays them out."""
     size = len(read.ids)
-    order = np.argsort(read.terms, kind="stable")
-    terms = read.terms[order]
-    places = np.repeat(np.arange(size, dtype=np.uint16), read.counts)[order]
-    impacts = np.ceil(read.weights[order].astype(np.float64) / STEP).clip(1, 255).astype(np.uint8)
-    starts = np.flatnonzero(np.diff(terms, prepend=0))
+    steps = np.ceil(read.weights.astype(np.float64) / STEP).clip(1, 255).astype(np.uint64)
+    # one number per posting sorts several times faster than three columns
+    owners = np.repeat(np.arange(size, dtype=np.uint64), read.counts)
+    packed: Packed = (read.terms.astype(np.uint64) << 24) | (owners << 8) | steps
+    packed.sort()
+    terms, places, impacts = _unpack(packed)
+    starts = np.flatnonzero(np.diff(terms, prepend=np.uint64(0)))
     counts = np.diff(starts, append=len(terms))
     common = counts >= COMMON_MIN
     for start, count in zip(starts[common].tolist(), counts[common].tolist(), strict=True):
@@ -265,22 +268,24 @@ def encode(read: Weights) -> Iterator[tuple[int, bytes]]:
             every[places[start:end]] = impacts[start:end]
             yield int(terms[start]), every.tobytes()
         else:
-            yield int(terms[start]), places[start:end].astype("<u2").tobytes() + impacts[start:end].tobytes()
-    rare = np.repeat(~common, counts)
-    yield from _encode_rare(terms[rare], places[rare], impacts[rare])
+            yield int(terms[start]), places[start:end].tobytes() + impacts[start:end].tobytes()
+    yield from _encode_rare(packed[np.repeat(~common, counts)])
 
 
-def _encode_rare(
-    terms: npt.NDArray[np.int32], places: npt.NDArray[np.uint16], impacts: npt.NDArray[np.uint8]
-) -> Iterator[tuple[int, bytes]]:
-    buckets = terms % BUCKETS
-    order = np.argsort(buckets, kind="stable")
-    edges = np.searchsorted(buckets[order], np.arange(BUCKETS + 1)).tolist()
+def _encode_rare(packed: Packed) -> Iterator[tuple[int, bytes]]:
+    in_buckets = np.sort(((packed >> 24) % BUCKETS << 54) | packed)
+    edges = np.searchsorted(in_buckets >> 54, np.arange(BUCKETS + 1)).tolist()
+    terms, places, impacts = _unpack(in_buckets & ((1 << 54) - 1))
     for bucket in range(BUCKETS):
-        chosen = order[edges[bucket] : edges[bucket + 1]]
-        if len(chosen):
-            packed = terms[chosen].astype("<i4").tobytes() + places[chosen].astype("<u2").tobytes()
-            yield -1 - bucket, packed + impacts[chosen].tobytes()
+        first, last = edges[bucket], edges[bucket + 1]
+        if first < last:
+            columns = (terms[first:last].astype("<i4"), places[first:last], impacts[first:last])
+            yield -1 - bucket, b"".join(column.tobytes() for column in columns)
+
+
+def _unpack(packed: Packed) -> tuple[Packed, npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
+    """(terms, places, impacts) of term << 24 | place << 8 | impact."""
+    return packed >> 24, (packed >> 8 & 0xFFFF).astype("<u2"), (packed & 0xFF).astype(np.uint8)
 
 
 def slots_of(terms: Sequence[int]) -> list[int]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.candidates import COLUMNS, FILTERED, scope
+from ragd.candidates import COLUMNS, passing, scope
 from ragd.postings import STEP, WEIGHT_MAX, Segment, add_impacts, read_segments, slots_of
 from ragd.store import Store, cursor, fetch_all
 from ragd.types import RetrievePlan
@@ -22,7 +22,7 @@ from ragd.types import RetrievePlan
 GROUP_SHARE = 0.05
 RESCORED_MAX = 8
 BATCH_GROWTH = 4
-SCAN_CONSIDERED = 500
+SCAN_CONSIDERED = 150
 ATTEMPTS = 3
 ROUNDING = 1e-5
 BLOCK = 64
@@ -37,7 +37,7 @@ TO STDOUT (FORMAT BINARY)
 RESCORE = f"""
 (SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
  FROM {{chunks}}
- WHERE {FILTERED} AND lexical <#> %(weights)s::sparsevec < 0 AND id = ANY(ARRAY(
+ WHERE collection_id = %(collection_id)s AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0 AND id = ANY(ARRAY(
        SELECT ('x' || encode(substring(s.chunk_ids FROM chosen.place * 8 + 1 FOR 8), 'hex'))::bit(64)::bigint
        FROM unnest(%(segments)s::bigint[], %(places)s::integer[]) AS chosen (segment_id, place)
        JOIN chunk_segments s ON s.id = chosen.segment_id))
@@ -46,7 +46,8 @@ RESCORE = f"""
 UNION ALL
 (SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
  FROM {{chunks}}
- WHERE {FILTERED} AND lexical <#> %(weights)s::sparsevec < 0 AND id > %(tail_after)s
+ WHERE collection_id = %(collection_id)s AND id > %(tail_after)s
+   AND {{passing}} AND lexical <#> %(weights)s::sparsevec < 0
  ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
  LIMIT %(pool)s)
 """
@@ -161,7 +162,8 @@ class _Search:
             "places": (chosen - self.starts[owners]).tolist(),
             "tail_after": self.segments[-1].last_id if first else ID_MAX,
         }
-        found = fetch_all(self.store.connection, RESCORE.format(chunks=self.store.collection.partition), params)
+        sql = RESCORE.format(chunks=self.store.collection.partition, passing=passing(self.plan))
+        found = fetch_all(self.store.connection, sql, params)
         self.rows = sorted(self.rows + found, key=_order)[: self.plan.pool]
         self.rescored += max(1, len(chosen))
 
