@@ -88,6 +88,10 @@ class MiniLM:
         # Only the batch call lets other threads run while it works.
         return np.asarray(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids, dtype=np.int64)
 
+    def spell(self, ids: Sequence[int] | TokenIds) -> list[str]:
+        """The word pieces of ids, as the vocabulary writes them."""
+        return [str(self._tokenizer.id_to_token(int(place))) for place in ids]
+
     def split_windows(self, ids: TokenIds) -> list[TokenIds]:
         """Consecutive windows of at most 254 ids, as few and as even as they come, beginning at a word where one does.
 

@@ -17,7 +17,8 @@ from ragd.types import Candidate, RetrievePlan
 class Parts:
     """What the scores of an explanation are made of, by chunk id, and for the fusion by key.
 
-    query: the text that was searched for. forms: how the chunks write its words. reranker: the plan's, or None.
+    query: the text that was searched for. forms: how the chunks write its words. told: what the reranker says of its
+    scores, by key; {} when it says nothing.
     """
 
     query: str
@@ -25,7 +26,7 @@ class Parts:
     cosines: Mapping[int, CosineParts]
     terms: Mapping[tuple[str, int], list[dict[str, Any]]]
     forms: Mapping[str, str]
-    reranker: AnyReranker | None
+    told: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]
 
     def shares_of(self, candidate: Candidate) -> Sequence[WordShare]:
         return self.shares.get(candidate.chunk_id or 0, ())
@@ -47,6 +48,17 @@ def fused_terms(retrieval: Retrieval, plan: RetrievePlan) -> dict[tuple[str, int
     return terms
 
 
+def ask_reranker(
+    reranker: AnyReranker | None, query: str, fused: Sequence[Candidate]
+) -> dict[tuple[str, int], Sequence[Mapping[str, Any]]]:
+    """key -> the parts of the score, from a reranker that has `explain_candidates`; {} from any other."""
+    explain_candidates = getattr(reranker, "explain_candidates", None)
+    if explain_candidates is None:
+        return {}
+    told = explain_candidates(query, fused)
+    return {candidate.key: parts for candidate, parts in zip(fused, told, strict=True)}
+
+
 def row_arithmetic(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> dict[str, Any]:
     """{cosine, bm25, rrf, rerank}, each None where the plan has no such stage or the chunk was not in it.
 
@@ -55,7 +67,8 @@ def row_arithmetic(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> di
     * weight, sum adds the shares up, and score = sum + rounding, because the database adds in single precision; score
     is None for a chunk that the lexical list does not hold.
     rrf: {terms: [{list, weight, rrf_k, rank, share}], score}: the shares add up to the score to the last bit.
-    rerank: {model, score, parts}; parts is what the reranker says of its score, [] when it says nothing.
+    rerank: {model, score, parts}; a part has at least {part, weight, value, share}, and the shares add up to the score
+    but for its rounding; [] when the reranker says nothing.
     """
     return {
         "cosine": _cosine(candidate, parts),
@@ -94,7 +107,5 @@ def _rerank(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> dict[str,
     place = candidate.ranks.get("reranked")
     if place is None or plan.rerank is None:
         return None
-    tell = getattr(parts.reranker, "explain", None)
-    text = f"{candidate.context}\n{candidate.content}" if candidate.context else candidate.content
-    told = tell(parts.query, text) if tell else []
+    told = [dict(part) for part in parts.told.get(candidate.key, ())]
     return {"model": plan.rerank, "score": place.score, "parts": told}

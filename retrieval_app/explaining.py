@@ -24,7 +24,7 @@ from ragd.retrieval import Retrieval, retrieve_detailed
 from ragd.score_parts import QueryWord, cosine_parts, find_words, query_words, word_shares, written_forms
 from ragd.store import Store, StoreState
 from ragd.types import POOL_MAX, Candidate, Filters, RetrievePlan, Vector
-from retrieval_app.arithmetic import Parts, fused_terms, row_arithmetic
+from retrieval_app.arithmetic import Parts, ask_reranker, fused_terms, row_arithmetic
 from retrieval_app.losses import Lists, find_losses
 from retrieval_app.results import chunk_key, page_of, title_of
 from retrieval_app.statements import RecordingConnection, alias_of, explain_statements
@@ -170,7 +170,7 @@ class _Explanation:
             cosines=cosine_parts(self.vector, ids, self.store) if self.vector is not None else {},
             terms=fused_terms(self.retrieval, self.plan),
             forms=written_forms(self.words, ids, self.store),
-            reranker=self.store.rerankers.get(self.plan.rerank) if self.plan.rerank else None,
+            told=ask_reranker(self.store.rerankers.get(self.plan.rerank or ""), self.query, self.retrieval.fused),
         )
 
     def _retrieve(self, plan: RetrievePlan) -> Retrieval:

@@ -130,3 +130,18 @@ def test_wrong_options_are_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput) as refused:
         LateInteraction(**options)
     assert refused.value.field in options
+
+
+def test_the_told_parts_add_up_to_the_scores() -> None:
+    reranker = LateInteraction(threads=2, depth=3)
+    candidates = candidates_of(TEXTS, lexical=[0.5, 4.0, 2.0, 1.0])
+    told = reranker.explain_candidates(QUERY, candidates)
+    scores = reranker.score_candidates(QUERY, candidates)
+    assert [len(parts) for parts in told] == [3, 3, 3, 0]
+    for parts, score in zip(told[:3], scores, strict=False):
+        assert math.fsum(part["share"] for part in parts) == pytest.approx(score, abs=1e-6)
+        tokens = parts[0]["tokens"]
+        mean = sum(token["weight"] * token["best"] for token in tokens) / sum(token["weight"] for token in tokens)
+        assert parts[0]["value"] == pytest.approx(mean)
+    assert [token["token"] for token in told[1][0]["tokens"] if token["held"]] == ["the", "pump", "oil"]
+    assert reranker.explain_candidates(QUERY, []) == []

@@ -16,6 +16,7 @@ from collections_app.models import Collection
 from collections_app.services.documents import set_documents_enabled
 from collections_app.stores import open_store
 from ragd.errors import InvalidInput, LexicalDisabled
+from ragd.types import Candidate
 from retrieval_app import explaining, services
 from retrieval_app.explaining import explain
 from retrieval_app.models import QueryRun
@@ -146,8 +147,8 @@ class ShortestFirst:
     def score(self, query: str, texts: list[str]) -> Sequence[float]:
         return [-len(text) for text in texts]
 
-    def explain(self, query: str, text: str) -> list[dict[str, Any]]:
-        return [{"part": "characters", "value": -len(text)}]
+    def explain_candidates(self, query: str, candidates: Sequence[Candidate]) -> list[list[dict[str, Any]]]:
+        return [[{"part": "characters", "value": -len(item.text)}] for item in candidates]
 
 
 @pytest.fixture
@@ -158,6 +159,15 @@ def reranking(monkeypatch: pytest.MonkeyPatch) -> None:
         return store
 
     monkeypatch.setattr(explaining, "open_store", open_with_reranker)
+
+
+def test_the_builtin_reranker_tells_its_parts(house: Collection) -> None:
+    found = explain(house, QUERY, services.build_plan(house, rerank="builtin"))
+    for row in column(found, "reranked")["rows"]:
+        told = found["candidates"][row["key"]]["arithmetic"]["rerank"]["parts"]
+        assert [part["part"] for part in told] == ["maxsim", "cosine", "bm25"]
+        assert math.fsum(part["share"] for part in told) == pytest.approx(row["score"], abs=1e-6)
+        assert [token["token"] for token in told[0]["tokens"]][:3] == ["[CLS]", "how", "is"]
 
 
 @pytest.mark.usefixtures("reranking")
