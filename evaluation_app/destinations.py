@@ -49,6 +49,7 @@ def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
     """Groups that are not empty. Without words: the pages and the first collections."""
     groups = [Group("Pages", _pages(words, is_staff)), Group("Collections", _collections(words))]
     if words:
+        groups.append(Group("Playgrounds", _playgrounds(words)))
         groups += [Group("Documents", _documents(words)), Group("Runs", _runs(words))]
     return [group for group in groups if group.destinations]
 
@@ -65,6 +66,16 @@ def _collections(words: str) -> list[Destination]:
     named = Collection.objects.live().by_name().alias(folded_name=Collate("name", "default"))
     rows = named.filter(folded_name__icontains=words)[:FOUND_PER_GROUP]
     return [Destination(reverse("collections:detail", args=[row.name]), "collections", row.name) for row in rows]
+
+
+def _playgrounds(words: str) -> list[Destination]:
+    """Of the collections that are found; of the first ones for the word itself."""
+    names_the_page = len(words) > 2 and "playground".startswith(words.lower())
+    found = _collections("" if names_the_page else words)
+    return [
+        Destination(reverse("retrieval:playground", args=[item.label]), "evaluation", item.label, "why this ranking")
+        for item in found
+    ]
 
 
 def _documents(words: str) -> list[Destination]:

@@ -125,6 +125,7 @@ def describe_run(run: QueryRun) -> dict[str, Any]:
     return {
         "run": run,
         "collection_lives": lives,
+        "playground_href": address_of_run(run) if lives else "",
         "answer_html": render_answer(run.answer or "", run.citations, partial(_draw_citation, run, lives)),
         "timings": sorted(run.timings_ms.items(), key=_stage_order),
         "rows": _source_rows(run),
@@ -217,4 +218,4 @@ def list_runs(request: PageRequest) -> HttpResponse:
 @require_GET
 def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     run = get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
-    return render_page(request, "retrieval/run.html", describe_run(run) | {"playground_href": address_of_run(run)})
+    return render_page(request, "retrieval/run.html", describe_run(run))

@@ -284,3 +284,19 @@ def test_nobody_looks_without_logging_in(client: Client, fill: Callable[..., Any
     fill(documents=1)
     for address in (f"{PLAY}?q=x", f"{PLAY}0/whales.md/?q=x", f"{PLAY}save/"):
         assert client.get(address)["Location"].startswith("/accounts/login/"), address
+
+
+def test_the_ask_page_and_the_palette_lead_to_it(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    from collections_app.services.collections import delete_collection
+
+    collection = fill()
+    run = ask("Which animal is the largest?")
+    html = text(visitor.get(f"/ask/?run={run.pk}"))
+    assert re.search(rf'href="{PLAY}\?q=Which[^"]*run={run.pk}"', html)
+    for words in ("play", "natur"):
+        assert f'href="{PLAY}"' in text(visitor.get("/go/", {"q": words}))
+    assert f'href="{PLAY}"' not in text(visitor.get("/go/", {"q": "river"}))
+    delete_collection(collection)
+    assert "/playground/" not in text(visitor.get(f"/runs/{run.pk}/"))
