@@ -79,6 +79,29 @@ class CollectionSettingsForm(ChunkPolicyFields):
     description = forms.CharField(label="Description", required=False)
 
 
+class GenerationForm(ChunkPolicyFields):
+    """What the next generation of a collection's index is to be."""
+
+    embed_model = forms.CharField(label="Embedding model", max_length=200)
+    embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000)
+    language = forms.ChoiceField(label="Language", help_text="How the lexical index reduces words to stems.")
+    hybrid_enabled = forms.BooleanField(label="Keep a lexical index", required=False)
+    activate = forms.ChoiceField(
+        label="It begins to serve",
+        choices=[("automatic", "as soon as it is complete"), ("manual", "when I say so")],
+        initial="automatic",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["language"].choices = [(name, name) for name in languages(connection)]  # type: ignore[attr-defined]
+
+    def choices(self) -> dict[str, Any]:
+        """What `start_generation` takes."""
+        given = {name: self.cleaned_data[name] for name in ("embed_model", "embed_dims", "language", "hybrid_enabled")}
+        return given | {"chunk_policy": self.chunk_policy()}
+
+
 class DeleteCollectionForm(forms.Form):
     """The name must be typed."""
 

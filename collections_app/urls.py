@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from collections_app.views import collections, documents, jobs
+from collections_app.views import collections, documents, generations, jobs
 
 app_name = "collections"
 urlpatterns = [
@@ -17,6 +17,20 @@ urlpatterns = [
     path("collections/<str:name>/settings/", collections.settings, name="settings"),
     path("collections/<str:name>/statistics/", collections.statistics, name="statistics"),
     path("collections/<str:name>/probe/", collections.probe, name="probe"),
+    path("collections/<str:name>/generations/", generations.generations, name="generations"),
+    path("collections/<str:name>/generations/<int:number>/drop/", generations.drop, name="generation-drop"),
+    path(
+        "collections/<str:name>/generations/<int:number>/activate/",
+        generations.change,
+        {"action": "activate"},
+        name="generation-activate",
+    ),
+    path(
+        "collections/<str:name>/generations/<int:number>/cancel/",
+        generations.change,
+        {"action": "cancel"},
+        name="generation-cancel",
+    ),
     path("collections/<str:name>/delete/", collections.delete, name="delete"),
     path("collections/<str:name>/jobs/", jobs.list_jobs, name="jobs"),
     path("collections/<str:name>/jobs/running/", jobs.strip, name="jobs-strip"),

@@ -137,7 +137,7 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
     if Chunk.objects.filter(collection_id=collection.pk).exists():
         raise ServiceError(
             f"{name} can be changed only while the collection is empty, because its index is built with it; "
-            "make a new collection instead",
+            f"build a new generation of it instead (POST /v1/collections/{collection.name}/generations)",
             type="not_empty",
             status=409,
             field=name,

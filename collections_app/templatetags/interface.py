@@ -44,6 +44,10 @@ STATES: dict[str, tuple[str, str, str]] = {
     "expired": ("neutral", "clock", "Expired"),
     "revoked": ("bad", "cross", "Revoked"),
     "unset": ("neutral", "minus", "Unset"),
+    "building": ("accent", "refresh", "Building"),
+    "serving": ("good", "check", "Serving"),
+    "retired": ("neutral", "clock", "Kept"),
+    "dropped": ("neutral", "minus", "Dropped"),
 }
 TOASTS = {"error": ("bad", "alert"), "warning": ("watch", "alert"), "success": ("good", "check")}
 
@@ -66,7 +70,7 @@ def theme(context: Context) -> str:
 def state(name: str) -> SafeString:
     """A state as icon and word, coloured by its meaning."""
     tone, symbol, word = STATES.get(name, ("neutral", "minus", name.replace("_", " ").capitalize()))
-    spin = "spin" if name in ("running", "ingesting") else ""
+    spin = "spin" if name in ("running", "ingesting", "building") else ""
     drawn = icon(symbol, spin)
     return format_html('<span class="state" data-tone="{}">{}<span class="word">{}</span></span>', tone, drawn, word)
 

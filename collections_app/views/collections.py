@@ -21,11 +21,13 @@ from collections_app.services.collections import (
     delete_collection,
     update_collection,
 )
+from collections_app.services.index_builds import index_progress
 from collections_app.services.probing import last_probe, recall_warning, submit_probe
 from collections_app.statistics import count_chunk_lengths
 from collections_app.stores import embedder_for
 from collections_app.templatetags.interface import THEMES, counted
 from ragd.errors import RagdError
+from ragd.store import partition_name
 from ragd.types import ChunkPolicy
 
 YEAR_S = 365 * 24 * 3600
@@ -111,6 +113,7 @@ def statistics(request: PageRequest, name: str) -> HttpResponse:
         "collection": collection,
         "tab": "statistics",
         "statistics": collection_statistics(collection),
+        "index_build": index_progress(partition_name(collection.pk, collection.generation)),
         "lengths": count_chunk_lengths(collection),
         "probe": (probe := last_probe(collection)),
         "probe_warning": recall_warning(probe),

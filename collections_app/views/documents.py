@@ -19,6 +19,7 @@ from collections_app.forms import DOCUMENT_SORTS, BulkForm, DocumentFilterForm, 
 from collections_app.models import Chunk, Collection, Document
 from collections_app.pages import PageRequest, find_or_404, next_address, page_of, refuse, render_page
 from collections_app.passages import ChunkSpan, Piece, cut_pieces
+from collections_app.policies import policy_for
 from collections_app.querysets import DocumentQuerySet
 from collections_app.services.documents import (
     delete_documents,
@@ -51,6 +52,7 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
         "sort": sort,
         "page": page_of(request, rows, DOCUMENTS_PER_PAGE),
         "is_filtered": any(form.cleaned_data.values()),
+        "present_policy": policy_for(collection).as_dict(),
     } | active_jobs(collection)
     parts = {"documents": "collections/parts/documents.html"}
     return render_page(request, "collections/documents.html", context, parts=parts)
@@ -195,6 +197,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "document": found,
         "reading": reading,
         "cited": cited,
+        "present_policy": policy_for(collection).as_dict(),
         "moved_from": cited_revision if cited and cited_revision not in (None, found.revision) else None,
     }
     return render_page(request, "collections/document.html", context)

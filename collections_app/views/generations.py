@@ -1,0 +1,129 @@
+"""The index of a collection: its generations, a new one with what it would cost, the way back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods, require_POST
+
+from collections_app.errors import ServiceError, describe
+from collections_app.forms import POLICY_FIELDS, GenerationForm
+from collections_app.models import Collection, Generation
+from collections_app.pages import PageRequest, refuse, render_page
+from collections_app.policies import policy_for
+from collections_app.services.estimating import Estimate, estimate_generation
+from collections_app.services.generation_states import count_other_policy, generation_states
+from collections_app.services.generations import (
+    activate_generation,
+    cancel_generation,
+    drop_generation,
+    get_generation,
+    resolve_target,
+    start_generation,
+)
+from collections_app.views.collections import find_collection, usual_policy
+from ragd.errors import RagdError
+
+WORDS = {
+    "embed_model": "embedding model",
+    "embed_dims": "dimensions",
+    "hybrid_enabled": "lexical index",
+    "language": "language",
+    "policy": "chunk policy",
+}
+
+
+@require_http_methods(["GET", "POST"])
+def generations(request: PageRequest, name: str) -> HttpResponse:
+    """The generations, and the form for another one: first what it takes, then, asked for again, its start."""
+    collection = find_collection(name)
+    form = GenerationForm(request.POST or None, initial=_initial(collection))
+    form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
+    estimate: Estimate | None = None
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            try:
+                if request.POST.get("do") == "start":
+                    return _start(request, collection, form)
+                estimate = estimate_generation(collection, resolve_target(collection, form.choices()))
+                status = 200
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+    states = generation_states(collection)
+    context: dict[str, Any] = {
+        "collection": collection,
+        "tab": "generations",
+        "form": form,
+        "states": states,
+        "is_busy": any(state.is_worked_on for state in states),
+        "next_up": next((each.generation for each in states if each.generation.state in ("building", "ready")), None),
+        "estimate": estimate,
+        "changed": [WORDS[field] for field in estimate.changed] if estimate else [],
+        "other_policy": count_other_policy(collection),
+    }
+    parts = {"generations": "collections/parts/generations.html"}
+    response = render_page(request, "collections/generations.html", context, parts=parts, status=status)
+    if request.htmx and request.htmx.target in parts and not context["is_busy"]:
+        response["HX-Refresh"] = "true"  # the work has ended: the rest of the page speaks of it too
+    return response
+
+
+def _initial(collection: Collection) -> dict[str, Any]:
+    stated = {field: collection.chunk_policy.get(field) for field in POLICY_FIELDS}
+    stated["kind"] = stated["kind"] or policy_for(collection).kind
+    fixed = ("embed_model", "embed_dims", "language", "hybrid_enabled")
+    return stated | {field: getattr(collection, field) for field in fixed}
+
+
+def _start(request: PageRequest, collection: Collection, form: GenerationForm) -> HttpResponse:
+    automatic = form.cleaned_data["activate"] == "automatic"
+    made = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
+    messages.success(request, f"{made} is being built. Generation {collection.generation} serves until it is complete.")
+    return redirect("collections:generations", collection.name)
+
+
+def _find(name: str, number: int) -> Generation:
+    collection = find_collection(name)
+    try:
+        return get_generation(collection, number)
+    except ServiceError as error:
+        raise Http404(error.message) from error
+
+
+@require_POST
+def change(request: PageRequest, name: str, number: int, action: str) -> HttpResponse:
+    """Let one serve, or end the work on it."""
+    found = _find(name, number)
+    act, said = {
+        "activate": (activate_generation, "will serve as soon as it has caught up"),
+        "cancel": (cancel_generation, "is no longer worked on"),
+    }[action]
+    try:
+        act(found, actor=request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    else:
+        messages.success(request, f"{found} {said}.")
+    return redirect("collections:generations", name)
+
+
+@require_http_methods(["GET", "POST"])
+def drop(request: PageRequest, name: str, number: int) -> HttpResponse:
+    """Asks first: the way back to it is gone afterwards."""
+    found = _find(name, number)
+    if request.method == "POST":
+        try:
+            drop_generation(found, actor=request.user)
+        except (ServiceError, RagdError) as error:
+            messages.error(request, describe(error)[1]["error"]["message"])
+        else:
+            messages.success(request, f"{found} was dropped.")
+        return redirect("collections:generations", name)
+    states = {state.generation.pk: state for state in generation_states(found.collection)}
+    context = {"collection": found.collection, "generation": found, "dropped": states[found.pk]}
+    return render_page(request, "collections/drop_generation.html", context)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from django.test import Client
+
+from collections_app.models import Chunk, Collection, Generation, IngestJob
+from collections_app.services.jobs import run_job
+
+AT = "/collections/nature/generations/"
+FORM = {
+    "embed_model": "all-MiniLM-L6-v2", "embed_dims": 384, "language": "english", "hybrid_enabled": "on",
+    "activate": "automatic", "kind": "structure", "target_tokens": 8, "overlap_tokens": 0, "max_chars": "",
+}  # fmt: skip
+
+
+def page(visitor: Client, address: str = AT, **values: Any) -> str:
+    response = visitor.post(address, values) if values else visitor.get(address)
+    assert response.status_code == 200
+    return re.sub(r"\s+", " ", response.content.decode())
+
+
+def run_last() -> str | None:
+    return run_job(IngestJob.objects.filter(kind="generation").newest()[0].pk)
+
+
+def test_a_change_is_estimated_then_started_then_served(visitor: Client, fill: Callable[..., Collection]) -> None:
+    collection = fill()
+    before = Chunk.objects.count()
+    html = page(visitor)
+    assert "Show what it takes" in html and "Start building" not in html
+    html = page(visitor, **FORM, do="estimate")
+    assert "Another chunk policy." in html
+    assert f"(now {before})" in html and "chunks per second as measured just now" in html
+    assert 'name="target_tokens" value="8"' in html
+    assert Generation.objects.count() == 1
+    response = visitor.post(AT, FORM | {"do": "start"})
+    assert (response.status_code, response["Location"]) == (302, AT)
+    html = page(visitor)
+    assert "Generation 2 is being built. Generation 1 serves until it is complete." in html
+    assert "0 of 0" in html and 'hx-trigger="every 2s"' in html and "Cancel" in html
+    assert "Show what it takes" not in html
+    assert run_last() == "succeeded"
+    ended = visitor.get(AT, headers={"HX-Request": "true", "HX-Target": "generations"})
+    assert ended["HX-Refresh"] == "true"
+    html = page(visitor)
+    assert "Go back to it" in html and "holds all documents as they are" in html
+    collection.refresh_from_db()
+    assert (collection.generation, collection.chunk_policy["target_tokens"]) == (2, 8)
+
+
+def test_the_way_back_and_dropping_ask_and_tell(visitor: Client, fill: Callable[..., Collection]) -> None:
+    fill(documents=2)
+    visitor.post(AT, FORM | {"do": "start"})
+    run_last()
+    fill(documents=3)
+    assert "since then 1 added" in page(visitor)
+    visitor.post(f"{AT}1/activate/")
+    assert "Generation 1 will serve as soon as it has caught up." in page(visitor)
+    visitor.post(f"{AT}1/cancel/")
+    assert "Generation 1 is no longer worked on." in page(visitor)
+    assert "Drop generation 1?" in page(visitor, f"{AT}1/drop/")
+    assert Generation.objects.get(number=1).state == "retired"
+    visitor.post(f"{AT}1/drop/")
+    assert "Generation 1 was dropped." in page(visitor)
+    visitor.post(f"{AT}2/drop/")
+    assert "generation 2 is serving" in page(visitor)
+    assert visitor.get(f"{AT}7/drop/").status_code == 404
+
+
+def test_what_is_refused_stands_beside_its_field(visitor: Client, fill: Callable[..., Collection]) -> None:
+    fill(documents=1)
+    response = visitor.post(AT, FORM | {"embed_dims": 7, "do": "estimate"})
+    assert response.status_code == 400
+    assert "all-MiniLM-L6-v2 makes 384 dimensions, not 7" in response.content.decode()
+    response = visitor.post(AT, FORM | {"target_tokens": 8, "overlap_tokens": 9, "do": "start"})
+    assert response.status_code == 422
+    assert not Generation.objects.filter(number=2).exists()
+
+
+def test_documents_say_when_another_policy_cut_them(visitor: Client, fill: Callable[..., Collection]) -> None:
+    from collections_app.services.collections import update_collection
+    from collections_app.services.documents import ingest_text
+
+    collection = fill(documents=1)
+    assert "older policy" not in page(visitor, "/collections/nature/")
+    update_collection(collection, changes={"chunk_policy": {"target_tokens": 30, "overlap_tokens": 0}})
+    ingest_text(collection, "own.md", "A text of its own.", policy={"target_tokens": 5, "overlap_tokens": 0})
+    html = page(visitor, "/collections/nature/")
+    assert html.count("indexed with an older policy") == html.count("indexed with a policy of its own") == 1
+    assert "indexed with an older policy" in page(visitor, "/collections/nature/documents/whales.md/")
+    assert "2 documents were indexed with another chunk policy" in page(visitor)
+    visitor.post(AT, FORM | {"target_tokens": 30, "do": "start"})
+    run_last()
+    assert "indexed with" not in page(visitor, "/collections/nature/")
