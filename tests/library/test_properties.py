@@ -115,7 +115,7 @@ def test_fusion_is_the_weighted_sum_and_follows_lists_that_agree(lists: Any, rrf
 
 
 ANY_TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=400) | st.lists(
-    st.sampled_from(["Words here. ", "\n", "\n\n", "# Head\n", "- item\n", "e\u0301", "Å", "茶。", "| a | b |\n", "한글 "]),
+    st.sampled_from(["Words here. ", "\n", "\n\n", "# Head\n", "- item\n", "e\u0301", "Å", "茶。", "|a|b|\n", "한 "]),
     max_size=60,
 ).map("".join)  # fmt: skip
 POLICIES = st.sampled_from(
