@@ -58,6 +58,7 @@ ID_MAX = 2**63 - 1
 GONE = np.float32(-np.inf)
 
 Row = tuple[Any, ...]
+Floats = npt.NDArray[np.float32]
 
 
 def pruned_rows(
@@ -125,11 +126,12 @@ class _Search:
     def _choose(self, wanted: int) -> npt.NDArray[np.int64]:
         """Every chunk that can be among the best `wanted` of those not rescored; reads terms until these are few."""
         while True:
-            floor = kth_largest(self.bounds, wanted) - self.slack - self.rest - self.error
+            highest = self.bounds.reshape(-1, BLOCK).max(axis=1)
+            floor = kth_largest(self.bounds, highest, wanted) - self.slack - self.rest - self.error
             if not self.waiting:
-                return np.flatnonzero(self.bounds >= max(floor, STEP * 1e-6))
+                return at_least(self.bounds, highest, max(floor, STEP * 1e-6))
             if floor > 0:
-                chosen = np.flatnonzero(self.bounds >= floor)
+                chosen = at_least(self.bounds, highest, floor)
                 if len(chosen) <= RESCORED_MAX * wanted:
                     return chosen
             self._read_group()
@@ -189,17 +191,23 @@ def group_terms(weights: dict[int, float], frequencies: dict[int, int], most: fl
     return groups
 
 
-def kth_largest(values: npt.NDArray[np.float32], wanted: int) -> float:
-    """The wanted-th largest of the values above 0; 0 when there are fewer. len(values) is a multiple of BLOCK.
+def kth_largest(values: Floats, highest: Floats, wanted: int) -> float:
+    """The wanted-th largest of the values above 0; 0 when there are fewer. highest: the largest of each BLOCK of them.
 
-    The wanted-th largest of the blocks' maxima is never above it, and leaves few values to sort.
+    The wanted-th largest of `highest` is never above it, so that few blocks are looked into.
     """
-    blocks = values.reshape(-1, BLOCK).max(axis=1)
-    floor = float(np.partition(blocks, -wanted)[-wanted]) if len(blocks) >= wanted else 0.0
-    near = values[values >= floor] if floor > 0 else values[values > 0]
-    if len(near) < wanted:
-        return 0.0
-    return float(np.partition(near, -wanted)[-wanted])
+    floor = float(np.partition(highest, -wanted)[-wanted]) if len(highest) >= wanted else 0.0
+    near = values.reshape(-1, BLOCK)[highest >= floor if floor > 0 else highest > 0]
+    near = near[near > 0]
+    return float(np.partition(near, -wanted)[-wanted]) if len(near) >= wanted else 0.0
+
+
+def at_least(values: Floats, highest: Floats, floor: float) -> npt.NDArray[np.int64]:
+    """The places of the values that are not below `floor`, in order."""
+    blocks = np.flatnonzero(highest >= floor)
+    rows, columns = np.nonzero(values.reshape(-1, BLOCK)[blocks] >= floor)
+    places: npt.NDArray[np.int64] = blocks[rows] * BLOCK + columns
+    return places
 
 
 def _order(row: Row) -> tuple[float, bytes, int]:

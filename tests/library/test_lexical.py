@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import count, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from ragd import lexical_search, postings
 from ragd.indexing import delete_document_chunks, index
 from ragd.postings import build_postings, read_segments, refresh_weights
-from ragd.pruned_search import group_terms, kth_largest, pruned_rows
+from ragd.pruned_search import BLOCK, at_least, group_terms, kth_largest, pruned_rows
 from ragd.retrieval import retrieve, retrieve_detailed
 from ragd.store import Store, bake_length, execute, fetch_all, languages
 from ragd.types import Candidate, Filters, RetrievePlan
@@ -239,15 +240,18 @@ def test_terms_are_read_rarest_first_in_groups_of_few_chunks() -> None:
     assert group_terms(weights, {1: 900, 2: 5, 3: 20, 4: 300}, 50) == [[2, 3], [4], [1]]
 
 
-def test_the_kth_largest_of_few_and_of_many_values() -> None:
-    import numpy as np
-
+def test_the_kth_largest_and_those_above_it_of_few_and_of_many_values() -> None:
     values = np.zeros(640, dtype=np.float32)
-    assert kth_largest(values, 3) == 0.0
+
+    def kth(wanted: int) -> float:
+        return kth_largest(values, values.reshape(-1, BLOCK).max(axis=1), wanted)
+
+    assert kth(3) == 0.0
     values[[5, 6, 7, 600]] = (4, 3, 2, 1)
-    assert [kth_largest(values, wanted) for wanted in (1, 2, 4, 5, 700)] == [4, 3, 1, 0, 0]
+    assert [kth(wanted) for wanted in (1, 2, 4, 5, 700)] == [4, 3, 1, 0, 0]
     values[5] = -np.inf
-    assert kth_largest(values, 2) == 2
+    assert kth(2) == 2
+    assert at_least(values, values.reshape(-1, BLOCK).max(axis=1), 1.0).tolist() == [6, 7, 600]
 
 
 def test_every_configuration_that_the_server_ships_indexes_and_finds(make_store: Any) -> None:
