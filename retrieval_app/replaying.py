@@ -20,31 +20,42 @@ APPROXIMATE = "the HNSW index was used: its order can differ after a rebuild, an
 def replay(
     run: QueryRun, *, door: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
 ) -> dict[str, Any]:
-    """Search again by the run's plan and compare; the new search is kept as a run (`replay_of`).
+    """`search_again`, compared with the run (see `compare`)."""
+    return compare(run, search_again(run, door=door, user=user, api_key=api_key))
 
-    {"run_id", "replay_run_id", "query", "plan", "plan_hash", "same" (byte for byte), "store_changed" (None when the run
-    does not say), "generation_changed", "notes", "differences", "before", "now"}. Only the search of an answer is
-    repeated. Raises UnknownCollection when the collection is gone, InvalidInput for a run without a readable plan, and
-    what `services.search` raises.
+
+def search_again(
+    run: QueryRun, *, door: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
+) -> QueryRun:
+    """The run of the same question by the same plan, made now (`replay_of`). Of an answer only the search is repeated.
+
+    Raises UnknownCollection when the collection is gone, InvalidInput for a run without a readable plan, and what
+    `services.search` raises.
     """
-    collection = get_collection(run.collection_name)
-    plan = _plan_of(run)
-    again = services.search(
-        collection,
+    return services.search(
+        get_collection(run.collection_name),
         run.query,
-        plan,
+        _plan_of(run),
         door=door,
         plan_name=run.plan_name,
         user=user,
         api_key=api_key,
         replay_of=run.pk,
     )
+
+
+def compare(run: QueryRun, again: QueryRun) -> dict[str, Any]:
+    """What a replay says of its run.
+
+    {"run_id", "replay_run_id", "query", "plan", "plan_hash", "same" (byte for byte), "store_changed" (None when the run
+    does not say), "generation_changed", "notes", "differences" (see `differences`), "before", "now"}.
+    """
     return {
         "run_id": str(run.pk),
         "replay_run_id": str(again.pk) if again.pk else None,
         "query": run.query,
         "plan": run.plan,
-        "plan_hash": plan.hash,
+        "plan_hash": again.plan_hash,
         "same": canonical_json(run.results) == canonical_json(again.results),
         "store_changed": run.store_state != again.store_state if run.store_state else None,
         "generation_changed": _generation(run) != _generation(again),

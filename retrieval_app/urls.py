@@ -9,6 +9,7 @@ urlpatterns = [
     path("ask/", views.ask, name="ask"),
     path("runs/", views.list_runs, name="runs"),
     path("runs/<uuid:run_id>/", views.show_run, name="run"),
+    path("runs/<uuid:run_id>/replay/", views.replay_run, name="replay"),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),
     path("collections/<str:name>/playground/save/", playground.save, name="playground-save"),
     # the chunk's number stands first, so that no doc_id can be mistaken for it

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
-from django.views.decorators.http import require_GET, require_http_methods
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import push_url
 
 from collections_app.errors import ServiceError
@@ -25,6 +26,7 @@ from retrieval_app.forms import AskForm, RunFilterForm, initial_of
 from retrieval_app.marks import render_answer, shorten_passage
 from retrieval_app.models import QueryRun
 from retrieval_app.playground import address_of_run
+from retrieval_app.replaying import compare, search_again
 
 RUNS_PER_PAGE = 50
 RECENT_QUESTIONS = 6
@@ -218,4 +220,18 @@ def list_runs(request: PageRequest) -> HttpResponse:
 @require_GET
 def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     run = get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
-    return render_page(request, "retrieval/run.html", describe_run(run))
+    before = QueryRun.objects.filter(pk=run.replay_of).first() if run.replay_of else None
+    replay = {"replay": compare(before, run)} if before else {}
+    return render_page(request, "retrieval/run.html", describe_run(run) | replay)
+
+
+@require_POST
+def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """Run the stored plan and question again; the new run's page says what differs."""
+    run = get_object_or_404(QueryRun, pk=run_id)
+    try:
+        again = search_again(run, door=QueryRun.Door.PAGE, user=request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, f"This cannot be run again: {error.message}")
+        return redirect(run)
+    return redirect(again if again.pk else run)

@@ -286,3 +286,30 @@ def test_a_hostile_question_is_text_everywhere(
         html = text(visitor.get(address))
         assert "<script>alert" not in html
         assert "<img" not in html
+
+
+def test_a_replay_says_on_its_page_what_differs(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    from collections_app.services.collections import delete_collection
+    from collections_app.services.documents import delete_documents
+
+    collection = fill()
+    run = ask(QUESTION)
+    assert f'action="/runs/{run.pk}/replay/"' in text(visitor.get(f"/runs/{run.pk}/"))
+    same = visitor.post(f"/runs/{run.pk}/replay/")
+    assert same.status_code == 302
+    page = text(visitor.get(same["Location"]))
+    assert "the same, byte for byte" in page
+    assert "has not changed since" in page
+    assert f'href="/runs/{run.pk}/"' in page
+    delete_documents(collection, [run.results[0]["doc_id"]])
+    page = text(visitor.get(visitor.post(f"/runs/{run.pk}/replay/")["Location"]))
+    assert 'data-same="false"' in page
+    assert "The collection has changed since." in page
+    assert re.search(rf"{run.results[0]['doc_id']} · chunk \d+</th><td class=\"num\">1</td><td class=\"num\">–", page)
+    assert visitor.get(f"/runs/{run.pk}/replay/").status_code == 405
+    delete_collection(collection)
+    assert "/replay/" not in text(visitor.get(f"/runs/{run.pk}/"))
+    refused = visitor.post(f"/runs/{run.pk}/replay/", follow=True)
+    assert "cannot be run again" in text(refused)
