@@ -19,6 +19,8 @@ from collections_app.models import (
     Chunk,
     Collection,
     Document,
+    Generation,
+    GenerationDocument,
     IdempotencyRecord,
     IngestJob,
     StoredProbe,
@@ -27,6 +29,7 @@ from collections_app.models import (
 )
 from collections_app.services import collections as collection_services
 from collections_app.services import documents as document_services
+from collections_app.services import generations as generation_services
 from collections_app.services import jobs as job_services
 from collections_app.services import keys as key_services
 
@@ -250,6 +253,64 @@ class UploadAdmin(ReadOnlyAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Upload]:
         return Upload.objects.listed().filter(collection__deleted_at__isnull=True)
+
+
+@admin.register(Generation)
+class GenerationAdmin(ReadOnlyAdmin):
+    """What each collection's index was, is and is to be."""
+
+    list_display = (
+        "number", "collection", "state", "progress", "embed_model", "embed_dims", "language", "short_hash",
+        "created_at", "swapped_at",
+    )  # fmt: skip
+    list_filter = ("state", "embed_model", "collection")
+    list_select_related = ("collection",)
+    search_fields = ("hash", "embed_model")
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+    actions = ("activate", "cancel", "drop")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Generation]:
+        return Generation.objects.filter(collection__deleted_at__isnull=True)
+
+    @admin.display(description="documents")
+    def progress(self, generation: Generation) -> str:
+        return f"{generation.documents_done} of {generation.documents_total}" if generation.documents_total else "–"
+
+    @admin.display(description="hash", ordering="hash")
+    def short_hash(self, generation: Generation) -> str:
+        return generation.hash[:12]
+
+    @admin.action(description="Let the selected generations serve, once caught up", permissions=["manage"])
+    def activate(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
+        self._each(request, rows, generation_services.activate_generation, "asked to serve")
+
+    @admin.action(description="Cancel the work on the selected generations", permissions=["manage"])
+    def cancel(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
+        self._each(request, rows, generation_services.cancel_generation, "cancelled")
+
+    @admin.action(description="Drop the selected generations that do not serve", permissions=["manage"])
+    def drop(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
+        self._each(request, rows, generation_services.drop_generation, "dropped")
+
+    def _each(self, request: HttpRequest, rows: QuerySet[Generation], change: Callable[..., Any], done: str) -> None:
+        changed = 0
+        for generation in rows:
+            try:
+                change(generation, actor=request.user)
+                changed += 1
+            except ServiceError as error:
+                self.message_user(request, f"{generation.collection}: {error.message}", messages.WARNING)
+        self.message_user(request, f"{changed} generations {done}.", messages.SUCCESS)
+
+
+@admin.register(GenerationDocument)
+class GenerationDocumentAdmin(ReadOnlyAdmin):
+    list_display = ("doc_id", "generation", "revision", "enabled", "chunk_count")
+    list_filter = ("enabled",)
+    list_select_related = ("generation",)
+    search_fields = ("doc_id",)
+    ordering = ("generation_id", "doc_id")
 
 
 @admin.register(StoredProbe)

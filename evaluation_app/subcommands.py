@@ -15,6 +15,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections import get_collection
 from collections_app.services.keys import create_key
+from evaluation_app import rebuild
 from evaluation_app.conformance import run_now
 from evaluation_app.services import load_sample
 from evaluation_app.summaries import operations_summary
@@ -248,6 +249,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         run_conformance,
         show_conformance,
         has_passed=lambda answer: bool(answer["passed"]),
+    ),
+    "rebuild": Subcommand(
+        "build a collection's index anew, beside the one that serves",
+        rebuild.add_arguments,
+        rebuild.run,
+        rebuild.show,
+        rebuild.has_passed,
     ),
     "status": Subcommand("workers, jobs, runs and spans at a glance", _no_arguments, run_status, show_status),
 }

@@ -9,13 +9,17 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from collections_app.models import ApiKey, Chunk, Collection, Document, IngestJob
+from collections_app.models import ApiKey, Chunk, Collection, Document, Generation, IngestJob
 from collections_app.services.collections import create_collection
 from collections_app.services.documents import ingest_text, submit_uploads
+from collections_app.services.generations import start_generation
 from collections_app.services.jobs import run_job
 from collections_app.services.keys import create_key
 
-MODELS = ("collection", "document", "chunk", "ingestjob", "apikey", "upload", "workerheartbeat", "idempotencyrecord")
+MODELS = (
+    "collection", "document", "chunk", "ingestjob", "apikey", "upload", "workerheartbeat", "idempotencyrecord",
+    "generation", "generationdocument",
+)  # fmt: skip
 
 
 def address(model: str, action: str = "changelist") -> str:
@@ -131,3 +135,17 @@ def test_somebody_who_may_only_look_has_no_actions(client: Client, filled: Colle
     client.force_login(user)
     run_action(client, "document", "delete_documents", *Document.objects.all())
     assert Document.objects.count() == 2
+
+
+def test_generations_are_let_serve_cancelled_and_dropped(admin_client: Client, filled: Collection) -> None:
+    second = start_generation(filled, {"language": "german"}, automatic=False)
+    assert "1 generations cancelled." in run_action(admin_client, "generation", "cancel", second)
+    third = start_generation(filled, {"language": "german"}, automatic=False)
+    run_job(third.jobs.get().pk)
+    assert "1 generations asked to serve." in run_action(admin_client, "generation", "activate", third)
+    run_job(third.jobs.newest()[0].pk)
+    said = run_action(admin_client, "generation", "drop", *Generation.objects.filter(number__in=(1, 3)))
+    assert "generation 3 is serving" in said and "1 generations dropped." in said
+    states = dict(Generation.objects.values_list("number", "state"))
+    assert states == {1: "dropped", 2: "cancelled", 3: "serving"}
+    assert admin_client.get(address("generation", f"{third.pk}/change/")).status_code == 200

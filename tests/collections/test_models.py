@@ -8,6 +8,8 @@ from collections_app.models import (
     Chunk,
     Collection,
     Document,
+    Generation,
+    GenerationDocument,
     IdempotencyRecord,
     IngestJob,
     Upload,
@@ -26,7 +28,19 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize(
-    "model", [Collection, Document, Chunk, ApiKey, Upload, IngestJob, WorkerHeartbeat, IdempotencyRecord]
+    "model",
+    [
+        Collection,
+        Document,
+        Chunk,
+        ApiKey,
+        Upload,
+        IngestJob,
+        WorkerHeartbeat,
+        IdempotencyRecord,
+        Generation,
+        GenerationDocument,
+    ],
 )
 def test_the_model_is_what_the_catalogue_holds(model: type) -> None:
     with connection.cursor() as cursor:
