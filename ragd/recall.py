@@ -11,8 +11,8 @@ from typing import Any
 
 from ragd.errors import InvalidInput
 from ragd.store import Store, execute, fetch_all
-from ragd.types import FINAL_K
-from ragd.vector_search import EF_SEARCH_MAX, SCAN_TUPLES_MAX, SET_HNSW
+from ragd.types import CANDIDATE_POOL, FINAL_K
+from ragd.vector_search import EF_SEARCH_MAX, FILTERED_BEAM_MIN, SET_HNSW, scan_settings
 
 QUERIES = 50
 KEEP_EVERY = 100
@@ -41,6 +41,18 @@ FROM {chunks}
 WHERE collection_id = %(collection_id)s AND enabled AND id %% %(every)s = %(rest)s AND id <> %(own)s
 ORDER BY (embedding::{cast}) <=> %(vector)s::{cast}, doc_id, chunk_index
 LIMIT %(k)s
+"""
+
+# As retrieve() does under filters: a pool in relaxed order, sorted afterwards.
+THROUGH_INDEX_FILTERED = """
+WITH nearest AS MATERIALIZED (
+    SELECT id, doc_id, chunk_index, embedding <=> %(vector)s::vector AS distance
+    FROM {chunks}
+    WHERE collection_id = %(collection_id)s AND enabled AND id %% %(every)s = %(rest)s AND id <> %(own)s
+    ORDER BY (embedding::{cast}) <=> %(vector)s::{cast}
+    LIMIT %(pool)s
+)
+SELECT id, distance FROM nearest ORDER BY distance, doc_id, chunk_index LIMIT %(k)s
 """
 
 
@@ -136,7 +148,11 @@ def _measure(
     every: int,
     on_query: Callable[[int], None],
 ) -> Recall:
-    through_index = THROUGH_INDEX.format(chunks=store.collection.partition, cast=store.collection.vector_cast)
+    filtered = every > 1
+    settings = scan_settings(max(beam, FILTERED_BEAM_MIN) if filtered else beam, filtered=filtered)
+    through_index = (THROUGH_INDEX_FILTERED if filtered else THROUGH_INDEX).format(
+        chunks=store.collection.partition, cast=store.collection.vector_cast
+    )
     exact_scan = EXACT.format(chunks=store.collection.partition)
     shares: list[float] = []
     exact_ms: list[float] = []
@@ -149,10 +165,11 @@ def _measure(
             "every": every,
             "rest": own % every,
             "k": k,
+            "pool": max(k, CANDIDATE_POOL),
         }
         exact, took_ms = _timed(store, exact_scan, params)
         exact_ms.append(took_ms)
-        execute(store.connection, SET_HNSW, {"ef_search": str(beam), "scan_tuples": str(SCAN_TUPLES_MAX)})
+        execute(store.connection, SET_HNSW, settings)
         found, took_ms = _timed(store, through_index, params)
         index_ms.append(took_ms)
         if exact:

@@ -17,7 +17,7 @@ from ragd.normalization import normalize
 from ragd.reranking import AnyReranker, rerank
 from ragd.store import Store, StoreState
 from ragd.types import Candidate, RetrievePlan
-from ragd.vector_search import is_exact, read_state, rows_needed, vector_candidates
+from ragd.vector_search import count_passing, is_exact, read_state, rows_needed, vector_candidates
 
 ShortReason = Literal["collection_empty", "collection_small", "filters", "no_match", "approximate"]
 
@@ -130,7 +130,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         spans=spans,
         tokens_before=_count_words(candidates) if plan.compress else None,
         tokens_after=_count_kept(spans) if plan.compress else None,
-        short_result=_short_result(plan, state, len(candidates), exact),
+        short_result=_short_result(plan, state, len(candidates), exact, store),
         timings_ms=clock.took_ms,
         exact=exact,
         query_tokens=query_tokens,
@@ -208,13 +208,15 @@ def _count_kept(spans: Sequence[Mapping[str, Any]]) -> int:
     return sum(int(span["tokens_after"]) for span in spans)
 
 
-def _short_result(plan: RetrievePlan, state: StoreState, got: int, exact: bool | None) -> ShortResult | None:
+def _short_result(
+    plan: RetrievePlan, state: StoreState, got: int, exact: bool | None, store: Store
+) -> ShortResult | None:
     if got >= plan.k:
         return None
     reason: ShortReason
     if state.chunk_count == 0:
         reason, why = "collection_empty", "the collection has no chunks; upload documents first"
-    elif plan.filters:
+    elif plan.filters and not (exact is False and count_passing(plan, store, plan.k) >= plan.k):
         reason, why = "filters", "fewer chunks pass the filters (tags_any, tags_all, metadata); loosen them"
     elif plan.mode == "lexical":
         reason, why = "no_match", "fewer chunks hold any word of the query; try mode hybrid or vector"

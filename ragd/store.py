@@ -99,6 +99,12 @@ CREATE_VECTOR_INDEX = """
 CREATE INDEX {concurrently} {index} ON {partition} USING hnsw ((embedding::{cast}) {ops})
 """
 
+VECTOR_INDEX_PROGRESS = """
+SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done ELSE blocks_done END,
+       CASE WHEN tuples_total > 0 THEN tuples_total ELSE blocks_total END
+FROM pg_stat_progress_create_index WHERE relid = to_regclass(%(partition)s)
+"""
+
 DROP_INDEX = "DROP INDEX {concurrently} IF EXISTS {index}"
 
 REBAKE = """
@@ -385,6 +391,14 @@ class Store:
             "vector_index": "ready" if indexed else "none",
             "exact_threshold": self.exact_threshold,
         }
+
+    def vector_index_progress(self) -> tuple[str, int, int] | None:
+        """(phase in PostgreSQL's words, done, total) of an index build on the table that runs now, None without one.
+
+        done and total count rows or blocks, as the phase has it; 0 of 0 while it only waits. Another session builds.
+        """
+        rows = fetch_all(self.connection, VECTOR_INDEX_PROGRESS, {"partition": self.collection.partition})
+        return (str(rows[0][0]), int(rows[0][1] or 0), int(rows[0][2] or 0)) if rows else None
 
     def build_vector_index(self, *, concurrently: bool = False) -> bool:
         """Build the HNSW index when there is none; returns whether it was built.

@@ -18,6 +18,7 @@ from ragd.types import Candidate, RetrievePlan
 SCAN_TUPLES_MAX = 100_000
 EF_SEARCH_MAX = 1000
 SURE_INDEX_MIN = 10_000
+FILTERED_BEAM_MIN = 100
 
 # The limit and the type are whole numbers in the text, not parameters: the plan depends on them, and a prepared
 # statement keeps its plan only where it can see them.
@@ -40,10 +41,24 @@ LIMIT {{rows:d}}
 
 MATCHING_UP_TO = "SELECT count(*) FROM (SELECT 1 FROM {chunks} WHERE {passing} LIMIT {most:d}) AS matching"
 
+# Under filters the scan goes on for rows that pass. In strict order it throws away every row that is nearer than one it
+# has given before; in relaxed order it gives them too, late, and they are sorted here.
+VECTOR_FILTERED = f"""
+WITH nearest AS MATERIALIZED (
+    SELECT {COLUMNS}, (embedding::{{cast}}) <=> %(vector)s::vector::{{cast}} AS distance
+    FROM {{chunks}}
+    WHERE {{passing}}
+    ORDER BY (embedding::{{cast}}) <=> %(vector)s::vector::{{cast}}
+    LIMIT {{rows:d}}
+)
+SELECT {COLUMNS}, 1 - distance AS score FROM nearest ORDER BY distance, doc_id, chunk_index
+"""
+
 # Until the end of the transaction.
 HNSW_SETTINGS = """set_config('hnsw.ef_search', %(ef_search)s, true),
-       set_config('hnsw.iterative_scan', 'strict_order', true),
-       set_config('hnsw.max_scan_tuples', %(scan_tuples)s, true)"""
+       set_config('hnsw.iterative_scan', %(scan_order)s, true),
+       set_config('hnsw.max_scan_tuples', %(scan_tuples)s, true),
+       set_config('hnsw.scan_mem_multiplier', '4', true)"""
 SET_HNSW = f"SELECT {HNSW_SETTINGS}"
 
 
@@ -73,9 +88,16 @@ psycopg.adapters.register_dumper(BinaryVector, _BinaryVectorDumper)
 
 def hnsw_settings(plan: RetrievePlan) -> dict[str, str]:
     """The parameters of SET_HNSW. The beam holds the pool and one more: ties at its edge are looked for one row on,
-    and a beam that ends at the edge would make the scan begin again for that row."""
-    ef_search = min(EF_SEARCH_MAX, max(plan.ef_search or 0, plan.pool + 1))
-    return {"ef_search": str(ef_search), "scan_tuples": str(SCAN_TUPLES_MAX)}
+    and a beam that ends at the edge would make the scan begin again for that row. Under filters it has room for rows
+    that do not pass."""
+    least = max(plan.pool + 1, FILTERED_BEAM_MIN if plan.filters else 0)
+    return scan_settings(min(EF_SEARCH_MAX, max(plan.ef_search or 0, least)), filtered=bool(plan.filters))
+
+
+def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
+    """The parameters of SET_HNSW for a given beam."""
+    order = "relaxed_order" if filtered else "strict_order"
+    return {"ef_search": str(ef_search), "scan_order": order, "scan_tuples": str(SCAN_TUPLES_MAX)}
 
 
 def read_state(plan: RetrievePlan, store: Store) -> StoreState:
@@ -93,12 +115,14 @@ def is_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool:
         return False
     if state.chunk_count <= store.exact_threshold:
         return True
-    if not plan.filters:
-        return False
-    most = store.exact_threshold + 1
+    return bool(plan.filters) and count_passing(plan, store, store.exact_threshold + 1) <= store.exact_threshold
+
+
+def count_passing(plan: RetrievePlan, store: Store, most: int) -> int:
+    """How many chunks the plan's filters let through; the count stops at `most`."""
     sql = MATCHING_UP_TO.format(chunks=store.collection.partition, passing=passing(plan), most=most)
     ((matching,),) = fetch_all(store.connection, sql, scope(plan, store))
-    return int(matching) < most
+    return int(matching)
 
 
 def rows_needed(plan: RetrievePlan, state: StoreState, exact: bool) -> int:
@@ -117,7 +141,8 @@ def vector_candidates(
     Through the index it needs what read_state() set.
     """
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
-    sql = (VECTOR_EXACT if exact else VECTOR_INDEXED).format(
+    through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
+    sql = (VECTOR_EXACT if exact else through_index).format(
         chunks=store.collection.partition,
         cast=store.collection.vector_cast,
         passing=passing(plan),

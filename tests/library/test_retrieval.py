@@ -3,13 +3,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+import psycopg
 import pytest
 
+from ragd import vector_search
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.indexing import index
 from ragd.retrieval import retrieve, retrieve_detailed
 from ragd.store import Store, execute, fetch_all
-from ragd.types import Filters, RetrievePlan
+from ragd.types import Filters, RetrievePlan, sort_key
 from tests.builders import make_chunks
 
 
@@ -190,3 +193,72 @@ def test_hybrid_needs_a_lexical_index(make_store: Any) -> None:
 
 def _rows(store: Store, sql: str) -> list[Any]:
     return fetch_all(store.connection, sql, {"id": store.collection.id})
+
+
+def filtered_store(make_store: Any) -> Store:
+    """600 chunks, one in three tagged "third", one in sixty "rare", and an HNSW index."""
+    store: Store = make_store(exact_threshold=0)
+    index(
+        [
+            chunk
+            for number in range(600)
+            for chunk in make_chunks(
+                f"d{number:03}",
+                f"word{number} word{number % 7} word{number % 11}",
+                tags=("third",) * (number % 3 == 0) + ("rare",) * (number % 60 == 0),
+            )
+        ],
+        store,
+    )
+    assert store.build_vector_index() is True
+    return store
+
+
+@pytest.mark.parametrize("tag", ["third", "rare"])
+def test_the_index_gives_what_the_scan_gives_under_filters(make_store: Any, tag: str) -> None:
+    store = filtered_store(make_store)
+    for setting in ("enable_seqscan", "enable_bitmapscan"):
+        execute(store.connection, f"SET LOCAL {setting} = off")  # a table this small would not be searched by its index
+    plan = {"mode": "vector", "k": 10, "filters": Filters(tags_any=(tag,))}
+    scanned = retrieve_detailed("word3 word4", RetrievePlan(**plan, exact="always"), store)
+    indexed = retrieve_detailed("word3 word4", RetrievePlan(**plan, exact="never"), store)
+    assert indexed.exact is False
+    assert [item.score for item in indexed.candidates] == pytest.approx([item.score for item in scanned.candidates])
+    assert [item.ranks["vector"].rank for item in indexed.candidates] == list(range(1, 11))
+    assert [sort_key(item) for item in indexed.candidates] == sorted(sort_key(item) for item in indexed.candidates)
+
+
+@pytest.mark.parametrize("exact", ["always", "never"])
+@pytest.mark.parametrize("mode", ["vector", "hybrid"])
+def test_retrieve_gives_the_first_of_what_the_detailed_call_gives(make_store: Any, mode: str, exact: str) -> None:
+    store = filtered_store(make_store)
+    plan = RetrievePlan(mode=mode, k=5, exact=exact)
+    assert retrieve("word3 word4", plan, store) == retrieve_detailed("word3 word4", plan, store).candidates
+
+
+def test_a_short_result_through_the_index_says_whether_more_would_pass(make_store: Any, monkeypatch: Any) -> None:
+    store = filtered_store(make_store)
+    for setting in ("enable_seqscan", "enable_bitmapscan"):
+        execute(store.connection, f"SET LOCAL {setting} = off")
+    few = RetrievePlan(mode="vector", k=11, exact="never", filters=Filters(tags_any=("rare",)))
+    short = retrieve_detailed("word3", few, store).short_result
+    assert short is not None and (short.reason, short.got) == ("filters", 10)
+    monkeypatch.setattr(vector_search, "SCAN_TUPLES_MAX", 1)
+    stopped = RetrievePlan(mode="vector", k=10, exact="never", filters=Filters(tags_any=("rare",)))
+    short = retrieve_detailed("word3", stopped, store).short_result
+    assert short is not None and short.reason == "approximate" and short.got < 10
+
+
+def test_a_vector_means_the_same_as_text_and_in_binary(make_store: Any) -> None:
+    store = make_store()
+    vector = [0.1, -2.5e-7, 1.0] + [0.0] * 29
+    binary = vector_search.BinaryVector(vector)
+    assert str(binary) == vector_search.vector_text([float(value) for value in np.float32(vector)])
+    sent = vector_search.vector_parameter(vector, store)
+    assert isinstance(sent, vector_search.BinaryVector) is isinstance(store.connection, psycopg.Connection)
+    ((same,),) = fetch_all(
+        store.connection,
+        "SELECT %(sent)s::vector = %(text)s::vector",
+        {"sent": sent, "text": vector_search.vector_text(vector)},
+    )
+    assert same is True

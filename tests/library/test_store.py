@@ -113,3 +113,11 @@ def test_an_older_database_is_refused_with_what_was_found(row: tuple[Any, ...], 
 
 def test_this_database_is_new_enough(connection: Any) -> None:
     check_database(connection)
+
+
+def test_no_build_has_no_progress(make_store: Any) -> None:
+    store = make_store()
+    assert store.vector_index_progress() is None
+    index(make_chunks("a", "one", "two"), store)
+    store.build_vector_index()
+    assert store.vector_index_progress() is None
