@@ -7,7 +7,6 @@ when its time is over or its caller has gone, and reports how it ended. The end 
 
 from __future__ import annotations
 
-import array
 import ctypes
 import gc
 import json
@@ -18,7 +17,9 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from collections_app.parsing import protocol, reading
 from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits, Source
@@ -29,24 +30,42 @@ FILE_LIMIT_MB = 512
 OPEN_FILES_LIMIT = 256
 REAP_EVERY_S = 1.0
 CPU_GRACE_S = 2
+# read by Python code alone, in a few milliseconds: nothing that could spoil the process for the next document
+LIGHT_TYPES = frozenset({"text/markdown", "text/plain", "text/csv", "text/tab-separated-values", "application/json"})
+LIGHT_BYTES = 128 * 1024
+LIGHT_CPU_S = 10
+WAITING_S = 1.0
+READY = b"R"
+NEXT = b"N"
 
 
 @dataclass(slots=True)
-class Running:
-    """A child at work. connection is the server's own copy of the document socket, for the trailer."""
+class Child:
+    """A forked child. connection is the server's own copy of the document socket, for the trailer; None: it waits.
+
+    line: further documents go to the child there, and its word that it waits comes back. deadline: the end of its
+    document's time, or of its waiting (time.monotonic).
+    """
 
     pid: int
-    connection: socket.socket
+    line: socket.socket
+    limits: dict[str, Any]
+    connection: socket.socket | None
     deadline: float
     out_of_time: bool = False
+    is_used: bool = False  # it has read another document before
 
 
 class Server:
-    """Forks per document until the control socket ends. One thread; woken by messages, hang-ups and dying children."""
+    """Forks children until the control socket ends. One thread; woken by messages, hang-ups and dying children.
+
+    A child that read a light document waits a moment for the next one under the same limits: a fork costs more than
+    reading a page of text.
+    """
 
     def __init__(self, control: socket.socket) -> None:
         self.control = control
-        self.running: dict[int, Running] = {}
+        self.children: dict[int, Child] = {}
         self.poll = select.poll()
         self.poll.register(control, select.POLLIN)
         self.wake_read, self.wake_write = socket.socketpair()
@@ -58,22 +77,25 @@ class Server:
 
     def serve(self) -> None:
         while True:
-            for descriptor, _ in self.poll.poll(self._wait_ms()):
-                if descriptor == self.control.fileno():
-                    if not self._accept():
-                        self._kill_all()
-                        return
-                elif descriptor == self.wake_read.fileno():
-                    self._drain()
-                else:
-                    self._hang_up(descriptor)
+            ready = {descriptor for descriptor, _ in self.poll.poll(self._wait_ms())}
+            # a child says that it waits before its caller hangs up; a new document may get a number that is free again
+            for child in [child for child in self.children.values() if child.line.fileno() in ready]:
+                self._listen(child)
+            for child in [child for child in self.children.values() if child.connection is not None]:
+                if child.connection is not None and child.connection.fileno() in ready:
+                    self._hang_up(child, child.connection)
+            if self.wake_read.fileno() in ready:
+                self._drain()
             self._enforce()
             self._reap()
+            if self.control.fileno() in ready and not self._accept():
+                self._kill_all()
+                return
 
     def _wait_ms(self) -> int | None:
-        if not self.running:
+        if not self.children:
             return None
-        nearest = min(child.deadline for child in self.running.values()) - time.monotonic()
+        nearest = min(child.deadline for child in self.children.values()) - time.monotonic()
         return max(0, int(1000 * min(REAP_EVERY_S, nearest))) + 1
 
     def _drain(self) -> None:
@@ -85,99 +107,161 @@ class Server:
 
     def _accept(self) -> bool:
         """Start one document. False at the end of the control socket."""
-        descriptors = array.array("i")
         try:
-            message, ancillary, _, _ = self.control.recvmsg(CONTROL_BYTES, socket.CMSG_LEN(descriptors.itemsize))
+            message, descriptors, _, _ = socket.recv_fds(self.control, CONTROL_BYTES, 1)
         except ConnectionError:
             return False
-        for level, kind, content in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
         if not message:
             return False
         if descriptors:
-            self._start(socket.socket(fileno=descriptors[0]), json.loads(message)["wall_s"])
+            request = json.loads(message)
+            connection = socket.socket(fileno=descriptors[0])
+            self._start(connection, request["wall_s"], request["limits"], fresh=request["fresh"])
         return True
 
-    def _start(self, connection: socket.socket, wall_s: float) -> None:
+    def _start(self, connection: socket.socket, wall_s: float, limits: dict[str, Any], *, fresh: bool) -> None:
+        waiting = None if fresh else self._find_waiting(connection, limits)
+        child = waiting or self._fork(connection, limits)
+        if child is None:
+            _send_trailer(connection, protocol.NOT_STARTED, 0, 0)
+            return
+        child.connection, child.deadline = connection, time.monotonic() + wall_s
+        self.poll.register(connection, 0)
+
+    def _find_waiting(self, connection: socket.socket, limits: dict[str, Any]) -> Child | None:
+        """A child that waits under the same limits, with the document handed to it."""
+        for child in self.children.values():
+            if child.connection is None and child.limits == limits and not child.out_of_time:
+                try:
+                    socket.send_fds(child.line, [NEXT], [connection.fileno()])
+                except OSError:
+                    continue
+                return child
+        return None
+
+    def _fork(self, connection: socket.socket, limits: dict[str, Any]) -> Child | None:
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         server = os.getpid()
         try:
             pid = os.fork()
         except OSError:
-            _send_trailer(connection, protocol.NOT_STARTED, 0, 0)
-            return
+            mine.close()
+            theirs.close()
+            return None
         if pid == 0:
-            self._become_child(connection, server)
-        self.running[connection.fileno()] = Running(pid, connection, time.monotonic() + wall_s)
-        self.poll.register(connection, 0)
+            mine.close()
+            self._become_child(connection, theirs, server)
+        theirs.close()
+        child = self.children[pid] = Child(pid, mine, limits, None, 0.0)
+        self.poll.register(mine, select.POLLIN)
+        return child
 
-    def _become_child(self, connection: socket.socket, server: int) -> None:
+    def _become_child(self, connection: socket.socket, line: socket.socket, server: int) -> None:
         status = 1
         try:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for mine in (self.control, self.wake_read, self.wake_write):
                 mine.close()
-            for other in self.running.values():
-                other.connection.close()
-            work(connection, server)
+            for other in self.children.values():
+                other.line.close()
+                if other.connection is not None:
+                    other.connection.close()
+            work(connection, line, server)
             status = 0
         finally:
             os._exit(status)
 
-    def _hang_up(self, descriptor: int) -> None:
-        child = self.running.get(descriptor)
-        if child is not None:
-            _kill(child.pid)
-            self.poll.unregister(child.connection)
+    def _listen(self, child: Child) -> None:
+        """The child waits for another document, or its line has ended because it is dying."""
+        try:
+            word = child.line.recv(len(READY))
+        except OSError:
+            word = b""
+        if word == READY and (connection := self._let_go(child)) is not None:
+            connection.close()
+            child.is_used = True
+            child.deadline = time.monotonic() + WAITING_S
+        elif not word:
+            self.poll.modify(child.line, 0)
+
+    def _let_go(self, child: Child) -> socket.socket | None:
+        """The child's document socket, no longer watched and no longer the child's."""
+        connection, child.connection = child.connection, None
+        if connection is not None:
+            with suppress(KeyError):  # its caller has hung up before
+                self.poll.unregister(connection)
+        return connection
+
+    def _hang_up(self, child: Child, connection: socket.socket) -> None:
+        _kill(child.pid)
+        self.poll.unregister(connection)
 
     def _enforce(self) -> None:
         now = time.monotonic()
-        for child in self.running.values():
+        for child in self.children.values():
             if now >= child.deadline and not child.out_of_time:
                 child.out_of_time = True
                 _kill(child.pid)
 
     def _reap(self) -> None:
-        for descriptor, child in list(self.running.items()):
+        for child in list(self.children.values()):
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
             if pid == 0:
                 continue
             # What the child started, such as LibreOffice, ends with it.
             _kill_group(child.pid)
-            del self.running[descriptor]
-            try:
-                self.poll.unregister(child.connection)
-            except KeyError:
-                pass
-            ending = protocol.OUT_OF_TIME if child.out_of_time else protocol.ENDED
-            _send_trailer(child.connection, ending, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+            del self.children[child.pid]
+            self.poll.unregister(child.line)
+            child.line.close()
+            if (connection := self._let_go(child)) is not None:
+                if child.is_used and not child.out_of_time:  # not the document's fault for certain: it is read anew
+                    connection.close()
+                    continue
+                ending = protocol.OUT_OF_TIME if child.out_of_time else protocol.ENDED
+                _send_trailer(connection, ending, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
 
     def _kill_all(self) -> None:
-        for child in self.running.values():
+        for child in self.children.values():
             _kill(child.pid)
             _kill_group(child.pid)
 
 
-def work(connection: socket.socket, server: int) -> None:
-    """Read the request, parse under limits, send the result. Runs in the forked child of process `server`."""
+def work(connection: socket.socket, line: socket.socket, server: int) -> None:
+    """Read requests, parse under limits, send results. Runs in the forked child of process `server`."""
     os.setsid()
     _die_with(server)
+    while answer(connection, line):
+        _, descriptors, _, _ = socket.recv_fds(line, len(NEXT), 1)
+        if not descriptors:
+            return
+        connection = socket.socket(fileno=descriptors[0])
+
+
+def answer(connection: socket.socket, line: socket.socket) -> bool:
+    """One document; whether another may follow, which the server has been told then."""
     head, data = protocol.read_frame(connection, sys.maxsize)
     if head is None:
-        return
+        return False
     limits = ParseLimits.from_dict(head["limits"])
     limit_process(limits)
+    is_light = False
     try:
         document = reading.read_document(Source(data, head["name"], "", limits))
+        is_light = document.media_type in LIGHT_TYPES and len(data) <= LIGHT_BYTES
         del data
-        answer = protocol.pack_result(document)
+        pieces = protocol.pack_result(document)
     except ParseError as error:
-        answer = protocol.pack_error(error)
+        pieces = protocol.pack_error(error)
     except MemoryError:
-        answer = protocol.pack_error(memory_error(limits))
-    protocol.send_pieces(connection, answer)
+        pieces = protocol.pack_error(memory_error(limits))
+    # what fits the socket's buffer is sent without waiting for the caller: the time of the document is over then
+    is_light = is_light and sum(map(len, pieces)) <= LIGHT_BYTES and time.process_time() < LIGHT_CPU_S
+    if is_light:
+        line.sendall(READY)
+    protocol.send_pieces(connection, pieces)
     connection.close()
+    return is_light
 
 
 def memory_error(limits: ParseLimits) -> ParseError:
@@ -190,13 +274,13 @@ def memory_error(limits: ParseLimits) -> ParseError:
 
 def limit_process(limits: ParseLimits) -> None:
     """Lower this process's own limits. The hard limit on memory leaves room for LibreOffice, which sets its own."""
-    cpu_s = int(limits.timeout_s) + CPU_GRACE_S
+    cpu_s = int(limits.timeout_s) + CPU_GRACE_S + int(time.process_time())
     soft_bytes = limits.memory_mb * MEBIBYTE
     hard_bytes = max(limits.memory_mb, limits.office_memory_mb) * MEBIBYTE
     file_bytes = FILE_LIMIT_MB * MEBIBYTE
     for name, soft, hard in (
         (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_CPU, cpu_s, cpu_s + CPU_GRACE_S),
+        (resource.RLIMIT_CPU, cpu_s, cpu_s + CPU_GRACE_S + LIGHT_CPU_S),
         (resource.RLIMIT_FSIZE, file_bytes, file_bytes),
         (resource.RLIMIT_NOFILE, OPEN_FILES_LIMIT, OPEN_FILES_LIMIT),
         (resource.RLIMIT_AS, soft_bytes, hard_bytes),

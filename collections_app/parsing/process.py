@@ -7,7 +7,6 @@ message, and closing a document's socket ends the work on it.
 
 from __future__ import annotations
 
-import array
 import atexit
 import json
 import os
@@ -50,14 +49,14 @@ class _Server:
             )
         self.control = mine
 
-    def submit(self, wall_s: float) -> socket.socket:
-        """The caller's end of a new document socket. OSError when the server is gone."""
+    def submit(self, limits: ParseLimits, *, fresh: bool = False) -> socket.socket:
+        """The caller's end of a new document socket. fresh: in a child of its own. OSError when the server is gone."""
         mine, theirs = socket.socketpair()
         try:
             with theirs:
-                message = json.dumps({"wall_s": wall_s}).encode()
-                rights = array.array("i", [theirs.fileno()])
-                self.control.sendmsg([message], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+                request = {"wall_s": limits.timeout_s, "limits": limits.as_dict(), "fresh": fresh}
+                message = json.dumps(request).encode()
+                socket.send_fds(self.control, [message], [theirs.fileno()])
         except OSError:
             mine.close()
             raise
@@ -95,9 +94,9 @@ def parse(data: bytes, name: str, *, limits: ParseLimits | None = None) -> Parse
             f"The file has {len(data):,} bytes; at most {limits.max_input_mb} MB are read."
             " Split it, or raise the limit.",
         )
-    for _ in range(START_ATTEMPTS):
+    for attempt in range(START_ATTEMPTS):
         try:
-            return _parse_once(data, name, limits)
+            return _parse_once(data, name, limits, fresh=attempt > 0)
         except (protocol.DisconnectedError, ConnectionError):
             continue
     raise ParseError(
@@ -114,9 +113,9 @@ def stop_server() -> None:
             _server = None
 
 
-def _parse_once(data: bytes, name: str, limits: ParseLimits) -> ParsedDocument:
+def _parse_once(data: bytes, name: str, limits: ParseLimits, *, fresh: bool) -> ParsedDocument:
     deadline = time.monotonic() + limits.timeout_s + GRACE_S
-    with _submit(limits.timeout_s) as connection:
+    with _submit(limits, fresh) as connection:
 
         def set_remaining() -> None:
             connection.settimeout(max(0.001, deadline - time.monotonic()))
@@ -183,7 +182,7 @@ def timeout_error(limits: ParseLimits) -> ParseError:
     )
 
 
-def _submit(wall_s: float) -> socket.socket:
+def _submit(limits: ParseLimits, fresh: bool) -> socket.socket:
     global _server
     with _lock:
         for _ in range(START_ATTEMPTS):
@@ -192,7 +191,7 @@ def _submit(wall_s: float) -> socket.socket:
                     _server.stop()
                 _server = _Server()
             try:
-                return _server.submit(wall_s)
+                return _server.submit(limits, fresh=fresh)
             except OSError:
                 _server.stop()
                 _server = None

@@ -1,9 +1,9 @@
 """The bytes between the caller and the parser process: JSON with lengths, nothing that could run.
 
-Control socket (caller to server), one message per document: a JSON object {"wall_s"} with the descriptor of that
-document's own socket attached. Document socket: a request frame from the caller, a result frame from the child, then
-a trailer from the server once the child is gone. A frame is the length of its JSON head, the length of its body, the
-head, the body.
+Control socket (caller to server), one message per document: a JSON object {"wall_s", "limits", "fresh"} with the
+descriptor of that document's own socket attached. Document socket: a request frame from the caller, a result frame
+from the child, then a trailer from the server when the child is gone; a child that waits for another document leaves
+none. A frame is the length of its JSON head, the length of its body, the head, the body.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def test_children_end_with_their_server(slow_pdf: bytes) -> None:
 def test_a_caller_that_leaves_ends_the_work(slow_pdf: bytes) -> None:
     server = server_pid()
     assert process._server is not None
-    connection = process._server.submit(30.0)
+    connection = process._server.submit(ParseLimits(timeout_s=30))
     head = json.dumps({"name": "a.pdf", "limits": {}}).encode()
     connection.sendall(process.protocol.FRAME.pack(b"RGDF", len(head), len(slow_pdf)) + head + slow_pdf)
     wait_until(lambda: children_of(server))
@@ -236,3 +236,40 @@ def test_a_frame_of_another_size_than_it_says_is_refused() -> None:
 def stopped_afterwards() -> Iterator[None]:
     yield
     stop_server()
+
+
+def test_light_documents_share_a_child_and_heavy_ones_get_their_own() -> None:
+    server = server_pid()
+    parse(b"# One", "a.md")
+    [first] = children_of(server)
+    assert parse(b"two", "b.txt").text == "two"
+    assert children_of(server) == [first]
+    parse(builders.make_pdf(["a page"]), "c.pdf")
+    wait_until(lambda: not is_running(first))
+
+
+def test_a_child_is_not_shared_under_other_limits() -> None:
+    server = server_pid()
+    parse(b"one", "a.txt")
+    [first] = children_of(server)
+    with pytest.raises(ParseError) as caught:
+        parse(b"x" * 1000, "b.txt", limits=ParseLimits(max_chars=100))
+    assert caught.value.kind == "too_large"
+    assert is_running(first)
+    assert parse(b"three", "c.txt").text == "three"
+
+
+def test_a_waiting_child_that_dies_costs_no_document() -> None:
+    server = server_pid()
+    for number in range(5):
+        parse(b"text", "a.txt")
+        for child in children_of(server):
+            os.kill(child, signal.SIGKILL)
+        assert parse(f"text {number}".encode(), "b.txt").text == f"text {number}"
+
+
+def test_an_error_ends_the_child() -> None:
+    server = server_pid()
+    with pytest.raises(ParseError):
+        parse(b"", "a.txt")
+    wait_until(lambda: not children_of(server))
