@@ -16,7 +16,8 @@ from retrieval_app.models import QueryRun
 from retrieval_app.rank_lines import GAP_PX, ROW_PX, RankLine, join_ranks, mark_pieces
 
 SHOWN_MIN = 10  # rows of a column, or k if that is more; rows=all shows every one
-LOSSES_SHOWN = 6
+OPEN_MAX = 3
+EXPECTED = ("cut_by_k", "below_pool", "not_in_list")  # every plan loses so
 TITLES = {"vector": "Vector", "lexical": "Lexical", "fused": "Fused", "reranked": "Reranked", "final": "Final"}
 KINDS = {"cosine": "cosine", "bm25": "BM25", "rrf": "reciprocal ranks", "rerank": "reranker", "": ""}
 OWN_PARAMS = ("ab", "rows", "analyze", "run")
@@ -194,7 +195,8 @@ def _formula(candidate: Mapping[str, Any]) -> str:
 
 
 def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """[{title, count, first, rest}] by reason; each loss with its title and its link."""
+    """[{title, rows, open}] by reason; each loss with the chunk's path and its link. Long lists of what every plan
+    loses are folded."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for loss in explanation["losses"]:
         candidate = explanation["candidates"][loss["key"]]
@@ -202,11 +204,9 @@ def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, 
         groups.setdefault(loss["reason"], []).append({**loss, "path": _path_of(candidate), "href": href})
     return [
         {
-            "reason": reason,
             "title": REASONS[reason],  # type: ignore[index]
-            "count": len(found),
-            "first": found[:LOSSES_SHOWN],
-            "rest": found[LOSSES_SHOWN:],
+            "rows": found,
+            "open": reason not in EXPECTED or len(found) <= OPEN_MAX,
         }
         for reason, found in sorted(groups.items(), key=lambda group: list(REASONS).index(group[0]))  # type: ignore[arg-type]
     ]

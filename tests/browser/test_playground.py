@@ -84,7 +84,7 @@ def test_a_plan_is_tuned_compared_and_saved(visit: Visit, nature: Collection) ->
     page.keyboard.press("Enter")
     page.wait_for_url(f"**{PLAY}?q=tallest+tree&mode=lexical&k=2")
     expect(page.locator("[data-column=final] li")).to_have_count(1)
-    expect(page.locator(".banner")).to_contain_text("asked for 2, got 1")
+    expect(page.locator(".banner")).to_contain_text("Asked for 2, got 1")
 
     page.get_by_text("Plan lexical").click()
     page.get_by_label("Compare with a second plan").check()

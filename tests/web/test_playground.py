@@ -141,7 +141,7 @@ def test_lexical_mode_without_lexical_index_says_so(visitor: Client, db: None) -
 def test_fewer_than_asked_is_a_banner(visitor: Client, fill: Callable[..., Any]) -> None:
     fill()
     html = text(visitor.get(f"{PLAY}?q=xylophone&mode=lexical"))
-    assert "asked for 12, got 0" in html
+    assert "Asked for 12, got 0" in html
     assert 'data-column="final"' in html
     assert "no chunk has it" in html
 
