@@ -99,31 +99,25 @@ def _structure_pieces(splitter: Splitter) -> Iterator[_Piece]:
     A section joins the piece before it unless its heading ranks above the heading which that piece began with. The
     rest of a section that was split takes only sections below that one's heading. A text that fits is one piece.
     """
-    target, max_chars = splitter.policy.target_tokens, splitter.policy.max_chars
-    held: tuple[int, int, int, tuple[str, ...]] | None = None  # start, end, level, path of a piece that may still grow
-    held_words = 0  # not more than it has
-    for start, body, end, level, path in splitter.outline.find_sections():
-        if held is None and splitter.measure(start, len(splitter.text)):
-            yield start, len(splitter.text), path
-            return
-        words = splitter.measure(start, end)
-        if held and words is not None and level >= held[2]:
-            joined = held_words + words
-            if joined > target or end - held[0] > max_chars:
-                joined = splitter.measure(held[0], end) or 0
-            if joined:
-                held, held_words = (held[0], end, *held[2:]), joined
+    start = end = level = 0
+    path: tuple[str, ...] = ()  # of the piece that may still grow, as start, end and level are; none while end is 0
+    for section_start, body, section_end, section_level, section_path in splitter.outline.find_sections():
+        if end:
+            if section_level >= level and splitter.fits(start, section_end):
+                end = section_end
                 continue
-        if held:
-            yield held[0], held[1], held[3]
-        if words is None:
+            yield start, end, path
+        elif splitter.fits(section_start, len(splitter.text)):
+            yield section_start, len(splitter.text), section_path
+            return
+        start, end, level, path = section_start, section_end, section_level, section_path
+        if not splitter.fits(start, end):
             *pieces, (start, end) = splitter.split_section(start, body, splitter.trim_end(start, end))
             for piece in pieces:
                 yield *piece, path
-            words, level = splitter.measure(start, end) or target, level + 1
-        held, held_words = (start, end, level, path), words
-    if held:
-        yield held[0], held[1], held[3]
+            level += 1
+    if end:
+        yield start, end, path
 
 
 def _word_pieces(splitter: Splitter) -> Iterator[_Piece]:

@@ -15,7 +15,14 @@ GRAPHEME_JOINER = "\u034f"
 _LINE_BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\ufeff]")
 _UNWANTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff\ud800-\udfff]")
-_UNWANTED_BYTES = bytes((*range(0x09), *range(0x0B, 0x20), 0x7F))
+_WANTED_BYTES = bytes((0x09, 0x0A, *range(0x20, 0x7F)))
+# No marks, nothing that composes with what stands before it or is written otherwise in NFC: common scripts and signs.
+# A text with any other character takes the slow way, which knows them all.
+_PLAIN = re.compile(
+    "[\xa0-\u02ff\u0388-\u0482\u048a-\u052f\u1e00-\u1eff\u2002-\u2027\u202a-\u205f\u20a0-\u20bf\u212c-\u218b"
+    "\u2190-\u2328\u232b-\u2adb\u3000-\u3029\u3041-\u3096\u30a1-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3"
+    "\uff01-\uff9d\U0001f300-\U0001faff]*+"
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
@@ -46,9 +53,11 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def _normalize_piece(text: str) -> str:
+    uncommon = text.encode("utf-8", "surrogatepass").translate(None, _WANTED_BYTES)
+    if not uncommon or _PLAIN.fullmatch(uncommon.decode("utf-8", "surrogatepass")):
+        return text
     if text.isascii():
-        is_clean = len(text.encode().translate(None, _UNWANTED_BYTES)) == len(text)
-        return text if is_clean else _replace_unwanted(text)
+        return _replace_unwanted(text)
     if _UNWANTED.search(text):
         text = _replace_unwanted(text)
     bounded = _split_long_runs(text)

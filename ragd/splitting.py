@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from ragd.blocks import Outline, skip_space
 from ragd.sentences import sentence_ends
 from ragd.types import ChunkPolicy
+from ragd.words import Words
 
 Span = tuple[int, int]
 
@@ -19,7 +20,6 @@ _BLOCK_START = re.compile(
 _LOOK_AHEAD_CHARS = 16
 _GRAPHEME_CHARS_MAX = 64
 _JOINERS = frozenset("\u200d\u034f")
-_WORD_CHARS_GUESS = 8
 _SENTENCE_CHARS_GUESS = 250
 
 
@@ -35,24 +35,19 @@ class Splitter:
         self.policy = policy
         self.edges = edges
         self.outline = Outline(text)
-        self._is_ascii = text.isascii()
+        self.words = Words(text)
+        self.sure_chars = min(policy.max_chars, 2 * policy.target_tokens - 1)  # of so many, any text fits
 
-    def measure(self, start: int, end: int) -> int | None:
-        """None when the span is not within the policy, else a number of words, within it too, that it does not exceed.
-
-        Counting the white space is much faster than counting the words, and mostly enough.
-        """
+    def fits(self, start: int, end: int) -> bool:
+        """Whether the span, which begins with a word's character, is within the policy; white space at its end is not
+        counted."""
+        if end - start <= self.sure_chars:
+            return True
         if end - start > self.policy.max_chars:
             end = self.trim_end(start, end)
             if end - start > self.policy.max_chars:
-                return None
-        text = self.text
-        if self._is_ascii:
-            most = text.count(" ", start, end) + text.count("\n", start, end) + text.count("\t", start, end) + 1
-            if most <= self.policy.target_tokens:
-                return most
-        words = len(text[start:end].split(None, self.policy.target_tokens))
-        return words if words <= self.policy.target_tokens else None
+                return False
+        return self.words.count(start, end) <= self.policy.target_tokens
 
     def split_words(self, start: int, end: int) -> Iterator[Span]:
         """Windows of target_tokens words over a trimmed span, the last overlap_tokens of each in the next one too."""
@@ -66,7 +61,7 @@ class Splitter:
                 position = covered
                 continue
             if edge := self._last_edge(max(covered, (position + cut) // 2), cut):
-                cut, words = edge, len(self.text[position:edge].split())
+                cut, words = edge, self.words.count(position, edge)
             yield position, cut
             covered = skip_space(self.text, cut, end)
             position = self._word_overlap(position, cut, words, covered) if at_word else covered
@@ -93,16 +88,9 @@ class Splitter:
     def _limit(self, position: int, end: int) -> tuple[int, int]:
         """(the first position that a piece from `position` cannot reach: a word's start, inside a word, or `end`;
         the words before it, a divided one included)."""
-        hard, words = min(end, position + self.policy.max_chars), self.policy.target_tokens
-        size = words * _WORD_CHARS_GUESS
-        while True:
-            stop = min(hard, position + size)
-            parts = self.text[position:stop].split(None, words)
-            if len(parts) > words:
-                return stop - len(parts[-1]), words
-            if stop == hard:
-                return skip_space(self.text, hard, end), len(parts)
-            size *= 4
+        hard = min(end, position + self.policy.max_chars)
+        limit, words = self.words.limit(position, hard, self.policy.target_tokens)
+        return (skip_space(self.text, hard, end) if limit == hard else limit), words
 
     def _best_cut(self, body: int, position: int, covered: int, limit: int, words: int) -> tuple[int, int]:
         """(cut, where the next piece starts). A cut that is not behind `covered` asks for a start without overlap."""
@@ -172,10 +160,8 @@ class Splitter:
     def _overlap_floor(self, position: int, cut: int, words: int) -> int:
         """Behind this the piece has at most its share of overlap words: overlap_tokens of a piece of target_tokens."""
         repeated = words * self.policy.overlap_tokens // self.policy.target_tokens
-        if not repeated:
-            return cut
-        parts = self.text[position:cut].rsplit(None, repeated)
-        return position + len(parts[0]) if len(parts) > repeated else cut
+        first = self.words.last(position, cut, repeated) if repeated else None
+        return cut if first is None else self.trim_end(position, first)
 
     def _word_cut(self, floor: int, limit: int) -> tuple[int, bool]:
         """(the last position behind floor and up to limit that divides no word, True), or (a cut in a word, False)."""

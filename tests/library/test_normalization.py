@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragd.normalization import PIECE_CHARS, normalize
+from ragd.normalization import _PLAIN, PIECE_CHARS, normalize
 
 ANY_CHARACTER = st.characters(exclude_categories=())  # surrogates too
 MARKS = "".join(chr(code) for code in range(0x300, 0x370)) + "\u0344\u0f73\U0001d165\U0001e8d0"
@@ -41,6 +41,17 @@ def test_normalized_form(raw: str, clean: str) -> None:
 def test_clean_text_comes_back_as_it_is() -> None:
     text = "Plain text, ünïcode 汉字.\n" * 100_000
     assert normalize(text) is text
+
+
+def test_plain_characters_change_neither_alone_nor_together() -> None:
+    """No unwanted character, no mark, none that composes with one before it."""
+    plain = [char for char in map(chr, range(0x80, 0x110000)) if _PLAIN.fullmatch(char)]
+    second = {pair[1] for char in map(chr, range(0x110000)) if len(pair := unicodedata.normalize("NFD", char)) == 2}
+    assert len(plain) > 40_000
+    assert not second & set(plain)
+    assert not any(unicodedata.combining(char) or unicodedata.category(char) in ("Cc", "Cs", "Zl") for char in plain)
+    assert unicodedata.is_normalized("NFC", "".join(plain))
+    assert not set("\u0085\u2028\u2029\ufeff") & set(plain)
 
 
 def test_a_long_text_is_normalized_like_its_parts() -> None:
