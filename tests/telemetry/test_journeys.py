@@ -86,6 +86,19 @@ def test_a_lexical_search_embeds_nothing(recorder: Recorder) -> None:
     assert_conformant(recorder.spans)
 
 
+def test_reranking_and_compression_have_their_spans(recorder: Recorder) -> None:
+    run = search("how much water does the pump move", k=3, rerank="builtin", compress="sentences", token_budget=30)
+    stages = [(name, parent) for name, parent in own(recorder) if parent == "rag.pipeline house"]
+    assert [name for name, _ in stages][-2:] == ["rag.rerank minilm-late-interaction", "rag.compress"]
+    assert_conformant(recorder.spans)
+    reranked, kept = attributes(recorder.named("rag.rerank")), attributes(recorder.named("rag.compress"))
+    assert (reranked["aitf.rag.rerank.input_count"], reranked["aitf.rag.rerank.output_count"]) == (5, 3)
+    places = [f"{result['doc_id']}#{result['chunk_index']}" for result in run.results]
+    assert [reranked[f"reranker.output_documents.{place}.document.id"] for place in range(3)] == places
+    assert (kept["ragd.tokens_before"], kept["ragd.tokens_after"]) == tuple(run.compression.values())
+    assert 0 < kept["ragd.tokens_after"] <= 30 < kept["ragd.tokens_before"]
+
+
 def test_a_filter_is_recorded(recorder: Recorder) -> None:
     search("water", tags_any=["machine"])
     found = attributes(recorder.named(RETRIEVE))
