@@ -63,9 +63,9 @@ class CollectionForm(ChunkPolicyFields):
     language = forms.ChoiceField(
         label="Language", initial="english", help_text="How the lexical index reduces words to stems."
     )
-    embed_model = forms.CharField(label="Embedding model", help_text="Fixed once the collection is made.")
+    embed_model = forms.CharField(label="Embedding model", help_text="Changing it later builds the whole index anew.")
     embed_dims = forms.IntegerField(
-        label="Dimensions", min_value=1, max_value=4000, help_text="Fixed once the collection is made."
+        label="Dimensions", min_value=1, max_value=4000, help_text="Changing it later builds the whole index anew."
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -25,7 +25,7 @@ from collections_app.querysets import (
 
 
 class Collection(models.Model):
-    """A set of documents under one embedding model. The model and its dimensions are fixed once made."""
+    """A set of documents under one embedding model. `generation` is the number of the one that serves."""
 
     id = models.BigAutoField(primary_key=True)
     name = models.TextField(db_collation="C")

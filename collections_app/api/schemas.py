@@ -26,9 +26,11 @@ class ChunkPolicyRequest(Request):
 class CollectionRequest(Request):
     name: str
     hybrid_enabled: StrictBool = Field(True, description="keep a lexical index beside the vectors")
-    embed_model: str | None = Field(None, description="fixed once made; the server's default when left out")
+    embed_model: str | None = Field(
+        None, description="the server's default when left out; changed later by a new generation"
+    )
     embed_dims: StrictInt | None = Field(
-        None, description="fixed once made; needed for a model the server does not know"
+        None, description="needed for a model the server does not know; changed later by a new generation"
     )
     chunk_policy: ChunkPolicyRequest | None = None
     language: str | None = Field(None, description="PostgreSQL text search configuration, such as english or simple")
@@ -72,9 +74,7 @@ class Statistics(Schema):
 
 
 class RecallOut(Schema):
-    recall: float | None = Field(
-        description="mean share of the exact neighbours that the index found"
-    )
+    recall: float | None = Field(description="mean share of the exact neighbours that the index found")
     lowest: float | None = Field(description="of the worst query")
     selectivity: float = Field(description="share of the chunks that the filter lets through; 1: no filter")
     exact_ms: float | None = Field(description="median time of one exact scan")

@@ -55,7 +55,7 @@ def create_collection(
     description: str = "",
     actor: audit.Actor = None,
 ) -> Collection:
-    """A new empty collection. What is not given is the server's default; model and dimensions are fixed from here on.
+    """A new empty collection. What is not given is the server's default; a new generation can change it later.
 
     Raises ServiceError 409 for a taken name, InvalidInput, DimensionMismatch.
     """
