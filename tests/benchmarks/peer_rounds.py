@@ -212,8 +212,8 @@ def take_turns(
         peer.ask("search", data=data, first=0, count=min(WARM_UP, count), k=K, hybrid=hybrid)
     for first in range(0, count, TURN):
         numbers = range(first, min(first + TURN, count))
-        for name, call in calls.items():
-            for number in numbers:
+        for number in numbers:
+            for name, call in calls.items():
                 began = time.perf_counter()
                 answer = call(number)
                 found[name].took_ms.append((time.perf_counter() - began) * 1000)
