@@ -9,7 +9,7 @@ from typing import Any
 from ragd.candidates import COLUMNS, passing, ranked, scope
 from ragd.postings import POSTINGS_MIN
 from ragd.pruned_search import pruned_rows
-from ragd.store import Store, StoreState, fetch_all
+from ragd.store import Store, StoreState, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
 BM25_K1 = 1.2
@@ -21,6 +21,9 @@ WHERE {{passing}} AND fts @@ %(words)s::tsquery
 ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
 LIMIT %(pool)s
 """
+
+# A plan that is made once for all parameters cannot tell narrow tags from a common word: it may read every row.
+SET_CUSTOM_PLAN = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)"
 
 QUERY_TERMS = """
 SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce(t.chunk_count, 0)
@@ -46,6 +49,8 @@ def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: Store
     if state.chunk_count >= POSTINGS_MIN:
         rows = pruned_rows(weights, {term: chunks for _, term, _, chunks in terms}, vector, plan, store)
     if rows is None:
+        if state.chunk_count >= POSTINGS_MIN:
+            execute(store.connection, SET_CUSTOM_PLAN)
         rows = scanned_rows(vector, [lexeme for lexeme, *_ in terms], plan, store)
     return ranked(rows, "lexical", "bm25", highest)
 
