@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 PYTHON = """\
 import json
-import os
 import urllib.request
+from os import environ
 
 request = urllib.request.Request(
     {url!r},
     data=json.dumps({payload}).encode(),
-    headers={{"Authorization": f"Bearer {{os.environ['RAGD_KEY']}}", "Content-Type": "application/json"}},
+    headers={{"Authorization": f"Bearer {{environ['RAGD_KEY']}}", "Content-Type": "application/json"}},
 )
 with urllib.request.urlopen(request) as answer:
     for result in json.load(answer)["results"]:
