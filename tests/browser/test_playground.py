@@ -135,6 +135,18 @@ def test_open_parts_pass_axe(visit: Visit, nature: Collection) -> None:
     assert found + visit.violations() == []
 
 
+def test_a_refused_plan_passes_axe_and_keeps_the_query(visit: Visit, nature: Collection) -> None:
+    page = visit.go(f"{PLAY}?q=tallest+tree&metadata=%7Bbad&k=0")
+    expect(page.locator("[aria-invalid=true]")).to_have_count(2)
+    expect(page.get_by_label("Query")).to_have_value("tallest tree")
+    found = visit.violations()
+    visit.look("dark", 375)
+    assert found + visit.violations() == []
+    assert visit.overflow_px() <= 0
+    assert all("422" in complaint for complaint in visit.complaints), visit.complaints
+    visit.complaints.clear()
+
+
 def test_it_works_without_script(chromium: Any, live_server: Any, nature: Collection, django_user_model: Any) -> None:
     django_user_model.objects.create_user("ada", password="lovelace")
     context = chromium.new_context(java_script_enabled=False)
