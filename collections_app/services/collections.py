@@ -19,6 +19,7 @@ from collections_app.identity import UNSEEN, check_collection_name
 from collections_app.models import Chunk, Collection, Document, Generation, GenerationDocument, IngestJob, Upload
 from collections_app.policies import check_policy, window_of
 from collections_app.services import audit
+from collections_app.services.swapping import redefine_serving
 from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
 from ragd.normalization import normalize
@@ -122,6 +123,8 @@ def update_collection(collection: Collection, *, changes: Mapping[str, Any], act
             setattr(current, name, cleaned[name])
         if changed:
             current.save(update_fields=[*changed, "updated_at"])
+            if not Chunk.objects.filter(collection_id=current.pk).exists():
+                redefine_serving(current)
             audit.record(actor, [current], audit.CHANGE, f"changed {', '.join(changed)}")
     return current
 

@@ -90,6 +90,18 @@ def ensure_serving(collection: Collection) -> Generation:
     return found
 
 
+def redefine_serving(collection: Collection) -> None:
+    """While a collection is empty its definition may change in place; the row that tells of it follows."""
+    spec = spec_of(collection)
+    Generation.objects.filter(collection=collection, number=collection.generation).update(
+        hash=spec.hash,
+        hybrid_enabled=spec.hybrid_enabled,
+        language=spec.language,
+        chunk_policy=collection.chunk_policy,
+        policy=spec.policy.as_dict(),
+    )
+
+
 def swap_in(collection: Collection, generation: Generation, *, before: Callable[[], None]) -> None:
     """Let the generation serve; `before` runs when all writers of the collection wait. The caller's transaction.
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
@@ -29,6 +29,7 @@ from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
 from collections_app.services.swapping import expire_retired
 from collections_app.stores import open_store
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
+from ragd.generations import SwapBlocked
 from ragd.retrieval import retrieve
 from ragd.store import fetch_all
 from ragd.types import RetrievePlan
@@ -516,3 +517,88 @@ def test_searches_meanwhile_see_one_generation_whole(committed: None, embeddings
     assert wrong == []
     assert set(seen) == {1, 2}
     check_whole(notes)
+
+
+def test_the_swap_waits_for_who_reads_the_table_and_lets_the_others_pass(
+    committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(building, "SWAP_AGAIN_S", 0.05)
+    notes = create_collection(name="notes", chunk_policy=SMALL)
+    ingest_text(notes, "a", LONG)
+    generation = start_generation(notes, OTHER)
+    blocked = threading.Event()
+    original = building.swap_in
+    ended: list[Any] = []
+
+    def note_block(*values: Any, **named: Any) -> None:
+        try:
+            original(*values, **named)
+        except SwapBlocked:
+            blocked.set()
+            raise
+
+    monkeypatch.setattr(building, "swap_in", note_block)
+
+    def work() -> None:
+        ended.append(run(generation))
+        connection.close()
+
+    worker = threading.Thread(target=work)
+    with transaction.atomic():
+        assert Chunk.objects.filter(collection=notes).exists()  # holds its lock on the table to the end
+        worker.start()
+        assert blocked.wait(30)
+        others = threading.Thread(target=lambda: (ingest_text(notes, "b", "Written meanwhile."), connection.close()))
+        others.start()
+        others.join(30)
+        assert not others.is_alive()
+        assert reload(notes).generation == 1 and ended == []
+    worker.join(30)
+    assert ended == ["succeeded"]
+    assert reload(notes).generation == 2
+    check_whole(notes)
+    assert Chunk.objects.filter(doc_id="b").exists()
+
+
+def test_an_empty_collection_is_redefined_in_place(notes: Collection) -> None:
+    from collections_app.services.collections import update_collection
+
+    (first,) = list_generations(notes)
+    changed = update_collection(notes, changes={"language": "german", "chunk_policy": SMALL})
+    (again,) = list_generations(changed)
+    assert (again.number, again.language, again.policy["target_tokens"]) == (1, "german", 20)
+    assert again.hash != first.hash
+    ingest_text(changed, "a", LONG)
+    update_collection(changed, changes={"chunk_policy": {"target_tokens": 30, "overlap_tokens": 0}})
+    assert list_generations(changed)[0].hash == again.hash  # what it was built by is what it was built by
+    with pytest.raises(ServiceError, match="build a new generation of it instead"):
+        update_collection(changed, changes={"language": "english"})
+
+
+OLDER_TABLES = """
+CREATE SCHEMA older;
+SET LOCAL search_path = older, public;
+CREATE TABLE chunk_stats (collection_id bigint PRIMARY KEY, chunk_count bigint NOT NULL DEFAULT 0);
+CREATE TABLE chunk_terms (
+    collection_id bigint NOT NULL, term integer NOT NULL, chunk_count bigint NOT NULL, PRIMARY KEY (collection_id, term)
+);
+INSERT INTO chunk_stats VALUES (7, 3);
+INSERT INTO chunk_terms VALUES (7, 1, 2);
+"""
+
+
+def test_statistics_of_an_older_database_belong_to_its_first_generation(db: None) -> None:
+    from importlib import import_module
+
+    migration = import_module("collections_app.migrations.0003_statistics_per_generation")
+    with connection.cursor() as cursor:
+        cursor.execute(OLDER_TABLES)
+        for _ in range(2):  # again changes nothing
+            cursor.execute(migration.ADD_COLUMNS)
+            cursor.execute(migration.WIDEN_KEYS)
+        cursor.execute("SELECT collection_id, generation, serving, chunk_count FROM chunk_stats")
+        assert cursor.fetchall() == [(7, 1, True, 3)]
+        cursor.execute("INSERT INTO chunk_terms (collection_id, generation, term, chunk_count) VALUES (7, 2, 1, 5)")
+        cursor.execute("SELECT generation, chunk_count FROM chunk_terms ORDER BY generation")
+        assert cursor.fetchall() == [(1, 2), (2, 5)]
+        cursor.execute("SET LOCAL search_path = public")
