@@ -15,6 +15,7 @@ import ragd
 from collections_app.models import Collection
 from collections_app.services.documents import set_documents_enabled
 from collections_app.stores import open_store
+from ragd import lexical_search, postings
 from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.types import Candidate
 from retrieval_app import explaining, services
@@ -87,6 +88,19 @@ def test_every_sum_adds_up(house: Collection) -> None:
             assert words["shares"] == []
         assert sums["cosine"]["cosine"] == vector[key]
         assert sums["rerank"] is None
+
+
+def test_packed_postings_are_explained_alike(house: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = services.build_plan(house, mode="lexical", k=3)
+    before = explain(house, "the water of the boiler", plan)
+    postings.build_postings(open_store(house))
+    monkeypatch.setattr(lexical_search, "POSTINGS_MIN", 1)
+    found = explain(house, "the water of the boiler", plan, analyze=True)
+    assert len(found["statements"]) > len(before["statements"])
+    assert (found["columns"], found["words"]) == (before["columns"], before["words"])
+    for candidate in found["candidates"].values():
+        words = candidate["arithmetic"]["bm25"]
+        assert words["score"] is None or abs(words["rounding"]) <= 1e-6 * words["score"]
 
 
 def test_rows_say_where_they_come_from(house: Collection) -> None:
