@@ -121,7 +121,7 @@ class _Search:
                 return self.rows
             if self._scan_is_better():
                 return None
-            batch *= BATCH_GROWTH
+            batch = self._next_batch(batch)
 
     def _choose(self, wanted: int) -> npt.NDArray[np.int64]:
         """Every chunk that can be among the best `wanted` of those not rescored; reads terms until these are few."""
@@ -168,6 +168,14 @@ class _Search:
         found = fetch_all(self.store.connection, sql, params)
         self.rows = sorted(self.rows + found, key=_order)[: self.plan.pool]
         self.rescored += max(1, len(chosen))
+
+    def _next_batch(self, batch: int) -> int:
+        """BATCH_GROWTH times as many, or what should be enough by the share that passed so far, when that is less."""
+        missing = self.plan.pool - len(self.rows)
+        if missing <= 0:
+            return batch * BATCH_GROWTH
+        likely = round(1.5 * missing * self.rescored / (len(self.rows) + 1))
+        return max(self.plan.pool, min(batch * BATCH_GROWTH, likely))
 
     def _scan_is_better(self) -> bool:
         """With tags, an index finds what passes; so few of the best passed that going on would read more rows."""
