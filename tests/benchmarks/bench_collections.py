@@ -42,9 +42,11 @@ def main() -> None:
         connection.commit()
         chunks = make_chunks()
         large, _ = make_collection(connection, embedder, "large", LARGE, chunks)
+        settle(connection)
         print(f"{'':36} {'median':>12} {'99th':>12} {'calls':>6}")
         alone = {mode: search(connection, f"{mode}, alone", [large], mode) for mode in MODES}
         made = [make_collection(connection, embedder, f"small-{n}", SMALL, chunks) for n in range(count - 1)]
+        settle(connection)
         among = {mode: search(connection, f"{mode}, one of {count}", [large], mode) for mode in MODES}
         neighbours = [store for store, _ in made]
         for label in ("first search in the connection", "again"):
@@ -58,12 +60,20 @@ def main() -> None:
 
 @contextmanager
 def database(folder: Path) -> Iterator[psycopg.Connection]:
+    folder.chmod(0o755)
     url = embedded.ensure_running(folder, fsync=False).url
     try:
         with psycopg.connect(url) as connection:
             yield connection
     finally:
         embedded.stop(folder)
+
+
+def settle(connection: psycopg.Connection) -> None:
+    """What autovacuum does some time after the writes."""
+    connection.autocommit = True
+    connection.execute("VACUUM ANALYZE")
+    connection.autocommit = False
 
 
 def make_chunks() -> Iterator[tuple[str, Any]]:
