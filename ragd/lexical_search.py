@@ -25,11 +25,12 @@ LIMIT %(pool)s
 # A plan that is made once for all parameters cannot tell narrow tags from a common word: it may read every row.
 SET_CUSTOM_PLAN = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)"
 
+# A look-up per word, not a join: without statistics of a young table a join would read all the collection's words.
 QUERY_TERMS = """
-SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce(t.chunk_count, 0)
+SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce((
+       SELECT t.chunk_count FROM chunk_terms t
+       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0)
 FROM unnest(to_tsvector(%(language)s::regconfig, %(query)s))
-LEFT JOIN chunk_terms t
-  ON t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)
 ORDER BY lexeme COLLATE "C"
 """
 
