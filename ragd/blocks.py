@@ -25,9 +25,11 @@ _LINE = r"""[ \t>]*+[\#`~=\-<*+\d](?:
   | (?<=[\-*+\d])(?:(?<!\d)|\d{0,8}[.)])[ \t]++([`~])(?:(?<=`)``++(?=[^`\n]*+(?:\n|\Z))|(?<=~)~~++)
 )"""
 _MARKS, _TITLE, _FENCE, _UNDERLINE, _HTML, _LIST_FENCE = range(1, 7)
+_HEADINGS = (_MARKS, _TITLE)
 _INDENT = re.compile(r"\n? {0,3}")
 _FIRST_LINE = re.compile(_LINE, re.VERBOSE)
 _LATER_LINE = re.compile(r"\n" + _LINE, re.VERBOSE)
+_ASCII_LATER_LINE = re.compile(r"\n" + _LINE, re.VERBOSE | re.ASCII)  # the same for a text of ASCII, but faster
 _FENCE_END = {
     "`": re.compile(r"\n[ \t>]*+(`{3,}+)[ \t]*+(?=\n|\Z)"),
     "~": re.compile(r"\n[ \t>]*+(~{3,}+)[ \t]*+(?=\n|\Z)"),
@@ -41,6 +43,8 @@ _HTML_END = {
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(?=[\w\"'][^\n:]*:)")
 _FRONT_MATTER_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _NOT_A_TITLE = re.compile(r"\s*(?:\n|\Z)| {4}|[ ]*\t|[ ]{0,3}(?:[>|]|(?:[-*+]|\d{1,9}[.)])[ \t])")
+# A title that may open with an anchor and be one piece of code: most are, and this is faster than _INLINE_MARKUP.
+_SIMPLE_TITLE = re.compile(r"(?:<a\b[^<>]*></a>)?\s*(`?)([^`\[<\\*&#]+)\1")
 _MARKUP = re.compile(r"[`\[<\\*&#]")
 _INLINE_MARKUP = re.compile(
     r"`+([^`]+)`+"
@@ -79,32 +83,39 @@ class Outline:
         """
         text = self.text
         position = front_matter_end(text)  # end of the last line that was read as structure
-        mark = _LATER_LINE.search(text, position) if position else _FIRST_LINE.match(text) or _LATER_LINE.search(text)
+        next_mark = (_ASCII_LATER_LINE if text.isascii() else _LATER_LINE).search
+        mark = next_mark(text, position) if position else _FIRST_LINE.match(text) or next_mark(text)
         start, body, level = skip_space(text, 0), position, 0
         path: tuple[str, ...] = ()
-        paths = [path] * 7  # per level: the titles in force under a heading of that level
-        deepest = 0
+        paths = [path] * 7  # per level up to the last heading's: the titles in force under a heading of that level
+        deepest = 0  # the last heading's level
         while mark:
             kind = mark.lastindex
-            if kind is not None and kind <= _TITLE and self._is_outermost(mark, _MARKS):
-                heading_start = mark.start(_MARKS) - 1
-                heading_level = mark.end(_MARKS) - heading_start
+            if kind == _FENCE:
+                position = self._skip_fence(mark, _FENCE)
+                mark = next_mark(text, position)
+                continue
+            if kind in _HEADINGS and self._is_outermost(mark, _MARKS):
+                first, end = mark.span(_MARKS)
+                heading_start, heading_level = first - 1, end - first + 1
                 title = mark[_TITLE][:RAW_TITLE_CHARS_MAX] if kind == _TITLE else ""
             elif kind == _UNDERLINE and (underlined := self._read_underlined(mark, position)):
                 heading_start, heading_level, title = underlined
             else:
                 position = self._skip_solid(mark)
-                mark = _LATER_LINE.search(text, position)
+                mark = next_mark(text, position)
                 continue
-            if heading_level <= deepest or not _is_blank(text, max(start, body), heading_start):
+            if heading_level <= deepest or not _is_blank(text, body if body > start else start, heading_start):
                 yield start, body, heading_start, level, path
-                start, level = heading_start, 0
-            level = level or heading_level
+                start, level = heading_start, heading_level
+            elif not level:
+                level = heading_level
+            for skipped in range(deepest + 1, heading_level):
+                paths[skipped] = path
+            path = paths[heading_level] = (*paths[heading_level - 1], title)
             deepest = heading_level
-            path = (*paths[heading_level - 1], title)
-            paths[heading_level:] = [path] * (7 - heading_level)
             body = position = mark.end()
-            mark = _LATER_LINE.search(text, position)
+            mark = next_mark(text, position)
         if start < len(text):
             yield start, body, len(text), level, path
 
@@ -125,35 +136,40 @@ class Outline:
 
     def _is_outermost(self, mark: re.Match[str], group: int) -> bool:
         """Whether the line begins with what the group found, after three spaces at most: not in a list or quotation."""
-        first = mark.start(group) - 1
-        near = first - mark.start()
-        return near <= 1 or _INDENT.fullmatch(self.text, mark.start(), first) is not None
+        line, first = mark.start(), mark.start(group) - 1
+        return first - line <= 1 or _INDENT.fullmatch(self.text, line, first) is not None
 
     def _skip_solid(self, mark: re.Match[str]) -> int:
         """Where to read on behind a line that is no heading: behind the solid block that it opens, if it opens one."""
         kind = mark.lastindex
-        end = None
-        if kind in (_FENCE, _LIST_FENCE):
-            end = self._fence_end(mark, kind)
-        elif kind == _HTML:
-            end = self._html_end(mark)
-        if end is None:
-            return _line_end(self.text, mark.end())
-        self.solid_starts.append(_line_start(mark))
+        if kind == _LIST_FENCE:
+            return self._skip_fence(mark, kind)
+        end = self._html_end(mark) if kind == _HTML else None
+        return _line_end(self.text, mark.end()) if end is None else self._add_solid(mark, end)
+
+    def _skip_fence(self, mark: re.Match[str], kind: int) -> int:
+        """Behind the line that closes the fence. One that nothing closes runs to the end of the text, as CommonMark
+        says, unless it stands inside a list or quotation: there it is a line like any other."""
+        text, after = self.text, mark.end()
+        start = mark.start(kind) - (kind == _FENCE)
+        character, length = text[start], min(after - start, FENCE_MARKS_MAX)
+        if not self._unclosed or length < self._unclosed.get(character, length + 1):
+            find = _FENCE_END[character].search
+            closing = find(text, after)
+            while closing and len(closing[1]) < length:
+                closing = find(text, closing.end())
+            if closing:
+                return self._add_solid(mark, closing.end())
+            self._unclosed[character] = length
+        if kind == _FENCE and self._is_outermost(mark, _FENCE):
+            return self._add_solid(mark, len(text))
+        return _line_end(text, after)
+
+    def _add_solid(self, mark: re.Match[str], end: int) -> int:
+        line = mark.start()
+        self.solid_starts.append(line + 1 if self.text[line] == "\n" else line)
         self.solid_ends.append(end)
         return end
-
-    def _fence_end(self, mark: re.Match[str], kind: int) -> int | None:
-        """End of the line that closes the fence. One that nothing closes runs to the end of the text, as CommonMark
-        says, unless it stands inside a list or quotation."""
-        start = mark.start(kind) - (kind == _FENCE)
-        character, length = self.text[start], min(mark.end() - start, FENCE_MARKS_MAX)
-        if length < self._unclosed.get(character, length + 1):
-            for closing in _FENCE_END[character].finditer(self.text, mark.end()):
-                if len(closing[1]) >= length:
-                    return closing.end()
-            self._unclosed[character] = length
-        return len(self.text) if kind == _FENCE and self._is_outermost(mark, _FENCE) else None
 
     def _html_end(self, mark: re.Match[str]) -> int | None:
         kind = mark[_HTML]
@@ -172,7 +188,9 @@ def clean_path(path: tuple[str, ...]) -> list[str]:
 
 @lru_cache(maxsize=4096)
 def _clean_title(raw: str) -> str:
-    if _MARKUP.search(raw):
+    if simple := _SIMPLE_TITLE.fullmatch(raw):
+        raw = simple[2]
+    elif _MARKUP.search(raw):
         raw = html.unescape(_INLINE_MARKUP.sub(lambda match: match[match.lastindex or 0], raw))
     return " ".join(raw.split())[:TITLE_CHARS_MAX].strip()
 
@@ -192,12 +210,8 @@ def skip_space(text: str, start: int, end: int | None = None) -> int:
 
 
 def _is_blank(text: str, start: int, end: int) -> bool:
-    near = text[start : min(end, start + 64)]
-    return not near or (near.isspace() and skip_space(text, start, end) == end)
-
-
-def _line_start(mark: re.Match[str]) -> int:
-    return mark.start() + mark.string.startswith("\n", mark.start())
+    near = text[start : end if end < start + 64 else start + 64]
+    return not near or (near.isspace() and (len(near) < 64 or skip_space(text, start, end) == end))
 
 
 def _line_end(text: str, position: int) -> int:

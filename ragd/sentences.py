@@ -73,6 +73,14 @@ def sentence_ends(text: str, start: int, end: int) -> Iterator[int]:
             yield match.end()
 
 
+def last_sentence_end(text: str, start: int, end: int) -> int:
+    """The last of sentence_ends(), or 0."""
+    for match in reversed([*_BOUNDARY.finditer(text, start, end)]):
+        if text[match.start()] not in _SPACED or _ends_sentence(text, match):
+            return match.end()
+    return 0
+
+
 def _ends_sentence(text: str, match: re.Match[str]) -> bool:
     following = _NEXT_WORD.match(text, match.end())
     if following is None:

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
 from ragd.blocks import Outline, skip_space
-from ragd.sentences import sentence_ends
+from ragd.sentences import last_sentence_end, sentence_ends
 from ragd.types import ChunkPolicy
 from ragd.words import Words
 
@@ -48,6 +48,17 @@ class Splitter:
             if end - start > self.policy.max_chars:
                 return False
         return self.words.count(start, end) <= self.policy.target_tokens
+
+    def fits_whole(self, start: int) -> bool:
+        """fits(start, the end of the text). Counting white space is faster than finding the words of a short text."""
+        text, size = self.text, len(self.text)
+        if size - start <= self.sure_chars:
+            return True
+        if size - start <= self.policy.max_chars and text.isascii():
+            spaces = text.count(" ", start) + text.count("\n", start) + text.count("\t", start)
+            if spaces < self.policy.target_tokens:
+                return True
+        return self.fits(start, size)
 
     def split_words(self, start: int, end: int) -> Iterator[Span]:
         """Windows of target_tokens words over a trimmed span, the last overlap_tokens of each in the next one too."""
@@ -117,12 +128,11 @@ class Splitter:
             if self.outline.solid_ends[solid] > limit:
                 return max(floor, self.outline.solid_starts[solid]), True
             base = max(floor, self.outline.solid_ends[solid])
-        cut = base
-        for match in _BLOCK_START.finditer(self.text, base, limit + _LOOK_AHEAD_CHARS):
-            if match.end() > limit:
-                break
-            cut = match.end()
-        return cut, False
+        text, line = self.text, limit
+        while (line := text.rfind("\n", base, line)) >= 0:
+            if (found := _BLOCK_START.match(text, line, limit + _LOOK_AHEAD_CHARS)) and found.end() <= limit:
+                return found.end(), False
+        return base, False
 
     def _is_table_row(self, floor: int, limit: int) -> bool:
         line = max(floor, self.text.rfind("\n", floor, limit) + 1)
@@ -133,7 +143,7 @@ class Splitter:
         back = _SENTENCE_CHARS_GUESS
         while True:
             start = max(floor, limit - back)
-            last = max(sentence_ends(self.text, start, limit), default=0)
+            last = last_sentence_end(self.text, start, limit)
             if last > floor or start == floor:
                 return last if last > floor else 0
             back *= 4

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 
 import numpy as np
 
@@ -24,44 +23,43 @@ class Words:
     def __init__(self, text: str) -> None:
         self.text = text
         self._first = self._last = 0  # the stretch
-        self._starts = array("q")  # ascending; the first character of the stretch counts as a start within a word, too
+        self._begun = memoryview(b"")  # for each of its characters: the words that begin up to there
 
     def count(self, start: int, end: int) -> int:
         """len(text[start:end].split()) of a span that begins with a word's character."""
         if end > self._last or start < self._first:
             self._read(start, end)
-        return bisect_left(self._starts, end) - bisect_right(self._starts, start) + 1
+        begun, first = self._begun, self._first
+        return begun[end - first - 1] - begun[start - first] + 1
 
     def limit(self, start: int, end: int, most: int) -> tuple[int, int]:
         """(where the word behind the first `most` words of the span begins, most), or (end, the span's words).
 
         The span begins with a word's character.
         """
-        if end > self._last or start < self._first:
-            self._read(start, end)
-        starts = self._starts
-        place = bisect_right(starts, start) - 1
-        if place + most < len(starts) and starts[place + most] < end:
-            return starts[place + most], most
-        return end, bisect_left(starts, end, place) - place
+        words = self.count(start, end)
+        if words <= most:
+            return end, words
+        begun, first = self._begun, self._first
+        return bisect_left(begun, begun[start - first] + most, start - first, end - first) + first, most
 
     def last(self, start: int, end: int, number: int) -> int | None:
         """Where the last `number` words (at least 1) of the span begin; None when it has no more than those.
 
         The span begins with a word's character.
         """
-        if end > self._last or start < self._first:
-            self._read(start, end)
-        place = bisect_left(self._starts, end) - number
-        return self._starts[place] if place >= bisect_right(self._starts, start) else None
+        if self.count(start, end) <= number:
+            return None
+        begun, first = self._begun, self._first
+        return bisect_left(begun, begun[end - first - 1] - number + 1, start - first, end - first) + first
 
     def _read(self, start: int, end: int) -> None:
+        """Reads the stretch from start on. Its first character counts as a word's first: part of a word is one."""
         self._first, self._last = start, min(len(self.text), max(end, start + STRETCH_CHARS))
         filled = np.frombuffer(_one_byte_each(self.text[start : self._last]), dtype=np.uint8) > 0x20
         begins = filled.copy()
         np.greater(filled[1:], filled[:-1], out=begins[1:])
-        found = begins.nonzero()[0]
-        self._starts = array("q", (found + start if start else found).astype("=i8", copy=False).tobytes())
+        self._begun = begins.cumsum(dtype=np.int32).data
 
 
 def _one_byte_each(text: str) -> bytes:
