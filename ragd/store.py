@@ -176,10 +176,13 @@ def cursor(connection: Connection) -> Iterator[Any]:
 
 
 def fetch_all(connection: Connection, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-    with cursor(connection) as open_cursor:
-        open_cursor.execute(sql, params)
-        rows: list[tuple[Any, ...]] = open_cursor.fetchall()
+    opened = connection.cursor()
+    try:
+        opened.execute(sql, params)
+        rows: list[tuple[Any, ...]] = opened.fetchall()
         return rows
+    finally:
+        opened.close()
 
 
 def execute(connection: Connection, sql: str, params: dict[str, Any] | None = None) -> int:

@@ -106,6 +106,8 @@ def main() -> None:
             report_load(peer_rounds.measure_load(connection, started, folder, arguments), arguments)
         if "vector" in parts:
             report_search("vector", peer_rounds.measure_vector(connection, started, folder, arguments))
+            if peers and arguments.peer_rows != arguments.rows:
+                print("  the peers hold fewer rows than ragd here, so their times and recall do not compare")
         if "hybrid" in parts:
             report_search("hybrid", peer_rounds.measure_hybrid(connection, started, folder, arguments))
 

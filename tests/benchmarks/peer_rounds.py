@@ -30,6 +30,7 @@ BEAM = POOL + 1  # what retrieve() asks for: the pool and one row more, to see a
 PER_DOCUMENT = 10
 TURN = 25
 WARM_UP = 20
+EMBEDDED_AT_ONCE = 500
 
 Loaded = dict[str, tuple[float, int, float]]  # seconds, rows, seconds of the rows that came later
 Peers = Mapping[str, PeerProcess]
@@ -342,15 +343,18 @@ def recorded(question: str, plan: RetrievePlan, store: Store) -> list[tuple[str,
 
 
 def embedded_texts(texts: Sequence[str]) -> Any:
-    """Vectors of the local embedder, kept in a file: they take a minute."""
+    """Vectors of the local embedder, kept in files: they take minutes, and a stopped run goes on from there."""
     from ragd.embedding import LocalEmbedder
 
     embedder = LocalEmbedder()
     digest = hashlib.sha256("\0".join([embedder.model, *texts]).encode()).hexdigest()[:16]
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragd-benchmarks"
-    path = cache / f"vectors-{digest}.npy"
-    if not path.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        print(f"embedding {len(texts)} texts ...", flush=True)
-        np.save(path, np.asarray(embedder.embed(list(texts)), dtype=np.float32))
-    return np.load(path)
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragd-benchmarks" / f"vectors-{digest}"
+    cache.mkdir(parents=True, exist_ok=True)
+    pieces = []
+    for first in range(0, len(texts), EMBEDDED_AT_ONCE):
+        path = cache / f"{first}.npy"
+        if not path.exists():
+            print(f"embedding texts {first} to {first + EMBEDDED_AT_ONCE} of {len(texts)}", flush=True)
+            np.save(path, np.asarray(embedder.embed(list(texts[first : first + EMBEDDED_AT_ONCE])), dtype=np.float32))
+        pieces.append(np.load(path))
+    return np.concatenate(pieces)
