@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.types import RRF_K, Candidate, ListRank, sort_key
+from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, read_weights, sort_key
 
 METHODS = ("rrf",)
 
@@ -27,7 +27,7 @@ def fuse(
     """One list, best first, of every candidate that any of the ranked lists holds.
 
     A mapping gives the lists their names; a sequence of lists is named "0", "1", ... No list or empty lists: [].
-    params: rrf_k (60) and weights, list name -> weight (default 1; at least 0, and one above 0).
+    params: rrf_k (60) and weights, list name -> weight (default 1; see `read_weights`).
 
     A candidate's rank in a list is its place there; when a list repeats a candidate, the first place counts.
     The result keeps the fields of the first list that holds the candidate. Its score is the sum (score_kind "rrf"),
@@ -78,8 +78,8 @@ def _read_params(params: Mapping[str, Any], lists: Mapping[str, object]) -> tupl
     if unknown := sorted(set(params) - {"rrf_k", "weights"}):
         raise InvalidInput(f"params knows rrf_k and weights, not {unknown[0]!r}", field="params")
     rrf_k = params.get("rrf_k", RRF_K)
-    if not isinstance(rrf_k, int) or isinstance(rrf_k, bool) or rrf_k < 1:
-        raise InvalidInput(f"rrf_k must be a whole number of at least 1, not {rrf_k!r}", field="rrf_k")
+    if not isinstance(rrf_k, int) or isinstance(rrf_k, bool) or not 1 <= rrf_k <= RRF_K_MAX:
+        raise InvalidInput(f"rrf_k must be a whole number from 1 to {RRF_K_MAX}, not {rrf_k!r}", field="rrf_k")
     return rrf_k, _read_weights(params.get("weights") or {}, lists)
 
 
@@ -88,12 +88,4 @@ def _read_weights(given: object, lists: Mapping[str, object]) -> dict[str, float
         raise InvalidInput(f"weights must map list names to numbers, not {given!r}", field="weights")
     if unknown := sorted(set(given) - set(lists), key=str):
         raise InvalidInput(f"weights names {unknown[0]!r}; the lists are {', '.join(lists) or 'none'}", field="weights")
-    for name, weight in given.items():
-        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
-            raise InvalidInput(
-                f"the weight of {name!r} must be a number of at least 0, not {weight!r}", field="weights"
-            )
-    weights = {name: float(given.get(name, 1.0)) for name in lists}
-    if lists and not any(weights.values()):
-        raise InvalidInput("weights must have at least one value above 0; all lists have 0", field="weights")
-    return weights
+    return read_weights(given, list(lists))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
@@ -25,6 +24,9 @@ COMPRESS_KINDS: tuple[CompressKind, ...] = ("sentences", "window")
 LISTS = ("vector", "lexical")
 
 RRF_K = 60
+RRF_K_MAX = 1_000_000
+WEIGHT_MIN = 1e-6
+WEIGHT_MAX = 1e6
 FINAL_K = 12
 CANDIDATE_POOL = 50
 POOL_MAX = 1000
@@ -179,7 +181,7 @@ class RetrievePlan:
     """Everything that decides a ranking, besides the query and the store. Same plan, same store state, same result.
 
     k: results wanted. candidate_pool: rows per list, at least k is used. rrf_k and weights: fusion; a list that
-    weights leaves out counts 1, one that the mode does not make is ignored.
+    weights leaves out counts 1, one that the mode does not make is ignored (0, or from 0.000001 to 1,000,000).
     exact: "always" scans, "never" uses the HNSW index when there is one, "auto" scans below the store's threshold.
     ef_search: HNSW beam, at least the pool is used. rerank names one of the store's rerankers, which orders the whole
     fused pool before the cut to k; None: the fused order stays.
@@ -203,7 +205,7 @@ class RetrievePlan:
         _one_of("exact", self.exact, EXACT_CHOICES)
         _between("k", self.k, 1, POOL_MAX)
         _between("candidate_pool", self.candidate_pool, 1, POOL_MAX)
-        _between("rrf_k", self.rrf_k, 1, 1_000_000)
+        _between("rrf_k", self.rrf_k, 1, RRF_K_MAX)
         if self.ef_search is not None:
             _between("ef_search", self.ef_search, 1, 1000)
         # Floats for every list, so that plans that mean the same have the same hash.
@@ -267,15 +269,31 @@ def _list_weights(given: object) -> dict[str, float]:
         raise InvalidInput(f"weights must map {' and '.join(LISTS)} to numbers, not {given!r}", field="weights")
     if unknown := sorted(set(given) - set(LISTS), key=str):
         raise InvalidInput(f"weights names {unknown[0]!r}; the lists are {' and '.join(LISTS)}", field="weights")
-    for name, weight in given.items():
-        if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 <= weight < math.inf:
+    return read_weights(given, LISTS)
+
+
+def read_weights(given: Mapping[str, object], lists: Sequence[str]) -> dict[str, float]:
+    """The weight of each list, 1 where it is not given.
+
+    InvalidInput (field weights) unless each is 0 or from WEIGHT_MIN to WEIGHT_MAX, so that no sum of shares overflows
+    or vanishes, and one is above 0.
+    """
+    weights: dict[str, float] = {}
+    for name in lists:
+        weight = given.get(name, 1.0)
+        if not isinstance(weight, int | float) or isinstance(weight, bool) or not _weighs(weight):
             raise InvalidInput(
-                f"weights must hold numbers of at least 0; that of {name!r} is {weight!r}", field="weights"
+                f"weights must be 0 or from {WEIGHT_MIN:f} to {WEIGHT_MAX:.0f}; that of {name!r} is {weight!r}",
+                field="weights",
             )
-    weights = {name: float(given.get(name, 1.0)) for name in LISTS}
-    if not any(weights.values()):
+        weights[name] = float(weight)
+    if lists and not any(weights.values()):
         raise InvalidInput("weights must have at least one value above 0; all lists have 0", field="weights")
     return weights
+
+
+def _weighs(weight: float) -> bool:
+    return weight == 0 or WEIGHT_MIN <= weight <= WEIGHT_MAX
 
 
 def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:

@@ -120,6 +120,9 @@ def test_earlier_ranks_and_the_first_lists_fields_are_kept() -> None:
         ({"params": {"weights": {"vector": float("nan")}}}, "weights"),
         ({"params": {"weights": {"vector": float("inf")}}}, "weights"),
         ({"params": {"weights": {"vector": "1"}}}, "weights"),
+        ({"params": {"weights": {"vector": 1e308}}}, "weights"),
+        ({"params": {"weights": {"vector": 5e-324}}}, "weights"),
+        ({"params": {"rrf_k": 10**400}}, "rrf_k"),
         ({"params": {"weights": {"vector": 0}}}, "weights"),
     ],
 )

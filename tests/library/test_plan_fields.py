@@ -21,6 +21,8 @@ from ragd.types import RetrievePlan
         ("weights", {"weights": {"lexical": math.inf}}),
         ("weights", {"weights": {"lexical": math.nan}}),
         ("weights", {"weights": {"lexical": "2"}}),
+        ("weights", {"weights": {"vector": 1e308, "lexical": 1e308}}),
+        ("weights", {"weights": {"vector": 5e-324, "lexical": 0}}),
         ("weights", {"weights": [1, 1]}),
         ("rerank", {"rerank": " "}),
         ("rerank", {"rerank": 3}),

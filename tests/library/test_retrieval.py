@@ -132,8 +132,11 @@ def test_short_results_name_their_reason(store: Store) -> None:
     filtered = retrieve_detailed("cat", RetrievePlan(filters=Filters(tags_any=("sea",))), store).short_result
     small = retrieve_detailed("cat", RetrievePlan(mode="vector"), store).short_result
     unmatched = retrieve_detailed("cat", RetrievePlan(mode="lexical"), store).short_result
-    assert [(item.reason, item.asked, item.got) for item in (filtered, small, unmatched) if item] == [
-        ("filters", 12, 1), ("collection_small", 12, 4), ("no_match", 12, 2),
+    pets = Filters(tags_any=("pets",))
+    passing = retrieve_detailed("cat", RetrievePlan(mode="lexical", k=3, filters=pets), store).short_result
+    too_few = retrieve_detailed("cat", RetrievePlan(mode="lexical", k=4, filters=pets), store).short_result
+    assert [(item.reason, item.asked, item.got) for item in (filtered, small, unmatched, passing, too_few) if item] == [
+        ("filters", 12, 1), ("collection_small", 12, 4), ("no_match", 12, 2), ("no_match", 3, 2), ("filters", 4, 2),
     ]  # fmt: skip
     assert retrieve_detailed("cat", RetrievePlan(mode="vector", k=2), store).short_result is None
 
