@@ -34,6 +34,7 @@ urlpatterns = [
     path("collections/<str:name>/delete/", collections.delete, name="delete"),
     path("collections/<str:name>/jobs/", jobs.list_jobs, name="jobs"),
     path("collections/<str:name>/jobs/running/", jobs.strip, name="jobs-strip"),
+    path("collections/<str:name>/jobs/lines/", jobs.lines, name="jobs-lines"),
     path("collections/<str:name>/jobs/<uuid:job_id>/", jobs.job, name="job"),
     path("collections/<str:name>/jobs/<uuid:job_id>/retry/", jobs.change_job, {"action": "retry"}, name="job-retry"),
     path("collections/<str:name>/jobs/<uuid:job_id>/cancel/", jobs.change_job, {"action": "cancel"}, name="job-cancel"),

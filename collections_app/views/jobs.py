@@ -1,4 +1,4 @@
-"""Jobs of a collection: the strip that follows the work, the list, one job, retry and cancel."""
+"""Jobs of a collection: the strip and the lines that follow the work, the list, one job, retry and cancel."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from ragd.errors import RagdError
 
 JOBS_PER_PAGE = 50
 STRIP_ROWS = 4
+LINES_AT_ONCE = 60  # as many as the script asks for: their ids fit into one address
 STATE_LINKS = (
     ("", "All"),
     ("active", "Waiting or running"),
@@ -57,6 +58,23 @@ def strip(request: PageRequest, name: str) -> HttpResponse:
     if before.isdecimal() and int(before) > context["active_total"]:
         trigger_client_event(response, "documents-changed", after="swap")
     return response
+
+
+@require_GET
+def lines(request: PageRequest, name: str) -> HttpResponse:
+    """The lines of an upload as its jobs (?job=, repeated) stand now, for polling; one that is gone has no line."""
+    collection = find_collection(name)
+    wanted = [job_id for text in request.GET.getlist("job")[:LINES_AT_ONCE] if (job_id := _read_id(text))]
+    jobs = IngestJob.objects.filter(collection=collection, pk__in=wanted).order_by("created_at", "id")
+    context = {"collection": collection, "jobs": jobs}
+    return render_page(request, "collections/parts/upload_lines.html", context)
+
+
+def _read_id(text: str) -> uuid.UUID | None:
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
 
 
 @require_GET

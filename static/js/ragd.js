@@ -275,6 +275,37 @@ async function sendBatch(form, files) {
   return response.text();
 }
 
+// the lines follow their jobs until these have ended
+const LINES_AT_ONCE = 60;
+const LOOK_EVERY_MS = 1500;
+let isFollowing = false;
+
+async function followLines(list) {
+  if (isFollowing) return;
+  isFollowing = true;
+  for (;;) {
+    const open = findAll("[data-job]", list).slice(0, LINES_AT_ONCE);
+    if (!open.length) break;
+    await new Promise((resolve) => setTimeout(resolve, LOOK_EVERY_MS));
+    const query = new URLSearchParams(open.map((line) => ["job", line.dataset.job]));
+    const response = await fetch(`${list.dataset.lines}?${query}`).catch(() => null);
+    if (response?.status === 404) break; // the collection is gone
+    if (response?.ok) showLines(open, await response.text());
+  }
+  isFollowing = false;
+}
+
+function showLines(open, html) {
+  const content = Object.assign(document.createElement("template"), { innerHTML: html }).content;
+  const lines = new Map([...content.children].map((line) => [line.id, line]));
+  const changed = open.filter((line) => !lines.get(line.id)?.dataset.job);
+  for (const line of open) {
+    if (lines.has(line.id)) line.replaceWith(lines.get(line.id));
+    else delete line.dataset.job;
+  }
+  if (changed.length) htmx.trigger(document.body, "documents-changed");
+}
+
 function lineFor(file, why) {
   const line = document.createElement("li");
   const words = [document.createElement("span"), document.createElement("span"), document.createElement("span")];
@@ -304,6 +335,7 @@ on("submit", "[data-upload]", async (form, event) => {
     bar.value += batch.length;
     words.textContent = `${bar.value} of ${files.length} files sent`;
     htmx.trigger(document.body, "jobs-changed");
+    followLines(results);
   }
   bar.hidden = true;
   button.disabled = false;

@@ -34,6 +34,11 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     page.get_by_role("button", name="Upload 3 files").click()
     expect(page.locator("#upload-results li")).to_have_count(3)
     expect(page.locator("[data-sent]")).to_have_text("3 of 3 files sent")
+    lines = page.locator("#upload-results li")
+    expect(lines.filter(has_text="Done")).to_have_count(2)
+    expect(lines.filter(has_text="Failed").locator(".why")).to_be_visible()
+    expect(page.locator("#collection-facts")).to_contain_text("2 documents")
+    expect(page.locator("#documents-tally")).to_have_text("2")
 
     page.get_by_role("link", name=re.compile("^Documents")).click()
     expect(page.locator("#documents tbody tr")).to_have_count(2)

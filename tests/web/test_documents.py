@@ -80,7 +80,7 @@ def test_a_script_gets_the_lines_alone(visitor: Client, fill: Callable[..., Any]
     part = {"HX-Request": "true", "HX-Target": "upload-results"}
     files = [SimpleUploadedFile("one.md", b"# One\n\nThe first document.")]
     html = text(visitor.post("/collections/nature/upload/", {"uploads": files}, headers=part))
-    assert html.startswith("<li>")
+    assert html.startswith("<li id=")
     assert "<html" not in html
     files = [SimpleUploadedFile("one.md", b"text")]
     response = visitor.post("/collections/nature/upload/", {"uploads": files, "metadata": "[1]"}, headers=part)

@@ -39,6 +39,25 @@ def test_the_strip_tells_the_table_when_work_has_ended(visitor: Client, make_job
     assert json.loads(ended["HX-Trigger-After-Swap"]) == {"documents-changed": {}}
 
 
+def test_the_lines_of_an_upload_follow_their_jobs(
+    visitor: Client, make_job: Callable[..., Any], fill: Callable[..., Any]
+) -> None:
+    waiting = make_job(state="queued", source="a.pdf")
+    locked = make_job(state="failed", source="b.pdf", doc_id="b.pdf", error="The PDF is <locked>.")
+    done = make_job(state="succeeded", source="c.txt", doc_id="c.txt", warnings=["It is no PDF."])
+    same = make_job(state="succeeded", source="d.txt", doc_id="d.txt", unchanged=True)
+    asked = "&".join(f"job={job.pk}" for job in (waiting, locked, done, same))
+    html = text(visitor.get(f"/collections/nature/jobs/lines/?{asked}&job=nonsense"))
+    lines = [line for line in html.split("<li ") if line.strip()]
+    assert [f'data-job="{waiting.pk}"' in line for line in lines] == [True, False, False, False]
+    for line, word in zip(lines, ("Queued", "Failed", "Done", "Unchanged"), strict=True):
+        assert f">{word}</a>" in line
+    assert "The PDF is &lt;locked&gt;." in lines[1]
+    assert "It is no PDF." in lines[2]
+    fill("other", 0)
+    assert not text(visitor.get(f"/collections/other/jobs/lines/?{asked}")).strip()
+
+
 def test_a_failed_job_says_why(visitor: Client, make_job: Callable[..., Any]) -> None:
     job = make_job(state="failed", error="The PDF is <locked>.", error_type="encrypted", attempts=1)
     for address in ("", "?state=failed"):
