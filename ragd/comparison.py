@@ -69,7 +69,7 @@ def kendall_tau(before: Sequence[Key], after: Sequence[Key]) -> float | None:
 
 
 def rank_moves(before: Sequence[Key], after: Sequence[Key]) -> list[Move[Key]]:
-    """Every item of either ranking: those of `after` in its order, then those that only `before` holds, in its order."""
+    """Every item of either ranking: those of `after` in its order, then those that only `before` holds, in theirs."""
     old, new = _places(before), _places(after)
     return [Move(key, old.get(key), new.get(key)) for key in dict.fromkeys((*after, *before))]
 

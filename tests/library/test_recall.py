@@ -12,7 +12,28 @@ from ragd.recall import probe_recall
 from ragd.store import Store, execute
 from tests.builders import make_chunks
 
-WORDS = "amber brook cedar dune ember fern grove heath iris jade kelp lark moss north oak pine quay reed sage tern".split()
+WORDS = [
+    "amber",
+    "brook",
+    "cedar",
+    "dune",
+    "ember",
+    "fern",
+    "grove",
+    "heath",
+    "iris",
+    "jade",
+    "kelp",
+    "lark",
+    "moss",
+    "north",
+    "oak",
+    "pine",
+    "quay",
+    "reed",
+    "sage",
+    "tern",
+]
 
 
 @pytest.fixture
