@@ -17,6 +17,7 @@ from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
 from ninja.errors import HttpError, Throttled, ValidationError
 
 from collections_app.parsing.types import ParseError
+from collections_app.validation import describe_problems
 from ragd.errors import (
     DimensionMismatch,
     EmbedderError,
@@ -102,7 +103,7 @@ def describe(exc: BaseException) -> tuple[int, dict[str, Any]]:
     if isinstance(exc, ServiceError):
         return exc.status, error_body(exc.type, exc.message, exc.field)
     if isinstance(exc, ValidationError):
-        return 422, _describe_validation(exc)
+        return 422, error_body("invalid_input", *describe_problems(exc.errors))
     if isinstance(exc, HttpError):
         return _describe_http_error(exc)
     for kind, status, name in TABLE:
@@ -155,21 +156,3 @@ def _describe_http_error(exc: HttpError) -> tuple[int, dict[str, Any]]:
     if exc.status_code == 400 and str(exc).startswith(BAD_JSON):
         return 422, error_body("invalid_json", "the body must be one JSON object in UTF-8; this one cannot be read")
     return exc.status_code, error_body(STATUS_TYPES.get(exc.status_code, "http_error"), str(exc))
-
-
-def _describe_validation(exc: ValidationError) -> dict[str, Any]:
-    """The first problem names the field; all of them are in the message."""
-    problems = [(_field_name(problem.get("loc", ())), str(problem.get("msg", ""))) for problem in exc.errors]
-    message = "; ".join(f"{field}: {text}" if field else text for field, text in problems[:10])
-    field = problems[0][0] if problems else None
-    return error_body("invalid_input", message or "the request does not have the expected shape", field or None)
-
-
-def _field_name(location: Any) -> str:
-    """("body", "payload", "tags", 0) -> "tags.0": without where it was sent and what the code calls it."""
-    parts = [str(part) for part in location]
-    if parts and parts[0] in ("body", "query", "path", "form", "header", "file"):
-        parts = parts[1:]
-    if parts and parts[0] in ("payload", "params"):
-        parts = parts[1:]
-    return ".".join(parts)

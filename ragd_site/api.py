@@ -10,11 +10,12 @@ from django.db import DatabaseError, connection
 from django.http import Http404, HttpRequest, JsonResponse
 from django.urls import re_path
 from django.views.decorators.csrf import csrf_exempt
-from ninja import NinjaAPI, Status
+from ninja import Status
 from ninja.errors import HttpError, ValidationError
 
 from collections_app import errors
 from collections_app.api import router as collections_router
+from collections_app.validation import Api
 from evaluation_app.api import router as evaluation_router
 from retrieval_app import chat
 from retrieval_app.api import router as retrieval_router
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 SELECT_SCHEMA = "SELECT 1 FROM collections LIMIT 1"
 
-api = NinjaAPI(
+api = Api(
     title="ragd",
     version="1",
     description="A RAG server: collections, documents, search, answers with checked citations, runs and their spans.",

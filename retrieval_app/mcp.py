@@ -147,7 +147,7 @@ def _read_arguments(shape: type[BaseModel], arguments: Mapping[str, Any]) -> Bas
     try:
         return shape.model_validate(dict(arguments))
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False)
+        problems = error.errors(include_url=False)
         raise RequestError([{**problem, "loc": ("body", *problem["loc"])} for problem in problems]) from None
 
 

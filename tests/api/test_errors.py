@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -36,6 +37,33 @@ def test_a_wrong_type_in_path_or_query_is_422_and_named(api: Any) -> None:
     assert (shape(response), response.json()["error"]["field"]) == ((422, "invalid_input"), "job_id")
     response = api.get("/jobs?limit=x")
     assert (shape(response), response.json()["error"]["field"]) == ((422, "invalid_input"), "limit")
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "message"),
+    [
+        ({"name": 3}, "name", "name must be a text, not 3"),
+        ({}, "name", "name is missing, and it is required"),
+        (
+            {"name": "a", "colour": 1},
+            "colour",
+            "there is no field 'colour' here; leave it out",
+        ),
+        ({"name": "a", "embed_dims": "x" * 200}, "embed_dims", 'embed_dims must be a whole number, not "' + "x" * 79),
+        ({"name": "a", "hybrid_enabled": "?"}, "hybrid_enabled", 'hybrid_enabled must be true or false, not "?"'),
+        ({"name": "a", "chunk_policy": [1]}, "chunk_policy", "chunk_policy must be an object, not [1]"),
+        (
+            {"name": "\ud800", "embed_dims": ["\ud800", math.nan]},
+            "embed_dims",
+            'embed_dims must be a whole number, not ["\\ud800", NaN]',
+        ),
+    ],
+)
+def test_a_message_says_what_was_expected_and_what_came(api: Any, body: Any, field: str, message: str) -> None:
+    response = api.post("/collections", body)
+    assert shape(response) == (422, "invalid_input")
+    assert response.json()["error"]["field"] == field
+    assert response.json()["detail"].startswith(message)
 
 
 def test_a_host_that_is_not_allowed_is_400(client: Client) -> None:
