@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import io
+import zipfile
 from collections.abc import Callable
 from types import ModuleType
 
@@ -108,11 +110,17 @@ def refusal(source: Source) -> ParseError:
             " upload that.",
             media_type=media_type,
         )
+    if media_type == types.ZIP and not zipfile.is_zipfile(io.BytesIO(source.data)):
+        return ParseError(
+            "broken",
+            "The file begins as a ZIP archive, which office documents and e-books are too, but its end is missing: it is"
+            " cut off or damaged. Upload a whole copy.",
+            media_type=media_type,
+        )
     if media_type in ARCHIVE_TYPES:
         return ParseError(
             "unsupported",
-            f"One document was expected, but the file is {types.speak(media_type)}. Upload it as an archive, or unpack"
-            " it and upload the files.",
+            f"One document was expected, but the file is {types.speak(media_type)}. Unpack it and upload the files.",
             media_type=media_type,
         )
     return ParseError(

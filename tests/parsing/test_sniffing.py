@@ -111,3 +111,10 @@ def test_what_cannot_be_read_is_named(data: bytes, name: str, word: str) -> None
         parse(data, name)
     assert caught.value.kind == "unsupported"
     assert word in caught.value.message
+
+
+def test_a_container_that_ends_too_early_is_broken_and_no_archive() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(builders.make_docx()[:200], "report.docx")
+    assert caught.value.kind == "broken"
+    assert "cut off" in caught.value.message
