@@ -1,5 +1,0 @@
-from __future__ import annotations
-
-from ninja import Router
-
-router = Router()
