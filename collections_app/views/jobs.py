@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
 from collections_app.errors import ServiceError, describe
-from collections_app.models import Collection, IngestJob
+from collections_app.models import Collection, Document, IngestJob
 from collections_app.pages import PageRequest, next_address, page_of, render_page
 from collections_app.querysets import ACTIVE_STATES
 from collections_app.services.jobs import cancel_job, retry_job
@@ -104,7 +104,13 @@ def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
     collection = find_collection(name)
     jobs = IngestJob.objects.listed().select_related("upload").defer("upload__content")
     found = get_object_or_404(jobs, collection=collection, pk=job_id)
-    context = {"collection": collection, "job": found, "tab": "jobs", "can_cancel": found.state in ACTIVE_STATES}
+    context = {
+        "collection": collection,
+        "job": found,
+        "tab": "jobs",
+        "can_cancel": found.state in ACTIVE_STATES,
+        "has_document": Document.objects.filter(collection=collection, doc_id=found.doc_id).exists(),
+    }
     return render_page(request, "collections/job.html", context, parts={"detail": "collections/parts/job.html"})
 
 

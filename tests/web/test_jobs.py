@@ -67,6 +67,12 @@ def test_a_failed_job_says_why(visitor: Client, make_job: Callable[..., Any]) ->
     assert "1 failed" in text(visitor.get("/collections/"))
 
 
+def test_a_job_links_to_its_document_where_there_is_one(visitor: Client, make_job: Callable[..., Any]) -> None:
+    lost, kept = make_job(state="failed"), make_job(state="succeeded", doc_id="whales.md")
+    assert "/documents/" not in text(visitor.get(f"/collections/nature/jobs/{lost.pk}/"))
+    assert "/documents/whales.md/" in text(visitor.get(f"/collections/nature/jobs/{kept.pk}/"))
+
+
 def test_a_broken_file_fails_with_a_reason_on_the_page(
     visitor: Client, fill: Callable[..., Any], django_capture_on_commit_callbacks: Any
 ) -> None:
