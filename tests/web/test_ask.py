@@ -73,7 +73,7 @@ def test_abstaining_is_said_plainly(visitor: Client, fill: Callable[..., Any], a
     run = ask("Who won the chess championship in 1972?")
     assert run.status == "abstained"
     for address in (f"/ask/?run={run.pk}", f"/runs/{run.pk}/"):
-        assert "<strong>No answer.</strong>" in text(visitor.get(address))
+        assert text(visitor.get(address)).count("No answer") == 1
 
 
 def test_the_knobs_reach_the_plan_and_come_back(
