@@ -1,11 +1,13 @@
 """ragd beside bare SQL and beside LangChain, LlamaIndex and Haystack, on the same embedded PostgreSQL, in one run.
 
-Run: python -m tests.benchmarks.bench_peers [--rows 100000] [--peer-rows N] [--queries 300] [--only load,vector,hybrid]
+Run: python -m tests.benchmarks.bench_peers [--rows 100000] [--peer-rows N] [--only load,words,vector,hybrid]
 
 load     index() of given vectors (384 dimensions, random, unit length) into a new collection until the HNSW index is
          ready, beside a binary COPY of the very same rows, already encoded, into a bare table and the same index
          builds; and beside each peer, whose HNSW index is there from the start as its own set-up makes it. Then 5,000
          more rows into what is ready. --peer-rows: peers load fewer rows, and rates are compared.
+words    the same once more into a collection that is hybrid too. The bare rows have their words parsed and weighed
+         before, so this shows what the parsing costs.
 vector   top 12 from a beam for a pool of 50, every query a random vector: medians beside the bare statement through
          psycopg with the same settings, and beside each peer with the same beam; recall@12 is against the exact scan.
 hybrid   the test queries of SciFact (needs RAGD_DATA/scifact), beside the two bare statements for the same pools, and
@@ -65,7 +67,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--peer-rows", type=int, help="rows that each peer loads (default: the same)")
     parser.add_argument("--more", type=int, default=5_000, help="rows added to what is ready")
     parser.add_argument("--queries", type=int, default=300)
-    parser.add_argument("--only", default="load,vector,hybrid", help="which parts, with commas; vector needs load")
+    parser.add_argument("--only", default="load,words,vector,hybrid", help="which parts, with commas")
     parser.add_argument("--peers", default=",".join(NAMES), help="which peers, with commas; none for ours and bare")
     arguments = parser.parse_args()
     arguments.peer_rows = arguments.peer_rows or arguments.rows

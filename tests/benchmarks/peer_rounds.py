@@ -110,7 +110,8 @@ def measure_load(
     queries, asked = read(folder, "asked")
     rows, more = arguments.rows, arguments.more
     found: Loaded = {}
-    for name, hybrid in (("ragd", False), ("ragd, with words (hybrid)", True)):
+    kinds = [("ragd", False), ("ragd, with words (hybrid)", True)]
+    for name, hybrid in kinds if "words" in arguments.only.split(",") else kinds[:1]:
         store = open_store(connection, "plain" if not hybrid else "words", LookUp(queries, asked), hybrid=hybrid)
         chunks, rest = chunks_of(texts, vectors, 0, rows), chunks_of(texts, vectors, rows, more)
         began = time.perf_counter()
@@ -128,8 +129,6 @@ def measure_load(
         found[name] = (seconds, rows, time.perf_counter() - began)
         label = "bare COPY, then the indexes" + (", words parsed before" if hybrid else "")
         found[label] = load_bare(connection, store, rows_file, rows, more)
-    connection.execute(f"DROP TABLE {Store(connection, 'words').collection.partition} CASCADE")
-    connection.commit()
     analyze(connection)
     for name, peer in peers.items():
         peer.ask("create", table="vectors_" + name, dims=DIMS, beam=BEAM, pool=POOL, hybrid=False)
