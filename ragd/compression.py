@@ -16,6 +16,7 @@ from ragd.types import COMPRESS_KINDS, Candidate, CompressKind
 _UNSPACED_SCRIPTS = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # kana, Han, Hangul
 _WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]+|[^\W_{_UNSPACED_SCRIPTS}]+")
 _UNSPACED = re.compile(rf"[{_UNSPACED_SCRIPTS}]")
+_HEADING = re.compile(r"#{1,6} [^\n]*\Z")  # a line of Markdown by itself; a comment above code has more lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,11 @@ def compress(query: str, candidates: Sequence[Candidate], policy: CompressPolicy
     (the exact slice), score (its best sentence's), tokens_before (words of the candidate), tokens_after (of the span)}.
 
     A sentence scores the share of the query's terms that it holds, each weighted by its idf over the candidates, from
-    0 to 1. The best are taken first, ties by rank and position, as long as they fit the budget; neighbours become one
-    span; what a higher candidate of the same document covers already, whole or in part, is not taken again. When no
-    sentence shares a term with the query, the first sentences of the best candidates are taken. When even the first
-    does not fit, its leading words are.
+    0 to 1; a heading scores 0, because it names what stands below it and does not say it. The best are taken first,
+    ties by rank and position, as long as they fit the budget; neighbours become one span; what a higher candidate of
+    the same document covers already, whole or in part, is not taken again. When no sentence shares a term with the
+    query, the first sentences of the best candidates are taken. When even the first does not fit, its leading words
+    are.
     """
     policy = policy or CompressPolicy()
     sentences = _unique_sentences(query, candidates)
@@ -111,7 +113,8 @@ def _unique_sentences(query: str, candidates: Sequence[Candidate]) -> list[_Sent
             if not seen.add(candidate.start + start, candidate.start + end):
                 continue
             text = candidate.content[start:end]
-            score = math.fsum(weights[term] for term in _terms(text) & terms) / total
+            shared = set() if _HEADING.match(text) else _terms(text) & terms
+            score = math.fsum(weights[term] for term in shared) / total
             sentences.append(_Sentence(place, number, start, end, len(text.split()), score))
     return sentences
 

@@ -49,6 +49,16 @@ def test_max_sentences_takes_the_best() -> None:
     assert found(compress("dogs cats", [candidate()], CompressPolicy(max_sentences=1))) == ["Cats and dogs fight."]
 
 
+def test_a_heading_is_kept_for_its_neighbours_only() -> None:
+    text = "## Scores fused\n\nThe scores are added.\n\n# scores\nadd(scores)\n\nNothing else."
+    chunk = [Candidate("d", 0, text, 1.0)]
+    assert found(compress("scores fused", chunk)) == ["The scores are added.\n\n# scores\nadd(scores)"]
+    assert found(compress("scores fused", chunk, CompressPolicy(kind="window", max_sentences=1))) == [
+        text[:-14].rstrip()
+    ]
+    assert found(compress("heading", [Candidate("d", 0, "# Scores\n\nThey.", 1.0)])) == ["# Scores\n\nThey."]
+
+
 def test_the_budget_skips_what_does_not_fit() -> None:
     assert found(compress("dogs cats birds", [candidate()], CompressPolicy(token_budget=6))) == [
         "Birds sing. Cats and dogs fight."
