@@ -113,8 +113,8 @@ def refusal(source: Source) -> ParseError:
     if media_type == types.ZIP and not zipfile.is_zipfile(io.BytesIO(source.data)):
         return ParseError(
             "broken",
-            "The file begins as a ZIP archive, which office documents and e-books are too, but its end is missing: it is"
-            " cut off or damaged. Upload a whole copy.",
+            "The file begins as a ZIP archive, as office documents and e-books do, but its end is missing: it is cut"
+            " off or damaged. Upload a whole copy.",
             media_type=media_type,
         )
     if media_type in ARCHIVE_TYPES:
