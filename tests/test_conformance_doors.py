@@ -29,8 +29,9 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def golden(db: None, client: Client, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collection]:
+def golden(db: None, client: Client, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Iterator[Collection]:
     """The fixed corpus, brought in through REST, document by document, with the suite's own embedder."""
+    settings.RAGD_EMBED_API_KEY = "none"
     monkeypatch.setattr(stores, "OpenAIEmbedder", lambda **_: conformance.SimHashEmbedder())
     stores.embedder_for.cache_clear()
     embedder = conformance.SimHashEmbedder

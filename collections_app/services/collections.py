@@ -87,7 +87,10 @@ def create_collection(
 
 
 def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
-    """Model and dimensions of a new collection. Another model than the server's needs its dimensions stated."""
+    """Model and dimensions of a new collection.
+
+    Another model than the server's needs its dimensions stated, and any but the local one an endpoint.
+    """
     chosen = (model or settings.RAGD_EMBED_MODEL).strip()
     if not chosen or len(chosen) > MODEL_MAX_CHARS or UNSEEN.search(chosen):
         raise InvalidInput(
@@ -99,6 +102,12 @@ def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
                 f"{LOCAL_MODEL} makes {LOCAL_DIMS} dimensions, not {dims}; leave embed_dims out", field="embed_dims"
             )
         return chosen, LOCAL_DIMS
+    if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):  # no text leaves a machine unasked
+        raise InvalidInput(
+            f"the model {chosen!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
+            f" EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
+            field="embed_model",
+        )
     if dims is not None:
         if not 1 <= dims <= HALFVEC_INDEX_DIMS:
             raise InvalidInput(f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS}, not {dims}", field="embed_dims")

@@ -140,6 +140,15 @@ def test_a_wrong_field_is_named_and_nothing_is_made(
     assert not Collection.objects.exists()
 
 
+def test_a_model_from_elsewhere_needs_an_endpoint(api: Any, settings: Any) -> None:
+    settings.RAGD_EMBED_BASE_URL = settings.RAGD_EMBED_API_KEY = ""
+    response = api.post("/collections", {"name": "a", "embed_model": "all-minilm", "embed_dims": 384})
+    error = response.json()["error"]
+    assert (response.status_code, error["field"]) == (422, "embed_model")
+    assert "EMBED_BASE_URL" in error["message"]
+    assert not Collection.objects.exists()
+
+
 def test_update_changes_what_may_change(api: Any, notes: Collection) -> None:
     body = {"description": "new", "chunk_policy": {"target_tokens": 100}}
     got = api.send("PATCH", "/collections/notes", body).json()
