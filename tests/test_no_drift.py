@@ -20,17 +20,17 @@ from django.core.management import call_command
 from django.db import connection, transaction
 from django.test import Client
 
-from collections_app.models import ApiKey, Collection
+from collections_app.models import Collection
 from collections_app.services.documents import ingest_text
 from collections_app.stores import open_store
 from ragd.retrieval import retrieve_detailed
-from ragd.store import Store, drop_collection
+from ragd.store import Store
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
 from retrieval_app.plans import build_plan, save_plan
 from retrieval_app.results import result_dict, with_spans
 from retrieval_app.tasks import run_search
-from tests.retrieval.corpus import bearer, make_collection, post
+from tests.retrieval.corpus import bearer, kept, make_collection, post
 
 QUERY = "Which water does the pump move, and what does the boiler heat?"
 TWIN = "# Tank\n\nThe tank stores water for the pump and the boiler. It is cleaned every year."
@@ -209,12 +209,8 @@ def test_every_door_gives_the_same_bytes(client: Client, name: str) -> None:
 
 @pytest.fixture
 def kept_house(transactional_db: None) -> Iterator[Collection]:
-    """A house that other connections see. A flush knows nothing of the library's tables, so it is dropped here."""
-    collection = make_house()
-    yield collection
-    with transaction.atomic():
-        drop_collection(connection, collection.pk)
-    ApiKey.objects.all().delete()
+    with kept(make_house()) as collection:
+        yield collection
 
 
 def test_a_bare_connection_and_a_real_client_give_the_same_bytes(kept_house: Collection, live_server: Any) -> None:

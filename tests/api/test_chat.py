@@ -8,17 +8,15 @@ from typing import Any
 
 import openai
 import pytest
-from django.db import connection, transaction
 from django.test import Client
 from pytest_django import Settings
 
-from collections_app.models import ApiKey, Collection
-from ragd.store import drop_collection
+from collections_app.models import Collection
 from ragd.types import canonical_json
 from retrieval_app.chat_schemas import ChatCompletion, ChatModels, OpenAIErrorAnswer
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
-from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.retrieval.corpus import bearer, get, kept, make_collection, post
 
 __all__ = ["openai_server"]
 
@@ -31,12 +29,8 @@ VOLATILE = ("run_id", "timings_ms", "trace_id")
 
 @pytest.fixture
 def kept_house(transactional_db: None) -> Iterator[Collection]:
-    """A collection that other connections see. A flush knows nothing of the library's tables, so it is dropped here."""
-    collection = make_collection()
-    yield collection
-    with transaction.atomic():
-        drop_collection(connection, collection.pk)
-    ApiKey.objects.all().delete()
+    with kept(make_collection()) as collection:
+        yield collection
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
 from django.test import Client
 from mcp.client import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
@@ -14,10 +13,9 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult
 
-from collections_app.models import ApiKey, Collection
-from ragd.store import drop_collection
+from collections_app.models import Collection
 from retrieval_app.models import QueryRun
-from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.retrieval.corpus import bearer, get, kept, make_collection, post
 
 TOOLS = ["collections-search", "collections-ask", "documents-get", "collections-list"]
 SEARCH = {"collection": "house", "query": "how is the pump cleaned", "k": 3}
@@ -208,12 +206,8 @@ async def with_sdk(url: str, headers: Mapping[str, str], mode: str, use: Callabl
 
 @pytest.fixture
 def kept_house(transactional_db: None) -> Iterator[Collection]:
-    """A collection that other connections see. A flush knows nothing of the library's tables, so it is dropped here."""
-    collection = make_collection()
-    yield collection
-    with transaction.atomic():
-        drop_collection(connection, collection.pk)
-    ApiKey.objects.all().delete()
+    with kept(make_collection()) as collection:
+        yield collection
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from django.db import connection, transaction
 from django.test import Client
 
-from collections_app.models import Collection
+from collections_app.models import ApiKey, Collection
 from collections_app.services.collections import create_collection
 from collections_app.services.documents import ingest_text
 from collections_app.services.keys import create_key
+from ragd.store import drop_collection
 
 DOCUMENTS: Mapping[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
     "pump.md": (
@@ -51,6 +54,15 @@ def make_collection(name: str = "house", *, hybrid_enabled: bool = True, empty: 
                 collection, doc_id, text, title=doc_id.removesuffix(".md").title(), tags=tags, metadata=metadata
             )
     return collection
+
+
+@contextmanager
+def kept(collection: Collection) -> Iterator[Collection]:
+    """A collection that other connections see. A flush knows nothing of the library's tables, so it is dropped here."""
+    yield collection
+    with transaction.atomic():
+        drop_collection(connection, collection.pk)
+    ApiKey.objects.all().delete()
 
 
 def bearer(**values: Any) -> dict[str, str]:
