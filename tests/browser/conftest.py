@@ -33,7 +33,7 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # its event loop must not outlive these tests: others run one of their own
 def chromium() -> Iterator[Browser]:
     if not CHROMIUM:
         pytest.skip("no Chromium on this machine; install one or name it in RAGD_CHROMIUM")

@@ -71,7 +71,7 @@ plans = st.builds(
     k=st.integers(1, 1000),
     candidate_pool=st.integers(1, 1000),
     rrf_k=st.integers(1, 1_000_000),
-    weights=st.fixed_dictionaries({"vector": st.floats(0.001, 9), "lexical": st.floats(0, 9)}),
+    weights=st.fixed_dictionaries({"vector": st.floats(0.001, 9), "lexical": st.just(0.0) | st.floats(0.001, 9)}),
     filters=st.builds(
         Filters, tags_any=tags, tags_all=tags,
         metadata=st.dictionaries(st.text("abc é", min_size=1, max_size=3), values, max_size=2),
