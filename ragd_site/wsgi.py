@@ -8,12 +8,14 @@ from importlib import import_module
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
 os.environ.setdefault("RAGD_PROCESS", "web")
 
+import django
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
 from ragd_site import checks, telemetry
 
 telemetry.set_up("web")  # before the handler loads the middleware, to which the request spans are added
+django.setup()  # before the database is asked
 checks.stop_unless_supported()
 application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # before the fork and before the first request, not at it

@@ -116,6 +116,7 @@ def test_first_start_prints_address_and_password_and_ctrl_c_stops_everything(ser
     server.wait_until_ready()
     assert server.health() == 200
     assert f"http://127.0.0.1:{server.port}/" in server.printed()
+    assert "Warning" not in server.printed()
     password = re.search(r"^First administrator: admin, password: (\S+)$", server.printed(), re.MULTILINE)
     assert password is not None
     kept = server.var / "admin_password"
