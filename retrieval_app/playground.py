@@ -27,6 +27,7 @@ from retrieval_app.plans import save_plan
 from retrieval_app.playground_view import View, compare_finals, describe_row, same_as_run, show_stages
 
 RECENT = 6
+RECENT_READ = 60
 PREFIXES = {"A": None, "B": "b"}
 
 
@@ -158,8 +159,16 @@ def _render(
     if all(side.explanation for side in sides) and query:
         context |= _show(request, view, sides)
     elif not query:
-        context["recent"] = QueryRun.objects.of_collection(collection.name).for_lists()[:RECENT]
+        context["recent"] = _asked_lately(collection)
     return render_page(request, "retrieval/playground.html", context, status=status)
+
+
+def _asked_lately(collection: Collection) -> list[QueryRun]:
+    """The last queries of the collection, newest first, each once: a link opens the query, not the run's plan."""
+    asked: dict[str, QueryRun] = {}
+    for run in QueryRun.objects.of_collection(collection.name).for_lists()[:RECENT_READ]:
+        asked.setdefault(run.query, run)
+    return list(asked.values())[:RECENT]
 
 
 def _look(request: PageRequest, collection: Collection, query: str, side: Side, analyze: bool) -> int | None:

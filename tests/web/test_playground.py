@@ -78,6 +78,14 @@ def test_a_look_is_kept_as_a_run_that_it_links(visitor: Client, fill: Callable[.
     )  # fmt: skip
 
 
+def test_what_was_asked_lately_stands_there_once(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    for query in ("whale", "bee", "whale", "whale"):
+        visitor.get(PLAY, {"q": query})
+    lately = re.search(r'<ul role="list" class="questions">(.*?)</ul>', text(visitor.get(PLAY)), re.DOTALL)
+    assert lately and re.findall(r'<a href="([^"]+)"', lately[1]) == [f"{PLAY}?q=whale", f"{PLAY}?q=bee"]
+
+
 def test_empty_fields_leave_the_address(visitor: Client, fill: Callable[..., Any]) -> None:
     fill()
     response = visitor.get(f"{PLAY}?q=krill&mode=&k=+&tags_any=a%2C+b&b-k=")
