@@ -288,6 +288,13 @@ class IngestJob(models.Model):
         return self.attempts - self.attempts_forgiven
 
     @property
+    def took_ms(self) -> float | None:
+        """From the start of the first attempt to the end of the last, milliseconds; None before that."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds() * 1000
+
+    @property
     def percent(self) -> int:
         """How far the work is, 0 to 100: the share of chunks embedded while embedding, 100 when it succeeded."""
         if self.state == self.State.SUCCEEDED:

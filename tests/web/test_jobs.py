@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -65,6 +66,13 @@ def test_a_failed_job_says_why(visitor: Client, make_job: Callable[..., Any]) ->
     assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
     assert "No job in this state." in text(visitor.get("/collections/nature/jobs/?state=succeeded"))
     assert "1 failed" in text(visitor.get("/collections/"))
+
+
+def test_the_list_says_how_long_a_job_took(visitor: Client, make_job: Callable[..., Any]) -> None:
+    start = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    job = make_job(state="failed", started_at=start, finished_at=start + timedelta(milliseconds=345))
+    for address in ("", f"{job.pk}/"):
+        assert "345 ms" in text(visitor.get(f"/collections/nature/jobs/{address}"))
 
 
 def test_a_job_links_to_its_document_where_there_is_one(visitor: Client, make_job: Callable[..., Any]) -> None:
