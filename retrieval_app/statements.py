@@ -34,7 +34,10 @@ PURPOSES = (
 
 @dataclass(slots=True)
 class Statement:
-    """One statement as it ran. took_ms is what the caller waited, fetching left out; rows None when it gave none."""
+    """One statement as it ran. took_ms is what the caller waited, fetching left out; rows None when it gave none.
+
+    params holds what the statement names, not all that it was sent with.
+    """
 
     sql: str
     params: dict[str, Any]
@@ -74,7 +77,8 @@ class _RecordingCursor:
         answer = self._inner.execute(sql, params)
         took_ms = round((time.perf_counter() - began) * 1000, 3)
         rows = int(self._inner.rowcount)
-        self._statements.append(Statement(str(sql).strip(), dict(params or {}), took_ms, rows if rows >= 0 else None))
+        named = {name: value for name, value in (params or {}).items() if f"%({name})s" in str(sql)}
+        self._statements.append(Statement(str(sql).strip(), named, took_ms, rows if rows >= 0 else None))
         return answer
 
     def __getattr__(self, name: str) -> Any:

@@ -223,6 +223,7 @@ def test_the_statements_are_those_that_ran_and_run_again(house: Collection) -> N
     for item in found["statements"]:
         assert any("Scan" in line or "Result" in line for line in item["explain"]), item["purpose"]
         assert not any("actual" in line for line in item["explain"])
+        assert all(f"%({name})s" in item["sql"] for name in item["params"]), item["purpose"]
         assert item["took_ms"] >= 0
         with connection.cursor() as cursor:
             cursor.execute(item["runnable"])
