@@ -20,6 +20,7 @@ from ragd.store import Store, cursor, fetch_all
 from ragd.types import RetrievePlan
 
 GROUP_SHARE = 0.05
+GROUP_MIN = 20_000  # places that are added up in less time than another statement takes
 RESCORED_MAX = 8
 BATCH_GROWTH = 4
 SCAN_CONSIDERED = 150
@@ -100,7 +101,7 @@ class _Search:
         sizes = [segment.size for segment in segments]
         self.starts = np.cumsum([0, *sizes])
         self.bounds = np.zeros(-(-int(self.starts[-1]) // BLOCK) * BLOCK, dtype=np.float32)
-        self.waiting = group_terms(weights, frequencies, GROUP_SHARE * sum(sizes))
+        self.waiting = group_terms(weights, frequencies, max(GROUP_MIN, GROUP_SHARE * sum(sizes)))
         self.rest = WEIGHT_MAX * sum(weights.values())  # what the terms not yet read can add
         self.slack = 0.0  # how far a bound can be above the score by the terms read
         self.error = ROUNDING * self.rest

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragd import lexical_search, postings
+from ragd import lexical_search, postings, pruned_search
 from ragd.indexing import delete_document_chunks, index
 from ragd.postings import build_postings, read_segments, refresh_weights
 from ragd.pruned_search import BLOCK, at_least, group_terms, kth_largest, pruned_rows
@@ -55,6 +55,7 @@ def small_segments(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in (("POSTINGS_MIN", 6), ("SEGMENT_MAX", 16), ("TAIL_MAX", 3), ("COMMON_MIN", 3), ("BUCKETS", 2)):
         monkeypatch.setattr(postings, name, value)
     monkeypatch.setattr(lexical_search, "POSTINGS_MIN", 0)
+    monkeypatch.setattr(pruned_search, "GROUP_MIN", 0)
     yield
 
 
