@@ -35,10 +35,8 @@ format: $(DEV)  ## Let ruff rewrite what it can
 	$(PY) -m ruff check --fix .
 	$(PY) -m ruff format .
 
-bench: $(DEV)  ## Print the figures; BENCH=setup chooses one
-	@for file in tests/benchmarks/bench_$(or $(BENCH),*).py; do \
-		echo "== $$file"; $(PY) -m "tests.benchmarks.$$(basename $$file .py)" || exit 1; \
-	done
+bench: $(DEV)  ## Print the figures, those with a target in a table at the end; BENCH="setup search" chooses
+	@$(PY) -m tests.benchmarks $(BENCH)
 
 conformance: $(RUNTIME)  ## Try every rule of the specification; ARGS="--database postgresql://..." chooses where
 	@$(PY) -m ragd.conformance $(ARGS)

@@ -55,7 +55,7 @@ def main() -> None:
         took_s = ingest(server, data)
         chunks = server.call("GET", "/v1/collections/scifact/statistics")["chunks"]
         print(f"{len(data.documents)} documents, {chunks} chunks, ingested in {took_s:.0f} s")
-        print(f"{'mode':10} {'nDCG@10':>8} {'target':>8} {'recall@100':>11}  pytrec_eval ({len(data.queries)} queries)")
+        print(f"{'mode':10} {'nDCG@10':>8} {'recall@100':>11}  pytrec_eval ({len(data.queries)} queries)")
         for mode, target in TARGETS.items():
             rankings = rank_documents(server, data, mode)
             score = sum(ndcg(rankings[key], data.judged[key]) for key in data.queries) / len(data.queries)
@@ -63,7 +63,8 @@ def main() -> None:
                 len(set(rankings[key]) & set(data.judged[key])) / len(data.judged[key]) for key in data.queries
             )
             checked = check_with_trec_eval(rankings, data, score)
-            print(f"{mode:10} {score:8.4f} {target:8.2f} {recall / len(data.queries):11.4f}  {checked}")
+            recall /= len(data.queries)
+            print(f"{mode:10} {score:8.4f} {recall:11.4f}  {checked:11} (target: at least {target:.2f})")
             failed = failed or score < target or checked.startswith("DIFFERS")
     sys.exit(1 if failed else 0)
 
