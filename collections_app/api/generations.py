@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Router, Status
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import GenerationEstimate, GenerationItem, GenerationPage, GenerationRequest
@@ -66,7 +66,7 @@ def activate_generation(request: HttpRequest, collection: str, number: int) -> A
     """Let a generation serve that is ready, or, as the way back, one that is retired, once it has caught up."""
     found = find_collection(request, collection)
     chosen = service.activate_generation(service.get_generation(found, number), actor=request_key(request))
-    return 202, item(generation_state(found, chosen))
+    return Status(202, item(generation_state(found, chosen)))
 
 
 @router.post(f"{ONE}/cancel", operation_id="generations-cancel", response={200: GenerationItem, **ERRORS})

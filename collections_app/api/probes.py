@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Router
+from ninja import Router, Status
 
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.api.schemas import JobStarted, ProbePage
@@ -23,7 +23,7 @@ router = Router(auth=BearerAuth(), tags=["collections"])
 def start_probe(request: HttpRequest, collection: str) -> Any:
     """Compare the HNSW index with the exact scan in the background; 409 where there is no index."""
     job = submit_probe(find_collection(request, collection), actor=request_key(request))
-    return 202, {"job_id": job.pk}
+    return Status(202, {"job_id": job.pk})
 
 
 @router.get(

@@ -206,3 +206,24 @@ def test_a_reading_key_changes_nothing(make_api: Callable[..., Any], notes: Coll
         assert (response.status_code, response.json()["error"]["type"]) == (403, "out_of_scope"), path
     assert reader.upload("notes", ("a.txt", b"x")).status_code == 403
     assert list(Collection.objects.values_list("name", flat=True)) == ["notes"]
+
+
+def test_a_recall_probe_needs_an_index_and_is_listed_afterwards(api: Any, notes: Collection, settings: Any) -> None:
+    from collections_app.models import IngestJob
+    from collections_app.services.jobs import run_job, submit_index_build
+
+    refused = api.post("/collections/notes/recall-probes", {})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (409, "no_vector_index")
+    settings.RAGD_EXACT_THRESHOLD = 1
+    for number, text in enumerate(("one river", "two stones", "three birds")):
+        ingest_text(notes, doc_id=f"{number}", content=text)
+    build = submit_index_build(notes)
+    assert build is not None and run_job(build.pk) == "succeeded"
+    IngestJob.objects.active().delete()
+    started = api.post("/collections/notes/recall-probes", {})
+    assert started.status_code == 202
+    assert api.get(f"/jobs/{started.json()['job_id']}").json()["kind"] == "probe_recall"
+    assert run_job(started.json()["job_id"]) == "succeeded"
+    (probe,) = api.get("/collections/notes/recall-probes").json()["items"]
+    assert (probe["plain"]["recall"], probe["plain"]["selectivity"], probe["chunk_count"]) == (1.0, 1.0, 3)
+    assert (probe["filtered"]["selectivity"], probe["warning"]) == (0.01, "")
