@@ -37,6 +37,7 @@ WINDOW = 256
 SPECIAL_TOKENS = 2
 CONTENT_TOKENS = WINDOW - SPECIAL_TOKENS
 FIRST_TOKEN, LAST_TOKEN = 101, 102
+WINDOWS_PER_RUN = 4  # as the graph is built
 
 GRAPH_FILE = Path(__file__).with_name("data") / "minilm.onnx"
 WEIGHTS_FILE = "model.safetensors"
@@ -110,22 +111,29 @@ class MiniLM:
     def mean_vectors(self, windows: Sequence[TokenIds], threads: int) -> list[FloatArray]:
         """The mean of the token embeddings, float32 [384], not normalised, for each window of ids.
 
-        One window per run on one thread, so a vector depends on its window alone; `threads` windows run side by side.
+        Each run has one thread, and `threads` runs go side by side. Short windows share a run, in which attention is
+        computed for each by itself, and the rest token by token: so a vector depends on its window alone.
         """
         session = self._opened_session()
-        if threads == 1 or len(windows) == 1:
-            return [_run(session, window, "mean") for window in windows]
-        longest_first = sorted(range(len(windows)), key=lambda place: -len(windows[place]))
+        runs = share_runs([len(window) + SPECIAL_TOKENS for window in windows], threads)
         means: list[FloatArray] = [np.empty(0, np.float32)] * len(windows)
-        with ThreadPoolExecutor(min(threads, len(windows)), thread_name_prefix="ragd-embed") as pool:
-            results = pool.map(lambda place: _run(session, windows[place], "mean"), longest_first)
-            for place, mean in zip(longest_first, results, strict=True):
+
+        def compute(places: list[int]) -> FloatArray:
+            return _run(session, [windows[place] for place in places], "means")
+
+        if threads == 1 or len(runs) <= 1:
+            results = [compute(places) for places in runs]
+        else:
+            with ThreadPoolExecutor(min(threads, len(runs)), thread_name_prefix="ragd-embed") as pool:
+                results = list(pool.map(compute, runs))
+        for places, of_run in zip(runs, results, strict=True):
+            for place, mean in zip(places, of_run, strict=False):
                 means[place] = mean
         return means
 
     def token_vectors(self, window: TokenIds) -> FloatArray:
         """The embeddings of [CLS], each id and [SEP], float32 [len(window) + 2, 384], not normalised."""
-        return _run(self._opened_session(), window, "tokens")
+        return _run(self._opened_session(), [window], "tokens")
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -190,9 +198,35 @@ def map_weights(path: Path) -> tuple[dict[str, FloatArray], mmap.mmap]:
     return weights, mapped
 
 
-def _run(session: InferenceSession, window: TokenIds, output: str) -> FloatArray:
-    ids = np.concatenate(([FIRST_TOKEN], window, [LAST_TOKEN]), dtype=np.int64)
-    result: FloatArray = session.run([output], {"ids": ids})[0]
+def share_runs(lengths: Sequence[int], threads: int) -> list[list[int]]:
+    """Which windows share a run, by their places: four at most, of 256 tokens together at most; the longest first.
+
+    A run reads all weights once, which for short windows takes longer than to compute. Runs are kept so small that all
+    threads have work.
+    """
+    room = min(WINDOW, math.ceil(sum(lengths) / threads))
+    runs: list[list[int]] = []
+    taken = WINDOW
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        if taken + lengths[place] > room or len(runs[-1]) == WINDOWS_PER_RUN:
+            runs.append([])
+            taken = 0
+        runs[-1].append(place)
+        taken += lengths[place]
+    return runs
+
+
+def _run(session: InferenceSession, windows: Sequence[TokenIds], output: str) -> FloatArray:
+    """The graph takes one window or four: where there are fewer, the last ones are of one token and mean nothing."""
+    texts = [np.concatenate(([FIRST_TOKEN], window, [LAST_TOKEN]), dtype=np.int64) for window in windows]
+    if len(texts) > 1:
+        texts += [np.zeros(1, np.int64)] * (WINDOWS_PER_RUN - len(texts))
+    feed = {
+        "ids": np.concatenate(texts),
+        "places": np.concatenate([np.arange(len(text)) for text in texts]),
+        "lengths": np.array([len(text) for text in texts]),
+    }
+    result: FloatArray = session.run([output], feed)[0]
     return result
 
 

@@ -122,6 +122,35 @@ def test_a_text_without_tokens_has_one_empty_window(model: minilm.MiniLM) -> Non
     assert [len(window) for window in windows] == [0]
 
 
+@pytest.mark.parametrize("lengths", [[0, 0], [1, 3, 2], [5, 5, 5, 5], [120, 7, 90, 30, 254, 1, 1, 0, 60], [254, 254]])
+def test_a_shared_run_changes_no_bit(model: minilm.MiniLM, lengths: list[int]) -> None:
+    """Rows of the matrix products, whatever their number, are computed alike; attention knows one window."""
+    rng = np.random.default_rng(len(lengths))
+    windows = [rng.integers(1000, 30_000, length) for length in lengths]
+    alone = [model.mean_vectors([window], threads=1)[0] for window in windows]
+    for threads in (1, 3):
+        together = model.mean_vectors(windows, threads)
+        assert [mean.tobytes() for mean in together] == [mean.tobytes() for mean in alone]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "threads", "runs"),
+    [
+        ([], 2, []),
+        ([10], 2, [[0]]),
+        ([10, 20], 2, [[1], [0]]),
+        ([10, 20], 1, [[1, 0]]),
+        ([10] * 9, 1, [[0, 1, 2, 3], [4, 5, 6, 7], [8]]),
+        ([10] * 8, 4, [[0, 1], [2, 3], [4, 5], [6, 7]]),
+        ([256, 200, 56, 1], 1, [[0], [1, 2], [3]]),
+    ],
+)
+def test_short_windows_share_runs_as_long_as_all_threads_have_work(
+    lengths: list[int], threads: int, runs: list[list[int]]
+) -> None:
+    assert minilm.share_runs(lengths, threads) == runs
+
+
 def test_token_vectors_average_to_the_mean(model: minilm.MiniLM) -> None:
     [window] = model.split_windows(model.tokenize("late interaction needs every token"))
     tokens = model.token_vectors(window)
