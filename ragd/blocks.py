@@ -44,7 +44,7 @@ _FRONT_MATTER = re.compile(r"---[ \t]*\n(?=[\w\"'][^\n:]*:)")
 _FRONT_MATTER_END = re.compile(r"\n(?:---|\.\.\.)[ \t]*(?=\n|\Z)")
 _NOT_A_TITLE = re.compile(r"\s*(?:\n|\Z)| {4}|[ ]*\t|[ ]{0,3}(?:[>|]|(?:[-*+]|\d{1,9}[.)])[ \t])")
 # A title that may open with an anchor and be one piece of code: most are, and this is faster than _INLINE_MARKUP.
-_SIMPLE_TITLE = re.compile(r"(?:<a\b[^<>]*></a>)?\s*(`?)([^`\[<\\*&#]+)\1")
+_SIMPLE_TITLE = re.compile(r"(?:<a\b[^<>]*></a>)?[ \t]*+(?:([^`\[<\\*&#]+)|`([^`\[<\\*&#]+)`)")
 _MARKUP = re.compile(r"[`\[<\\*&#]")
 _INLINE_MARKUP = re.compile(
     r"`+([^`]+)`+"
@@ -189,7 +189,7 @@ def clean_path(path: tuple[str, ...]) -> list[str]:
 @lru_cache(maxsize=4096)
 def _clean_title(raw: str) -> str:
     if simple := _SIMPLE_TITLE.fullmatch(raw):
-        raw = simple[2]
+        raw = simple[1] or simple[2]
     elif _MARKUP.search(raw):
         raw = html.unescape(_INLINE_MARKUP.sub(lambda match: match[match.lastindex or 0], raw))
     return " ".join(raw.split())[:TITLE_CHARS_MAX].strip()
@@ -205,6 +205,8 @@ def front_matter_end(text: str) -> int:
 def skip_space(text: str, start: int, end: int | None = None) -> int:
     """The first position from start on that holds no white space, or end."""
     end = len(text) if end is None else end
+    if start < end and not text[start].isspace():
+        return start
     found = _NONSPACE.search(text, start, end)
     return found.start() if found else end
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from ragd.blocks import clean_path, skip_space
 from ragd.errors import InvalidInput
@@ -114,7 +114,8 @@ def _new_chunk(place: int, content: str, start: int, end: int, metadata: dict[st
     draft.metadata = metadata
     draft.embedding = None
     draft.__class__ = Chunk
-    return cast(Chunk, draft)
+    made: Chunk = draft
+    return made
 
 
 def _structure_pieces(splitter: Splitter) -> Iterator[_Piece]:

@@ -71,7 +71,7 @@ class Splitter:
             if cut <= covered:
                 position = covered
                 continue
-            if edge := self._last_edge(max(covered, (position + cut) // 2), cut):
+            if self.edges and (edge := self._last_edge(max(covered, (position + cut) // 2), cut)):
                 cut, words = edge, self.words.count(position, edge)
             yield position, cut
             covered = skip_space(self.text, cut, end)
@@ -93,7 +93,7 @@ class Splitter:
                 continue
             yield position, cut
             covered = skip_space(self.text, cut, end)
-            position = skip_space(self.text, overlap_from, end)
+            position = covered if overlap_from == cut else skip_space(self.text, overlap_from, end)
         yield position, end
 
     def _limit(self, position: int, end: int) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class Splitter:
     def _best_cut(self, body: int, position: int, covered: int, limit: int, words: int) -> tuple[int, int]:
         """(cut, where the next piece starts). A cut that is not behind `covered` asks for a start without overlap."""
         floor = body if covered < body < limit else covered  # a heading keeps some of its text
-        if cut := self._last_edge(floor, limit):
+        if self.edges and (cut := self._last_edge(floor, limit)):
             return cut, cut
         cut, in_solid = self._block_cut(floor, limit)
         if cut > floor:
