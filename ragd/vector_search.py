@@ -18,7 +18,7 @@ from ragd.types import Candidate, RetrievePlan
 SCAN_TUPLES_MAX = 100_000
 EF_SEARCH_MAX = 1000
 SURE_INDEX_MIN = 10_000
-FILTERED_BEAM_MIN = 100
+FILTERED_BEAM_MIN = 200
 
 # The limit and the type are whole numbers in the text, not parameters: the plan depends on them, and a prepared
 # statement keeps its plan only where it can see them.
