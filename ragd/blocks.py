@@ -95,7 +95,7 @@ class Outline:
                 position = self._skip_fence(mark, _FENCE)
                 mark = next_mark(text, position)
                 continue
-            if kind in _HEADINGS and self._is_outermost(mark, _MARKS):
+            if kind in _HEADINGS and (text[mark.start() + 1] == "#" or self._is_outermost(mark, _MARKS)):
                 first, end = mark.span(_MARKS)
                 heading_start, heading_level = first - 1, end - first + 1
                 title = mark[_TITLE][:RAW_TITLE_CHARS_MAX] if kind == _TITLE else ""
@@ -110,8 +110,8 @@ class Outline:
                 start, level = heading_start, heading_level
             elif not level:
                 level = heading_level
-            for skipped in range(deepest + 1, heading_level):
-                paths[skipped] = path
+            if heading_level > deepest + 1:
+                paths[deepest + 1 : heading_level] = [path] * (heading_level - deepest - 1)
             path = paths[heading_level] = (*paths[heading_level - 1], title)
             deepest = heading_level
             body = position = mark.end()

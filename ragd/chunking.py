@@ -125,10 +125,11 @@ def _structure_pieces(splitter: Splitter) -> Iterator[_Piece]:
     rest of a section that was split takes only sections below that one's heading. A text that fits is one piece.
     """
     start = end = level = 0
+    sure_chars = splitter.sure_chars
     path: tuple[str, ...] = ()  # of the piece that may still grow, as start, end and level are; none while end is 0
     for section_start, body, section_end, section_level, section_path in splitter.outline.find_sections():
         if end:
-            if section_level >= level and splitter.fits(start, section_end):
+            if section_level >= level and (section_end - start <= sure_chars or splitter.fits(start, section_end)):
                 end = section_end
                 continue
             yield start, end, path
