@@ -81,7 +81,7 @@ def read_store(collection: Collection, read: Callable[[ragd.Store], Found]) -> F
         try:
             return _read(collection, read, REPLICA)
         except (OperationalError, InterfaceError) as error:
-            _rest(f"it failed: {error}")
+            _rest(f"it failed: {error}", REST_S)
         except UnknownCollection:
             log.info("the replica does not have collection %r yet; the primary answers", collection.name)
     return _read(collection, read, DEFAULT_DB_ALIAS)
@@ -103,21 +103,21 @@ def _read_once(collection: Collection, read: Callable[[ragd.Store], Found], alia
 
 
 def _is_usable() -> bool:
-    """Looked up once a second; after a failure, once in ten."""
+    """Looked up once a second, so that a lag ends soon; after a failure, once in ten."""
     now = time.monotonic()
     if now >= _standing.look_at:
         found = replica_state()
         if found.reason:
-            _rest(found.reason)
+            _rest(found.reason, REST_S if found.state == "silent" else LOOK_AGAIN_S)
         else:
             _standing.usable, _standing.look_at = True, now + LOOK_AGAIN_S
     return _standing.usable
 
 
-def _rest(reason: str) -> None:
+def _rest(reason: str, seconds: float) -> None:
     if _standing.usable:
-        log.warning("the replica is left out for %g s, the primary answers: %s", REST_S, reason)
-    _standing.usable, _standing.look_at = False, time.monotonic() + REST_S
+        log.warning("the replica is left out, the primary answers: %s", reason)
+    _standing.usable, _standing.look_at = False, time.monotonic() + seconds
     connections[REPLICA].close_if_unusable_or_obsolete()
 
 
