@@ -247,6 +247,7 @@ def test_a_short_result_through_the_index_says_whether_more_would_pass(make_stor
     short = retrieve_detailed("word3", few, store).short_result
     assert short is not None and (short.reason, short.got) == ("filters", 10)
     monkeypatch.setattr(vector_search, "SCAN_TUPLES_MAX", 1)
+    monkeypatch.setattr(vector_search, "FILTERED_BEAM_MIN", 0)
     stopped = RetrievePlan(mode="vector", k=10, exact="never", filters=Filters(tags_any=("rare",)))
     short = retrieve_detailed("word3", stopped, store).short_result
     assert short is not None and short.reason == "approximate" and short.got < 10
