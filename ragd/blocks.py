@@ -197,7 +197,7 @@ def _clean_title(raw: str) -> str:
 
 def front_matter_end(text: str) -> int:
     """The end of the last line of the YAML block that the text opens with; 0 without one."""
-    opening = _FRONT_MATTER.match(text)
+    opening = _FRONT_MATTER.match(text) if text.startswith("---") else None
     closing = _FRONT_MATTER_END.search(text, opening.end() - 1) if opening else None
     return closing.end() if closing else 0
 

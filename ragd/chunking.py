@@ -32,9 +32,9 @@ def chunk(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> lis
     touches, and t_start and t_end, their times in seconds, where they are known.
     """
     text, segments = _read(text_or_segments)
-    splitter = Splitter(text, policy, [start for start, *_ in segments[1:]])
-    pieces = _structure_pieces(splitter) if policy.kind == "structure" else _word_pieces(splitter)
     starts = [start for start, *_ in segments]
+    splitter = Splitter(text, policy, starts[1:])
+    pieces = _structure_pieces(splitter) if policy.kind == "structure" else _word_pieces(splitter)
     chunks: list[Chunk] = []
     last_path: tuple[str, ...] = ()
     headings: list[str] = []
