@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, read_weights, sort_key
+from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, read_weights
 
 METHODS = ("rrf",)
 
@@ -40,18 +40,25 @@ def fuse(
         raise InvalidInput(f"method must be one of {', '.join(METHODS)}, not {method!r}", field="method")
     rrf_k, weights = _read_params(params or {}, lists)
     shares: dict[tuple[str, int], list[float]] = {}
-    merged: dict[tuple[str, int], Candidate] = {}
+    first: dict[tuple[str, int], Candidate] = {}
+    ranks: dict[tuple[str, int], dict[str, ListRank]] = {}
     for name, candidates in lists.items():
         for key, (rank, candidate) in _first_places(candidates).items():
             shares.setdefault(key, []).append(weights[name] / (rrf_k + rank))
-            ranks = {**candidate.ranks, name: ListRank(rank, candidate.score)}
-            known = merged.get(key)
-            merged[key] = replace(known or candidate, ranks={**known.ranks, **ranks} if known else ranks)
+            first.setdefault(key, candidate)
+            ranks.setdefault(key, {}).update(candidate.ranks, **{name: ListRank(rank, candidate.score)})
     highest = math.fsum(weights.values()) / (rrf_k + 1)
-    scored = [_scored(candidate, math.fsum(shares[key]), highest) for key, candidate in merged.items()]
+    scores = {key: math.fsum(its_shares) for key, its_shares in shares.items()}
+    ordered = sorted(first, key=lambda key: (-scores[key], key[0].encode(), key[1]))
     return [
-        replace(candidate, ranks={**candidate.ranks, "fused": ListRank(rank, candidate.score)})
-        for rank, candidate in enumerate(sorted(scored, key=sort_key), start=1)
+        replace(
+            first[key],
+            score=scores[key],
+            score_kind="rrf",
+            unit_score=min(1.0, scores[key] / highest),
+            ranks={**ranks[key], "fused": ListRank(rank, scores[key])},
+        )
+        for rank, key in enumerate(ordered, start=1)
     ]
 
 
@@ -68,10 +75,6 @@ def _first_places(candidates: Sequence[Candidate]) -> dict[tuple[str, int], tupl
     for rank, candidate in enumerate(candidates, start=1):
         places.setdefault(candidate.key, (rank, candidate))
     return places
-
-
-def _scored(candidate: Candidate, score: float, highest: float) -> Candidate:
-    return replace(candidate, score=score, score_kind="rrf", unit_score=min(1.0, score / highest))
 
 
 def _read_params(params: Mapping[str, Any], lists: Mapping[str, object]) -> tuple[int, dict[str, float]]:
