@@ -119,7 +119,7 @@ def test_children_end_with_their_server(slow_pdf: bytes) -> None:
 
     def read() -> None:
         try:
-            parse(slow_pdf, "a.pdf", limits=ParseLimits(timeout_s=3))
+            parse(slow_pdf, "a.pdf", limits=ParseLimits(timeout_s=1))
         except ParseError as error:
             errors.append(error.kind)
 
