@@ -57,7 +57,8 @@ def test_every_requirement_has_a_hash(name: str) -> None:
 
 
 def test_help_lists_every_target() -> None:
-    printed = subprocess.run(["make", "--no-print-directory", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    command = ["make", "--no-print-directory", "help"]
+    printed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
     phony = re.search(r"^\.PHONY: (.+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     assert phony is not None
     assert [line.split()[0] for line in printed.splitlines()] == phony[1].split()
