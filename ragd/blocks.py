@@ -95,7 +95,7 @@ class Outline:
                 position = self._skip_fence(mark, _FENCE)
                 mark = next_mark(text, position)
                 continue
-            if kind in _HEADINGS and (text[mark.start() + 1] == "#" or self._is_outermost(mark, _MARKS)):
+            if kind in _HEADINGS and (text.startswith("\n#", mark.start()) or self._is_outermost(mark, _MARKS)):
                 first, end = mark.span(_MARKS)
                 heading_start, heading_level = first - 1, end - first + 1
                 title = mark[_TITLE][:RAW_TITLE_CHARS_MAX] if kind == _TITLE else ""

@@ -6,7 +6,7 @@ import hashlib
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ragd.chunking import bind, chunk, document_text, segment_spans
@@ -50,6 +50,9 @@ def check(chunks: list[Chunk], text: str, policy: ChunkPolicy) -> None:
 
 @settings(max_examples=600)
 @given(ANY_TEXT, policies())
+@example("#", ChunkPolicy())
+@example("```", ChunkPolicy(target_tokens=1, overlap_tokens=0, max_chars=1))
+@example("===", ChunkPolicy(max_chars=1))
 def test_promises_for_any_text(raw: str, policy: ChunkPolicy) -> None:
     chunks = chunk(raw, policy)
     check(chunks, document_text(raw), policy)
