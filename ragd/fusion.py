@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, read_weights
+from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, order_key, read_weights
 
 METHODS = ("rrf",)
 
@@ -49,7 +49,7 @@ def fuse(
             ranks.setdefault(key, {}).update(candidate.ranks, **{name: ListRank(rank, candidate.score)})
     highest = math.fsum(weights.values()) / (rrf_k + 1)
     scores = {key: math.fsum(its_shares) for key, its_shares in shares.items()}
-    ordered = sorted(first, key=lambda key: (-scores[key], key[0].encode(), key[1]))
+    ordered = sorted(first, key=lambda key: order_key(scores[key], *key))
     return [
         replace(
             first[key],

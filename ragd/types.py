@@ -156,9 +156,14 @@ class Candidate:
         return f"{self.context}\n{self.content}" if self.context else self.content
 
 
-def sort_key(candidate: Candidate) -> tuple[float, bytes, int]:
+def order_key(score: float, doc_id: str, chunk_index: int) -> tuple[float, bytes, int]:
     """Best first; ties by (doc_id in UTF-8 bytes, chunk_index), as the database's "C" collation sorts them."""
-    return (-candidate.score, candidate.doc_id.encode(), candidate.chunk_index)
+    return (-score, doc_id.encode(), chunk_index)
+
+
+def sort_key(candidate: Candidate) -> tuple[float, bytes, int]:
+    """order_key of a candidate."""
+    return order_key(candidate.score, candidate.doc_id, candidate.chunk_index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,11 +74,11 @@ def test_a_broken_fuse_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch
 
 @once
 def test_a_broken_tie_order_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_text(candidate: Candidate) -> tuple[float, str, str]:
-        return (-candidate.score, candidate.doc_id.lower(), str(candidate.chunk_index))
+    def by_text(score: float, doc_id: str, chunk_index: int) -> tuple[float, str, str]:
+        return (-score, doc_id.lower(), str(chunk_index))
 
-    monkeypatch.setattr("ragd.fusion.sort_key", by_text)
-    monkeypatch.setattr("ragd.reranking.sort_key", by_text)
+    monkeypatch.setattr("ragd.fusion.order_key", by_text)
+    monkeypatch.setattr("ragd.types.order_key", by_text)
     found = failures(connection, "2.3", "1.2.5")
     assert "2.3 fuse and rerank break ties by (doc_id, chunk_index)" in found
     stable = "1.2.5 equal scores are ordered by (doc_id, chunk_index); scores that are none are an error"
