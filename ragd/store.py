@@ -302,6 +302,15 @@ def bake_length(mean: float) -> float:
     return float(1.05 ** round(math.log(mean, 1.05)))
 
 
+def vector_index_progress(connection: Connection, partition: str) -> tuple[str, int, int] | None:
+    """(phase in PostgreSQL's words, done, total) of an index build on the table that runs now, None without one.
+
+    done and total count rows or blocks, as the phase has it; 0 of 0 while it only waits. Another session builds.
+    """
+    rows = fetch_all(connection, VECTOR_INDEX_PROGRESS, {"partition": partition})
+    return (str(rows[0][0]), int(rows[0][1] or 0), int(rows[0][2] or 0)) if rows else None
+
+
 class Store:
     """One collection in one database, with the embedder that its vectors come from.
 
@@ -394,14 +403,6 @@ class Store:
             "vector_index": "ready" if indexed else "none",
             "exact_threshold": self.exact_threshold,
         }
-
-    def vector_index_progress(self) -> tuple[str, int, int] | None:
-        """(phase in PostgreSQL's words, done, total) of an index build on the table that runs now, None without one.
-
-        done and total count rows or blocks, as the phase has it; 0 of 0 while it only waits. Another session builds.
-        """
-        rows = fetch_all(self.connection, VECTOR_INDEX_PROGRESS, {"partition": self.collection.partition})
-        return (str(rows[0][0]), int(rows[0][1] or 0), int(rows[0][2] or 0)) if rows else None
 
     def build_vector_index(self, *, concurrently: bool = False) -> bool:
         """Build the HNSW index when there is none; returns whether it was built.

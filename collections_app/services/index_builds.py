@@ -14,7 +14,7 @@ import ragd
 from collections_app.models import IngestJob
 from collections_app.services.queueing import JobLostError, JobProgress
 from ragd.generations import sqlstate
-from ragd.store import fetch_all
+from ragd.store import fetch_all, vector_index_progress
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +24,6 @@ QUERY_CANCELED = "57014"
 # The session that builds holds it until its statement has ended, also when its worker was killed meanwhile.
 TRY_LOCK = "SELECT pg_try_advisory_lock(%(collection_id)s::integer, %(generation)s::integer), pg_backend_pid()"
 UNLOCK = "SELECT pg_advisory_unlock(%(collection_id)s::integer, %(generation)s::integer)"
-
-BUILT = """
-SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done ELSE blocks_done END,
-       CASE WHEN tuples_total > 0 THEN tuples_total ELSE blocks_total END
-FROM pg_stat_progress_create_index WHERE relid = to_regclass(%(partition)s)
-"""
 
 CANCEL = "SELECT pg_cancel_backend(%(pid)s)"
 
@@ -81,8 +75,7 @@ def _watch(partition: str, pid: int, job: IngestJob, stop: threading.Event) -> N
     while not stop.wait(WATCH_EVERY_S):
         try:
             mine = IngestJob.objects.filter(pk=job.pk, state=IngestJob.State.RUNNING, attempts=job.attempts)
-            rows = fetch_all(connection, BUILT, {"partition": partition})
-            done, total = (rows[0][1], rows[0][2]) if rows else (0, 0)
+            _, done, total = vector_index_progress(connection, partition) or ("", 0, 0)
             if not mine.update(chunks_done=_small(done), chunks_total=_small(total)):
                 fetch_all(connection, CANCEL, {"pid": pid})
                 return
@@ -92,17 +85,17 @@ def _watch(partition: str, pid: int, job: IngestJob, stop: threading.Event) -> N
             connection.close()
 
 
-def _small(count: int | None) -> int:
-    return min(count or 0, 2**31 - 1)
+def _small(count: int) -> int:
+    return min(count, 2**31 - 1)
 
 
 def index_progress(partition: str) -> tuple[str, int] | None:
     """(phase, percent) of the index that is being built on the table now, or None."""
-    rows = fetch_all(connection, BUILT, {"partition": partition})
-    if not rows:
+    found = vector_index_progress(connection, partition)
+    if found is None:
         return None
-    phase, done, total = rows[0]
-    return str(phase), min(100, 100 * done // total) if total else 0
+    phase, done, total = found
+    return phase, min(100, 100 * done // total) if total else 0
 
 
 __all__ = ["JobLostError", "build_index", "index_progress"]

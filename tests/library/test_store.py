@@ -15,6 +15,7 @@ from ragd.store import (
     drop_collection,
     fetch_all,
     schema_present,
+    vector_index_progress,
 )  # fmt: skip
 from ragd.types import ChunkPolicy
 from tests.builders import WordEmbedder, make_chunks
@@ -117,7 +118,7 @@ def test_this_database_is_new_enough(connection: Any) -> None:
 
 def test_no_build_has_no_progress(make_store: Any) -> None:
     store = make_store()
-    assert store.vector_index_progress() is None
+    assert vector_index_progress(store.connection, store.collection.partition) is None
     index(make_chunks("a", "one", "two"), store)
     store.build_vector_index()
-    assert store.vector_index_progress() is None
+    assert vector_index_progress(store.connection, store.collection.partition) is None
