@@ -10,7 +10,16 @@ from django.db.models import BigIntegerField, Count, OuterRef, Q, QuerySet, Subq
 from django.db.models.functions import Coalesce, Collate
 
 if TYPE_CHECKING:
-    from collections_app.models import ApiKey, Chunk, Collection, Document, Generation, IngestJob, Upload  # noqa: F401
+    from collections_app.models import (  # noqa: F401
+        ApiKey,
+        Chunk,
+        Collection,
+        Document,
+        DocumentRevision,
+        Generation,
+        IngestJob,
+        Upload,
+    )
 
 ACTIVE_STATES = ("queued", "running")
 NEXT_STATES = ("building", "ready")
@@ -83,6 +92,16 @@ class ChunkQuerySet(QuerySet["Chunk"]):
 
     def of_document(self, document: Document) -> ChunkQuerySet:
         return self.filter(collection_id=document.collection_id, doc_id=document.doc_id).order_by("chunk_index")
+
+
+class DocumentRevisionQuerySet(QuerySet["DocumentRevision"]):
+    def listed(self) -> DocumentRevisionQuerySet:
+        """Without the text, the maps over it and the chunks: what a list needs."""
+        return self.defer("text", "page_map", "segments", "chunks")
+
+    def of_document(self, collection_id: int, doc_id: str) -> DocumentRevisionQuerySet:
+        """Newest first."""
+        return self.filter(collection_id=collection_id, doc_id=doc_id).order_by("-revision")
 
 
 class UploadQuerySet(QuerySet["Upload"]):

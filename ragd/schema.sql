@@ -14,6 +14,7 @@ CREATE TABLE IF NOT EXISTS collections (
     language        text NOT NULL DEFAULT 'english',   -- text search configuration of the lexical index
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- ChunkPolicy as JSON
     generation      integer NOT NULL DEFAULT 1,        -- which index generation serves
+    retention       jsonb NOT NULL DEFAULT '{}',       -- how long revisions and runs are kept
     deleted_at      timestamptz,                       -- fenced: being deleted, invisible
     created_at      timestamptz NOT NULL DEFAULT now(),
     updated_at      timestamptz NOT NULL DEFAULT now()
@@ -42,6 +43,7 @@ CREATE TABLE IF NOT EXISTS documents (
     warnings        jsonb NOT NULL DEFAULT '[]',       -- what the parser noticed
     revision        integer NOT NULL DEFAULT 1,
     enabled         boolean NOT NULL DEFAULT true,     -- false: kept, not retrieved
+    archived_at     timestamptz,                       -- read-only and not retrieved since then
     created_at      timestamptz NOT NULL DEFAULT now(),
     updated_at      timestamptz NOT NULL DEFAULT now(),
     UNIQUE (collection_id, doc_id)

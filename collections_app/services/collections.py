@@ -16,7 +16,18 @@ from psycopg.errors import LockNotAvailable
 import ragd
 from collections_app.errors import ServiceError
 from collections_app.identity import UNSEEN, check_collection_name
-from collections_app.models import Chunk, Collection, Document, Generation, GenerationDocument, IngestJob, Upload
+from collections_app.models import (
+    Chunk,
+    ChunkOverlay,
+    Collection,
+    Document,
+    DocumentRevision,
+    Generation,
+    GenerationDocument,
+    IngestBatch,
+    IngestJob,
+    Upload,
+)
 from collections_app.policies import check_policy, window_of
 from collections_app.services import audit
 from collections_app.services.swapping import redefine_serving
@@ -209,6 +220,9 @@ def _purge(collection: Collection) -> dict[str, Any]:
             cursor.execute(WAIT_BRIEFLY)
         before = count_rows(collection.pk)
         IngestJob.objects.filter(collection_id=collection.pk).delete()
+        IngestBatch.objects.filter(collection_id=collection.pk).delete()
+        ChunkOverlay.objects.filter(collection_id=collection.pk).delete()
+        DocumentRevision.objects.filter(collection_id=collection.pk)._raw_delete("default")
         GenerationDocument.objects.filter(generation__collection_id=collection.pk).delete()
         Generation.objects.filter(collection_id=collection.pk).delete()
         Upload.objects.filter(collection_id=collection.pk)._raw_delete("default")
@@ -229,6 +243,8 @@ def count_rows(collection_id: int) -> dict[str, int]:
     return {
         "documents": Document.objects.filter(collection_id=collection_id).count(),
         "chunks": Chunk.objects.filter(collection_id=collection_id).count(),
+        "revisions": DocumentRevision.objects.filter(collection_id=collection_id).count(),
+        "overlays": ChunkOverlay.objects.filter(collection_id=collection_id).count(),
         "uploads": Upload.objects.filter(collection_id=collection_id).count(),
         "jobs": IngestJob.objects.filter(collection_id=collection_id).count(),
     }

@@ -165,8 +165,8 @@ def test_delete_takes_everything_and_proves_it(api: Any, notes: Collection) -> N
     ingest_text(notes, "b", "more text")
     response = api.delete("/collections/notes")
     assert response.json() == {
-        "before": {"documents": 2, "chunks": 2, "uploads": 0, "jobs": 0},
-        "after": {"documents": 0, "chunks": 0, "uploads": 0, "jobs": 0},
+        "before": {"documents": 2, "chunks": 2, "revisions": 0, "overlays": 0, "uploads": 0, "jobs": 0},
+        "after": {"documents": 0, "chunks": 0, "revisions": 0, "overlays": 0, "uploads": 0, "jobs": 0},
     }
     assert not Document.objects.exists() and not Chunk.objects.exists() and not Collection.objects.exists()
     assert api.get("/collections/notes").status_code == 404

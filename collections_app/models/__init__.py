@@ -1,0 +1,24 @@
+"""What is stored."""
+
+from collections_app.models.curation import ChunkOverlay, DocumentRevision
+from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
+from collections_app.models.jobs import IngestBatch, IngestJob, Upload
+from collections_app.models.library import ApiKey, Chunk, Collection, Document
+from collections_app.models.operations import IdempotencyRecord, WorkerHeartbeat
+
+__all__ = [
+    "ApiKey",
+    "Chunk",
+    "ChunkOverlay",
+    "Collection",
+    "Document",
+    "DocumentRevision",
+    "Generation",
+    "GenerationDocument",
+    "IdempotencyRecord",
+    "IngestBatch",
+    "IngestJob",
+    "StoredProbe",
+    "Upload",
+    "WorkerHeartbeat",
+]

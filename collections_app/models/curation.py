@@ -1,0 +1,97 @@
+"""What people did to documents and chunks: earlier revisions, and changes to single chunks."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.utils import timezone
+
+from collections_app.models.library import Collection
+from collections_app.querysets import DocumentRevisionQuerySet
+
+
+class DocumentRevision(models.Model):
+    """What a document was before it was changed. The present state stands in Document; a rollback makes a new revision.
+
+    chunks: [{"index", "start", "end", "content", "context", "enabled"}, ...] in order; content is null where it is the
+    slice of the text. reason: why it was replaced, such as "upload", "text", "edit", "rollback to 2".
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="revisions")
+    doc_id = models.TextField(db_collation="C")
+    revision = models.IntegerField()
+    title = models.TextField(default="", blank=True)
+    tags = ArrayField(models.TextField(), default=list, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    source = models.TextField(default="", blank=True)
+    media_type = models.TextField(default="text/plain")
+    text = models.TextField(default="", blank=True)
+    size_chars = models.IntegerField(default=0)
+    content_hash = models.TextField(default="", blank=True)
+    source_hash = models.TextField(default="", blank=True)
+    page_map = models.JSONField(default=list, blank=True)
+    segments = models.JSONField(default=list, blank=True)
+    chunk_policy = models.JSONField(default=dict, blank=True)
+    warnings = models.JSONField(default=list, blank=True)
+    chunk_count = models.IntegerField(default=0)
+    chunks = models.JSONField(default=list, blank=True)
+    made_at = models.DateTimeField()
+    replaced_at = models.DateTimeField(default=timezone.now, editable=False)
+    replaced_by = models.TextField(default="", blank=True)
+    reason = models.TextField(default="", blank=True)
+
+    objects = DocumentRevisionQuerySet.as_manager()
+
+    class Meta:
+        db_table = "document_revisions"
+        ordering = ["collection", "doc_id", "-revision"]
+        constraints = [
+            models.UniqueConstraint(fields=["collection", "doc_id", "revision"], name="document_revisions_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.doc_id} revision {self.revision}"
+
+
+class ChunkOverlay(models.Model):
+    """A person's change to one chunk, kept apart from the chunks so that it survives when they are made anew.
+
+    It applies to the chunk whose original content has `anchor_hash` (SHA-256, hex); among several equal ones to the one
+    whose start is nearest to `start_char`. edit: `content` stands in its place. disable: it is kept and not retrieved.
+    add: a chunk with `content` follows it; "" as anchor_hash puts it at the end of the document. applies: whether the
+    anchor was found when the chunks of `revision` were made.
+    """
+
+    class Kind(models.TextChoices):
+        EDIT = "edit", "Edited"
+        DISABLE = "disable", "Disabled"
+        ADD = "add", "Added"
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="overlays")
+    doc_id = models.TextField(db_collation="C")
+    kind = models.CharField(max_length=10, choices=Kind.choices)
+    anchor_hash = models.CharField(max_length=64, default="", blank=True)
+    anchor_text = models.TextField(default="", blank=True)
+    start_char = models.IntegerField(default=0)
+    content = models.TextField(default="", blank=True)
+    applies = models.BooleanField(default=True)
+    revision = models.IntegerField(default=1)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "chunk_overlays"
+        indexes = [models.Index(fields=["collection", "doc_id", "id"], name="chunk_overlays_document_idx")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["collection", "doc_id", "kind", "anchor_hash", "start_char"],
+                name="chunk_overlays_one_per_chunk",
+                condition=~models.Q(kind="add"),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} chunk of {self.doc_id}"

@@ -1,0 +1,207 @@
+"""Files and the work on them."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.utils import timezone
+
+from collections_app.models.library import Collection
+from collections_app.querysets import ACTIVE_STATES, IngestJobQuerySet, UploadQuerySet
+
+
+class Upload(models.Model):
+    """The bytes of an uploaded file, kept while a job needs them or while they are their document's source."""
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="uploads")
+    doc_id = models.TextField(db_collation="C")
+    sha256 = models.CharField(max_length=64)
+    name = models.TextField()
+    media_type = models.TextField(default="application/octet-stream")
+    size_bytes = models.BigIntegerField()
+    content = models.BinaryField()
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = UploadQuerySet.as_manager()
+
+    class Meta:
+        db_table = "uploads"
+        indexes = [models.Index(fields=["collection", "doc_id"], name="uploads_document_idx")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class IngestBatch(models.Model):
+    """What was asked for in one go: an upload, a folder sync, an archive, a list of addresses, a bucket, a re-index.
+
+    label: what a person calls it. submitted: documents that it named, of which `skipped` and `unchanged` needed no job
+    and `rejected` were refused; the rest have jobs. deleted: documents that a sync removed. open: more may come,
+    because the client or a job still adds to it.
+    """
+
+    class Kind(models.TextChoices):
+        UPLOAD = "upload", "Upload"
+        FOLDER = "folder", "Folder"
+        ARCHIVE = "archive", "Archive"
+        URLS = "urls", "Addresses"
+        S3 = "s3", "Bucket"
+        SYNC = "sync", "Sync"
+        REINDEX = "reindex", "Re-index"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="batches")
+    kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.UPLOAD)
+    label = models.TextField(default="", blank=True)
+    submitted = models.IntegerField(default=0)
+    skipped = models.IntegerField(default=0)
+    unchanged = models.IntegerField(default=0)
+    rejected = models.IntegerField(default=0)
+    deleted = models.IntegerField(default=0)
+    open = models.BooleanField(default=False)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "ingest_batches"
+        verbose_name_plural = "ingest batches"
+        indexes = [models.Index(fields=["collection", "-created_at", "-id"], name="ingest_batches_newest_idx")]
+
+    def __str__(self) -> str:
+        return self.label or self.get_kind_display()
+
+
+class IngestJob(models.Model):
+    """One piece of background work and all that is known about it. The broker carries only its id.
+
+    origin: where a fetched document comes from, {"type": "url", "url"} or {"type": "s3", "endpoint", "bucket", "key"},
+    or, for a file that another one held, {"type": "member" or "attachment", "of": its doc_id or name}.
+    stages: one entry per stage that was entered, in order: {"stage", "state", "done", "total", "unit", "started_at",
+    "ms", "error"}; unit is bytes, chars or chunks, state is running, succeeded, failed or cancelled.
+    quarantined: the file stopped its worker or its parser as often as RAGD_JOB_MAX_ATTEMPTS allows, and is set aside.
+    """
+
+    class Kind(models.TextChoices):
+        FILE = "file", "File"
+        FETCH = "fetch", "Fetch"
+        ARCHIVE = "archive", "Unpack archive"
+        REINDEX = "reindex", "Re-index"
+        BUILD_INDEX = "build_index", "Build vector index"
+        PROBE_RECALL = "probe_recall", "Probe recall"
+        GENERATION = "generation", "Build generation"
+
+    class State(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+        QUARANTINED = "quarantined", "Quarantined"
+
+    class Stage(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        FETCH = "fetch", "Fetch"
+        PARSE = "parse", "Parse"
+        CHUNK = "chunk", "Chunk"
+        EMBED = "embed", "Embed"
+        STORE = "store", "Store"
+        PROBE = "probe", "Probe"
+        DONE = "done", "Done"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="jobs")
+    doc_id = models.TextField(db_collation="C", default="", blank=True)
+    title = models.TextField(default="", blank=True)
+    tags = ArrayField(models.TextField(), default=list, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    source = models.TextField(default="", blank=True)
+    policy = models.JSONField(null=True, blank=True)
+    kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.FILE)
+    origin = models.JSONField(default=dict, blank=True)
+    batch = models.ForeignKey(IngestBatch, on_delete=models.CASCADE, null=True, blank=True, related_name="jobs")
+    upload = models.ForeignKey(Upload, on_delete=models.SET_NULL, null=True, blank=True, related_name="jobs")
+    state = models.CharField(max_length=16, choices=State.choices, default=State.QUEUED)
+    stage = models.CharField(max_length=16, choices=Stage.choices, default=Stage.QUEUED)
+    chunks_total = models.IntegerField(default=0)
+    chunks_done = models.IntegerField(default=0)
+    chars = models.IntegerField(default=0)
+    unchanged = models.BooleanField(default=False)
+    attempts = models.IntegerField(default=0)
+    attempts_forgiven = models.IntegerField(default=0)  # those before the last progress that was stored for good
+    generation = models.ForeignKey(
+        "Generation", on_delete=models.CASCADE, null=True, blank=True, related_name="jobs", db_constraint=False
+    )
+    sent_at = models.DateTimeField(default=timezone.now, editable=False)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+    worker = models.TextField(default="", blank=True)
+    error_type = models.CharField(max_length=64, default="", blank=True)
+    error = models.TextField(default="", blank=True)
+    warnings = models.JSONField(default=list, blank=True)
+    timings_ms = models.JSONField(default=dict, blank=True)
+    stages = models.JSONField(default=list, blank=True)
+    traceparent = models.CharField(max_length=64, default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.TextField(default="", blank=True)
+
+    objects = IngestJobQuerySet.as_manager()
+
+    class Meta:
+        db_table = "ingest_jobs"
+        indexes = [
+            models.Index(fields=["collection", "-created_at", "-id"], name="ingest_jobs_newest_idx"),
+            models.Index(
+                fields=["state", "lease_until"],
+                name="ingest_jobs_active_idx",
+                condition=models.Q(state__in=ACTIVE_STATES),
+            ),
+            models.Index(fields=["batch", "state"], name="ingest_jobs_batch_idx"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["collection"],
+                name="ingest_jobs_one_build",
+                condition=models.Q(kind="build_index", state__in=ACTIVE_STATES),
+            ),
+            models.UniqueConstraint(
+                fields=["collection"],
+                name="ingest_jobs_one_probe",
+                condition=models.Q(kind="probe_recall", state__in=ACTIVE_STATES),
+            ),
+            models.UniqueConstraint(
+                fields=["collection"],
+                name="ingest_jobs_one_generation",
+                condition=models.Q(kind="generation", state__in=ACTIVE_STATES),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.doc_id}".strip()
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in ACTIVE_STATES
+
+    @property
+    def tries(self) -> int:
+        """The attempts that count against RAGD_JOB_MAX_ATTEMPTS."""
+        return self.attempts - self.attempts_forgiven
+
+    @property
+    def took_ms(self) -> float | None:
+        """From the start of the first attempt to the end of the last, milliseconds; None before that."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds() * 1000
+
+    @property
+    def percent(self) -> int:
+        """How far the work is, 0 to 100: the share of chunks embedded while embedding, 100 when it succeeded."""
+        if self.state == self.State.SUCCEEDED:
+            return 100
+        return 100 * self.chunks_done // self.chunks_total if self.chunks_total else 0

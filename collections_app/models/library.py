@@ -1,0 +1,157 @@
+"""What ragd/schema.sql holds: Collection, Document, Chunk and ApiKey mirror it column by column and are unmanaged."""
+
+from __future__ import annotations
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.search import SearchVectorField
+from django.db import models
+from django.utils import timezone
+from pgvector.django import SparseVectorField, VectorField
+
+from collections_app.querysets import ApiKeyQuerySet, ChunkQuerySet, CollectionQuerySet, DocumentQuerySet
+
+
+class Collection(models.Model):
+    """A set of documents under one embedding model. `generation` is the number of the one that serves.
+
+    retention: what is stated of {"revisions": earlier ones kept per document, "runs_days": days that runs are kept};
+    what is not stated is the server's.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.TextField(db_collation="C")
+    description = models.TextField(default="", blank=True)
+    embed_model = models.TextField()
+    embed_dims = models.IntegerField()
+    hybrid_enabled = models.BooleanField(default=True)
+    language = models.TextField(default="english")
+    chunk_policy = models.JSONField(default=dict, blank=True)
+    generation = models.IntegerField(default=1)
+    retention = models.JSONField(default=dict, blank=True)
+    deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = CollectionQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "collections"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Document(models.Model):
+    """One document of a collection under the caller's own id, with the normalized text that its chunks slice.
+
+    An archived document is read-only and not retrieved: archived_at is set and enabled is false.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.CASCADE, related_name="documents")
+    doc_id = models.TextField(db_collation="C")
+    title = models.TextField(default="", blank=True)
+    tags = ArrayField(models.TextField(), default=list, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    source = models.TextField(default="", blank=True)
+    media_type = models.TextField(default="text/plain")
+    text = models.TextField(default="", blank=True)
+    size_chars = models.IntegerField(default=0)
+    token_count = models.IntegerField(default=0)
+    chunk_count = models.IntegerField(default=0)
+    content_hash = models.TextField(default="", blank=True)
+    source_hash = models.TextField(default="", blank=True)
+    page_map = models.JSONField(default=list, blank=True)
+    segments = models.JSONField(default=list, blank=True)
+    chunk_policy = models.JSONField(default=dict, blank=True)
+    warnings = models.JSONField(default=list, blank=True)
+    revision = models.IntegerField(default=1)
+    enabled = models.BooleanField(default=True)
+    archived_at = models.DateTimeField(null=True, blank=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    objects = DocumentQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "documents"
+
+    def __str__(self) -> str:
+        return self.doc_id
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        return self.title or self.doc_id
+
+
+class Chunk(models.Model):
+    """The retrieval unit. `id` stands in for the partitioned table's key (collection_id, id)."""
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(Collection, on_delete=models.DO_NOTHING, db_constraint=False, related_name="chunks")
+    doc_id = models.TextField(db_collation="C")
+    chunk_index = models.IntegerField()
+    content = models.TextField()
+    start_char = models.IntegerField(default=0)
+    end_char = models.IntegerField(default=0)
+    context = models.TextField(default="", blank=True)
+    tags = ArrayField(models.TextField(), default=list, blank=True)
+    metadata = models.JSONField(default=dict, blank=True)
+    token_count = models.IntegerField(default=0)
+    revision = models.IntegerField(default=1)
+    enabled = models.BooleanField(default=True)
+    embedding = VectorField()
+    fts = SearchVectorField(null=True, editable=False)
+    lexical = SparseVectorField(null=True, editable=False)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    objects = ChunkQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "chunks"
+
+    def __str__(self) -> str:
+        return f"{self.doc_id}#{self.chunk_index}"
+
+
+class ApiKey(models.Model):
+    """A bearer key. Only the SHA-256 of the secret is kept."""
+
+    class Scope(models.TextChoices):
+        READ = "read", "Read"
+        WRITE = "write", "Read and write"
+
+    id = models.BigAutoField(primary_key=True)
+    label = models.TextField()
+    key_hash = models.BinaryField(unique=True)
+    prefix = models.TextField(default="", blank=True)
+    scope = models.TextField(choices=Scope.choices, default=Scope.WRITE)
+    collections = ArrayField(models.TextField(), default=list, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = ApiKeyQuerySet.as_manager()
+
+    class Meta:
+        managed = False
+        db_table = "api_keys"
+        verbose_name = "API key"
+
+    def __str__(self) -> str:
+        return f"{self.label} ({self.prefix}…)"
+
+    @property
+    def status(self) -> str:
+        """live, expired or revoked."""
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at is not None and self.expires_at <= timezone.now():
+            return "expired"
+        return "live"
