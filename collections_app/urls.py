@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from collections_app.views import collections, documents, generations, jobs
+from collections_app.views import collections, documents, generations, jobs, reading
 
 app_name = "collections"
 urlpatterns = [
@@ -38,7 +38,7 @@ urlpatterns = [
     path("collections/<str:name>/jobs/<uuid:job_id>/", jobs.job, name="job"),
     path("collections/<str:name>/jobs/<uuid:job_id>/retry/", jobs.change_job, {"action": "retry"}, name="job-retry"),
     path("collections/<str:name>/jobs/<uuid:job_id>/cancel/", jobs.change_job, {"action": "cancel"}, name="job-cancel"),
-    path("collections/<str:name>/documents/<path:doc_id>/", documents.document, name="document"),
+    path("collections/<str:name>/documents/<path:doc_id>/", reading.document, name="document"),
     # the chunk's number stands first, so that no doc_id can be mistaken for it
-    path("collections/<str:name>/chunks/<int:index>/<path:doc_id>/", documents.chunk, name="chunk"),
+    path("collections/<str:name>/chunks/<int:index>/<path:doc_id>/", reading.chunk, name="chunk"),
 ]

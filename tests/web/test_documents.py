@@ -180,7 +180,7 @@ def test_a_citation_of_an_older_revision_says_so(visitor: Client, fill: Callable
 
 def test_a_long_document_is_read_in_parts(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.services.documents import ingest_text
-    from collections_app.views.documents import CHUNKS_PER_PAGE
+    from collections_app.views.reading import CHUNKS_PER_PAGE
 
     collection = fill(documents=0)
     long_text = "\n\n".join(f"## Part {n}\n\nThis is what stands in part number {n}." for n in range(95))
