@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -37,11 +38,11 @@ def answer_once(
     wanted = hash_request(request, fingerprint)
     record = _begin(owner, key, wanted)
     if record.status is not None:
-        return record.status, record.response, True
+        return record.status, json.loads(record.response), True
     try:
         with transaction.atomic():
             status, body = produce()
-            IdempotencyRecord.objects.filter(pk=record.pk).update(status=status, response=body)
+            IdempotencyRecord.objects.filter(pk=record.pk).update(status=status, response=json.dumps(body))
     except BaseException:
         IdempotencyRecord.objects.filter(pk=record.pk, status__isnull=True).delete()
         raise

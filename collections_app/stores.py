@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from django.conf import settings
@@ -11,10 +12,12 @@ from django.db import connections
 import ragd
 from collections_app.models import Collection
 from ragd.cross_encoder import CrossEncoder
-from ragd.embedding import Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
+from ragd.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
+from ragd.errors import EmbedderError
 from ragd.late_interaction import LateInteraction
 from ragd.rerank_endpoint import EndpointReranker
 from ragd.reranking import AnyReranker
+from ragd.types import Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"
 LOCAL_DIMS = 384
@@ -37,9 +40,14 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
 
 @lru_cache(maxsize=16)
 def embedder_for(model: str, dims: int) -> Embedder:
-    """The embedder of that name: the local model by its own, anything else at the OpenAI-compatible endpoint."""
+    """The embedder of that name: the local model by its own, anything else at the OpenAI-compatible endpoint.
+
+    Without an address and a key it is an AbsentEmbedder: no text leaves a machine unasked.
+    """
     if model == LOCAL_MODEL:
         return LocalEmbedder(threads=_local_threads())
+    if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):
+        return AbsentEmbedder(model, dims)
     return OpenAIEmbedder(
         model=model,
         dims=dims,
@@ -48,6 +56,32 @@ def embedder_for(model: str, dims: int) -> Embedder:
         batch_size=settings.RAGD_EMBED_BATCH_SIZE,
         timeout_s=settings.RAGD_EMBED_TIMEOUT_S,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentEmbedder:
+    """Stands in for a model at an endpoint that is not set up. Asked for a vector it raises EmbedderError."""
+
+    model: str
+    dims: int
+    window: int | None = OPENAI_WINDOW
+    system: str = "openai"
+
+    def embed(self, texts: Sequence[str]) -> list[Vector]:
+        if not texts:
+            return []
+        raise EmbedderError(
+            f"the model {self.model!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
+            f" EMBED_API_KEY and start again, or build a new generation with {LOCAL_MODEL}, which runs here",
+            kind="not_configured",
+            retryable=False,
+        )
+
+    def embed_query(self, text: str) -> Vector:
+        return self.embed([text])[0]
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
 
 
 @lru_cache(maxsize=1)

@@ -29,7 +29,10 @@ class WorkerHeartbeat(models.Model):
 
 
 class IdempotencyRecord(models.Model):
-    """The answer that a POST with an Idempotency-Key got, to be given again. `status` is null while it is made."""
+    """The answer that a POST with an Idempotency-Key got, to be given again. `status` is null while it is made.
+
+    response: the JSON of the answer as one text, because jsonb would put its keys in another order.
+    """
 
     id = models.BigAutoField(primary_key=True)
     owner = models.CharField(max_length=64)

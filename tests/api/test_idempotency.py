@@ -14,7 +14,7 @@ KEY = {"Idempotency-Key": "one"}
 def test_the_same_request_is_carried_out_once(api: Any, embeddings: OpenAIServer) -> None:
     first = api.post("/collections", {"name": "a"}, **KEY)
     again = api.post("/collections", {"name": "a"}, **KEY)
-    assert (first.status_code, first.json()) == (again.status_code, again.json())
+    assert (first.status_code, first.content) == (again.status_code, again.content)
     assert "Idempotency-Replayed" not in first and again["Idempotency-Replayed"] == "true"
     assert Collection.objects.count() == 1
     assert api.post("/collections", {"name": "a"}).status_code == 409

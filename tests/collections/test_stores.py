@@ -1,0 +1,29 @@
+"""Which embedder a collection gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from collections_app.stores import embedder_for
+from ragd.errors import EmbedderError
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    embedder_for.cache_clear()
+    yield
+    embedder_for.cache_clear()
+
+
+def test_without_an_endpoint_no_text_leaves_the_machine(settings: Any) -> None:
+    settings.RAGD_EMBED_BASE_URL = settings.RAGD_EMBED_API_KEY = ""
+    embedder = embedder_for("text-embedding-3-small", 1536)
+    assert (embedder.model, embedder.dims) == ("text-embedding-3-small", 1536)
+    assert embedder.embed([]) == []
+    for ask in (lambda: embedder.embed(["a"]), lambda: embedder.embed_query("a")):
+        with pytest.raises(EmbedderError, match="EMBED_BASE_URL") as caught:
+            ask()
+        assert (caught.value.kind, caught.value.retryable) == ("not_configured", False)
