@@ -4,7 +4,7 @@ from collections_app.models.curation import ChunkOverlay, DocumentRevision
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
-from collections_app.models.operations import IdempotencyRecord, WorkerHeartbeat
+from collections_app.models.operations import IdempotencyRecord, Operation, WorkerHeartbeat
 
 __all__ = [
     "ApiKey",
@@ -18,6 +18,9 @@ __all__ = [
     "IdempotencyRecord",
     "IngestBatch",
     "IngestJob",
+    "Provider",
+    "Report",
+    "Operation",
     "StoredProbe",
     "Upload",
     "WorkerHeartbeat",

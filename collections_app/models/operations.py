@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+from datetime import timedelta
 from typing import Any
 
 from django.db import models
 from django.utils import timezone
+
+SILENT_AFTER = timedelta(minutes=2)
 
 
 class WorkerHeartbeat(models.Model):
@@ -22,6 +26,48 @@ class WorkerHeartbeat(models.Model):
 
     class Meta:
         db_table = "worker_heartbeats"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Provider(models.Model):
+    """A model endpoint as all workers together know it: how it fares, and what it may still be asked.
+
+    name: "<address> <model>". failures: requests that failed for now, in a row. open_until: until then nobody asks it;
+    after that one request at a time tries it, until one succeeds; null when all is well. probe_until: such a try is
+    under way. requests_left, tokens_left: what the bucket held at `filled_at`.
+    """
+
+    name = models.CharField(max_length=300, primary_key=True)
+    failures = models.IntegerField(default=0)
+    open_until = models.DateTimeField(null=True, blank=True)
+    opened_at = models.DateTimeField(null=True, blank=True)
+    probe_until = models.DateTimeField(null=True, blank=True)
+    error = models.TextField(default="", blank=True)
+    failed_at = models.DateTimeField(null=True, blank=True)
+    requests_left = models.FloatField(null=True, blank=True)
+    tokens_left = models.FloatField(null=True, blank=True)
+    filled_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "providers"
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Report(models.Model):
+    """The last result of something that is done again and again, such as the sweep; one row per name."""
+
+    name = models.CharField(max_length=64, primary_key=True)
+    values: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)
+    made_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "reports"
         ordering = ["name"]
 
     def __str__(self) -> str:
@@ -49,3 +95,76 @@ class IdempotencyRecord(models.Model):
 
     def __str__(self) -> str:
         return self.key
+
+
+class Operation(models.Model):
+    """Something done to a whole collection, or to all of them, outside the worker's jobs, and what came of it.
+
+    subject: the collection's name, "" for all. done of total: rows of the present stage. report: what is kept of the
+    result; its shape is that of the service which did it. findings: what a check found wrong.
+    """
+
+    class Kind(models.TextChoices):
+        EXPORT = "export", "Export"
+        IMPORT = "import", "Import"
+        CHECK = "check", "Check"
+        RETENTION = "retention", "Retention"
+        DELETION = "deletion", "Deletion"
+
+    class State(models.TextChoices):
+        RUNNING = "running", "Running"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    state = models.CharField(max_length=16, choices=State.choices, default=State.RUNNING)
+    subject = models.TextField(db_collation="C", default="", blank=True)
+    stage = models.TextField(default="", blank=True)
+    done = models.BigIntegerField(default=0)
+    total = models.BigIntegerField(default=0)
+    findings = models.IntegerField(default=0)
+    report = models.JSONField(default=dict, blank=True)
+    error_type = models.CharField(max_length=64, default="", blank=True)
+    error = models.TextField(default="", blank=True)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    beat_at = models.DateTimeField(default=timezone.now)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "operations"
+        ordering = ["-created_at", "-id"]
+        indexes = [
+            models.Index(fields=["kind", "-created_at", "-id"], name="operations_kind_idx"),
+            models.Index(fields=["subject", "-created_at", "-id"], name="operations_subject_idx"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} {self.subject}".strip()
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == self.State.RUNNING and not self.is_interrupted
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether its process has given no sign of life for two minutes."""
+        return self.state == self.State.RUNNING and self.beat_at < timezone.now() - SILENT_AFTER
+
+    @property
+    def shown_state(self) -> str:
+        """The state in a word, "interrupted" where its process died."""
+        return "interrupted" if self.is_interrupted else str(self.state)
+
+    @property
+    def percent(self) -> int:
+        """How far the present stage is, 0 to 100."""
+        if self.state == self.State.SUCCEEDED:
+            return 100
+        return min(100, 100 * self.done // self.total) if self.total else 0
+
+    @property
+    def took_s(self) -> float | None:
+        """Seconds from the beginning to the end; None before it."""
+        return (self.finished_at - self.created_at).total_seconds() if self.finished_at else None
