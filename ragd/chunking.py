@@ -113,6 +113,7 @@ def _new_chunk(place: int, content: str, start: int, end: int, metadata: dict[st
     draft.tags = ()
     draft.metadata = metadata
     draft.embedding = None
+    draft.enabled = True
     draft.__class__ = Chunk
     made: Chunk = draft
     return made

@@ -20,7 +20,7 @@ EMBED_BATCH = 64
 
 EXISTING = """
 SELECT doc_id, chunk_index, encode(sha256(convert_to(context || E'\\n' || content, 'UTF8')), 'hex'),
-       start_char, end_char, tags, metadata::text
+       start_char, end_char, tags, metadata::text, switched_off
 FROM {chunks}
 WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
 """
@@ -30,7 +30,7 @@ SELECT serving FROM chunk_stats WHERE collection_id = %(collection_id)s AND gene
 """
 
 Key = tuple[str, int]
-Row = tuple[str, int, int, tuple[str, ...], Mapping[str, Any]]  # digest, start, end, tags, metadata
+Row = tuple[str, int, int, tuple[str, ...], Mapping[str, Any], bool]  # digest, start, end, tags, metadata, enabled
 
 
 def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
@@ -168,8 +168,8 @@ def _group(chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
 def _existing(store: Store, scope: Mapping[str, Any]) -> dict[Key, Row]:
     rows = fetch_all(store.connection, EXISTING.format(chunks=store.collection.partition), dict(scope))
     return {
-        (doc_id, number): (digest, start, end, tuple(tags), json.loads(metadata))
-        for doc_id, number, digest, start, end, tags, metadata in rows
+        (doc_id, number): (digest, start, end, tuple(tags), json.loads(metadata), not off)
+        for doc_id, number, digest, start, end, tags, metadata, off in rows
     }
 
 
@@ -181,7 +181,7 @@ def _changed(chunks: Sequence[Chunk], existing: Mapping[Key, Row]) -> list[Chunk
 
 def _row(chunk: Chunk) -> Row:
     metadata = json.loads(canonical_json(dict(chunk.metadata)))
-    return (_digest(chunk), chunk.start, chunk.end, tuple(chunk.tags), metadata)
+    return (_digest(chunk), chunk.start, chunk.end, tuple(chunk.tags), metadata, chunk.enabled)
 
 
 def _digest(chunk: Chunk) -> str:

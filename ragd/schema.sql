@@ -73,6 +73,7 @@ CREATE TABLE IF NOT EXISTS chunks (
     token_count     integer NOT NULL DEFAULT 0,        -- whitespace-separated words of content
     revision        integer NOT NULL DEFAULT 1,        -- of the document
     enabled         boolean NOT NULL DEFAULT true,     -- false: kept, not retrieved
+    switched_off    boolean NOT NULL DEFAULT false,    -- by itself, whatever its document is: then never enabled
     embedding       vector NOT NULL,                   -- embed_dims of its collection
     fts             tsvector,                          -- NULL when the collection is not hybrid
     lexical         sparsevec,                         -- BM25 term weights without idf; NULL when not hybrid

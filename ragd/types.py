@@ -93,10 +93,12 @@ class ChunkPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """The retrieval unit. content == document_text[start:end], always.
+    """The retrieval unit. content == document_text[start:end], unless a person changed it (see below).
 
     doc_id is "" until `bind` sets it. context is the document's title and the heading path: embedded and lexically
     indexed before content, never part of it. embedding, when given, has the collection's embed_dims entries.
+    enabled False: it is kept and never retrieved, also while its document is enabled. A chunk that a person changed or
+    added says so in metadata["overlay"], "edit" or "add": its place is that of the text which it replaces or follows.
     """
 
     doc_id: str
@@ -108,6 +110,7 @@ class Chunk:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     context: str = ""
     embedding: Vector | None = None
+    enabled: bool = True
 
     @property
     def embed_text(self) -> str:

@@ -47,9 +47,14 @@ WHERE d.collection_id = %(collection_id)s AND d.doc_id = listed.doc_id AND d.chu
 
 TOUCH = """
 UPDATE {chunks} c
-SET start_char = s.start_char, end_char = s.end_char, tags = s.tags, metadata = s.metadata
+SET start_char = s.start_char, end_char = s.end_char, tags = s.tags, metadata = s.metadata,
+    switched_off = s.switched_off,
+    enabled = NOT s.switched_off AND coalesce(
+        (SELECT d.enabled FROM documents d WHERE d.collection_id = c.collection_id AND d.doc_id = c.doc_id), true
+    )
 FROM jsonb_to_recordset(%(rows)s::jsonb)
-     AS s (doc_id text, chunk_index integer, start_char integer, end_char integer, tags text[], metadata jsonb)
+     AS s (doc_id text, chunk_index integer, start_char integer, end_char integer, tags text[], metadata jsonb,
+           switched_off boolean)
 WHERE c.collection_id = %(collection_id)s AND c.doc_id = s.doc_id COLLATE "C" AND c.chunk_index = s.chunk_index
 """
 
@@ -105,7 +110,7 @@ RETURNING chunk_count, length_total, length_baked
 
 COPY_CHUNKS = """
 COPY {chunks} (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, token_count,
-               revision, enabled, embedding, fts, lexical)
+               revision, enabled, switched_off, embedding, fts, lexical)
 FROM STDIN (FORMAT BINARY)
 """
 
@@ -180,7 +185,7 @@ def write_chunks(chunks: Sequence[Chunk], store: Store, change: Change, scope: M
 
 
 def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
-    """New offsets, tags and metadata for rows whose text stays."""
+    """New offsets, tags, metadata and switches for rows whose text stays."""
     rows = [
         {
             "doc_id": chunk.doc_id,
@@ -189,6 +194,7 @@ def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
             "end_char": chunk.end,
             "tags": list(chunk.tags),
             "metadata": dict(chunk.metadata),
+            "switched_off": not chunk.enabled,
         }
         for chunk in chunks
     ]
@@ -333,7 +339,8 @@ def _binary_row(
         b"\x01" + (canonical_json(dict(chunk.metadata)).encode() if chunk.metadata else b"{}"),
         struct.pack("!i", len(chunk.content.split())),
         struct.pack("!i", revision),
-        b"\x01" if enabled else b"\x00",
+        b"\x01" if enabled and chunk.enabled else b"\x00",
+        b"\x00" if chunk.enabled else b"\x01",
         None if chunk.embedding is None else _binary_vector(chunk.embedding),
         fts,
         lexical,

@@ -89,7 +89,10 @@ class Document(models.Model):
 
 
 class Chunk(models.Model):
-    """The retrieval unit. `id` stands in for the partitioned table's key (collection_id, id)."""
+    """The retrieval unit. `id` stands in for the partitioned table's key (collection_id, id).
+
+    enabled: its document is, and it is not switched_off by itself.
+    """
 
     id = models.BigAutoField(primary_key=True)
     collection = models.ForeignKey(Collection, on_delete=models.DO_NOTHING, db_constraint=False, related_name="chunks")
@@ -104,6 +107,7 @@ class Chunk(models.Model):
     token_count = models.IntegerField(default=0)
     revision = models.IntegerField(default=1)
     enabled = models.BooleanField(default=True)
+    switched_off = models.BooleanField(default=False)
     embedding = VectorField()
     fts = SearchVectorField(null=True, editable=False)
     lexical = SparseVectorField(null=True, editable=False)
