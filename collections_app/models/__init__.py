@@ -5,6 +5,7 @@ from collections_app.models.generations import Generation, GenerationDocument, S
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.operations import IdempotencyRecord, Operation, WorkerHeartbeat
+from collections_app.models.queue import Provider, Report
 
 __all__ = [
     "ApiKey",
@@ -18,9 +19,9 @@ __all__ = [
     "IdempotencyRecord",
     "IngestBatch",
     "IngestJob",
+    "Operation",
     "Provider",
     "Report",
-    "Operation",
     "StoredProbe",
     "Upload",
     "WorkerHeartbeat",

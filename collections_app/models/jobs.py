@@ -81,6 +81,7 @@ class IngestJob(models.Model):
     or, for a file that another one held, {"type": "member" or "attachment", "of": its doc_id or name}.
     stages: one entry per stage that was entered, in order: {"stage", "state", "done", "total", "unit", "started_at",
     "ms", "error"}; unit is bytes, chars or chunks, state is running, succeeded, failed or cancelled.
+    lane: 0 for what somebody waits for, 1 for what came with many others; the two take turns.
     quarantined: the file stopped its worker or its parser as often as RAGD_JOB_MAX_ATTEMPTS allows, and is set aside.
     """
 
@@ -134,6 +135,7 @@ class IngestJob(models.Model):
     generation = models.ForeignKey(
         "Generation", on_delete=models.CASCADE, null=True, blank=True, related_name="jobs", db_constraint=False
     )
+    lane = models.SmallIntegerField(default=0)
     sent_at = models.DateTimeField(default=timezone.now, editable=False)
     lease_until = models.DateTimeField(null=True, blank=True)
     heartbeat_at = models.DateTimeField(null=True, blank=True)
@@ -161,6 +163,7 @@ class IngestJob(models.Model):
                 condition=models.Q(state__in=ACTIVE_STATES),
             ),
             models.Index(fields=["batch", "state"], name="ingest_jobs_batch_idx"),
+            models.Index(fields=["finished_at"], name="ingest_jobs_finished_idx"),
         ]
         constraints = [
             models.UniqueConstraint(
