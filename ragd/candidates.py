@@ -12,6 +12,7 @@ from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json
 COLUMNS = """id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, revision"""
 
 ENABLED = "enabled"
+DISABLED = "NOT enabled"
 TAGS_ANY = "tags && %(tags_any)s::text[]"
 TAGS_ALL = "tags @> %(tags_all)s::text[]"
 # Equality on top-level keys; the containment before it lets an index help and is never narrower.
@@ -42,14 +43,15 @@ def scope(plan: RetrievePlan, store: Store) -> dict[str, Any]:
     }
 
 
-def passing(plan: RetrievePlan) -> str:
+def passing(plan: RetrievePlan, *, enabled: bool = True) -> str:
     """The condition for the rows of a partition that the plan may find, over the parameters of scope().
 
-    Filters that the plan does not use are not in it, so that the database need not plan them.
+    Filters that the plan does not use are not in it, so that the database need not plan them. enabled=False: the rows
+    that it would find if they were not disabled.
     """
     filters = plan.filters
     used = ((filters.tags_any, TAGS_ANY), (filters.tags_all, TAGS_ALL), (filters.metadata, METADATA))
-    return " AND ".join([ENABLED, *(condition for value, condition in used if value)])
+    return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value)])
 
 
 def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> list[Candidate]:

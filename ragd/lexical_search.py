@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ragd.candidates import COLUMNS, passing, ranked, scope
@@ -35,31 +35,58 @@ ORDER BY lexeme COLLATE "C"
 """
 
 
-def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: StoreState) -> list[Candidate]:
-    """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing."""
+@dataclass(frozen=True, slots=True)
+class LexicalQuery:
+    """What a text asks of the lexical index: the words that some chunk holds, and what each counts.
+
+    lexemes: in order. weights: term -> idf times its repeats. chunks: term -> chunks that hold it. vector: the weights
+    as a sparse vector. highest: the score of a chunk that is all of these words, for unit scores.
+    """
+
+    lexemes: list[str]
+    weights: dict[int, float]
+    chunks: dict[int, int]
+
+    @property
+    def vector(self) -> str:
+        return "{" + ",".join(f"{term}:{self.weights[term]!r}" for term in sorted(self.weights)) + "}/1000000000"
+
+    @property
+    def highest(self) -> float:
+        return sum(self.weights.values()) * (BM25_K1 + 1)
+
+
+def read_query(text: str, store: Store, state: StoreState) -> LexicalQuery:
+    """The words of the text that the store's chunks hold; none where no chunk holds any."""
     params = {"language": store.collection.language, "query": text} | store.scope
     terms = [row for row in fetch_all(store.connection, QUERY_TERMS, params) if row[3] > 0]
-    if not terms:
-        return []
     weights: dict[int, float] = {}
     for _, term, repeats, chunks in terms:
         weights[term] = weights.get(term, 0.0) + repeats * inverse_document_frequency(chunks, state.chunk_count)
-    highest = sum(weights.values()) * (BM25_K1 + 1)
-    vector = "{" + ",".join(f"{term}:{weights[term]!r}" for term in sorted(weights)) + "}/1000000000"
+    return LexicalQuery([lexeme for lexeme, *_ in terms], weights, {term: chunks for _, term, _, chunks in terms})
+
+
+def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: StoreState) -> list[Candidate]:
+    """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing."""
+    query = read_query(text, store, state)
+    if not query.lexemes:
+        return []
     rows = None
     if state.chunk_count >= POSTINGS_MIN:
-        rows = pruned_rows(weights, {term: chunks for _, term, _, chunks in terms}, vector, plan, store)
+        rows = pruned_rows(query.weights, query.chunks, query.vector, plan, store)
     if rows is None:
         if state.chunk_count >= POSTINGS_MIN:
             execute(store.connection, SET_CUSTOM_PLAN)
-        rows = scanned_rows(vector, [lexeme for lexeme, *_ in terms], plan, store)
-    return ranked(rows, "lexical", "bm25", highest)
+        rows = scanned_rows(query, plan, store)
+    return ranked(rows, "lexical", "bm25", query.highest)
 
 
-def scanned_rows(vector: str, lexemes: Sequence[str], plan: RetrievePlan, store: Store) -> list[tuple[Any, ...]]:
-    """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any lexeme."""
-    lexical = {"weights": vector, "words": " | ".join(map(_quoted, lexemes))}
-    sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan))
+def scanned_rows(
+    query: LexicalQuery, plan: RetrievePlan, store: Store, *, enabled: bool = True
+) -> list[tuple[Any, ...]]:
+    """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any of the words."""
+    lexical = {"weights": query.vector, "words": " | ".join(map(_quoted, query.lexemes))}
+    sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, enabled=enabled))
     return fetch_all(store.connection, sql, scope(plan, store) | lexical)
 
 

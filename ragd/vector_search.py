@@ -134,18 +134,24 @@ def rows_needed(plan: RetrievePlan, state: StoreState, exact: bool) -> int:
 
 
 def vector_candidates(
-    vector: Sequence[float], plan: RetrievePlan, store: Store, exact: bool, *, rows: int | None = None
+    vector: Sequence[float],
+    plan: RetrievePlan,
+    store: Store,
+    exact: bool,
+    *,
+    rows: int | None = None,
+    enabled: bool = True,
 ) -> list[Candidate]:
     """The nearest chunks, best first, ties by (doc_id, chunk_index): the plan's pool, or the first `rows` of it.
 
-    Through the index it needs what read_state() set.
+    Through the index it needs what read_state() set. enabled=False: among the disabled chunks.
     """
     params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
     through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
     sql = (VECTOR_EXACT if exact else through_index).format(
         chunks=store.collection.partition,
         cast=store.collection.vector_cast,
-        passing=passing(plan),
+        passing=passing(plan, enabled=enabled),
         rows=rows or plan.pool,
     )
     return ranked(fetch_all(store.connection, sql, params), "vector", "cosine", 1.0)

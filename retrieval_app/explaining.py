@@ -14,10 +14,11 @@ from typing import Any, cast
 
 from django.db import transaction
 
-from collections_app.models import Collection
+from collections_app.models import Collection, Document
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.comparison import overlap_at, recall_of
+from ragd.disabled import disabled_candidates
 from ragd.embedding import Embedder
 from ragd.normalization import normalize
 from ragd.retrieval import Retrieval, retrieve_detailed
@@ -152,12 +153,21 @@ class _Explanation:
 
     @cached_property
     def lists(self) -> Lists:
-        """What the lists hold below their pool, and what they would hold without the filters."""
+        """What the lists hold below their pool, and would hold without the filters or with what is disabled."""
         bare = replace(self.plan, rerank=None, compress=None, token_budget=None)
         pool = min(POOL_MAX, self.plan.pool + BEYOND_POOL)
         deeper = self._retrieve(replace(bare, candidate_pool=pool)).lists
         unfiltered = self._retrieve(replace(bare, filters=Filters())).lists if self.plan.filters else {}
-        return Lists(deeper=deeper, unfiltered=unfiltered)
+        disabled = disabled_candidates(self.query, self.vector, bare, self.store, self.state)
+        return Lists(deeper, unfiltered, disabled, self._states_of(disabled))
+
+    def _states_of(self, disabled: Mapping[str, Sequence[Candidate]]) -> dict[str, str]:
+        names = {candidate.doc_id for candidates in disabled.values() for candidate in candidates}
+        rows = Document.objects.filter(collection_id=self.store.collection.id, doc_id__in=names, enabled=False)
+        return {
+            doc_id: "its document is archived" if archived_at else "its document is disabled"
+            for doc_id, archived_at in rows.values_list("doc_id", "archived_at")
+        }
 
     @cached_property
     def parts(self) -> Parts:

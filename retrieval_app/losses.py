@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ragd.compression import CompressPolicy, compress
+from ragd.disabled import would_be_rank
 from ragd.retrieval import Retrieval
 from ragd.types import Candidate, Filters, RetrievePlan
 from retrieval_app.arithmetic import Parts
 from retrieval_app.results import chunk_key
 
 Reason = Literal[
-    "filtered", "below_pool", "not_in_list", "missed_by_index", "cut_by_k", "cut_by_rerank", "over_budget", "no_span",
-    "shortened",
+    "filtered", "disabled", "below_pool", "not_in_list", "missed_by_index", "cut_by_k", "cut_by_rerank", "over_budget",
+    "no_span", "shortened",
 ]  # fmt: skip
 
 # in the order in which they matter to somebody who misses a result
 REASONS: Mapping[Reason, str] = {
     "filtered": "Kept out by a filter",
+    "disabled": "Disabled",
     "cut_by_rerank": "Cut by the reranker",
     "missed_by_index": "Missed by the index",
     "over_budget": "Over the token budget",
@@ -56,13 +58,19 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The lists by name with some rows more than their pool, and as they were without filters ({} without filters)."""
+    """The lists by name with some rows more than their pool, and as they were without filters ({} without filters).
+
+    disabled: the best disabled chunks of each list ({} when there are none); states: doc_id -> what keeps the chunks of
+    such a document out, in words.
+    """
 
     deeper: Mapping[str, Sequence[Candidate]]
     unfiltered: Mapping[str, Sequence[Candidate]]
+    disabled: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
 
     def everything(self) -> Iterator[Candidate]:
-        for lists in (self.deeper, self.unfiltered):
+        for lists in (self.deeper, self.unfiltered, self.disabled):
             for candidates in lists.values():
                 yield from candidates
 
@@ -71,6 +79,7 @@ def find_losses(plan: RetrievePlan, retrieval: Retrieval, lists: Lists, parts: P
     """In the order of the stages, within each by rank. A chunk may be lost by one list and kept by the other."""
     return [
         *_filtered(plan, lists),
+        *_disabled(plan, lists),
         *_below_pool(plan, retrieval, lists),
         *_not_in_list(retrieval, parts),
         *_cut(plan, retrieval),
@@ -84,6 +93,15 @@ def _filtered(plan: RetrievePlan, lists: Lists) -> Iterator[Loss]:
             if why := why_filtered(candidate, plan.filters):
                 message = f"it would be rank {rank} of the {name} list, but {why}"
                 yield Loss(candidate, name, "filtered", rank, message)
+
+
+def _disabled(plan: RetrievePlan, lists: Lists) -> Iterator[Loss]:
+    for name, candidates in lists.disabled.items():
+        for candidate in candidates:
+            rank = would_be_rank(candidate, lists.deeper.get(name, ()))
+            if rank <= max(plan.k, FILTERED_MIN):
+                why = lists.states.get(candidate.doc_id, "the chunk is disabled")
+                yield Loss(candidate, name, "disabled", rank, f"it would be rank {rank} of the {name} list, but {why}")
 
 
 def why_filtered(candidate: Candidate, filters: Filters) -> str:

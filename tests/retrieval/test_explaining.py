@@ -12,7 +12,7 @@ from django.db import connection, transaction
 from pytest_django import Settings
 
 import ragd
-from collections_app.models import Collection
+from collections_app.models import Chunk, Collection
 from collections_app.services.documents import set_documents_enabled
 from collections_app.stores import open_store
 from ragd import lexical_search, postings
@@ -290,7 +290,24 @@ def test_an_empty_collection_and_a_query_of_no_known_word(house: Collection) -> 
     assert [word["chunks"] for word in unknown["words"]] == [0]
 
 
-def test_disabled_documents_are_not_in_any_column(house: Collection) -> None:
+def test_disabled_documents_are_in_no_column_and_say_where_they_would_be(house: Collection) -> None:
+    before = explain(house, QUERY, services.build_plan(house))
+    assert losses(before, "disabled") == []
+    places = {
+        name: [row["rank"] for row in column(before, name)["rows"] if row["doc_id"] == "pump.md"]
+        for name in ("vector", "lexical")
+    }
     set_documents_enabled(house, ["pump.md"], enabled=False)
     found = explain(house, QUERY, services.build_plan(house))
     assert all(row["doc_id"] != "pump.md" for item in found["columns"] for row in item["rows"])
+    assert losses(found, "disabled") == [("pump.md#0", name, places[name][0]) for name in ("vector", "lexical")]
+    loss = next(item for item in found["losses"] if item["reason"] == "disabled")
+    assert loss["message"].endswith("but its document is disabled")
+    assert losses(explain(house, QUERY, services.build_plan(house, tags_all=["inside"])), "disabled") == []
+
+
+def test_a_chunk_disabled_by_itself_says_so(house: Collection) -> None:
+    Chunk.objects.filter(collection=house, doc_id="pump.md").update(enabled=False)
+    found = explain(house, QUERY, services.build_plan(house, mode="vector"))
+    (loss,) = [item for item in found["losses"] if item["reason"] == "disabled"]
+    assert loss["message"].endswith("but the chunk is disabled")
