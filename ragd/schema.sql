@@ -40,6 +40,7 @@ CREATE TABLE IF NOT EXISTS documents (
     page_map        jsonb NOT NULL DEFAULT '[]',       -- [[start, end, label], ...] in characters of text
     segments        jsonb NOT NULL DEFAULT '[]',       -- [[start, end, t_start, t_end], ...] in characters of text
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- the policy that made the chunks
+    chunk_policy_stated jsonb NOT NULL DEFAULT '{}',   -- its fields that were stated for this document alone
     warnings        jsonb NOT NULL DEFAULT '[]',       -- what the parser noticed
     revision        integer NOT NULL DEFAULT 1,
     enabled         boolean NOT NULL DEFAULT true,     -- false: kept, not retrieved

@@ -137,6 +137,7 @@ class Environment(BaseSettings):
     RAGD_GENERATION_KEEP_DAYS: Natural = Field(
         7, description="Days that the index generation before the present one is kept for the way back"
     )
+    RAGD_REVISIONS_KEPT: Natural = Field(10, description="Earlier revisions that are kept of each document")
     RAGD_RUN_RETENTION_DAYS: Natural = Field(0, description="Days that stored queries are kept; 0 keeps them for ever")
     RAGD_SPAN_RETENTION_DAYS: Natural = Field(30, description="Days that spans are kept; 0 keeps them for ever")
 

@@ -46,7 +46,8 @@ class Collection(models.Model):
 class Document(models.Model):
     """One document of a collection under the caller's own id, with the normalized text that its chunks slice.
 
-    An archived document is read-only and not retrieved: archived_at is set and enabled is false.
+    An archived document is read-only and not retrieved: archived_at is set and enabled is false. chunk_policy: the
+    whole policy that made the chunks; chunk_policy_stated: its fields that were stated for this document alone.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -66,6 +67,7 @@ class Document(models.Model):
     page_map = models.JSONField(default=list, blank=True)
     segments = models.JSONField(default=list, blank=True)
     chunk_policy = models.JSONField(default=dict, blank=True)
+    chunk_policy_stated = models.JSONField(default=dict, blank=True)
     warnings = models.JSONField(default=list, blank=True)
     revision = models.IntegerField(default=1)
     enabled = models.BooleanField(default=True)
