@@ -1,5 +1,6 @@
 """What is stored."""
 
+from collections_app.models.checkpoints import EmbeddedBatch
 from collections_app.models.curation import ChunkOverlay, DocumentRevision
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
@@ -14,6 +15,7 @@ __all__ = [
     "Collection",
     "Document",
     "DocumentRevision",
+    "EmbeddedBatch",
     "Generation",
     "GenerationDocument",
     "IdempotencyRecord",
