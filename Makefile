@@ -63,5 +63,5 @@ $(RUNTIME): requirements.txt requirements-model.txt | $(VENV)/bin/python
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)
-	$(PIP) install --quiet --require-hashes -r requirements-dev.txt
+	$(PIP) install --quiet --require-hashes --no-deps -r requirements-dev.txt
 	@touch $@
