@@ -1,14 +1,23 @@
 """Documents of any format to normalized text, read in a child process under limits.
 
-`parse` is the door; `sniff` names a format; `expand_archive` takes an archive apart. Nothing here imports Django.
+`parse` is the door; `iter_members` takes an archive apart, `archive_type` tells one; `sniff` names a format. Nothing
+here imports Django.
 """
 
 from __future__ import annotations
 
-from collections_app.parsing.archives import Member, expand_archive
+from collections_app.parsing.archives import archive_type
 from collections_app.parsing.process import parse, stop_server
 from collections_app.parsing.sniffing import sniff
-from collections_app.parsing.types import ERROR_KINDS, Attachment, ParsedDocument, ParseError, ParseLimits
+from collections_app.parsing.types import (
+    ERROR_KINDS,
+    Attachment,
+    Member,
+    ParsedDocument,
+    ParseError,
+    ParseLimits,
+)
+from collections_app.parsing.unpacking import is_readable, iter_members, list_members
 
 __all__ = [
     "ERROR_KINDS",
@@ -17,7 +26,10 @@ __all__ = [
     "ParseError",
     "ParseLimits",
     "ParsedDocument",
-    "expand_archive",
+    "archive_type",
+    "is_readable",
+    "iter_members",
+    "list_members",
     "parse",
     "sniff",
     "stop_server",

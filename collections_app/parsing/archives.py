@@ -9,11 +9,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
 
 from collections_app.parsing.charsets import decode
-from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits
+from collections_app.parsing.types import MEBIBYTE, Member, ParseError, ParseLimits
 
 READ_BYTES = 256 * 1024
 RATIO_FREE_BYTES = 8 * MEBIBYTE
@@ -26,15 +25,7 @@ GZIP_TYPE = "application/gzip"
 BZIP2_TYPE = "application/x-bzip2"
 COMPRESSED_TYPES = (GZIP_TYPE, BZIP2_TYPE)
 ARCHIVE_TYPES = (ZIP_TYPE, TAR_TYPE)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A file of an archive: its cleaned path with "/" between folders, and its bytes, or the error of reading it."""
-
-    name: str
-    data: bytes
-    error: ParseError | None = None
+PACKED_STARTS = (b"PK", b"\x1f\x8b", b"BZh")
 
 
 class Readable(Protocol):
@@ -124,12 +115,12 @@ def decompress(data: bytes, media_type: str, limits: ParseLimits) -> bytes:
 
 
 def expand_archive(data: bytes, limits: ParseLimits, *, media_type: str = "") -> Iterator[Member]:
-    """The files of a ZIP or TAR (also inside gzip or bzip2), one at a time, in the archive's order.
+    """The files of a ZIP or TAR (also inside gzip or bzip2), one at a time, in the archive's order, in this process.
 
     Archives inside are unpacked too, down to max_depth, as "outer.zip/inner/file". Folders, links, devices and what
-    file managers leave behind are skipped. Names that are absolute or climb with ".." raise ParseError "bomb", as do
-    more members or bytes than the limits allow. A member that is encrypted or damaged comes with its error and no
-    bytes; a container that cannot be read raises it.
+    file managers leave behind are skipped. More members or bytes than the limits allow raise ParseError "bomb"; a
+    container that cannot be read raises "broken". One member that is encrypted, damaged, too large for a document,
+    named like one before, or whose path is absolute or climbs with "..", comes with its error and no bytes.
     """
     yield from _Expansion(limits).members(data, media_type, prefix="", depth=0)
 
@@ -141,37 +132,65 @@ class _Expansion:
         self.limits = limits
         self.count = 0
         self.total_bytes = 0
+        self.names: set[str] = set()
 
     def members(self, data: bytes, media_type: str, prefix: str, depth: int) -> Iterator[Member]:
-        kind = media_type or archive_type(data)
+        kind = media_type or packed_type(data)
         if kind in COMPRESSED_TYPES:
             data = decompress(data, kind, self.limits)
-            kind = archive_type(data)
+            kind = packed_type(data)
         if kind == ZIP_TYPE:
             found = self._zip_members(data)
         elif kind == TAR_TYPE:
             found = self._tar_members(data)
         else:
             raise ParseError("unsupported", "A ZIP or TAR archive was expected, but the content is neither.")
-        for member in found:
-            name = prefix + member.name
-            inner = archive_type(member.data) if member.error is None else ""
-            if inner not in ARCHIVE_TYPES and not _is_packed_tar(member):
-                yield Member(name, member.data, member.error)
+        for name, content in found:
+            path = prefix + name
+            if isinstance(content, ParseError):
+                yield Member(path, error=content)
+            elif not archive_type(content):
+                yield self._member(path, content)
             elif depth + 1 < self.limits.max_depth:
-                yield from self.members(member.data, "", f"{name}/", depth + 1)
+                yield from self._nested(path, content, depth + 1)
             else:
                 raise ParseError(
                     "bomb",
-                    f"Archives are nested deeper than {self.limits.max_depth} levels at {name!r}. Unpack it first.",
+                    f"Archives are nested deeper than {self.limits.max_depth} levels at {path!r}. Unpack it first.",
                 )
 
-    def _zip_members(self, data: bytes) -> Iterator[Member]:
+    def _nested(self, path: str, content: bytes, depth: int) -> Iterator[Member]:
+        """The members of an archive inside; one that cannot be read is one member's error."""
+        try:
+            yield from self.members(content, "", f"{path}/", depth)
+        except ParseError as error:
+            if error.kind == "bomb":
+                raise
+            yield Member(path, error=error)
+
+    def _member(self, path: str, content: bytes) -> Member:
+        if path in self.names:
+            return Member(
+                path,
+                error=ParseError("broken", f"The archive holds {path[:200]!r} more than once. The first was taken."),
+            )
+        self.names.add(path)
+        if len(content) > self.limits.max_input_mb * MEBIBYTE:
+            return Member(path, error=_too_large(len(content), self.limits))
+        return Member(path, content, size_bytes=len(content))
+
+    def _zip_members(self, data: bytes) -> Iterator[tuple[str, bytes | ParseError]]:
         package = Package(data, self.limits)
         for entry in package.entries:
             if entry.is_dir():
                 continue
-            name = clean_path(member_name(entry))
+            raw_name = member_name(entry)
+            try:
+                name = clean_path(raw_name)
+            except ParseError as error:
+                self._counted(b"")
+                yield raw_name[:NAME_CHARS], error
+                continue
             if not name or _is_left_behind(name):
                 continue
             try:
@@ -180,20 +199,26 @@ class _Expansion:
                 if error.kind == "bomb":
                     raise
                 self._counted(b"")
-                yield Member(name, b"", error)
+                yield name, error
                 continue
-            yield Member(name, self._counted(content))
+            yield name, self._counted(content)
 
-    def _tar_members(self, data: bytes) -> Iterator[Member]:
+    def _tar_members(self, data: bytes) -> Iterator[tuple[str, bytes | ParseError]]:
         try:
             with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
                 for entry in archive:
-                    name = clean_path(entry.name) if entry.isreg() else ""
+                    if not entry.isreg():
+                        self._counted(b"")
+                        continue
+                    try:
+                        name = clean_path(entry.name)
+                    except ParseError as error:
+                        self._counted(b"")
+                        yield entry.name[:NAME_CHARS], error
+                        continue
                     stream = archive.extractfile(entry) if name and not _is_left_behind(name) else None
                     if stream is not None:
-                        yield Member(name, self._counted(read_limited(stream, self.limits, already=self.total_bytes)))
-                    else:
-                        self._counted(b"")
+                        yield name, self._counted(read_limited(stream, self.limits, already=self.total_bytes))
         except UNPACK_ERRORS as error:
             raise ParseError("broken", f"The TAR archive cannot be read ({error}). Upload a whole copy.") from error
 
@@ -208,14 +233,34 @@ class _Expansion:
 
 
 def archive_type(data: bytes) -> str:
-    """The media type when the bytes are an archive that expand_archive opens, or a compressed file; else "".
+    """The media type when the content is an archive to unpack, a ZIP or a TAR (also packed in gzip or bzip2); else "".
 
-    A ZIP that is a document (office, e-book) is not an archive here.
+    A ZIP that is a document (office, e-book) is not an archive here, nor is a single compressed file. Cheap and safe
+    in any process: of a compressed file only the first block is unpacked.
     """
+    kind = packed_type(data)
+    if kind in COMPRESSED_TYPES:
+        return TAR_TYPE if _begins_as_tar(data, kind) else ""
+    return kind
+
+
+def packed_type(data: bytes) -> str:
+    """The media type when the bytes are a ZIP, a TAR or a compressed file, and no document; else ""."""
+    if not data[:4].startswith(PACKED_STARTS) and data[257:262] != b"ustar":
+        return ""
     from collections_app.parsing.sniffing import sniff
 
     media_type = sniff(data, "")
     return media_type if media_type in ARCHIVE_TYPES or media_type in COMPRESSED_TYPES else ""
+
+
+def _begins_as_tar(data: bytes, kind: str) -> bool:
+    raw = io.BytesIO(data)
+    try:
+        with gzip.open(raw) if kind == GZIP_TYPE else bz2.open(raw) as stream:
+            return stream.read(tarfile.BLOCKSIZE)[257:262] == b"ustar"
+    except UNPACK_ERRORS:
+        return False
 
 
 def member_name(entry: zipfile.ZipInfo) -> str:
@@ -244,10 +289,6 @@ def clean_path(name: str) -> str:
     return "/".join(parts)
 
 
-def _is_packed_tar(member: Member) -> bool:
-    return member.name.lower().endswith((".tar.gz", ".tgz", ".tar.bz2", ".tbz2"))
-
-
 def _is_left_behind(name: str) -> bool:
     parts = name.split("/")
     return parts[0] == "__MACOSX" or parts[-1] in (".DS_Store", "Thumbs.db", "desktop.ini")
@@ -269,6 +310,13 @@ def _check_directory(entries: list[zipfile.ZipInfo], packed_bytes: int, limits: 
             f"The archive of {packed_bytes:,} bytes would unpack to {unpacked:,}, more than {limits.max_ratio} times"
             " its size. Upload the files one by one if they are genuine.",
         )
+
+
+def _too_large(size_bytes: int, limits: ParseLimits) -> ParseError:
+    return ParseError(
+        "too_large",
+        f"The file has {size_bytes:,} bytes; at most {limits.max_input_mb} MB are read. Split it, or raise the limit.",
+    )
 
 
 def _too_many(count: int, limits: ParseLimits) -> ParseError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import hashlib
 import json
 import os
 import resource
@@ -18,10 +19,12 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collections_app.parsing import protocol, reading
+from collections_app.parsing.archives import expand_archive
+from collections_app.parsing.sniffing import sniff
 from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits, Source
 
 PR_SET_PDEATHSIG = 1
@@ -245,6 +248,9 @@ def answer(connection: socket.socket, line: socket.socket) -> bool:
         return False
     limits = ParseLimits.from_dict(head["limits"])
     limit_process(limits)
+    if "members" in head:
+        send_members(connection, data, limits, with_data=head["members"])
+        return False
     is_light = False
     try:
         document = reading.read_document(Source(data, head["name"], "", limits))
@@ -262,6 +268,22 @@ def answer(connection: socket.socket, line: socket.socket) -> bool:
     protocol.send_pieces(connection, pieces)
     connection.close()
     return is_light
+
+
+def send_members(connection: socket.socket, data: bytes, limits: ParseLimits, *, with_data: bool) -> None:
+    """A frame for each member of an archive. The next is unpacked when the caller has taken the one before."""
+    try:
+        for member in expand_archive(data, limits):
+            if member.error is None:
+                digest = hashlib.sha256(member.data).hexdigest()
+                member = replace(member, sha256=digest, media_type=sniff(member.data, member.name))
+            protocol.send_pieces(connection, protocol.pack_member(member, with_data=with_data))
+        pieces = protocol.pack_end()
+    except ParseError as error:
+        pieces = protocol.pack_error(error)
+    except MemoryError:
+        pieces = protocol.pack_error(memory_error(limits))
+    protocol.send_pieces(connection, pieces)
 
 
 def memory_error(limits: ParseLimits) -> ParseError:

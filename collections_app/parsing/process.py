@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from collections_app.parsing import protocol
 from collections_app.parsing.types import MEBIBYTE, ParsedDocument, ParseError, ParseLimits
@@ -49,12 +50,12 @@ class _Server:
             )
         self.control = mine
 
-    def submit(self, limits: ParseLimits, *, fresh: bool = False) -> socket.socket:
+    def submit(self, limits: ParseLimits, *, fresh: bool = False, wall_s: float | None = None) -> socket.socket:
         """The caller's end of a new document socket. fresh: in a child of its own. OSError when the server is gone."""
         mine, theirs = socket.socketpair()
         try:
             with theirs:
-                request = {"wall_s": limits.timeout_s, "limits": limits.as_dict(), "fresh": fresh}
+                request = {"wall_s": wall_s or limits.timeout_s, "limits": limits.as_dict(), "fresh": fresh}
                 message = json.dumps(request).encode()
                 socket.send_fds(self.control, [message], [theirs.fileno()])
         except OSError:
@@ -88,18 +89,26 @@ def parse(data: bytes, name: str, *, limits: ParseLimits | None = None) -> Parse
     any content. Blocks for at most limits.timeout_s and a few seconds.
     """
     limits = limits or ParseLimits()
-    if len(data) > limits.max_input_mb * MEBIBYTE:
-        raise ParseError(
-            "too_large",
-            f"The file has {len(data):,} bytes; at most {limits.max_input_mb} MB are read."
-            " Split it, or raise the limit.",
-        )
+    check_size(data, limits.max_input_mb)
     for attempt in range(START_ATTEMPTS):
         try:
             return _parse_once(data, name, limits, fresh=attempt > 0)
         except (protocol.DisconnectedError, ConnectionError):
             continue
-    raise ParseError(
+    raise ended_twice()
+
+
+def check_size(data: bytes, limit_mb: int) -> None:
+    """ParseError "too_large" for more bytes than the limit lets in."""
+    if len(data) > limit_mb * MEBIBYTE:
+        raise ParseError(
+            "too_large",
+            f"The file has {len(data):,} bytes; at most {limit_mb} MB are read. Split it, or raise the limit.",
+        )
+
+
+def ended_twice() -> ParseError:
+    return ParseError(
         "crashed", "The parser process ended while it read this document, twice. The file is damaged or hostile."
     )
 
@@ -113,38 +122,53 @@ def stop_server() -> None:
             _server = None
 
 
+def server_pid() -> int | None:
+    """The process id of this process's parser server; None when there is none."""
+    with _lock:
+        return _server.process.pid if _server is not None and _server.process.poll() is None else None
+
+
 def _parse_once(data: bytes, name: str, limits: ParseLimits, *, fresh: bool) -> ParsedDocument:
     deadline = time.monotonic() + limits.timeout_s + GRACE_S
-    with _submit(limits, fresh) as connection:
+    with submit(limits, fresh=fresh) as connection:
 
         def set_remaining() -> None:
             connection.settimeout(max(0.001, deadline - time.monotonic()))
 
+        clean_name = name.encode("utf-8", "replace").decode()
         try:
-            set_remaining()
-            clean_name = name.encode("utf-8", "replace").decode()
-            request = protocol.pack_frame({"name": clean_name, "limits": limits.as_dict()}, [])
-            request[0] = protocol.FRAME.pack(protocol.FRAME_MAGIC, len(request[1]), len(data))
-            try:
-                protocol.send_pieces(connection, request)
-                view = memoryview(data)
-                for place in range(0, len(view), protocol.PIECE_BYTES):
-                    set_remaining()
-                    connection.sendall(view[place : place + protocol.PIECE_BYTES])
-            except BrokenPipeError:
-                pass  # The child has died; the trailer says how.
-            return _receive(connection, limits, set_remaining)
+            send_request(connection, {"name": clean_name, "limits": limits.as_dict()}, data, set_remaining)
+            return protocol.unpack_result(*receive_frame(connection, limits, set_remaining))
         except TimeoutError:
             raise timeout_error(limits) from None
 
 
-def _receive(connection: socket.socket, limits: ParseLimits, set_remaining: Callable[[], None]) -> ParsedDocument:
-    """The result, or the error that the trailer tells; a child that died while it answered left half a frame first."""
-    body_limit = 4 * limits.max_chars + limits.max_attachments_mb * MEBIBYTE
+def send_request(
+    connection: socket.socket, head: dict[str, Any], data: bytes, set_remaining: Callable[[], None]
+) -> None:
+    """Send a document with what is asked of it. A child that has died is no error here: its trailer tells."""
+    request = protocol.pack_frame(head, [])
+    request[0] = protocol.FRAME.pack(protocol.FRAME_MAGIC, len(request[1]), len(data))
+    try:
+        set_remaining()
+        protocol.send_pieces(connection, request)
+        view = memoryview(data)
+        for place in range(0, len(view), protocol.PIECE_BYTES):
+            set_remaining()
+            connection.sendall(view[place : place + protocol.PIECE_BYTES])
+    except BrokenPipeError:
+        pass
+
+
+def receive_frame(
+    connection: socket.socket, limits: ParseLimits, set_remaining: Callable[[], None]
+) -> tuple[dict[str, Any], bytes]:
+    """A frame of the child, or the error that the trailer tells; a child that died sending left half a frame first."""
+    body_limit = 4 * limits.max_chars + (limits.max_attachments_mb + limits.max_input_mb) * MEBIBYTE
     try:
         head, body = protocol.read_frame(connection, body_limit, set_remaining)
         if head is not None:
-            return protocol.unpack_result(head, body)
+            return head, body
         received = body + protocol.read_exactly(connection, protocol.TRAILER.size - len(body), set_remaining)
     except protocol.DisconnectedError as ended:
         received = ended.received
@@ -182,7 +206,8 @@ def timeout_error(limits: ParseLimits) -> ParseError:
     )
 
 
-def _submit(limits: ParseLimits, fresh: bool) -> socket.socket:
+def submit(limits: ParseLimits, *, fresh: bool, wall_s: float | None = None) -> socket.socket:
+    """The caller's end of a socket to a child, for one document. wall_s: its time, limits.timeout_s by default."""
     global _server
     with _lock:
         for _ in range(START_ATTEMPTS):
@@ -191,7 +216,7 @@ def _submit(limits: ParseLimits, fresh: bool) -> socket.socket:
                     _server.stop()
                 _server = _Server()
             try:
-                return _server.submit(limits, fresh=fresh)
+                return _server.submit(limits, fresh=fresh, wall_s=wall_s)
             except OSError:
                 _server.stop()
                 _server = None

@@ -3,7 +3,9 @@
 Control socket (caller to server), one message per document: a JSON object {"wall_s", "limits", "fresh"} with the
 descriptor of that document's own socket attached. Document socket: a request frame from the caller, a result frame
 from the child, then a trailer from the server when the child is gone; a child that waits for another document leaves
-none. A frame is the length of its JSON head, the length of its body, the head, the body.
+none. A request with "members" (whether their bytes are wanted) is for an archive: a frame for each member comes back,
+then one with "end", or with the error that ended it. A frame is the length of its JSON head, the length of its body,
+the head, the body.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from collections_app.parsing.types import Attachment, ParsedDocument, ParseError
+from collections_app.parsing.types import Attachment, Member, ParsedDocument, ParseError
 
 FRAME = struct.Struct("!4sIQ")
 FRAME_MAGIC = b"RGDF"
@@ -110,4 +112,37 @@ def unpack_result(head: dict[str, Any], body: bytes) -> ParsedDocument:
         metadata=head["metadata"],
         warnings=tuple(head["warnings"]),
         attachments=tuple(attachments),
+    )
+
+
+def pack_member(member: Member, *, with_data: bool) -> list[bytes]:
+    head: dict[str, Any] = {
+        "name": member.name,
+        "size_bytes": member.size_bytes,
+        "sha256": member.sha256,
+        "media_type": member.media_type,
+    }
+    if member.error is not None:
+        head["refused"] = [member.error.kind, member.error.message]
+    return pack_frame(head, [member.data] if with_data and member.data else [])
+
+
+def pack_end() -> list[bytes]:
+    return pack_frame({"end": True}, [])
+
+
+def unpack_member(head: dict[str, Any], body: bytes) -> Member | None:
+    """The member of a frame, None at the end. Raises the ParseError of an archive that could not be read on."""
+    if "error" in head:
+        raise ParseError(head["error"], head["message"])
+    if "end" in head:
+        return None
+    refused = head.get("refused")
+    return Member(
+        name=head["name"].encode("utf-8", "replace").decode(),
+        data=body,
+        error=ParseError(refused[0], refused[1]) if refused else None,
+        size_bytes=head["size_bytes"],
+        sha256=head["sha256"],
+        media_type=head["media_type"],
     )

@@ -12,6 +12,8 @@ from collections_app.parsing.markup import words
 
 HEAD_BYTES = 16 * 1024
 PDF_WITHIN_BYTES = 1024
+ZIP_TAIL_BYTES = 64 * 1024 + 22
+ZIP_DIRECTORY_BYTES = 4 * 1024 * 1024
 
 # Text formats that a name may choose. A name never turns text into a binary format, nor the other way round.
 TEXT_SUFFIXES: dict[str, str] = {
@@ -146,11 +148,13 @@ def _inside(data: bytes, media_type: str) -> str:
 
 
 def _sniff_zip(data: bytes) -> str:
+    if _has_long_directory(data):
+        return types.ZIP
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             names = {name.replace("\\", "/").lstrip("/").lower() for name in archive.namelist()}
             declared = archive.read("mimetype")[:200].decode("ascii", "replace").strip() if _small(archive) else ""
-    except Exception:
+    except Exception:  # zipfile raises errors of a dozen classes on hostile bytes; each means: no whole ZIP
         return _sniff_cut_zip(data)
     if declared.startswith("application/"):
         base = declared.removesuffix("-template")
@@ -165,6 +169,12 @@ def _sniff_zip(data: bytes) -> str:
     if "[content_types].xml" in names:
         return _sniff_package(names)
     return types.ZIP
+
+
+def _has_long_directory(data: bytes) -> bool:
+    """Whether the directory of a ZIP is longer than that of any document: listing it would take memory for nothing."""
+    place = data.rfind(b"PK\x05\x06", max(0, len(data) - ZIP_TAIL_BYTES))
+    return place >= 0 and int.from_bytes(data[place + 12 : place + 16], "little") > ZIP_DIRECTORY_BYTES
 
 
 def _sniff_package(names: set[str]) -> str:
@@ -200,7 +210,7 @@ def _sniff_ole(data: bytes) -> str:
     try:
         with olefile.OleFileIO(io.BytesIO(data)) as container:
             names = {entry[0].lower() for entry in container.listdir(streams=True, storages=True)}
-    except Exception:
+    except Exception:  # olefile raises struct, index, value and type errors on hostile bytes; each means: not readable
         return types.OLE
     for stream, media_type in types.OLE_STREAMS:
         if stream.lower() in names:

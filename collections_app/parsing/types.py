@@ -34,6 +34,8 @@ class ParseLimits:
     timeout_s: wall clock, and CPU seconds. memory_mb: address space of the child (LibreOffice, when it is used, gets
     office_memory_mb). max_chars: characters of the text. max_members, max_unpacked_mb, max_ratio: of an archive, be it
     a ZIP or an office document; the ratio counts above the first 8 MiB. max_depth: nesting of archives and messages.
+    max_archive_mb: of the archive itself, where max_input_mb holds for a document and for each member.
+    archive_timeout_s: wall clock of unpacking one archive, with the caller's own work between its members.
     keep_attachments: whether the bytes of attachments come back, up to max_attachments and max_attachments_mb together.
     """
 
@@ -46,6 +48,8 @@ class ParseLimits:
     max_unpacked_mb: int = 200
     max_ratio: int = 200
     max_depth: int = 3
+    max_archive_mb: int = 200
+    archive_timeout_s: float = 900.0
     keep_attachments: bool = False
     max_attachments: int = 200
     max_attachments_mb: int = 100
@@ -62,12 +66,32 @@ class ParseLimits:
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file inside a document. data is empty unless ParseLimits.keep_attachments; size_bytes is always its size."""
+    """A file inside a document. data is empty unless ParseLimits.keep_attachments; size_bytes is always its size.
+
+    name: unique in its document, without "/", never empty. media_type: by the content, or as declared when the content
+    shows none.
+    """
 
     name: str
     media_type: str
     size_bytes: int
     data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of an archive, or the error of reading it, which leaves data, sha256 and media_type empty.
+
+    name: its path, relative, with "/" between folders. data is empty when only the list was asked for. sha256: of the
+    unpacked bytes, in hexadecimal. media_type: by the content.
+    """
+
+    name: str
+    data: bytes = b""
+    error: ParseError | None = None
+    size_bytes: int = 0
+    sha256: str = ""
+    media_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)

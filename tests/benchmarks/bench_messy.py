@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from collections_app.parsing import ParseError, ParseLimits, expand_archive, parse, sniff, stop_server
+from collections_app.parsing import ParseError, ParseLimits, iter_members, parse, sniff, stop_server
 from collections_app.parsing.archives import ARCHIVE_TYPES
 from collections_app.parsing.signatures import speak
 
@@ -103,7 +103,7 @@ def _outcome(path: Path, name: str, out: Path | None) -> Outcome:
 def _archive_outcome(data: bytes, name: str, media_type: str, started: float) -> Outcome:
     """An archive counts as text when at least one of its files gives text, as an upload of it would."""
     chars, files, reasons = 0, 0, []
-    for member in expand_archive(data, LIMITS):
+    for member in iter_members(data, limits=LIMITS):
         try:
             if member.error is not None:
                 raise member.error

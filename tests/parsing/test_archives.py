@@ -1,26 +1,53 @@
-"""Archives: members in order, nested, in other charsets; limits, lies, paths, passwords and damage."""
+"""Archives: members in order, nested, in other charsets; limits, lies, paths, passwords, damage; early ends."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import hashlib
 import io
+import os
+import signal
 import tarfile
+import time
 import zipfile
 
 import pytest
 
-from collections_app.parsing import ParseError, ParseLimits, expand_archive, parse
+from collections_app.parsing import (
+    ParseError,
+    ParseLimits,
+    archive_type,
+    is_readable,
+    iter_members,
+    list_members,
+    parse,
+    process,
+)
 from tests.parsing import builders
+from tests.parsing.test_process import children_of, wait_until
 
 
 def members(data: bytes, **limits: int) -> list[tuple[str, bytes]]:
-    return [(member.name, member.data) for member in expand_archive(data, ParseLimits(**limits))]  # type: ignore[arg-type]
+    found = list(iter_members(data, limits=ParseLimits(**limits)))  # type: ignore[arg-type]
+    assert [member.error for member in found] == [None] * len(found)
+    return [(member.name, member.data) for member in found]
 
 
 def kind_of(data: bytes, **limits: int) -> str:
     with pytest.raises(ParseError) as caught:
         members(data, **limits)
     return caught.value.kind
+
+
+def make_tar(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            archive.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
 
 
 def test_members_come_in_order_without_folders_and_litter() -> None:
@@ -47,9 +74,95 @@ def test_tar_and_packed_tar() -> None:
     assert members(gzip.compress(buffer.getvalue())) == [("d/a.txt", b"abc")]
 
 
-@pytest.mark.parametrize("name", ["../up.txt", "a/../../up.txt", "/etc/passwd", "C:\\x.txt", "..\\up.txt"])
-def test_paths_that_leave_the_archive_are_refused(name: str) -> None:
-    assert kind_of(builders.make_zip({name: "x"})) == "bomb"
+@pytest.mark.parametrize("name", ["../up.txt", "a/../../up.txt", "/etc/passwd", "C:\\x.txt", "..\\up.txt", "x" * 1001])
+def test_paths_that_leave_the_archive_are_refused_alone(name: str) -> None:
+    bad, good = iter_members(builders.make_zip({name: "x", "good.txt": "y"}))
+    assert bad.error is not None and bad.error.kind == "bomb"
+    assert (bad.name, bad.data, bad.sha256) == (name[:1000], b"", "")
+    assert (good.name, good.data) == ("good.txt", b"y")
+    tar = make_tar({name: b"x", "good.txt": b"y"})
+    assert [(member.data, member.error is None) for member in iter_members(tar)] == [(b"", False), (b"y", True)]
+
+
+def test_a_path_that_comes_twice_and_a_file_that_is_too_large_are_refused_alone() -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("a.txt", "first")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("a.txt", "second")
+        archive.writestr("big.txt", b"x" * 1_100_000)
+    first, second, big = iter_members(buffer.getvalue(), limits=ParseLimits(max_input_mb=1))
+    assert first.data == b"first"
+    assert second.error is not None and "more than once" in second.error.message
+    assert big.error is not None and big.error.kind == "too_large" and big.data == b""
+
+
+def test_the_list_has_sizes_hashes_and_types_and_no_bytes() -> None:
+    docx = builders.make_docx()
+    [text, document] = list_members(builders.make_zip({"a.txt": "abc", "looks.txt": docx}))
+    assert (text.name, text.data, text.size_bytes) == ("a.txt", b"", 3)
+    assert text.sha256 == hashlib.sha256(b"abc").hexdigest()
+    assert text.media_type == "text/plain"
+    assert document.media_type.endswith("wordprocessingml.document") and document.size_bytes == len(docx)
+
+
+def test_an_archive_is_told_by_its_content() -> None:
+    assert archive_type(builders.make_zip({"a.txt": "x"})) == "application/zip"
+    tar = make_tar({"a.txt": b"x"})
+    assert {archive_type(tar), archive_type(gzip.compress(tar)), archive_type(bz2.compress(tar))} == {
+        "application/x-tar"
+    }
+    for document in (builders.make_docx(), gzip.compress(b"one file"), b"text", b"", b"PK", b"BZh", b"\x1f\x8b"):
+        assert archive_type(document) == ""
+    assert is_readable("application/zip") and is_readable("text/csv") and not is_readable("image/png")
+
+
+def test_a_directory_too_long_for_a_document_is_an_archive_that_is_not_listed() -> None:
+    data = bytearray(builders.make_zip({"word/document.xml": "x"}))
+    place = data.index(b"PK\x05\x06") + 12
+    data[place : place + 4] = (5_000_000).to_bytes(4, "little")
+    assert archive_type(bytes(data)) == "application/zip"
+
+
+def test_members_are_unpacked_one_at_a_time_and_leaving_early_ends_the_child() -> None:
+    data = builders.make_zip({f"{n}.bin": os.urandom(2_000_000) for n in range(8)}, compression=zipfile.ZIP_STORED)
+    found = iter_members(data)
+    assert next(found).name == "0.bin"
+    server = process.server_pid()
+    assert server is not None and children_of(server)
+    found.close()  # type: ignore[attr-defined]
+    wait_until(lambda: not children_of(server))
+
+
+def test_a_child_that_dies_in_an_archive_is_an_error_and_no_hang() -> None:
+    data = builders.make_zip({f"{n}.bin": os.urandom(2_000_000) for n in range(8)}, compression=zipfile.ZIP_STORED)
+    found = iter_members(data)
+    next(found)
+    server = process.server_pid()
+    assert server is not None
+    for child in children_of(server):
+        os.kill(child, signal.SIGSEGV)
+    with pytest.raises(ParseError) as caught:
+        list(found)
+    assert caught.value.kind == "crashed"
+
+
+def test_an_archive_that_takes_too_long_is_a_timeout_that_says_so() -> None:
+    data = builders.make_zip({f"{n}.bin": os.urandom(2_000_000) for n in range(8)}, compression=zipfile.ZIP_STORED)
+    found = iter_members(data, limits=ParseLimits(archive_timeout_s=0.3))
+    next(found)
+    time.sleep(0.5)
+    with pytest.raises(ParseError) as caught:
+        list(found)
+    assert caught.value.kind == "timeout"
+    assert "archive" in caught.value.message
+
+
+def test_a_nested_archive_that_is_damaged_is_one_members_error() -> None:
+    inner = builders.make_zip({"a.txt": "x"})
+    bad, good = iter_members(builders.make_zip({"in.zip": inner[: len(inner) - 25], "good.txt": "y"}))
+    assert (bad.name, bad.error and bad.error.kind) == ("in.zip", "broken")
+    assert good.data == b"y"
 
 
 def test_too_many_members_too_many_bytes_too_high_a_ratio() -> None:
@@ -89,13 +202,13 @@ def test_a_docx_bomb_is_refused_before_it_unpacks() -> None:
 def test_a_locked_or_damaged_member_comes_with_its_reason() -> None:
     data = bytearray(builders.make_zip({"a.txt": "first", "b.txt": "second"}, compression=zipfile.ZIP_STORED))
     data[data.index(b"second")] ^= 0xFF
-    first, second = expand_archive(bytes(data), ParseLimits())
+    first, second = iter_members(bytes(data))
     assert (first.data, first.error) == (b"first", None)
     assert (second.data, second.error and second.error.kind) == (b"", "broken")
     locked = bytearray(builders.make_zip({"a.txt": "x"}))
     locked[6] |= 1
     locked[locked.index(b"PK\x01\x02") + 8] |= 1
-    [member] = expand_archive(bytes(locked), ParseLimits())
+    [member] = iter_members(bytes(locked))
     assert member.error is not None and member.error.kind == "encrypted"
 
 

@@ -1,0 +1,72 @@
+"""The members of an archive, unpacked in the parser's child process and handed over one at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from collections_app.parsing import process, protocol
+from collections_app.parsing.archives import ARCHIVE_TYPES
+from collections_app.parsing.reading import READER_MODULES
+from collections_app.parsing.types import Member, ParseError, ParseLimits
+
+
+def iter_members(data: bytes, *, limits: ParseLimits | None = None, keep_bytes: bool = True) -> Iterator[Member]:
+    """The files of a ZIP or TAR, in the archive's order, those of archives inside it in their place.
+
+    The child unpacks the next one when this one has been taken, so that the caller holds `data` and one member. Without
+    keep_bytes the members come without data. A member that cannot be taken comes with its error; ParseError is raised
+    for an archive that cannot be read on (broken, bomb, unsupported, timeout, memory, crashed), perhaps after members
+    of it have come. To leave the loop early ends the child.
+    """
+    limits = limits or ParseLimits()
+    process.check_size(data, limits.max_archive_mb)
+    for attempt in range(process.START_ATTEMPTS):
+        taken = 0
+        try:
+            for member in _members_once(data, limits, keep_bytes, fresh=attempt > 0):
+                taken += 1
+                yield member
+            return
+        except (protocol.DisconnectedError, ConnectionError):
+            if taken:
+                break
+    raise process.ended_twice()
+
+
+def list_members(data: bytes, *, limits: ParseLimits | None = None) -> list[Member]:
+    """All members without their bytes, after the whole archive was unpacked once. Raises ParseError as iter_members."""
+    return list(iter_members(data, limits=limits, keep_bytes=False))
+
+
+def is_readable(media_type: str) -> bool:
+    """Whether there is a reader for the media type, or it is an archive whose files can be read."""
+    return media_type in READER_MODULES or media_type in ARCHIVE_TYPES
+
+
+def _members_once(data: bytes, limits: ParseLimits, keep_bytes: bool, *, fresh: bool) -> Iterator[Member]:
+    wall_s = limits.archive_timeout_s
+    deadline = time.monotonic() + wall_s + process.GRACE_S
+    with process.submit(limits, fresh=fresh, wall_s=wall_s) as connection:
+
+        def set_remaining() -> None:
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+
+        try:
+            request = {"members": keep_bytes, "limits": limits.as_dict()}
+            process.send_request(connection, request, data, set_remaining)
+            while member := protocol.unpack_member(*process.receive_frame(connection, limits, set_remaining)):
+                yield member
+        except (TimeoutError, ParseError, protocol.DisconnectedError) as error:
+            # a child that is killed while the caller is busy leaves no trailer: the socket's buffer is full
+            if time.monotonic() > deadline - process.GRACE_S:
+                raise _timeout(limits) from error
+            raise
+
+
+def _timeout(limits: ParseLimits) -> ParseError:
+    return ParseError(
+        "timeout",
+        f"Unpacking the archive and taking in its files took longer than {limits.archive_timeout_s:g} s and was"
+        " stopped. Split the archive.",
+    )
