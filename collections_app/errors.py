@@ -38,14 +38,20 @@ BAD_JSON = "Cannot parse request body"
 
 
 class ServiceError(Exception):
-    """A refusal by a service. type is a stable word for programs, status the HTTP status, field the wrong input."""
+    """A refusal by a service. type is a stable word for programs, status the HTTP status, field the wrong input.
 
-    def __init__(self, message: str, *, type: str, status: int, field: str | None = None) -> None:
+    retry_after_s: seconds after which it may be asked again, sent as Retry-After.
+    """
+
+    def __init__(
+        self, message: str, *, type: str, status: int, field: str | None = None, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.type = type
         self.status = status
         self.field = field
+        self.retry_after_s = retry_after_s
 
 
 # The first match counts, so a child stands before its parent. None: the exception says it itself.
@@ -127,8 +133,9 @@ def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
     response = JsonResponse(body, status=status)
     if status == 401:
         response["WWW-Authenticate"] = 'Bearer realm="ragd"'
-    if isinstance(exc, Throttled) and exc.wait is not None:
-        response["Retry-After"] = str(int(exc.wait) + 1)
+    wait_s = exc.wait if isinstance(exc, Throttled) else getattr(exc, "retry_after_s", None)
+    if wait_s is not None:
+        response["Retry-After"] = str(int(wait_s) + 1)
     return response
 
 

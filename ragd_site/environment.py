@@ -91,6 +91,12 @@ class Environment(BaseSettings):
     )
     RAGD_EMBED_TIMEOUT_S: Seconds = Field(30.0, description="Longest wait for one embedding request, seconds")
     RAGD_EMBED_BATCH_SIZE: Annotated[int, Field(ge=1, le=2048)] = Field(64, description="Texts per embedding request")
+    RAGD_EMBED_REQUESTS_PER_MINUTE: Natural = Field(
+        0, description="Requests that all workers together send to one embedding endpoint in a minute; 0: any number"
+    )
+    RAGD_EMBED_TOKENS_PER_MINUTE: Natural = Field(
+        0, description="Tokens, estimated, that they send in a minute; 0: any number"
+    )
 
     RAGD_RERANK_BASE_URL: str = Field(
         "", description="`/rerank` endpoint (Cohere, Jina, vLLM, TEI): the reranker `endpoint`; unset: there is none"
@@ -144,7 +150,15 @@ class Environment(BaseSettings):
     RAGD_JOB_LEASE_S: Count = Field(
         30, description="Seconds without a sign of life after which another worker takes a job over"
     )
-    RAGD_JOB_MAX_ATTEMPTS: Count = Field(3, description="Times that a job is tried before it counts as failed")
+    RAGD_JOB_MAX_ATTEMPTS: Count = Field(
+        3, description="Times that a job is tried before it counts as failed, or its file is quarantined"
+    )
+    RAGD_QUEUE_MAX_JOBS: Natural = Field(
+        50_000, description="Jobs that may wait; what would go over it is answered 429; 0: any number"
+    )
+    RAGD_QUEUE_MAX_MB: Natural = Field(
+        20_000, description="MB of uploaded files that may wait to be read; the same; 0: any amount"
+    )
 
     RAGD_ADMIN_USER: str = Field("admin", min_length=1, description="Name of the first administrator")
     RAGD_ADMIN_PASSWORD: SecretStr = Field(

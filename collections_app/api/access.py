@@ -13,7 +13,7 @@ from collections_app.idempotency import answer_once
 from collections_app.models import Collection
 from collections_app.services.collections import get_collection
 
-ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 409, 413, 422, 500, 502, 503}): ErrorAnswer}
+ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503}): ErrorAnswer}
 
 
 def find_collection(request: HttpRequest, name: str) -> Collection:

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from collections_app.identity import check_doc_id, clean_metadata, clean_tags, doc_id_from_name
 from collections_app.models import Collection, IngestJob, Upload
 from collections_app.services import audit
+from collections_app.services.backpressure import check_queue
 from collections_app.services.locks import lock_documents
 from collections_app.services.queueing import send_jobs, supersede_jobs
 from ragd import telemetry
@@ -72,7 +73,8 @@ def submit_uploads(
     """Queue one job per acceptable file; one outcome per file, in order.
 
     doc_ids: one per file, "" or none for the file's own name. A file of the same document that is still under way is
-    superseded. Bytes and jobs are committed together, before anything is sent to the broker.
+    superseded. Bytes and jobs are committed together, before anything is sent to the broker. ServiceError 429 when the
+    queue would become too deep.
     """
     if doc_ids and len(doc_ids) != len(files):
         raise InvalidInput(f"doc_ids must name every file: {len(files)} files, {len(doc_ids)} ids", field="doc_ids")
@@ -80,6 +82,7 @@ def submit_uploads(
     wanted = list(doc_ids) or [""] * len(files)
     taken: set[str] = set()
     outcomes = []
+    check_queue(len(files), sum(file.size or 0 for file in files))
     with transaction.atomic():
         lock_documents(collection, [])
         for file, doc_id in zip(files, wanted, strict=True):
