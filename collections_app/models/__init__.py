@@ -7,6 +7,7 @@ from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.operations import IdempotencyRecord, Operation, WorkerHeartbeat
 from collections_app.models.queue import Provider, Report
+from collections_app.models.sources import FetchedSource, FetchHost
 
 __all__ = [
     "ApiKey",
@@ -16,6 +17,8 @@ __all__ = [
     "Document",
     "DocumentRevision",
     "EmbeddedBatch",
+    "FetchHost",
+    "FetchedSource",
     "Generation",
     "GenerationDocument",
     "IdempotencyRecord",

@@ -1,0 +1,61 @@
+"""Where fetched documents came from, and how the servers that they come from want to be asked."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils import timezone
+
+from collections_app.models.library import Document
+
+
+class FetchedSource(models.Model):
+    """What a document was fetched from, and the state in which it was found there. It goes with its document.
+
+    address: the URL as it was asked for, or s3://bucket/key. endpoint: of the bucket's server; "" for a URL.
+    final_address: where redirects led to. etag, last_modified: the server's words, to ask by whether anything changed;
+    "" when it sent none. sha256: of the bytes that came, size_bytes: how many. checked_at: when it was last asked.
+    """
+
+    class Kind(models.TextChoices):
+        URL = "url", "Address"
+        S3 = "s3", "Bucket"
+
+    document = models.OneToOneField(
+        Document, on_delete=models.CASCADE, db_constraint=False, primary_key=True, related_name="fetched"
+    )
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.URL)
+    address = models.TextField(db_collation="C")
+    endpoint = models.TextField(default="", blank=True)
+    final_address = models.TextField(default="", blank=True)
+    etag = models.TextField(default="", blank=True)
+    last_modified = models.TextField(default="", blank=True)
+    sha256 = models.CharField(max_length=64)
+    size_bytes = models.BigIntegerField(default=0)
+    checked_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "fetched_sources"
+        indexes = [models.Index(fields=["kind", "address"], name="fetched_sources_address_idx")]
+
+    def __str__(self) -> str:
+        return self.address
+
+
+class FetchHost(models.Model):
+    """A host that addresses are fetched from. next_at: before it, no worker asks that host for anything.
+
+    robots: per origin ("https://example.org") {"rules": the text of robots.txt, "until": ISO time at which it is asked
+    for again}.
+    """
+
+    host = models.TextField(primary_key=True, db_collation="C")
+    next_at = models.DateTimeField(default=timezone.now)
+    robots = models.JSONField(default=dict, blank=True)
+    asked_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "fetch_hosts"
+        indexes = [models.Index(fields=["asked_at"], name="fetch_hosts_asked_idx")]
+
+    def __str__(self) -> str:
+        return self.host
