@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from ragd.sentences import split_sentences
 from ragd.splitting import Splitter
 from ragd.types import Chunk, ChunkPolicy, Segment
 
-__all__ = ["bind", "chunk", "document_text", "segment_spans", "split_sentences"]
+__all__ = ["bind", "chunk", "document_text", "iter_bound", "iter_chunks", "segment_spans", "split_sentences"]
 
 SegmentSpan = tuple[int, int, float | None, float | None]
 _Piece = tuple[int, int, tuple[str, ...]]
@@ -31,14 +31,22 @@ def chunk(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> lis
     For segments: segment_start and segment_end, the indexes (from 0) of the first and last segment that the chunk
     touches, and t_start and t_end, their times in seconds, where they are known.
     """
+    return list(iter_chunks(text_or_segments, policy))
+
+
+def iter_chunks(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> Iterator[Chunk]:
+    """The chunks of `chunk`, one after the other as they are asked for: a large document's never stand side by side."""
     text, segments = _read(text_or_segments)
+    return _cut(text, segments, policy)
+
+
+def _cut(text: str, segments: Sequence[SegmentSpan], policy: ChunkPolicy) -> Iterator[Chunk]:
     starts = [start for start, *_ in segments]
     splitter = Splitter(text, policy, starts[1:])
     pieces = _structure_pieces(splitter) if policy.kind == "structure" else _word_pieces(splitter)
-    chunks: list[Chunk] = []
     last_path: tuple[str, ...] = ()
     headings: list[str] = []
-    for start, end, path in pieces:
+    for place, (start, end, path) in enumerate(pieces):
         content = text[start:end].rstrip()
         end = start + len(content)
         if path is not last_path:
@@ -46,8 +54,7 @@ def chunk(text_or_segments: str | Sequence[Segment], policy: ChunkPolicy) -> lis
         metadata: dict[str, Any] = {"headings": [*headings]} if headings else {}
         if segments:
             metadata |= _times(segments, starts, start, end)
-        chunks.append(_new_chunk(len(chunks), content, start, end, metadata))
-    return chunks
+        yield _new_chunk(place, content, start, end, metadata)
 
 
 def document_text(text_or_segments: str | Sequence[Segment]) -> str:
@@ -75,24 +82,36 @@ def bind(
     document's text, ascending: metadata["page"] is the label of the page that holds the chunk's start, if one does.
     context is the title and the heading path, joined by " > ", a heading equal to the title left out.
     """
+    return list(iter_bound(chunks, doc_id=doc_id, title=title, tags=tags, metadata=metadata, page_map=page_map))
+
+
+def iter_bound(
+    chunks: Iterable[Chunk],
+    *,
+    doc_id: str,
+    title: str = "",
+    tags: Sequence[str] = (),
+    metadata: Mapping[str, Any] | None = None,
+    page_map: Sequence[tuple[int, int, str]] = (),
+) -> Iterator[Chunk]:
+    """The chunks of `bind`, one after the other as they are asked for. The empty doc_id is refused at once."""
     if not doc_id:
         raise InvalidInput("doc_id must be a text of at least one character, not ''", field="doc_id")
     page_starts = [start for start, _, _ in page_map]
-    bound = []
-    for item in chunks:
+
+    def bound(item: Chunk) -> Chunk:
         headings = [heading for heading in item.metadata.get("headings", ()) if heading != title]
         place = bisect_right(page_starts, item.start) - 1
         page = {"page": page_map[place][2]} if place >= 0 and item.start < page_map[place][1] else {}
-        bound.append(
-            replace(
-                item,
-                doc_id=doc_id,
-                tags=tuple(tags),
-                metadata={**(metadata or {}), **item.metadata, **page},
-                context=" > ".join([title, *headings] if title else headings),
-            )
+        return replace(
+            item,
+            doc_id=doc_id,
+            tags=tuple(tags),
+            metadata={**(metadata or {}), **item.metadata, **page},
+            context=" > ".join([title, *headings] if title else headings),
         )
-    return bound
+
+    return map(bound, chunks)
 
 
 class _Draft:

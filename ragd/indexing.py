@@ -13,7 +13,7 @@ from ragd.embedding import Embedder
 from ragd.errors import DimensionMismatch, EmptyContent, GenerationChanged, InvalidInput
 from ragd.store import Store, fetch_all
 from ragd.types import Chunk, canonical_json
-from ragd.writing import Change, remove_chunks, remove_documents, touch_chunks, write_chunks
+from ragd.writing import Change, remove_chunks, remove_documents, stamp_revisions, touch_chunks, write_chunks
 
 CONTENT_MAX_CHARS = 32_000
 EMBED_BATCH = 64
@@ -60,12 +60,12 @@ def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
     embedded = 0
     if any(chunk.embedding is None for chunk in ordered):  # embedding takes long: not under the lock
         existing = _existing(store, scope)
-        ready, embedded = _with_vectors(_changed(ordered, existing), existing, store)
+        ready, embedded = with_vectors(changed_chunks(ordered, existing), existing, store)
     with telemetry.store_span(chunks_count=len(ordered)):
-        _lock(store)
+        lock_statistics(store)
         current = _existing(store, scope)
         if current != existing:  # not read before, or somebody wrote these documents while we embedded
-            ready, more = _with_vectors(_changed(ordered, current), current, store)
+            ready, more = with_vectors(changed_chunks(ordered, current), current, store)
             embedded += more
         gone = [(doc_id, number) for doc_id, number in current if number >= len(documents[doc_id])]
         _write(ready, gone, current, scope, store)
@@ -89,6 +89,8 @@ def _write(
     remove_chunks([*gone, *(key for key in replaced if key in current)], store, change)
     if fresh or gone:
         write_chunks(fresh, store, change, scope)
+    if len(fresh) < sum(scope["sizes"]):
+        stamp_revisions(store, scope)
 
 
 def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
@@ -97,14 +99,14 @@ def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
     if not names:
         return 0
     scope = {**store.scope, "doc_ids": names, "sizes": [0] * len(names)}
-    _lock(store)
+    lock_statistics(store)
     change = Change()
     removed = remove_documents(names, store, change)
     write_chunks([], store, change, scope)
     return removed
 
 
-def _lock(store: Store) -> None:
+def lock_statistics(store: Store) -> None:
     """Wait until nobody else writes this generation. Raises GenerationChanged when another one serves by now."""
     rows = fetch_all(store.connection, LOCK_STATS, store.scope)
     if not rows:
@@ -139,20 +141,25 @@ def embed_chunks(
     return done
 
 
+def check_chunk(chunk: Chunk) -> None:
+    """Raises InvalidInput or EmptyContent for a chunk that cannot be stored by itself."""
+    if not chunk.doc_id:
+        raise InvalidInput("a chunk without doc_id cannot be indexed; bind() the chunks first", field="doc_id")
+    if not chunk.content.strip():
+        raise EmptyContent(f"chunk {chunk.chunk_index} of {chunk.doc_id!r} has no text", field="content")
+    if len(chunk.content) > CONTENT_MAX_CHARS:
+        raise InvalidInput(
+            f"a chunk holds at most {CONTENT_MAX_CHARS} characters; chunk {chunk.chunk_index} of "
+            f"{chunk.doc_id!r} has {len(chunk.content)}. Use a policy with smaller chunks.",
+            field="content",
+        )
+
+
 def _group(chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
     """doc_id -> its chunks in order. Checks what index() promises to refuse."""
     documents: dict[str, list[Chunk]] = {}
     for chunk in chunks:
-        if not chunk.doc_id:
-            raise InvalidInput("a chunk without doc_id cannot be indexed; bind() the chunks first", field="doc_id")
-        if not chunk.content.strip():
-            raise EmptyContent(f"chunk {chunk.chunk_index} of {chunk.doc_id!r} has no text", field="content")
-        if len(chunk.content) > CONTENT_MAX_CHARS:
-            raise InvalidInput(
-                f"a chunk holds at most {CONTENT_MAX_CHARS} characters; chunk {chunk.chunk_index} of "
-                f"{chunk.doc_id!r} has {len(chunk.content)}. Use a policy with smaller chunks.",
-                field="content",
-            )
+        check_chunk(chunk)
         documents.setdefault(chunk.doc_id, []).append(chunk)
     for doc_id, members in documents.items():
         members.sort(key=lambda member: member.chunk_index)
@@ -166,14 +173,20 @@ def _group(chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
 
 
 def _existing(store: Store, scope: Mapping[str, Any]) -> dict[Key, Row]:
-    rows = fetch_all(store.connection, EXISTING.format(chunks=store.collection.partition), dict(scope))
+    return read_rows(store, EXISTING.format(chunks=store.collection.partition), scope)
+
+
+def read_rows(store: Store, sql: str, params: Mapping[str, Any]) -> dict[Key, Row]:
+    """What is stored of documents, by EXISTING or a statement with its columns: enough to tell what has changed."""
+    rows = fetch_all(store.connection, sql, dict(params))
     return {
         (doc_id, number): (digest, start, end, tuple(tags), json.loads(metadata), not off)
         for doc_id, number, digest, start, end, tags, metadata, off in rows
     }
 
 
-def _changed(chunks: Sequence[Chunk], existing: Mapping[Key, Row]) -> list[Chunk]:
+def changed_chunks(chunks: Sequence[Chunk], existing: Mapping[Key, Row]) -> list[Chunk]:
+    """Those that are not stored as they are."""
     if not existing:
         return list(chunks)
     return [chunk for chunk in chunks if existing.get((chunk.doc_id, chunk.chunk_index)) != _row(chunk)]
@@ -188,7 +201,7 @@ def _digest(chunk: Chunk) -> str:
     return hashlib.sha256(f"{chunk.context}\n{chunk.content}".encode()).hexdigest()
 
 
-def _with_vectors(changed: Sequence[Chunk], existing: Mapping[Key, Row], store: Store) -> tuple[list[Chunk], int]:
+def with_vectors(changed: Sequence[Chunk], existing: Mapping[Key, Row], store: Store) -> tuple[list[Chunk], int]:
     """Vectors for what changed in text; None where only tags, metadata or offsets did. Returns (chunks, embedded)."""
     ready: list[Chunk] = []
     missing: list[Chunk] = []

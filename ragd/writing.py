@@ -24,6 +24,7 @@ from ragd.types import Chunk, canonical_json
 SLICE = 10_000  # chunks whose parsed words are held at a time
 PARSED_AT_ONCE = 500
 COPY_BYTES = 1 << 16
+TERMS_AT_ONCE = 50_000
 LEXICAL_DIMS = 1_000_000_000
 
 READ_DOCUMENTS = """
@@ -56,6 +57,14 @@ FROM jsonb_to_recordset(%(rows)s::jsonb)
      AS s (doc_id text, chunk_index integer, start_char integer, end_char integer, tags text[], metadata jsonb,
            switched_off boolean)
 WHERE c.collection_id = %(collection_id)s AND c.doc_id = s.doc_id COLLATE "C" AND c.chunk_index = s.chunk_index
+"""
+
+# Rows that stay as they are belong to the present revision of their document too.
+STAMP = """
+UPDATE {chunks} c SET revision = d.revision
+FROM documents d
+WHERE d.collection_id = %(collection_id)s AND d.doc_id = ANY(%(doc_ids)s)
+  AND c.collection_id = d.collection_id AND c.doc_id = d.doc_id AND c.revision <> d.revision
 """
 
 # What is replaced, and the tail of documents that have become shorter; their words leave the statistics.
@@ -132,6 +141,11 @@ class Change:
         self.terms.append(terms)
         self.changes.append(changes)
 
+    def gather(self) -> None:
+        """Bring what was added into one entry per term, so that many additions take no more room than their terms."""
+        terms, changes = self.per_term()
+        self.terms, self.changes = [terms], [changes]
+
     def per_term(self) -> tuple[Ints, Ints]:
         """Terms in ascending order, each once, with how many rows hold it more than before; none where that is 0."""
         if not self.terms:
@@ -158,27 +172,27 @@ def write_chunks(chunks: Sequence[Chunk], store: Store, change: Change, scope: M
     chunks: with vectors. scope: collection_id, generation, doc_ids and sizes of every document that is written. The
     caller holds the lock of the statistics.
     """
-    documents = _documents(chunks, store, scope) if chunks else {}
+    documents = read_documents(chunks, store, scope) if chunks else {}
     before: int | None = None
     fresh_weights = True
     for first in range(0, max(1, len(chunks)), SLICE):
         part = chunks[first : first + SLICE]
-        words = _parse(part, store) if store.collection.hybrid_enabled else None
-        _count(words, len(part), change)
-        count, total, baked = _apply(change, store)
+        words = parse_words(part, store) if store.collection.hybrid_enabled else None
+        count_words(words, len(part), change)
+        count, total, baked = apply_change(change, store)
         before = count - change.rows if before is None else before
         if words is not None:
             wanted = bake_length(total / count) if count else 1.0
             if wanted != baked and before <= REBAKE_LIMIT and fresh_weights:
-                _rebake(store, wanted)
+                rebake(store, wanted)
                 baked = wanted
         fresh_weights = False
-        _copy(part, store, documents, words, baked)
+        copy_rows(part, store, documents, words, baked)
         change = Change()
     if store.collection.hybrid_enabled:
         wanted = bake_length(total / count) if count else 1.0
         if wanted != baked and before is not None and before <= REBAKE_LIMIT:
-            _rebake(store, wanted)
+            rebake(store, wanted)
         extend_postings(store, count)
     if store.serving and any(documents.get(doc_id, (1, True, -1))[2] != size for doc_id, size in _sizes(scope)):
         execute(store.connection, COUNT_DOCUMENTS, dict(scope))
@@ -201,6 +215,11 @@ def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
     if rows:
         sql = TOUCH.format(chunks=store.collection.partition)
         execute(store.connection, sql, {**store.scope, "rows": canonical_json(rows)})
+
+
+def stamp_revisions(store: Store, scope: Mapping[str, Any]) -> None:
+    """Let every chunk of the documents in `scope` name the revision of its document."""
+    execute(store.connection, STAMP.format(chunks=store.collection.partition), dict(scope))
 
 
 def remove_chunks(keys: Sequence[tuple[str, int]], store: Store, change: Change) -> None:
@@ -227,7 +246,7 @@ def _sizes(scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
     return zip(scope["doc_ids"], scope["sizes"], strict=True)
 
 
-def _documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, Any]) -> dict[str, tuple[int, bool, int]]:
+def read_documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, Any]) -> dict[str, tuple[int, bool, int]]:
     """doc_id -> (revision, enabled, chunk_count); a row is made for a document that has none."""
     rows = fetch_all(store.connection, READ_DOCUMENTS, dict(scope))
     known = {doc_id: (revision, enabled, count) for doc_id, revision, enabled, count in rows}
@@ -239,7 +258,8 @@ def _documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, Any]) 
     return known
 
 
-def _parse(chunks: Sequence[Chunk], store: Store) -> Words:
+def parse_words(chunks: Sequence[Chunk], store: Store) -> Words:
+    """The words of these chunks as the database's full-text search has them."""
     fts: list[bytes] = []
     terms: list[int] = []
     counts: list[int] = []
@@ -255,25 +275,28 @@ def _parse(chunks: Sequence[Chunk], store: Store) -> Words:
     return Words(fts, np.array(sizes, np.int64), np.array(terms, np.int64), np.array(counts, np.int64))
 
 
-def _count(words: Words | None, rows: int, change: Change) -> None:
+def count_words(words: Words | None, rows: int, change: Change) -> None:
+    """Add so many rows with these words to the change; None: the collection counts no words."""
     if words is None:
         change.rows += rows
         return
     change.add(rows, int(words.counts.sum()), words.terms, np.ones(len(words.terms), np.int64))
 
 
-def _apply(change: Change, store: Store) -> tuple[int, int, float]:
+def apply_change(change: Change, store: Store) -> tuple[int, int, float]:
     """Move the statistics along; returns count, total length and the mean length that weights are baked with."""
     terms, changes = change.per_term()
-    if len(terms):
-        params = {**store.scope, "terms": terms.tolist(), "changes": changes.tolist()}
+    for first in range(0, len(terms), TERMS_AT_ONCE):
+        part = slice(first, first + TERMS_AT_ONCE)
+        params = {**store.scope, "terms": terms[part].tolist(), "changes": changes[part].tolist()}
         execute(store.connection, COUNT_TERMS, params)
     params = {**store.scope, "added": change.rows, "length": change.length}
     ((count, total, baked),) = fetch_all(store.connection, COUNT_CHUNKS, params)
     return int(count), int(total), float(baked)
 
 
-def _rebake(store: Store, length: float) -> None:
+def rebake(store: Store, length: float) -> None:
+    """Compute every stored weight anew, by this mean length."""
     params = {**store.scope, "length_baked": length}
     execute(store.connection, REBAKE.format(chunks=store.collection.partition), params)
     execute(store.connection, SET_BAKED, params)
@@ -299,7 +322,7 @@ def lexical_weights(words: Words, mean: float) -> list[bytes]:
     ]
 
 
-def _copy(
+def copy_rows(
     chunks: Sequence[Chunk],
     store: Store,
     documents: Mapping[str, tuple[int, bool, int]],

@@ -88,7 +88,7 @@ def test_chunks_stay_what_they_were() -> None:
         ):  # fmt: skip
             policy = ChunkPolicy(kind=kind, target_tokens=target, overlap_tokens=overlap, max_chars=chars)  # type: ignore[arg-type]
             for item in chunk(text, policy):
-                digest.update(repr(item).encode())
+                digest.update(repr(item).replace(", enabled=True)", ")").encode())
     assert digest.hexdigest() == "a3b53b79daa44ca3c5d5efc16a3947b36fc48e08497f882751a1f1545af4c43b"
 
 
