@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from collections_app.parsing.signatures import UNKNOWN
+from collections_app.parsing.sniffing import sniff
 from collections_app.parsing.types import MEBIBYTE, Attachment, ParsedDocument, ParseError, ParseLimits
 from ragd.normalization import normalize
 
@@ -17,6 +20,8 @@ TITLES_OF_NOBODY = frozenset(
     {"powerpoint presentation", "slide 1", "untitled", "untitled document", "document", "word document", "(untitled)"}
 )
 METADATA_CHARS = 2000
+SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Assembly:
@@ -36,6 +41,9 @@ class Assembly:
         self._attachments: list[Attachment] = []
         self._attachment_bytes = 0
         self._attachments_left_out = 0
+        self._attachment_names: set[str] = set()
+        self._zeros = 0
+        self._surrogates = 0
 
     @property
     def length(self) -> int:
@@ -45,6 +53,7 @@ class Assembly:
         """Append a piece without its outer blank lines; a piece without any visible character is dropped (False)."""
         if len(text) > 2 * self.limits.max_chars:
             raise self._too_long(len(text))
+        self._count_lost(text)
         piece = normalize(text).replace(SOFT_HYPHEN, "").strip("\n")
         if not piece.strip().strip(INVISIBLE):
             return False
@@ -86,7 +95,6 @@ class Assembly:
         if len(self._attachments) >= limits.max_attachments:
             self._attachments_left_out += 1
             return
-        cleaned = " ".join(normalize(name).split())[:TITLE_CHARS] or f"attachment-{len(self._attachments) + 1}"
         kept = b""
         if limits.keep_attachments:
             if self._attachment_bytes + len(data) <= limits.max_attachments_mb * MEBIBYTE:
@@ -95,7 +103,41 @@ class Assembly:
             else:
                 self._attachments_left_out += 1
                 return
-        self._attachments.append(Attachment(cleaned, media_type, len(data), kept))
+        shown = sniff(data, name) if data else UNKNOWN
+        found = shown if shown != UNKNOWN else media_type or UNKNOWN
+        self._attachments.append(Attachment(self._attachment_name(name), found, len(data), kept))
+
+    def _attachment_name(self, name: str) -> str:
+        """The last part of the name, with a number where another file of the document has it already."""
+        base = " ".join(normalize(name).replace("\\", "/").rpartition("/")[2].split())[-TITLE_CHARS:]
+        if not base.strip("."):
+            base = f"attachment-{len(self._attachments) + 1}"
+        stem, dot, suffix = base.rpartition(".")
+        if not stem:
+            stem, dot, suffix = base, "", ""
+        unique, number = base, 1
+        while unique in self._attachment_names:
+            number += 1
+            unique = f"{stem} ({number}){dot}{suffix}"
+        self._attachment_names.add(unique)
+        return unique
+
+    def _count_lost(self, text: str) -> None:
+        """Count what normalization takes out although it may have meant something: NUL and halves of characters."""
+        if "\x00" in text:
+            self._zeros += text.count("\x00")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self._surrogates += len(SURROGATE.findall(SURROGATE_PAIR.sub("", text)))
+
+    def _warn_of_lost(self) -> None:
+        if self._zeros:
+            self.warn(f"The text held NUL characters ({self._zeros:,}), which were removed.")
+        if self._surrogates:
+            self.warn(
+                f"The text held halves of characters (lone surrogates, {self._surrogates:,}), which show as \ufffd."
+            )
 
     def finish(self, media_type: str) -> ParsedDocument:
         """The document. Raises ParseError "empty" when it has no text, unless attachments were to be kept."""
@@ -104,6 +146,7 @@ class Assembly:
             raise self._empty(media_type)
         if normalize(text) != text:
             raise AssertionError("the pieces of a document did not stay normalized when joined")
+        self._warn_of_lost()
         if self._attachments_left_out:
             self.warn(
                 f"{self._attachments_left_out} attached files were left out: more than {self.limits.max_attachments}"

@@ -129,10 +129,11 @@ def _wide_charset(data: bytes) -> str:
         return "utf-32-le"
     if zeros[0] > full and zeros[1] > full and zeros[2] > full and zeros[3] < few:
         return "utf-32-be"
-    even, odd = (zeros[0] + zeros[2]) / 2, (zeros[1] + zeros[3]) / 2
-    if odd > 0.4 and even < few:
+    # in both places of a group of four: text with a NUL here and there is not two bytes a character
+    even, odd = (zeros[0], zeros[2]), (zeros[1], zeros[3])
+    if min(odd) > 0.3 and max(even) < few:
         return "utf-16-le"
-    if even > 0.4 and odd < few:
+    if min(even) > 0.3 and max(odd) < few:
         return "utf-16-be"
     return ""
 

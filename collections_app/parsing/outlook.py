@@ -31,6 +31,8 @@ CONTACT_PROPERTIES = (
     ("3A1C", "Mobile phone"),
     ("3A15", "Address"),
 )
+PROPERTY_TABLE, OBJECT_STORAGE = "__properties_version1.0", "__substg1.0_3701000D"
+HEADER_BYTES, EMBEDDED_HEADER_BYTES = 32, 24
 EPOCH = datetime(1601, 1, 1, tzinfo=UTC)
 LZFU_COMPRESSED, LZFU_STORED = 0x75465A4C, 0x414C454D
 LZFU_DICTIONARY = (
@@ -42,33 +44,38 @@ RTF_LIMIT_BYTES = 100 * 1024 * 1024
 
 
 def read(source: Source, assembly: Assembly) -> None:
-    """Add the message; its attachments are named. Raises ParseError "encrypted" for a protected one."""
+    """Add the message and the messages inside it, with their files attached. Raises ParseError "encrypted"."""
     with olefile.OleFileIO(io.BytesIO(source.data)) as container:
         message = _Message(container)
         kind = message.text("", MESSAGE_CLASS)
-        subject = message.text("", SUBJECT)
         body = _body(message)
         if not body.strip() and ("rpmsg" in kind.lower() or "smime" in kind.lower() or _holds_protected(message)):
             raise ParseError(
                 "encrypted", "The message is encrypted or rights-protected. Save it without protection and upload that."
             )
-        sender = message.text("", SENDER_NAME)
-        address = message.text("", SENDER_SMTP) or message.text("", SENDER_ADDRESS)
-        author = f"{sender} <{address}>" if "@" in address and address != sender else sender or address
-        sent = message.date()
-        headers = [
-            ("From", author),
-            ("To", message.text("", DISPLAY_TO).rstrip("\x00")),
-            ("Cc", message.text("", DISPLAY_CC).rstrip("\x00")),
-            ("Bcc", message.text("", DISPLAY_BCC).rstrip("\x00")),
-            ("Date", sent),
-        ]
-        if kind.startswith("IPM.Contact"):
-            headers.extend((label, message.text("", number)) for number, label in CONTACT_PROPERTIES)
-        assembly.entitle(subject)
-        assembly.describe(author=author, created_at=sent, message_class=kind)
-        _attach_files(message, assembly)
-        assembly.add(message_text(subject, headers, body, 1))
+        assembly.entitle(message.text("", SUBJECT))
+        assembly.describe(author=_author(message), created_at=message.date(), message_class=kind)
+        assembly.add(_rendered(message, body, 1))
+        _add_attachments(message, assembly, 1, source.limits.max_depth)
+
+
+def _rendered(message: _Message, body: str, level: int) -> str:
+    headers = [
+        ("From", _author(message)),
+        ("To", message.text("", DISPLAY_TO).rstrip("\x00")),
+        ("Cc", message.text("", DISPLAY_CC).rstrip("\x00")),
+        ("Bcc", message.text("", DISPLAY_BCC).rstrip("\x00")),
+        ("Date", message.date()),
+    ]
+    if message.text("", MESSAGE_CLASS).startswith("IPM.Contact"):
+        headers.extend((label, message.text("", number)) for number, label in CONTACT_PROPERTIES)
+    return message_text(message.text("", SUBJECT), headers, body, level)
+
+
+def _author(message: _Message) -> str:
+    sender = message.text("", SENDER_NAME)
+    address = message.text("", SENDER_SMTP) or message.text("", SENDER_ADDRESS)
+    return f"{sender} <{address}>" if "@" in address and address != sender else sender or address
 
 
 def _body(message: _Message) -> str:
@@ -91,23 +98,31 @@ def _holds_protected(message: _Message) -> bool:
     )
 
 
-def _attach_files(message: _Message, assembly: Assembly) -> None:
+def _add_attachments(message: _Message, assembly: Assembly, depth: int, max_depth: int) -> None:
+    """Attach the files; a message inside is text of this document, and its files are attached to it."""
     for storage in message.attachments():
         name = message.text(storage, ATTACH_LONG_NAME) or message.text(storage, ATTACH_NAME)
         data = message.binary(storage, ATTACH_DATA)
+        inner = message.embedded(storage)
         if data:
             assembly.attach(name, data, message.text(storage, ATTACH_MIME))
-        elif name or message.has_storage(storage, ATTACH_DATA):
-            assembly.attach(name or "message.msg", b"")
-            assembly.warn("A message or object embedded in this message is named but its content was not read.")
+        elif inner is not None and depth < max_depth:
+            assembly.add(_rendered(inner, _body(inner), 2))
+            _add_attachments(inner, assembly, depth + 1, max_depth)
+        elif inner is not None:
+            assembly.warn(f"Messages are nested deeper than {max_depth} levels; those further in were not read.")
+        elif name or message.has_storage(storage):
+            assembly.warn(f"An object embedded in the message ({name or 'without a name'}) was not read.")
 
 
 class _Message:
-    """Property streams by storage ("" for the message itself) and number."""
+    """Property streams by storage ("" for the message itself) and number. base: where the message is, if inside."""
 
-    def __init__(self, container: olefile.OleFileIO[Any]) -> None:
+    def __init__(self, container: olefile.OleFileIO[Any], base: tuple[str, ...] = (), charset: str = "") -> None:
         self._container = container
-        self._charset = self._find_charset()
+        self._base = base
+        self._header_bytes = EMBEDDED_HEADER_BYTES if base else HEADER_BYTES
+        self._charset = self._find_charset() or charset
 
     def text(self, storage: str, number: str) -> str:
         if wide := self._read(storage, number, "001F"):
@@ -118,12 +133,22 @@ class _Message:
     def binary(self, storage: str, number: str) -> bytes:
         return self._read(storage, number, "0102") or self._read(storage, number, "001E")
 
-    def has_storage(self, storage: str, number: str) -> bool:
-        return bool(self._container.exists([storage, f"__substg1.0_{number}000D"]))
+    def has_storage(self, storage: str) -> bool:
+        return bool(self._container.exists([*self._base, storage, OBJECT_STORAGE]))
+
+    def embedded(self, storage: str) -> _Message | None:
+        """The message that an attachment is; None when it is a file or another object."""
+        base = (*self._base, storage, OBJECT_STORAGE)
+        if not self._container.exists([*base, PROPERTY_TABLE]):
+            return None
+        return _Message(self._container, base, self._charset)
 
     def attachments(self) -> list[str]:
-        names = {entry[0] for entry in self._container.listdir(streams=True) if entry[0].lower().startswith("__attach")}
-        return sorted(names)
+        at = len(self._base)
+        folded = [part.lower() for part in self._base]
+        paths = self._container.listdir(streams=True)
+        inside = (path for path in paths if len(path) > at + 1 and [part.lower() for part in path[:at]] == folded)
+        return sorted({path[at] for path in inside if path[at].lower().startswith("__attach")})
 
     def date(self) -> str:
         """When it was sent, received or made, in ISO form; "" when the message does not say."""
@@ -137,20 +162,21 @@ class _Message:
         return ""
 
     def _read(self, storage: str, number: str, kind: str) -> bytes:
-        path = [part for part in (storage, f"__substg1.0_{number}{kind}") if part]
-        if not self._container.exists(path):
+        path = [*self._base, *filter(None, (storage, f"__substg1.0_{number}{kind}"))]
+        if not self._container.exists(path) or self._container.get_type(path) != olefile.STGTY_STREAM:
             return b""
         with self._container.openstream(path) as stream:
             content: bytes = stream.read()
         return content
 
     def _fixed(self, number: int, kind: int) -> int:
-        """A property of fixed size from the property table (32 bytes of header, 16 per entry)."""
-        if not self._container.exists("__properties_version1.0"):
+        """A property of fixed size from the property table (its header, then 16 bytes per entry)."""
+        path = [*self._base, PROPERTY_TABLE]
+        if not self._container.exists(path):
             return 0
-        with self._container.openstream("__properties_version1.0") as stream:
+        with self._container.openstream(path) as stream:
             content = stream.read()
-        for place in range(32, len(content) - 15, 16):
+        for place in range(self._header_bytes, len(content) - 15, 16):
             tag, _, value = struct.unpack_from("<IIQ", content, place)
             if tag == number << 16 | kind:
                 return int(value)

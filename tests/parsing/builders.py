@@ -8,6 +8,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import docx
 import pptx
@@ -265,28 +266,36 @@ def make_bomb_docx(size_bytes: int, *, lie: int | None = None) -> bytes:
 
 
 def make_ole(streams: Mapping[str, bytes]) -> bytes:
-    """An OLE2 container with streams in its root, each of at least 4096 bytes so that no mini stream is needed."""
+    """An OLE2 container; "/" in a name parts storages. Streams take at least 4096 bytes: no mini stream is needed."""
     sector = 512
     free, end_of_chain, fat_sector = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
     body = bytearray()
     fat: list[int] = []
-    entries = []
-    for name, content in streams.items():
+    # name, kind, first sector, size, first child, next sibling
+    records: list[list[Any]] = [["Root Entry", 5, end_of_chain, 0, free, free]]
+    places = {"": 0}
+
+    def add(path: str, kind: int, first: int, size: int) -> None:
+        folder, _, name = path.rpartition("/")
+        if folder not in places:
+            add(folder, 1, 0, 0)
+        parent = records[places[folder]]
+        records.append([name, kind, first, size, free, parent[4]])
+        places[path] = parent[4] = len(records) - 1
+
+    for path, content in streams.items():
         padded = content.ljust(max(4096, -(-len(content) // sector) * sector), b"\x00")
         first = len(fat)
         count = len(padded) // sector
         fat.extend([*range(first + 1, first + count), end_of_chain])
         body += padded
-        entries.append((name, 2, first, len(padded)))
+        add(path, 2, first, len(padded))
     directory_start = len(fat)
-    records = [("Root Entry", 5, end_of_chain, 0), *entries]
-    records += [("", 0, 0, 0)] * (-len(records) % 4)
+    records += [["", 0, 0, 0, free, free] for _ in range(-len(records) % 4)]
     directory = bytearray()
-    for number, (name, kind, first, size) in enumerate(records):
+    for name, kind, first, size, child, sibling in records:
         raw = name.encode("utf-16-le") + b"\x00\x00" if name else b""
-        right = number + 1 if 0 < number < len(entries) else free
-        child = 1 if number == 0 else free
-        directory += raw.ljust(64, b"\x00") + struct.pack("<HBBIII", len(raw), kind, 1, free, right, child)
+        directory += raw.ljust(64, b"\x00") + struct.pack("<HBBIII", len(raw), kind, 1, free, sibling, child)
         directory += bytes(36) + struct.pack("<IQ", first, size)
     directory_sectors = len(directory) // sector
     fat.extend([*range(directory_start + 1, directory_start + directory_sectors), end_of_chain])
@@ -329,7 +338,22 @@ def make_ppt(slides: Sequence[str]) -> bytes:
     return make_ole({"PowerPoint Document": document})
 
 
-def make_msg(properties: Mapping[str, str]) -> bytes:
-    """An Outlook message from text properties by their number, such as "0037" for the subject."""
-    streams = {f"__substg1.0_{number}001F": text.encode("utf-16-le") for number, text in properties.items()}
-    return make_ole({"__properties_version1.0": b"\x00" * 32, **streams})
+def make_msg(properties: Mapping[str, str], files: Mapping[str, bytes | Mapping[str, str]] | None = None) -> bytes:
+    """An Outlook message from text properties by their number, such as "0037" for the subject.
+
+    files: attachments by name: the bytes of a file, or the properties of a message inside.
+    """
+    streams = _msg_properties("", properties)
+    for number, (name, content) in enumerate((files or {}).items()):
+        storage = f"__attach_version1.0_#{number:08X}/"
+        streams[f"{storage}__substg1.0_3707001F"] = name.encode("utf-16-le")
+        if isinstance(content, bytes):
+            streams[f"{storage}__substg1.0_37010102"] = content
+        else:
+            streams |= _msg_properties(f"{storage}__substg1.0_3701000D/", content)
+    return make_ole(streams)
+
+
+def _msg_properties(base: str, properties: Mapping[str, str]) -> dict[str, bytes]:
+    streams = {f"{base}__substg1.0_{number}001F": text.encode("utf-16-le") for number, text in properties.items()}
+    return {f"{base}__properties_version1.0": b"\x00" * 32, **streams}
