@@ -53,7 +53,14 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
         with telemetry.compress_span(query=QUERY, input_count=5):
             pass
         with telemetry.chat_span(
-            "openai", "gpt-4o", messages=MESSAGES, max_tokens=100, temperature=0, seed=7
+            "openai",
+            "gpt-4o",
+            messages=MESSAGES,
+            max_tokens=100,
+            temperature=0,
+            seed=7,
+            server_address="api.openai.com",
+            tools=[{"type": "function", "function": {"name": "look_up"}}],
         ) as answer:
             answer.call_tool("look_up", "call-1", f'{{"what": "{SECRET}"}}')
             answer.return_tool("look_up", "call-1", f"a {SECRET}")
