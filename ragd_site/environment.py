@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from urllib.parse import urlsplit
@@ -118,6 +119,9 @@ class Environment(BaseSettings):
     RAGD_LLM_MAX_TOKENS: Count = Field(1024, description="Longest answer, tokens")
 
     RAGD_MAX_DOCUMENT_MB: Count = Field(50, description="Largest document, MB (1 MB = 1,000,000 bytes)")
+    RAGD_IMPORT_MAX_MB: Count = Field(
+        20_000, description="Largest export that is imported, unpacked, MB (1 MB = 1,000,000 bytes)"
+    )
     RAGD_PARSE_TIMEOUT_S: Seconds = Field(60.0, description="Longest time to parse one file, seconds")
     RAGD_PARSE_MEMORY_MB: Annotated[int, Field(ge=256)] = Field(
         1536, description="Memory limit of the parsing process, MB"
@@ -126,6 +130,29 @@ class Environment(BaseSettings):
     RAGD_EXACT_THRESHOLD: Natural = Field(
         20_000, description="Chunks up to which vector search is exact; above it HNSW is used"
     )
+
+    RAGD_FETCH_CONTACT: str = Field(
+        "",
+        description="Web or mail address that fetches name in their User-Agent, for owners of sites; unset: none",
+    )
+    RAGD_FETCH_ALLOWED_NETWORKS: CommaList = Field(
+        [],
+        description="Private networks that may be fetched from, such as `10.1.0.0/16`, comma-separated; unset: none",
+    )
+    RAGD_FETCH_TIMEOUT_S: Seconds = Field(60.0, description="Longest time for one request to a site, seconds")
+    RAGD_FETCH_PAUSE_S: Annotated[float, Field(ge=0)] = Field(
+        1.0, description="Least time between two requests to one site, seconds"
+    )
+    RAGD_S3_ENDPOINT: str = Field(
+        "", description="S3-compatible server that buckets are read from with the keys below; unset: Amazon's"
+    )
+    RAGD_S3_BUCKETS: CommaList = Field(
+        [], description="Buckets that may be read with these keys, comma-separated; unset: all that the keys open"
+    )
+    AWS_ACCESS_KEY_ID: str = Field("", description="Access key for that server; unset: buckets are read without a key")
+    AWS_SECRET_ACCESS_KEY: SecretStr = Field(SecretStr(""), description="Its secret")
+    AWS_SESSION_TOKEN: SecretStr = Field(SecretStr(""), description="Session token of a temporary key")
+    AWS_REGION: str = Field("", description="Region of the buckets; unset: the server is asked")
 
     RAGD_RECALL_WARNING: Annotated[float, Field(ge=0, le=1)] = Field(
         0.95, description="Recall of a vector index below which its collection's page warns, 0 to 1"
@@ -176,10 +203,22 @@ class Environment(BaseSettings):
     def check_broker_url(cls, url: str) -> str:
         return check_scheme(url, BROKER_SCHEMES)
 
-    @field_validator("EMBED_BASE_URL", "LLM_BASE_URL", "RAGD_RERANK_BASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    @field_validator(
+        "EMBED_BASE_URL", "LLM_BASE_URL", "RAGD_RERANK_BASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT", "RAGD_S3_ENDPOINT"
+    )
     @classmethod
     def check_http_url(cls, url: str) -> str:
         return check_scheme(url, HTTP_SCHEMES)
+
+    @field_validator("RAGD_FETCH_ALLOWED_NETWORKS")
+    @classmethod
+    def check_networks(cls, networks: list[str]) -> list[str]:
+        try:
+            for network in networks:
+                ip_network(network, strict=False)
+        except ValueError:
+            raise ValueError("networks such as 10.1.0.0/16 or fd00::/8, comma-separated") from None
+        return networks
 
     @field_validator("RAGD_VAR")
     @classmethod
