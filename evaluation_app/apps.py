@@ -7,3 +7,8 @@ class EvaluationConfig(AppConfig):
     name = "evaluation_app"
     verbose_name = "Evaluation and telemetry"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from evaluation_app.travelling import register_parts
+
+        register_parts()

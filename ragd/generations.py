@@ -152,14 +152,16 @@ def open_generation(
     embedder: Embedder | None = None,
     *,
     exact_threshold: int = EXACT_THRESHOLD,
+    hidden: bool = False,
 ) -> Store:
     """The store of a generation that does not serve, to be written and searched like any other.
 
     What index() writes changes no row of `documents`, which tell of the generation that serves; a document that
     `documents` does not have is added there. Once the generation serves, index() refuses (GenerationChanged).
-    Raises UnknownCollection, and for an embedder that is not the spec's DimensionMismatch or InvalidInput.
+    hidden: as for a Store. Raises UnknownCollection, and for an embedder that is not the spec's DimensionMismatch or
+    InvalidInput.
     """
-    store = Store(connection, collection, exact_threshold=exact_threshold)
+    store = Store(connection, collection, exact_threshold=exact_threshold, hidden=hidden)
     store.serving = False
     store.collection = replace(
         store.collection,

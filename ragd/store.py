@@ -76,7 +76,7 @@ DELETE_COLLECTION = "DELETE FROM collections WHERE id = %(collection_id)s"
 COLLECTION_BY_NAME = """
 SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text
 FROM collections
-WHERE deleted_at IS NULL AND (name = %(name)s OR id = %(id)s)
+WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 """
 
 STATE = """
@@ -319,7 +319,8 @@ class Store:
     `serving` is False for a generation that is being built (ragd.generations.open_generation).
 
     Needs only `cursor()` of the connection (COPY for writing), never opens, commits or rolls back a transaction.
-    exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. Raises
+    exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. hidden: a collection
+    that nobody sees, given by its id, may be opened too: one that is filled before it is shown. Raises
     UnknownCollection, DimensionMismatch when the embedder's dims differ, InvalidInput when its model differs.
     """
 
@@ -331,8 +332,10 @@ class Store:
         *,
         exact_threshold: int = EXACT_THRESHOLD,
         rerankers: Mapping[str, AnyReranker] | None = None,
+        hidden: bool = False,
     ) -> None:
         self.connection = connection
+        self.hidden = hidden
         self.serving = True
         self.exact_threshold = exact_threshold
         self.rerankers: Mapping[str, AnyReranker] = dict(rerankers or {})
@@ -348,7 +351,11 @@ class Store:
 
     def _load(self, collection: str | int) -> CollectionInfo:
         by_name = isinstance(collection, str)
-        params = {"name": collection if by_name else None, "id": None if by_name else collection}
+        params = {
+            "name": collection if by_name else None,
+            "id": None if by_name else collection,
+            "hidden": self.hidden and not by_name,
+        }
         rows = fetch_all(self.connection, COLLECTION_BY_NAME, params)
         if not rows:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")

@@ -7,3 +7,8 @@ class RetrievalConfig(AppConfig):
     name = "retrieval_app"
     verbose_name = "Retrieval"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from retrieval_app.travelling import register_parts
+
+        register_parts()

@@ -1,51 +1,36 @@
-"""Collections: made, changed, counted, deleted for good."""
+"""Collections: made, changed, counted."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import IntegrityError, OperationalError, connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Count
-from django.utils import timezone
-from psycopg.errors import LockNotAvailable
 
 import ragd
 from collections_app.errors import ServiceError
 from collections_app.identity import UNSEEN, check_collection_name
-from collections_app.models import (
-    Chunk,
-    ChunkOverlay,
-    Collection,
-    Document,
-    DocumentRevision,
-    Generation,
-    GenerationDocument,
-    IngestBatch,
-    IngestJob,
-    Upload,
-)
+from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
 from collections_app.services import audit
+from collections_app.services.deleting import delete_collection, purge_collection, purge_deleted
 from collections_app.services.swapping import redefine_serving
 from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
 from ragd.normalization import normalize
-from ragd.store import HALFVEC_INDEX_DIMS, drop_collection, languages
+from ragd.store import HALFVEC_INDEX_DIMS, languages
 from ragd.store import create_collection as create_rows
+
+__all__ = [
+    "collection_statistics", "count_jobs", "create_collection", "delete_collection", "get_collection",
+    "purge_collection", "purge_deleted", "resolve_model", "update_collection",
+]  # fmt: skip
 
 CHANGEABLE = ("description", "chunk_policy", "hybrid_enabled", "language")
 DESCRIPTION_MAX_CHARS = 2000
 MODEL_MAX_CHARS = 200
-PURGE_ATTEMPTS = 20
-PURGE_PAUSE_S = 0.5
-PURGE_GRACE = timedelta(minutes=1)
-
-# Dropping a partition waits for whoever uses the table, and makes everybody else wait behind it.
-WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
 
 
 def get_collection(name: str) -> Collection:
@@ -179,81 +164,6 @@ def check_description(text: str) -> str:
             field="description",
         )
     return kept
-
-
-def delete_collection(collection: Collection, *, actor: audit.Actor = None) -> dict[str, Any]:
-    """Remove a collection with everything in it; returns {"before": counts, "after": counts}.
-
-    It is invisible, and its jobs are cancelled, before the first row goes; a job that runs notices at its next step.
-    """
-    with transaction.atomic():
-        fenced = Collection.objects.live().filter(pk=collection.pk).update(deleted_at=timezone.now())
-        if not fenced:
-            raise UnknownCollection(f"collection {collection.name!r} was deleted already", field="collection")
-        _cancel_jobs(collection.pk)
-        audit.record(actor, [collection], audit.DELETION, f"deleted collection {collection.name}")
-    return purge_collection(collection)
-
-
-def purge_collection(collection: Collection) -> dict[str, Any]:
-    """Remove the rows of a fenced collection, without holding up the others for longer than half a second at a time.
-
-    Raises ServiceError 503 when it stays in use; the sweeper then goes on.
-    """
-    for _ in range(PURGE_ATTEMPTS):
-        try:
-            return _purge(collection)
-        except OperationalError as error:
-            if not isinstance(error.__cause__, LockNotAvailable):
-                raise
-            time.sleep(PURGE_PAUSE_S)
-    raise ServiceError(
-        f"{collection.name!r} is deleted and invisible, but something still reads its rows; they go within minutes",
-        type="still_in_use",
-        status=503,
-    )
-
-
-def _purge(collection: Collection) -> dict[str, Any]:
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(WAIT_BRIEFLY)
-        before = count_rows(collection.pk)
-        IngestJob.objects.filter(collection_id=collection.pk).delete()
-        IngestBatch.objects.filter(collection_id=collection.pk).delete()
-        ChunkOverlay.objects.filter(collection_id=collection.pk).delete()
-        DocumentRevision.objects.filter(collection_id=collection.pk)._raw_delete("default")
-        GenerationDocument.objects.filter(generation__collection_id=collection.pk).delete()
-        Generation.objects.filter(collection_id=collection.pk).delete()
-        Upload.objects.filter(collection_id=collection.pk)._raw_delete("default")
-        drop_collection(connection, collection.pk)
-        after = count_rows(collection.pk)
-    return {"before": before, "after": after}
-
-
-def purge_deleted(now: datetime) -> int:
-    """Finish what a stopped process left fenced; returns how many collections went."""
-    left = list(Collection.objects.filter(deleted_at__lt=now - PURGE_GRACE))
-    for collection in left:
-        purge_collection(collection)
-    return len(left)
-
-
-def count_rows(collection_id: int) -> dict[str, int]:
-    return {
-        "documents": Document.objects.filter(collection_id=collection_id).count(),
-        "chunks": Chunk.objects.filter(collection_id=collection_id).count(),
-        "revisions": DocumentRevision.objects.filter(collection_id=collection_id).count(),
-        "overlays": ChunkOverlay.objects.filter(collection_id=collection_id).count(),
-        "uploads": Upload.objects.filter(collection_id=collection_id).count(),
-        "jobs": IngestJob.objects.filter(collection_id=collection_id).count(),
-    }
-
-
-def _cancel_jobs(collection_id: int) -> None:
-    IngestJob.objects.active().filter(collection_id=collection_id).update(
-        state=IngestJob.State.CANCELLED, finished_at=timezone.now(), error="the collection was deleted"
-    )
 
 
 def collection_statistics(collection: Collection) -> dict[str, Any]:

@@ -1,0 +1,485 @@
+"""A collection from the file that it was exported to: checked first, built where nobody sees it, shown in one step.
+
+While it is filled the collection is fenced like one that is being deleted, with a moment of deletion that is pushed on
+with every batch. So an import that dies leaves something that the sweeper removes when that moment has passed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from django.db import DataError, IntegrityError, InternalError, connection, transaction
+from django.utils import timezone
+
+import ragd
+from collections_app.errors import ServiceError
+from collections_app.identity import check_collection_name, check_doc_id
+from collections_app.models import Collection, Document, Generation, Operation
+from collections_app.services import audit
+from collections_app.services.archive_reading import Archive, Source, invalid_export
+from collections_app.services.deleting import fence_collection, purge_collection
+from collections_app.services.generations import check_embedder, resolve_target, start_generation
+from collections_app.services.operations import Running, Tell, running
+from collections_app.services.portable import (
+    CHUNKS,
+    DOCUMENTS,
+    OVERLAYS,
+    REVISIONS,
+    Manifest,
+    Row,
+    Table,
+    registered_parts,
+)
+from ragd.errors import InvalidInput, RagdError, UnknownCollection
+from ragd.generations import GenerationSpec, open_generation
+from ragd.postings import POSTINGS_MIN, build_postings, drop_postings
+from ragd.store import (
+    INSERT_STATS,
+    REBAKE,
+    SET_BAKED,
+    attach_partition,
+    create_partition,
+    execute,
+    fetch_all,
+    languages,
+    partition_name,
+)
+from ragd.types import Chunk, ChunkPolicy
+
+FENCE = timedelta(minutes=10)
+ROWS_AT_ONCE = 500
+ROWS_CHARS = 8_000_000
+CHUNKS_AT_ONCE = 1_000
+FIRST = 1  # the number of the only generation
+
+INSERT_ROWS = """
+INSERT INTO {table} (collection_id, {columns})
+SELECT %(collection)s, {columns} FROM json_populate_recordset(NULL::{table}, %(rows)s::json)
+"""
+
+INSERT_SOURCE = """
+INSERT INTO uploads (collection_id, doc_id, sha256, name, media_type, size_bytes, created_at, content)
+VALUES (%(collection)s, %(doc_id)s, %(sha256)s, %(name)s, %(media_type)s, %(size_bytes)s, %(created_at)s, %(content)b)
+"""
+
+# chunks that did not change in a document's later revisions are still of the earlier one
+SET_REVISIONS = """
+UPDATE {chunks} c SET revision = listed.revision
+FROM unnest(%(doc_ids)s::text[], %(numbers)s::integer[], %(revisions)s::integer[]) AS listed (doc_id, number, revision)
+WHERE c.collection_id = %(collection)s AND c.doc_id = listed.doc_id COLLATE "C" AND c.chunk_index = listed.number
+"""
+
+READ_STATS = """
+SELECT s.chunk_count, s.length_total, s.length_baked,
+       (SELECT count(*) FROM chunk_terms t WHERE t.collection_id = s.collection_id AND t.generation = s.generation
+                                             AND t.chunk_count <> 0)
+FROM chunk_stats s WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
+"""
+
+SERVE = "UPDATE chunk_stats SET serving = true WHERE collection_id = %(collection)s AND generation = 1"
+
+WRONG_COUNTS = """
+SELECT d.doc_id FROM documents d
+LEFT JOIN (SELECT doc_id, count(*) AS chunks FROM {chunks} GROUP BY doc_id) AS c USING (doc_id)
+WHERE d.collection_id = %(collection)s AND d.chunk_count <> coalesce(c.chunks, 0)
+ORDER BY d.doc_id LIMIT 1
+"""
+
+WITHOUT_DOCUMENT = """
+SELECT c.doc_id FROM {chunks} c
+WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.collection_id = c.collection_id AND d.doc_id = c.doc_id)
+LIMIT 1
+"""
+
+
+@dataclass(slots=True)
+class Import:
+    """One run. counts: rows written so far, by what they are."""
+
+    archive: Archive
+    collection: Collection
+    spec: GenerationSpec
+    progress: Running
+    counts: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.archive.manifest
+
+    @property
+    def chunks(self) -> str:
+        return partition_name(self.collection.pk, FIRST)
+
+    def fill(self) -> None:
+        """Everything but the last step, in short transactions."""
+        for table in (DOCUMENTS, REVISIONS, OVERLAYS):
+            self._rows(table)
+        self._sources()
+        self._chunks()
+        self._weights()
+        self._check()
+        execute(connection, f"ANALYZE {self.chunks}")
+
+    def _beat(self, stage: str, done: int, total: int) -> None:
+        """Say how far it is, and keep the sweeper away for another ten minutes."""
+        if self.progress.tell(stage, done, total):
+            kept = Collection.objects.filter(pk=self.collection.pk).update(deleted_at=timezone.now() + FENCE)
+            if not kept:
+                raise UnknownCollection("the import took too long between two steps, and was removed; import it again")
+
+    def _rows(self, table: Table) -> None:
+        total = self.manifest.members[table.member].rows
+        noun = table.member.partition(".")[0]
+        done = 0
+        for batch in _batches(self.archive.rows(table.member)):
+            if table is DOCUMENTS:
+                for row in batch:
+                    check_doc_id(str(row.get("doc_id")))
+            columns = _columns(batch, table)
+            sql = INSERT_ROWS.format(table=table.name, columns=", ".join(columns))
+            with transaction.atomic():
+                params = {"collection": self.collection.pk, "rows": json.dumps(batch, ensure_ascii=False)}
+                execute(connection, sql, params)
+            done += len(batch)
+            self._beat(noun, done, total)
+        self.counts[noun] = done
+
+    def _sources(self) -> None:
+        total = self.manifest.counts.get("sources", 0)
+        done = 0
+        with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+            for row, content in self.archive.source_bytes():
+                # bound by the server, in binary: as text the bytes would take several times their size
+                cursor.execute(INSERT_SOURCE, row | {"collection": self.collection.pk, "content": content})
+                done += 1
+                self._beat("sources", done, total)
+        self.counts["sources"] = done
+
+    def _chunks(self) -> None:
+        store = open_generation(connection, self.collection.pk, FIRST, self.spec, hidden=True)
+        total, done = self.manifest.members[CHUNKS.member].rows, 0
+        for batch, revisions in _whole_documents(self._read_chunks()):
+            with transaction.atomic():
+                ragd.index(batch, store)
+                self._set_revisions(batch, revisions)
+            done += len(batch)
+            self._beat("chunks", done, total)
+        self.counts["chunks"] = done
+
+    def _read_chunks(self) -> Iterator[tuple[Chunk, int]]:
+        """Each chunk with its vector, and the revision that it is of."""
+        for row, vector in zip(self.archive.rows(CHUNKS.member), self.archive.vectors(), strict=True):
+            yield read_chunk(row, vector), int(row["revision"])
+
+    def _set_revisions(self, batch: Sequence[Chunk], revisions: Sequence[int]) -> None:
+        ids = {chunk.doc_id for chunk in batch}
+        rows = Document.objects.filter(collection_id=self.collection.pk, doc_id__in=ids)
+        written = dict(rows.values_list("doc_id", "revision"))
+        if len(written) != len(ids):
+            raise invalid_export(f"there are chunks of {sorted(ids - set(written))[0]!r}, which is no document of it")
+        earlier = [
+            (chunk.doc_id, chunk.chunk_index, revision)
+            for chunk, revision in zip(batch, revisions, strict=True)
+            if written[chunk.doc_id] != revision
+        ]
+        if earlier:
+            names, numbers, kept = zip(*earlier, strict=True)
+            params = {"doc_ids": list(names), "numbers": list(numbers), "revisions": list(kept)}
+            params["collection"] = self.collection.pk
+            execute(connection, SET_REVISIONS.format(chunks=self.chunks), params)
+
+    def _weights(self) -> None:
+        """Lexical weights by the mean length that the exported ones were computed with, so that every score is equal.
+
+        Where this server reads words differently, its own statistics hold, and a warning says so.
+        """
+        if not self.spec.hybrid_enabled:
+            return
+        store = open_generation(connection, self.collection.pk, FIRST, self.spec, hidden=True)
+        stated = self.manifest.statistics
+        with transaction.atomic():
+            ((count, length, baked, terms),) = fetch_all(connection, READ_STATS, store.scope)
+            if (count, length, terms) != (stated["chunks"], stated["length_total"], stated["terms"]):
+                self.warnings.append(
+                    f"this server's text search reads other words in the chunks ({length} in {terms} terms) than the "
+                    f"one that exported them ({stated['length_total']} in {stated['terms']}): lexical scores may differ"
+                )
+                return
+            wanted = float(stated["length_baked"])
+            if wanted > 0 and wanted != baked:
+                params = store.scope | {"length_baked": wanted}
+                execute(connection, REBAKE.format(chunks=self.chunks), params)
+                execute(connection, SET_BAKED, params)
+                drop_postings(store)
+                if count >= POSTINGS_MIN:
+                    build_postings(store)
+
+    def _check(self) -> None:
+        """What was written agrees with itself and with the manifest."""
+        scope = {"collection": self.collection.pk}
+        for sql, words in (
+            (WRONG_COUNTS, "has not as many chunks as it says"),
+            (WITHOUT_DOCUMENT, "has chunks and is no document"),
+        ):
+            if found := fetch_all(connection, sql.format(chunks=self.chunks), scope):
+                raise invalid_export(f"{found[0][0]!r} {words}; the file was changed after it was exported")
+        for noun, wanted in self.counts.items():
+            if self.manifest.counts.get(noun) != wanted:
+                raise invalid_export(f"the file holds {wanted} {noun}, and its manifest counts otherwise")
+
+    def show(self, *, replace: bool, actor: audit.Actor) -> Collection | None:
+        """Let everybody see it, in one transaction; returns the collection whose place it took, which is fenced."""
+        name = self.collection.name
+        try:
+            with transaction.atomic():
+                before = Collection.objects.live().filter(name=name).first()
+                if before is not None:
+                    if not replace:
+                        raise name_taken(name)
+                    fence_collection(before, actor=actor)
+                attach_partition(connection, self.collection.pk, FIRST)
+                execute(connection, SERVE, {"collection": self.collection.pk})
+                Collection.objects.filter(pk=self.collection.pk).update(deleted_at=None)
+                self.collection.deleted_at = None
+                for part in registered_parts():
+                    self.counts[part.name] = part.restore(self.collection, self.archive.rows(part.member))
+                audit.record(actor, [self.collection], audit.ADDITION, f"imported {self.counts['chunks']} chunks")
+        except IntegrityError as error:
+            if "collections_name_key" in str(error):
+                raise name_taken(name) from None
+            raise
+        return before
+
+
+def import_collection(
+    source: Source,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    embed_model: str | None = None,
+    embed_dims: int | None = None,
+    actor: audit.Actor = None,
+    on_progress: Tell | None = None,
+) -> dict[str, Any]:
+    """Make a collection of an export, all of it or nothing; it is seen when it is complete.
+
+    source: a path, or a binary file that can be read again from its beginning. name: None for the exported one.
+    replace: take the place of the collection of that name, which is deleted. embed_model, embed_dims: another model
+    than the exported one; the collection serves with the exported vectors until a generation with it is built. No
+    embedder is asked otherwise.
+
+    Returns {"collection", "counts", "generation_hash", "generation": number of the one that is built or None,
+    "warnings", "seconds", "replaced": whether one was}. Raises ServiceError: 422 for a file that is damaged, foreign or
+    of another version, 409 for a name that is taken, 413 above RAGD_IMPORT_MAX_MB; InvalidInput for a wrong name.
+    """
+    began = time.monotonic()
+    with Archive(source) as archive:
+        chosen = check_collection_name(name if name is not None else str(archive.manifest.collection["name"]))
+        if not replace and Collection.objects.live().filter(name=chosen).exists():
+            raise name_taken(chosen)
+        with running(Operation.Kind.IMPORT, chosen, actor=actor, listener=on_progress) as progress:
+            spec = read_spec(archive.manifest)
+            if embed_model is not None:
+                check_model(archive.manifest.values, embed_model, embed_dims)
+            archive.check(lambda done, total: progress.tell("check", done, total))
+            current, before = _import(archive, chosen, spec, progress, replace=replace, actor=actor)
+            if before is not None:
+                purge_collection(before)
+            generation = _rebuild(current, embed_model, embed_dims, actor)
+            report = {
+                "collection": chosen,
+                "counts": current.counts,
+                "generation_hash": spec.hash,
+                "generation": generation,
+                "warnings": current.warnings,
+                "replaced": before is not None,
+                "seconds": round(time.monotonic() - began, 3),
+            }
+            progress.succeed(report)
+    return report
+
+
+def _import(
+    archive: Archive, name: str, spec: GenerationSpec, progress: Running, *, replace: bool, actor: audit.Actor
+) -> tuple[Import, Collection | None]:
+    collection = make_fenced(archive.manifest, name, spec, actor)
+    current = Import(archive, collection, spec, progress)
+    try:
+        current.fill()
+        return current, current.show(replace=replace, actor=actor)
+    except BaseException as error:
+        purge_collection(collection)
+        if isinstance(error, (DataError, InternalError, IntegrityError, KeyError, TypeError, ValueError)):
+            raise invalid_export(f"the file holds what cannot be stored: {_first_line(error)}") from error
+        if isinstance(error, RagdError) and not isinstance(error, UnknownCollection):
+            raise invalid_export(f"the file holds what cannot be stored: {error.message}") from error
+        raise
+
+
+def _rebuild(current: Import, model: str | None, dims: int | None, actor: audit.Actor) -> int | None:
+    """Start the generation of another model; a failure leaves the import as it is and is told as a warning."""
+    if model is None or (model, dims or current.spec.embed_dims) == (current.spec.embed_model, current.spec.embed_dims):
+        return None
+    try:
+        started = start_generation(current.collection, {"embed_model": model, "embed_dims": dims}, actor=actor)
+    except (ServiceError, RagdError) as error:
+        current.warnings.append(f"it serves with {current.spec.embed_model}; {model} could not be started: {error}")
+        return None
+    return started.number
+
+
+def read_spec(manifest: Manifest) -> GenerationSpec:
+    """By what the exported generation was built. Raises ServiceError 422 when its hash is another."""
+    stated = manifest.generation
+    try:
+        policy = ChunkPolicy.from_dict(stated["policy"])
+        spec = GenerationSpec(
+            str(stated["embed_model"]),
+            int(stated["embed_dims"]),
+            bool(stated["hybrid_enabled"]),
+            str(stated["language"]),
+            policy,
+        )
+    except (InvalidInput, TypeError, ValueError) as error:
+        raise invalid_export(f"the manifest's generation is not one: {error}") from None
+    if spec.hash != stated["hash"]:
+        raise invalid_export(
+            f"the hash of the exported generation is {stated['hash']}, and what is said of it gives {spec.hash}; "
+            "the manifest was changed"
+        )
+    same = all(manifest.collection[name] == stated[name] for name in ("embed_model", "embed_dims", "language"))
+    if not same or spec.embed_dims != manifest.collection["embed_dims"]:
+        raise invalid_export("the manifest's collection and its generation name different models or languages")
+    if spec.language not in (known := languages(connection)):
+        raise invalid_export(
+            f"this server has no text search configuration {spec.language!r}; it has {', '.join(known)}. "
+            "Create it in the database first"
+        )
+    return spec
+
+
+def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audit.Actor) -> Collection:
+    """The collection that is to be filled, invisible, with the empty table of its only generation."""
+    stated = manifest.collection
+    with transaction.atomic():
+        collection = Collection.objects.create(
+            name=name,
+            description=str(stated["description"]),
+            embed_model=spec.embed_model,
+            embed_dims=spec.embed_dims,
+            hybrid_enabled=spec.hybrid_enabled,
+            language=spec.language,
+            chunk_policy=stated["chunk_policy"],
+            retention=stated["retention"],
+            generation=FIRST,
+            deleted_at=timezone.now() + FENCE,
+        )
+        create_partition(connection, collection.pk, FIRST)
+        stats = {"collection_id": collection.pk, "generation": FIRST, "serving": False}
+        execute(connection, INSERT_STATS, stats)
+        Generation.objects.create(
+            collection=collection,
+            number=FIRST,
+            hash=spec.hash,
+            spec_version=manifest.generation["spec_version"],
+            embed_model=spec.embed_model,
+            embed_dims=spec.embed_dims,
+            hybrid_enabled=spec.hybrid_enabled,
+            language=spec.language,
+            chunk_policy=manifest.generation["chunk_policy"],
+            policy=spec.policy.as_dict(),
+            state=Generation.State.SERVING,
+            swapped_at=timezone.now(),
+            created_by=audit.name_actor(actor),
+        )
+    return collection
+
+
+def check_model(manifest: Mapping[str, Any], embed_model: str, embed_dims: int | None) -> None:
+    """Whether a model that is asked for can be used: it is known here and answers. Raises what says why not."""
+    stated = manifest["collection"]
+    like = Collection(
+        embed_model=stated["embed_model"], embed_dims=stated["embed_dims"], language=stated["language"], chunk_policy={}
+    )
+    check_embedder(resolve_target(like, {"embed_model": embed_model, "embed_dims": embed_dims}))
+
+
+def read_chunk(row: Row, vector: Any) -> Chunk:
+    """A line of chunks.jsonl as the library's chunk. Raises KeyError, TypeError or ValueError for what is none."""
+    return Chunk(
+        doc_id=_text(row, "doc_id"),
+        chunk_index=int(row["chunk_index"]),
+        content=_text(row, "content"),
+        start=int(row["start_char"]),
+        end=int(row["end_char"]),
+        tags=tuple(str(tag) for tag in row["tags"]),
+        metadata=dict(row["metadata"]),
+        context=_text(row, "context"),
+        embedding=vector,
+        enabled=not row["switched_off"],
+    )
+
+
+def _text(row: Row, name: str) -> str:
+    if not isinstance(row[name], str):
+        raise TypeError(f"{name} must be text, not {row[name]!r}")
+    found: str = row[name]
+    return found
+
+
+def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Some hundred rows at a time, fewer where their texts are long."""
+    batch: list[Row] = []
+    chars = 0
+    for row in rows:
+        batch.append(row)
+        chars += len(row.get("text") or "") + len(row.get("content") or "")
+        if len(batch) == ROWS_AT_ONCE or chars > ROWS_CHARS:
+            yield batch
+            batch, chars = [], 0
+    if batch:
+        yield batch
+
+
+def _columns(batch: Sequence[Row], table: Table) -> tuple[str, ...]:
+    """What the rows state; the rest is the column's default. Raises ServiceError 422 for what this version lacks."""
+    stated = set(batch[0])
+    if any(set(row) != stated for row in batch):
+        raise invalid_export(f"the lines of {table.member} do not all have the same fields")
+    if unknown := sorted(stated - set(table.columns)):
+        raise invalid_export(f"{table.member} has a field {unknown[0]!r}, which this version of ragd does not know")
+    return tuple(name for name in table.columns if name in stated)
+
+
+def _whole_documents(chunks: Iterable[tuple[Chunk, int]]) -> Iterator[tuple[list[Chunk], list[int]]]:
+    """About a thousand chunks at a time with their revisions; no document is divided."""
+    batch: list[Chunk] = []
+    revisions: list[int] = []
+    for chunk, revision in chunks:
+        if len(batch) >= CHUNKS_AT_ONCE and batch[-1].doc_id != chunk.doc_id:
+            yield batch, revisions
+            batch, revisions = [], []
+        batch.append(chunk)
+        revisions.append(revision)
+    if batch:
+        yield batch, revisions
+
+
+def name_taken(name: str) -> ServiceError:
+    return ServiceError(
+        f"there is a collection {name!r} already; choose another name, or ask for it to be replaced",
+        type="name_taken",
+        status=409,
+        field="name",
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

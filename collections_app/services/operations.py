@@ -1,0 +1,91 @@
+"""Operations: what is done to whole collections, seen while it runs and kept when it has ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.utils import timezone
+
+from collections_app.errors import describe
+from collections_app.models import Operation
+from collections_app.services import audit
+
+TELL_EVERY_S = 0.5
+KEPT_PER_KIND = 200
+ERROR_MAX_CHARS = 2000
+
+Tell = Callable[[str, int, int], None]  # stage, done, total
+
+
+class Running:
+    """One operation while it runs: `tell` how far it is, then `succeed` or `fail`, once."""
+
+    def __init__(self, kind: str, subject: str, *, actor: audit.Actor = None, listener: Tell | None = None) -> None:
+        self.operation = Operation.objects.create(kind=kind, subject=subject, created_by=audit.name_actor(actor))
+        self.listener = listener
+        self.told_at = time.monotonic()
+
+    def tell(self, stage: str, done: int, total: int) -> bool:
+        """Note how far it is, in rows of the stage; written every half second. Returns whether it was written."""
+        if self.listener is not None:
+            self.listener(stage, done, total)
+        now = time.monotonic()
+        if stage == self.operation.stage and now - self.told_at < TELL_EVERY_S:
+            return False
+        self.told_at = now
+        self._save(stage=stage, done=done, total=total, beat_at=timezone.now())
+        return True
+
+    def succeed(self, report: Mapping[str, Any], *, findings: int = 0) -> Operation:
+        self._end(Operation.State.SUCCEEDED, report=dict(report), findings=findings)
+        return self.operation
+
+    def fail(self, error: BaseException) -> Operation:
+        """With the error in the words that every door uses."""
+        body = describe(error)[1]["error"]
+        self._end(Operation.State.FAILED, error_type=body["type"], error=body["message"][:ERROR_MAX_CHARS])
+        return self.operation
+
+    def _end(self, state: str, **values: Any) -> None:
+        now = timezone.now()
+        self._save(state=state, finished_at=now, beat_at=now, **values)
+
+    def _save(self, **values: Any) -> None:
+        Operation.objects.filter(pk=self.operation.pk).update(**values)
+        for name, value in values.items():
+            setattr(self.operation, name, value)
+
+
+@contextmanager
+def running(kind: str, subject: str, *, actor: audit.Actor = None, listener: Tell | None = None) -> Iterator[Running]:
+    """An operation around a block, which calls `succeed` at its end; an exception is kept in it and passes on."""
+    current = Running(kind, subject, actor=actor, listener=listener)
+    try:
+        yield current
+    except BaseException as error:
+        current.fail(error)
+        raise
+
+
+def count_running(kind: str) -> int:
+    """Operations of this kind that run now; one whose process died does not count."""
+    return sum(each.is_running for each in Operation.objects.filter(kind=kind, state=Operation.State.RUNNING))
+
+
+def last_operation(kind: str, subject: str | None = None) -> Operation | None:
+    """The newest of a kind, of one collection when it is named; None when there is none."""
+    rows = Operation.objects.filter(kind=kind)
+    return (rows if subject is None else rows.filter(subject=subject)).first()
+
+
+def forget_operations() -> int:
+    """Keep the newest 200 of each kind; returns how many went."""
+    gone = 0
+    for kind in Operation.Kind.values:
+        kept = list(Operation.objects.filter(kind=kind).values_list("pk", flat=True)[:KEPT_PER_KIND])
+        if len(kept) == KEPT_PER_KIND:
+            gone += Operation.objects.filter(kind=kind).exclude(pk__in=kept).delete()[0]
+    return gone

@@ -1,0 +1,132 @@
+"""The one file that a collection travels in: its members, its manifest, and what other floors put into it.
+
+The format is described in docs/export.md. A higher floor registers what it keeps of a collection (`register`), so that
+export, import and deletion take it along without this floor knowing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from django.db.models import Model
+
+from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, Upload
+
+FORMAT = "ragd-collection"
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+VECTORS = "vectors.npy"
+SOURCES = "sources.bin"
+FILE_SUFFIX = ".ragd.zip"
+MANIFEST_MAX_BYTES = 1_000_000
+SETTINGS = ("description", "embed_model", "embed_dims", "hybrid_enabled", "language", "chunk_policy", "retention")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A member of JSON Lines with the rows of one table, each an object of `columns`, in the order of `order`."""
+
+    member: str
+    model: type[Model]
+    order: str
+    without: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column but the keys, which are given anew, and those that are left out."""
+        left_out = {"id", "collection_id", *self.without}
+        names = (column.column for column in self.model._meta.concrete_fields)
+        return tuple(name for name in names if name is not None and name not in left_out)
+
+    @property
+    def name(self) -> str:
+        return self.model._meta.db_table
+
+
+DOCUMENTS = Table("documents.jsonl", Document, "doc_id")
+REVISIONS = Table("revisions.jsonl", DocumentRevision, "doc_id, revision")
+OVERLAYS = Table("overlays.jsonl", ChunkOverlay, "doc_id, id")
+CHUNKS = Table("chunks.jsonl", Chunk, "doc_id, chunk_index", without=("embedding", "fts", "lexical"))
+UPLOADS = Table("sources.jsonl", Upload, "doc_id, id", without=("content",))
+OWN_MEMBERS = (DOCUMENTS.member, REVISIONS.member, OVERLAYS.member, UPLOADS.member, SOURCES, CHUNKS.member, VECTORS)
+
+
+def _nothing(collection: Collection) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a higher floor keeps of collections.
+
+    name: a plain plural, such as "plans", under which the rows are counted. read: the rows of a collection as JSON
+    objects, over a connection whose transaction is the export's snapshot. restore: write such rows for a collection
+    and return how many; it checks them, and raises InvalidInput for what is wrong. count: how many rows there are now,
+    by the collection's id and name. forget: remove them, in the transaction that makes a deleted collection invisible.
+    """
+
+    name: str
+    read: Callable[[psycopg.Connection[Any], int, str], Iterator[Row]]
+    restore: Callable[[Collection, Iterable[Row]], int]
+    count: Callable[[int, str], int]
+    forget: Callable[[Collection], object] = field(default=_nothing)
+
+    @property
+    def member(self) -> str:
+        return f"{self.name}.jsonl"
+
+
+_PARTS: dict[str, Part] = {}
+
+
+def register(part: Part) -> None:
+    """Let a part travel with its collection from now on; a second one of the same name takes the first one's place."""
+    _PARTS[part.name] = part
+
+
+def registered_parts() -> tuple[Part, ...]:
+    """By name."""
+    return tuple(_PARTS[name] for name in sorted(_PARTS))
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What the manifest says of a member. rows: lines, vectors or, of sources, files."""
+
+    name: str
+    sha256: str
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What an export says of itself. values: the whole of it; members: by name."""
+
+    values: Mapping[str, Any]
+    members: Mapping[str, Member]
+
+    @property
+    def collection(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.values["collection"]
+        return found
+
+    @property
+    def generation(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.values["generation"]
+        return found
+
+    @property
+    def statistics(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.values["statistics"]
+        return found
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        found: Mapping[str, int] = self.values["counts"]
+        return found
