@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, Protocol
 
 from collections_app.models import Collection
 from collections_app.stores import embedder_for
 from ragd.errors import InvalidInput
 from ragd.types import ChunkPolicy
 
+
 MAX_CHARS_LIMIT = 32_000
 NAMES = tuple(field.name for field in fields(ChunkPolicy))
+
+
+class StatesPolicy(Protocol):
+    """A stored document: the fields of its chunk policy that were stated for it alone."""
+
+    @property
+    def policy_stated(self) -> Mapping[str, Any]: ...
 
 
 def check_policy(stated: Mapping[str, Any] | None, window: int | None = None) -> dict[str, Any]:
@@ -56,6 +64,17 @@ def policy_for(collection: Collection, stated: Mapping[str, Any] | None = None) 
     if "target_tokens" in own:
         inherited.pop("overlap_tokens", None)
     return resolve_policy(check_policy({**inherited, **own}, window), window)
+
+
+def policy_of(
+    collection: Collection, document: StatesPolicy | None, stated: Mapping[str, Any] | None = None
+) -> ChunkPolicy:
+    """`policy_for` a document that is stored: what was stated for it alone holds where `stated` says nothing."""
+    own = dict(document.policy_stated) if document is not None else {}
+    given = {name: value for name, value in (stated or {}).items() if value is not None}
+    if "target_tokens" in given:
+        own.pop("overlap_tokens", None)
+    return policy_for(collection, own | given)
 
 
 def window_of(collection: Collection) -> int | None:

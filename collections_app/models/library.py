@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
@@ -83,6 +86,12 @@ class Document(models.Model):
 
     def __str__(self) -> str:
         return self.doc_id
+
+    @property
+    def policy_stated(self) -> Mapping[str, Any]:
+        """The same under the name that the facts of a stored document have."""
+        stated: Mapping[str, Any] = self.chunk_policy_stated
+        return stated
 
     @property
     def name(self) -> str:

@@ -19,12 +19,14 @@ from django.utils import timezone
 
 import ragd
 from collections_app.models import Collection, Document, Generation, GenerationDocument, IngestJob
+from collections_app.policies import policy_of
 from collections_app.services.documents import draft_of
 from collections_app.services.index_builds import build_index
 from collections_app.services.ingestion import IngestOutcome, hash_content, split_draft
-from collections_app.services.queueing import JobProgress
+from collections_app.services.overlays import DocumentOverlays
+from collections_app.services.progress import JobProgress
+from collections_app.services.providers import ingest_embedder
 from collections_app.services.swapping import NotSettledError, drop_leftovers, spec_of, swap_in
-from collections_app.stores import embedder_for
 from ragd import telemetry
 from ragd.chunking import document_text
 from ragd.generations import SwapBlocked, open_generation
@@ -56,7 +58,7 @@ ORDER BY g.doc_id
 FOR SHARE OF d SKIP LOCKED
 """
 
-SET_ENABLED = "UPDATE {chunks} SET enabled = %(enabled)s WHERE doc_id = ANY(%(doc_ids)s)"
+SET_ENABLED = "UPDATE {chunks} SET enabled = %(enabled)s AND NOT switched_off WHERE doc_id = ANY(%(doc_ids)s)"
 
 # A document's id and revision together name one state of its text, title, tags and metadata.
 PENDING = """
@@ -85,18 +87,19 @@ OWN_CHUNKS = "SELECT context, content, embedding::text FROM {chunks} WHERE doc_i
 SERVED_CHUNKS = f"{OWN_CHUNKS} AND collection_id = %(collection)s".format(chunks="chunks")
 
 SERVED_ROWS = """
-SELECT chunk_index, content, start_char, end_char, tags, metadata::text, context FROM chunks
+SELECT chunk_index, content, start_char, end_char, tags, metadata::text, context, NOT switched_off FROM chunks
 WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_index
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One document as it was read, with its chunks to be."""
+    """One document as it was read, with its chunks to be and the policy that cut them."""
 
     document: Document
     chunks: Sequence[Chunk]
     content_hash: str
+    policy: ChunkPolicy
 
 
 def build_generation(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
@@ -130,11 +133,13 @@ class Builder:
             collection.pk,
             generation.number,
             spec_of(generation),
-            embedder_for(generation.embed_model, generation.embed_dims),
+            ingest_embedder(generation.embed_model, generation.embed_dims),
             exact_threshold=settings.RAGD_EXACT_THRESHOLD,
         )
         # hashes say by which model a document was embedded
-        self.target = Collection(embed_model=generation.embed_model, embed_dims=generation.embed_dims)
+        self.target = Collection(
+            embed_model=generation.embed_model, embed_dims=generation.embed_dims, chunk_policy=generation.chunk_policy
+        )
         self.scope: dict[str, Any] = {"generation": generation.pk, "collection": collection.pk}
         self.began = time.monotonic()
         self.chars = self.chunks = 0  # of this run
@@ -224,17 +229,22 @@ class Builder:
     def _prepare(self, document: Document) -> Prepared:
         draft = draft_of(document)
         text = document_text(draft.content)
+        policy = policy_of(self.target, document) if document.chunk_policy_stated else self.policy
+        overlays = DocumentOverlays.read(self.collection.pk, document.doc_id)
         if text.strip():
-            chunks = split_draft(draft, text, self.policy)
+            chunks = overlays.apply(split_draft(draft, text, policy))
         else:  # indexed through the library, which keeps no text: the chunks stay as they were cut
             chunks = self._served_chunks(document)
-        return Prepared(document, chunks, hash_content(self.target, draft, text, self.policy))
+        content_hash = hash_content(self.target, draft, text, policy, overlays.digest)
+        return Prepared(document, chunks, content_hash, policy)
 
     def _served_chunks(self, document: Document) -> list[Chunk]:
         rows = fetch_all(connection, SERVED_ROWS, self.scope | {"doc_id": document.doc_id})
         return [
-            Chunk(document.doc_id, index, content, start, end, tuple(tags), json.loads(metadata), context)
-            for index, content, start, end, tags, metadata, context in rows
+            Chunk(
+                document.doc_id, index, content, start, end, tuple(tags), json.loads(metadata), context, None, enabled
+            )
+            for index, content, start, end, tags, metadata, context, enabled in rows
         ]
 
     def _embed(self, batch: Sequence[Prepared]) -> list[Prepared]:
@@ -248,7 +258,7 @@ class Builder:
         embedded = iter(
             embed_chunks(
                 waiting,
-                embedder_for(self.generation.embed_model, self.generation.embed_dims),
+                ingest_embedder(self.generation.embed_model, self.generation.embed_dims),
                 batch_size=settings.RAGD_EMBED_BATCH_SIZE,
                 on_batch=tell,
             )
@@ -296,7 +306,7 @@ class Builder:
             enabled=enabled,
             chunk_count=len(prepared.chunks),
             content_hash=prepared.content_hash,
-            chunk_policy=self.policy.as_dict(),
+            chunk_policy=prepared.policy.as_dict(),
         )
 
     def _advance(self, stored: Sequence[Prepared]) -> None:

@@ -11,12 +11,14 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.identity import check_doc_id, clean_metadata, clean_tags, clean_title
-from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
-from collections_app.policies import policy_for
+from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
+from collections_app.policies import policy_of
 from collections_app.services import audit
+from collections_app.services.backpressure import check_queue
 from collections_app.services.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.locks import find_stored, lock_documents
 from collections_app.services.queueing import send_jobs, supersede_jobs
+from collections_app.services.revisions import Cause, drop_history
 from collections_app.services.uploads import MEGABYTE, UploadOutcome, drop_stale_uploads, submit_uploads
 from collections_app.stores import open_store
 from ragd import telemetry
@@ -34,7 +36,7 @@ MODES = ("replace", "upsert")
 SEGMENTS_MAX = 100_000
 
 
-class _Direct:
+class DirectProgress:
     """The progress of an ingest that its caller waits for."""
 
     def __init__(self, collection: Collection, doc_id: str) -> None:
@@ -81,7 +83,8 @@ def ingest_text(
 
     Either mode leaves exactly the chunks of the new content. "replace" embeds all of them; "upsert" keeps the vectors
     of chunks whose text the document had before. The content that is stored already: nothing is done.
-    policy: the fields that this request states. Raises InvalidInput, EmptyContent, EmbedderError, ServiceError 413.
+    policy: the fields that this request states, over those that were stated for the document. Raises InvalidInput,
+    EmptyContent, EmbedderError, ServiceError 409 (archived) and 413.
     """
     if mode not in MODES:
         raise InvalidInput(f"ingest_mode must be replace or upsert, not {mode!r}", field="ingest_mode")
@@ -95,13 +98,15 @@ def ingest_text(
     )
 
     def work() -> IngestOutcome:
+        before = find_stored(collection, doc_id)
         return ingest(
             collection,
             draft,
-            policy_for(collection, policy),
-            _Direct(collection, doc_id),
-            before=find_stored(collection, doc_id),
+            policy_of(collection, before, policy),
+            DirectProgress(collection, doc_id),
+            before=before,
             fresh=mode == "replace",
+            cause=Cause("text", audit.name_actor(actor)),
         )
 
     with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
@@ -150,7 +155,10 @@ def draft_of(document: Document) -> Draft:
 
 
 def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: audit.Actor = None) -> dict[str, int]:
-    """Remove documents with chunks, files and running jobs; returns how many went. Unknown ids are passed over."""
+    """Remove documents with chunks, earlier revisions, overlays, files and running jobs; returns how many went.
+
+    Unknown ids are passed over.
+    """
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     with transaction.atomic():
         lock_documents(collection, names)
@@ -159,8 +167,9 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
         audit.record(actor, found, audit.DELETION, f"deleted from {collection.name}")
         chunks = delete_document_chunks([document.doc_id for document in found], open_store(collection))
         Document.objects.filter(pk__in=[document.pk for document in found]).delete()
+        history = drop_history(collection, names)
         uploads, _ = Upload.objects.filter(collection=collection, doc_id__in=names).delete()
-    return {"documents": len(found), "chunks": chunks, "uploads": uploads}
+    return {"documents": len(found), "chunks": chunks, "uploads": uploads, **history}
 
 
 def set_documents_enabled(
@@ -177,7 +186,8 @@ def set_documents_enabled(
         Document.objects.filter(pk__in=[document.pk for document in changed]).update(
             enabled=enabled, updated_at=timezone.now()
         )
-        Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids).update(enabled=enabled)
+        chunks = Chunk.objects.filter(collection_id=collection.pk, doc_id__in=ids, switched_off=False)
+        chunks.update(enabled=enabled)
         audit.record(actor, changed, audit.CHANGE, "enabled" if enabled else "disabled")
     return len(changed)
 
@@ -191,11 +201,19 @@ def reindex_documents(collection: Collection, doc_ids: Iterable[str], *, actor: 
     with transaction.atomic():
         lock_documents(collection, [])
         documents = list(Document.objects.listed().filter(collection=collection, doc_id__in=names).by_doc_id())
+        check_queue(len(documents))
+        batch = IngestBatch.objects.create(
+            collection=collection,
+            kind=IngestBatch.Kind.REINDEX,
+            submitted=len(documents),
+            created_by=audit.name_actor(actor),
+        )
         supersede_jobs(collection, [document.doc_id for document in documents], "superseded by a later re-index")
         jobs = [
             IngestJob(
                 collection=collection,
                 kind=IngestJob.Kind.REINDEX,
+                batch=batch,
                 doc_id=document.doc_id,
                 title=document.title,
                 source=document.source,

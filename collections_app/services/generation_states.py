@@ -81,6 +81,7 @@ def _state(
 
 
 def count_other_policy(collection: Collection) -> int:
-    """Documents whose chunks were cut by another policy than the collection's present one."""
+    """Documents without a policy of their own whose chunks were cut by another one than the collection's present."""
     present = policy_for(collection).as_dict()
-    return Document.objects.filter(collection=collection).exclude(chunk_policy=present).count()
+    usual = Document.objects.filter(collection=collection, chunk_policy_stated={})
+    return usual.exclude(chunk_policy=present).count()

@@ -12,8 +12,11 @@ from django.db import transaction
 
 import ragd
 from collections_app.models import Chunk, Collection, Document
-from collections_app.services.locks import StoredDocument, lock_document
-from collections_app.stores import embedder_for, open_store
+from collections_app.services.locks import StoredDocument, lock_document, refuse_archived
+from collections_app.services.overlays import DocumentOverlays, with_vectors_of
+from collections_app.services.providers import ingest_embedder
+from collections_app.services.revisions import UNSTATED, Cause, keep_revision
+from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.chunking import document_text, segment_spans
 from ragd.errors import EmptyContent, GenerationChanged
@@ -81,36 +84,53 @@ def ingest(
     before: StoredDocument | None = None,
     fresh: bool = False,
     force: bool = False,
+    cause: Cause = UNSTATED,
+    overlays: DocumentOverlays | None = None,
 ) -> IngestOutcome:
     """Make the document what the draft says. The same content, title, tags, metadata and policy: nothing is done.
 
     before: what was stored of it, as `find_stored` told. fresh: embed every chunk, also those whose text the document
-    had before. force: write all chunks anew even when nothing changed. Raises EmptyContent, GenerationChanged when
-    another generation than `collection` says began to serve meanwhile (see `in_current_generation`), and what chunking,
-    embedding and the database raise; the previous version then stays whole.
+    had before. force: write all chunks anew even when nothing changed. cause: what is written on the revision that is
+    replaced, and kept. overlays: what is laid over the chunks; None: those that are stored.
+    Raises ServiceError 409 for an archived document, EmptyContent, GenerationChanged when another generation than
+    `collection` says began to serve meanwhile (see `in_current_generation`), and what chunking, embedding and the
+    database raise; the previous version then stays whole.
     """
+    if before is not None and before.archived:
+        raise refuse_archived(draft.doc_id)
     text = document_text(draft.content)
     if not text.strip():
         raise EmptyContent(
             f"the document {draft.doc_id!r} has no text after normalization; send some text", field="content"
         )
-    digest = hash_content(collection, draft, text, policy)
+    overlays = overlays or DocumentOverlays.of(collection.pk, draft.doc_id, before)
+    digest = hash_content(collection, draft, text, policy, overlays.digest)
     if before is not None and before.content_hash == digest and not force:
         return _leave(draft, before, progress)
     progress.enter("chunk", chars=len(text))
-    chunks = split_draft(draft, text, policy)
+    cut = split_draft(draft, text, policy)
+    chunks = overlays.apply(cut)
     progress.enter("embed", chunks_total=len(chunks))
     fresh = fresh or force or before is None
     chunks = _embed(collection, draft.doc_id, chunks, progress, fresh=fresh)
     progress.enter("store")
     with transaction.atomic():
         stored = lock_document(collection, draft.doc_id)
+        if stored is not None and stored.archived:
+            raise refuse_archived(draft.doc_id)
         store = _open_same(collection)
+        current = overlays.current(stored)
+        if current is not overlays:  # changed while the chunks were embedded
+            overlays, chunks = current, with_vectors_of(chunks, current.apply(cut))
+            digest = hash_content(collection, draft, text, policy, overlays.digest)
         if stored is not None and stored.content_hash == digest and not force:
             outcome = _outcome(stored)  # somebody stored the same meanwhile
         else:
             document = _document(collection, draft, text, digest, policy, stored)
+            if stored is not None and stored.revision != document.revision:
+                keep_revision(collection, stored, draft.doc_id, text=text, cause=cause)
             outcome = _store(document, chunks, store, force=force)
+            overlays.settle(document.revision)
         progress.finish(outcome)
     return outcome
 
@@ -139,19 +159,49 @@ def _open_same(collection: Collection) -> ragd.Store:
     return store
 
 
-def hash_content(collection: Collection, draft: Draft, text: str, policy: ChunkPolicy) -> str:
-    """SHA-256 of what decides the chunks and their vectors."""
+def hash_content(
+    collection: Collection, draft: Draft, text: str, policy: ChunkPolicy, overlays: Sequence[Any] = ()
+) -> str:
+    """SHA-256 of what decides the chunks and their vectors. overlays: `DocumentOverlays.digest`."""
     segments = None if isinstance(draft.content, str) else segment_spans(draft.content)
-    decisive = {
-        "text": hashlib.sha256(text.encode()).hexdigest(),
+    return hash_decisive(
+        collection,
+        text_hash=hashlib.sha256(text.encode()).hexdigest(),
+        segments=segments,
+        pages=draft.page_map,
+        title=draft.title,
+        tags=draft.tags,
+        metadata=draft.metadata,
+        policy=policy.as_dict(),
+        overlays=overlays,
+    )
+
+
+def hash_decisive(
+    collection: Collection,
+    *,
+    text_hash: str,
+    segments: Sequence[Any] | None,
+    pages: Sequence[Sequence[Any]],
+    title: str,
+    tags: Sequence[str],
+    metadata: Mapping[str, Any],
+    policy: Mapping[str, Any],
+    overlays: Sequence[Any] = (),
+) -> str:
+    """`hash_content` from the parts. text_hash: SHA-256 of the text, hex; segments: None where it came as a text."""
+    decisive: dict[str, Any] = {
+        "text": text_hash,
         "segments": segments,
-        "pages": [list(entry) for entry in draft.page_map],
-        "title": draft.title,
-        "tags": list(draft.tags),
-        "metadata": dict(draft.metadata),
-        "policy": policy.as_dict(),
+        "pages": [list(entry) for entry in pages],
+        "title": title,
+        "tags": list(tags),
+        "metadata": dict(metadata),
+        "policy": dict(policy),
         "model": [collection.embed_model, collection.embed_dims],
     }
+    if overlays:
+        decisive["overlays"] = list(overlays)
     return hashlib.sha256(canonical_json(decisive).encode()).hexdigest()
 
 
@@ -195,7 +245,7 @@ def _embed(
     kept = sum(1 for chunk in prepared if chunk.embedding is not None)
     return embed_chunks(
         prepared,
-        embedder_for(collection.embed_model, collection.embed_dims),
+        ingest_embedder(collection.embed_model, collection.embed_dims),
         batch_size=settings.RAGD_EMBED_BATCH_SIZE,
         on_batch=lambda done, _: progress.advance(kept + done, len(prepared)),
     )

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from django.db import connection
 
+from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from ragd.errors import UnknownCollection
+
+LOCK_DOCUMENTS = """
+SELECT pg_advisory_xact_lock(hashtextextended(doc_id, %(collection_id)s)) FROM unnest(%(doc_ids)s::text[]) AS doc_id
+"""
 
 LOCK_DOCUMENT = "SELECT pg_advisory_xact_lock(hashtextextended(%(doc_id)s, %(collection_id)s))"
 
 HOLD_COLLECTION = "SELECT id FROM collections WHERE id = %(collection_id)s AND deleted_at IS NULL FOR SHARE"
 
 HOLD_DOCUMENT = """
-SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars
+SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars,
+       d.chunk_policy_stated, d.archived_at IS NOT NULL
 FROM collections c
 LEFT JOIN documents d ON d.collection_id = c.id AND d.doc_id = %(doc_id)s
 WHERE c.id = %(collection_id)s AND c.deleted_at IS NULL
@@ -23,7 +31,8 @@ FOR SHARE OF c
 """
 
 STORED_DOCUMENT = """
-SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars
+SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars,
+       d.chunk_policy_stated, d.archived_at IS NOT NULL
 FROM documents d
 WHERE d.collection_id = %(collection_id)s AND d.doc_id = %(doc_id)s
 """
@@ -31,7 +40,10 @@ WHERE d.collection_id = %(collection_id)s AND d.doc_id = %(doc_id)s
 
 @dataclass(frozen=True, slots=True)
 class StoredDocument:
-    """The facts of a stored document that decide whether it is written again."""
+    """The facts of a stored document that decide whether and how it is written again.
+
+    policy_stated: the fields of its chunk policy that were stated for it alone.
+    """
 
     pk: int
     content_hash: str
@@ -40,6 +52,8 @@ class StoredDocument:
     chunk_count: int
     token_count: int
     size_chars: int
+    policy_stated: Mapping[str, Any] = field(default_factory=dict)
+    archived: bool = False
 
 
 def lock_documents(collection: Collection, doc_ids: Iterable[str]) -> None:
@@ -47,9 +61,10 @@ def lock_documents(collection: Collection, doc_ids: Iterable[str]) -> None:
 
     Raises UnknownCollection when the collection is being deleted; a deletion that comes later waits.
     """
+    names = sorted(set(doc_ids))
     with connection.cursor() as cursor:
-        for doc_id in sorted(set(doc_ids)):
-            cursor.execute(LOCK_DOCUMENT, {"doc_id": doc_id, "collection_id": collection.pk})
+        if names:
+            cursor.execute(LOCK_DOCUMENTS, {"doc_ids": names, "collection_id": collection.pk})
         cursor.execute(HOLD_COLLECTION, {"collection_id": collection.pk})
         if cursor.fetchone() is None:
             raise _deleted(collection)
@@ -64,7 +79,7 @@ def lock_document(collection: Collection, doc_id: str) -> StoredDocument | None:
         row = cursor.fetchone()
     if row is None:
         raise _deleted(collection)
-    return None if row[0] is None else StoredDocument(*row)
+    return None if row[0] is None else _stored(row)
 
 
 def find_stored(collection: Collection, doc_id: str) -> StoredDocument | None:
@@ -72,7 +87,19 @@ def find_stored(collection: Collection, doc_id: str) -> StoredDocument | None:
     with connection.cursor() as cursor:
         cursor.execute(STORED_DOCUMENT, {"doc_id": doc_id, "collection_id": collection.pk})
         row = cursor.fetchone()
-    return None if row is None else StoredDocument(*row)
+    return None if row is None else _stored(row)
+
+
+def _stored(row: tuple[Any, ...]) -> StoredDocument:
+    *facts, stated, archived = row
+    return StoredDocument(*facts, json.loads(stated) if isinstance(stated, str) else stated, archived)
+
+
+def refuse_archived(doc_id: str) -> ServiceError:
+    """What whoever wants to change an archived document is told."""
+    return ServiceError(
+        f"{doc_id!r} is archived, so it is read-only; unarchive it first", type="archived", status=409, field="doc_id"
+    )
 
 
 def _deleted(collection: Collection) -> UnknownCollection:

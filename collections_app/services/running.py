@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 from dataclasses import replace
 from typing import Any
 
-import psycopg
-from django.conf import settings
 from django.db import close_old_connections, connection
 
 from collections_app.errors import ServiceError
 from collections_app.identity import TITLE_MAX_CHARS, clean_metadata, clean_title
 from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.parsing import parse
-from collections_app.parsing.types import ParsedDocument, ParseLimits
-from collections_app.policies import policy_for
+from collections_app.parsing.process import stop_server
+from collections_app.parsing.types import ParsedDocument
+from collections_app.policies import policy_of
+from collections_app.services.attachments import watch_attachments
 from collections_app.services.building import build_generation
+from collections_app.services.cancelling import settle_generations
+from collections_app.services.claiming import TRANSIENT, claim_job, describe_failure, settle_failure
 from collections_app.services.documents import draft_of
 from collections_app.services.index_builds import build_index
 from collections_app.services.ingestion import Draft, IngestOutcome, hash_content, in_current_generation, ingest
+from collections_app.services.interrupting import JobLostError, interruptible
 from collections_app.services.locks import find_stored
+from collections_app.services.overlays import DocumentOverlays
 from collections_app.services.probing import run_probe, submit_probe
-from collections_app.services.queueing import (
-    JobLostError,
-    JobProgress,
-    claim_job,
-    require_collection,
-    settle_failure,
-    settle_generations,
-)
-from collections_app.services.uploads import drop_stale_uploads
+from collections_app.services.progress import JobProgress
+from collections_app.services.providers import require_endpoint
+from collections_app.services.queueing import require_collection
+from collections_app.services.revisions import Cause
+from collections_app.services.unpacking import parse_limits, unpack_archive
+from collections_app.services.uploads import drop_stale_uploads, read_content
 from collections_app.services.workers import hold_lease, worker_name
 from collections_app.stores import open_store
 from ragd import telemetry
@@ -40,7 +42,7 @@ from ragd.types import ChunkPolicy
 
 log = logging.getLogger(__name__)
 
-SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
+SETTLE_WAITS_S = (0.5, 1, 2, 4, 8)  # as long as a database takes to start again
 
 FIND_UPLOAD = """
 SELECT c.*, u.sha256 AS upload_sha256, u.name AS upload_name, u.size_bytes AS upload_size_bytes
@@ -58,20 +60,34 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
     job = claim_job(job_id, worker_name())
     if job is None:
         return None
+    progress = JobProgress(job)
     with telemetry.attached(job.traceparent), hold_lease(job):
         try:
-            _work(job)
+            _work(job, progress)
             return IngestJob.State.SUCCEEDED
         except JobLostError:
             log.info("job %s was cancelled or taken over; this run stored nothing", job.pk)
         except Exception as exc:
             log.warning("job %s (%s) failed: %s", job.pk, job, exc, exc_info=not _is_expected(exc))
-            if not connection.in_atomic_block:
-                close_old_connections()  # the database may have gone away: settle over a new connection
-            settle_failure(job, exc)
+            _settle(job, exc, progress)
         if job.kind == IngestJob.Kind.GENERATION:
             settle_generations(job.collection_id)
     return IngestJob.objects.filter(pk=job.pk).values_list("state", flat=True).first()
+
+
+def _settle(job: IngestJob, exc: Exception, progress: JobProgress) -> None:
+    """Write down how the run ended, also when the database comes back only in a while."""
+    stages = progress.fail(describe_failure(exc)[1])
+    for wait_s in (*SETTLE_WAITS_S, None):
+        try:
+            if not connection.in_atomic_block:
+                close_old_connections()  # it may have gone away: settle over a new connection
+            settle_failure(job, exc, stages)
+            return
+        except TRANSIENT:
+            if wait_s is None or connection.in_atomic_block:
+                raise
+            time.sleep(wait_s)
 
 
 def _is_expected(exc: Exception) -> bool:
@@ -79,19 +95,22 @@ def _is_expected(exc: Exception) -> bool:
     return hasattr(exc, "message")
 
 
-def _work(job: IngestJob) -> None:
-    progress = JobProgress(job)
+def _work(job: IngestJob, progress: JobProgress) -> None:
     if job.kind == IngestJob.Kind.BUILD_INDEX:
         _build_index(require_collection(job), progress)
         return
     if job.kind == IngestJob.Kind.GENERATION:
         build_generation(require_collection(job), job, progress)
         return
+    if job.kind == IngestJob.Kind.ARCHIVE:
+        unpack_archive(require_collection(job), job, progress)
+        return
     if job.kind == IngestJob.Kind.PROBE_RECALL:
         run_probe(require_collection(job), job, progress)
         return
     upload = _find_upload(job) if job.kind == IngestJob.Kind.FILE else None
     collection = upload.collection if upload else require_collection(job)
+    require_endpoint(collection)
     with telemetry.ingest_span(collection=collection.name, doc_id=job.doc_id, job_id=str(job.pk)):
         if upload:
             file = upload
@@ -126,14 +145,18 @@ def _build_index(collection: Collection, progress: JobProgress) -> None:
 
 
 def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progress: JobProgress) -> None:
-    policy = policy_for(collection, job.policy)
     before = find_stored(collection, job.doc_id)
-    draft = None
+    policy = policy_of(collection, before, job.policy)
+    draft, watcher = None, progress
     if before is not None and before.source_hash == upload.sha256:
         draft = _same_as_stored(collection, job, policy)
-    draft = draft or _read(job, upload, progress)
+    if draft is None:
+        parsed = _parse(job, upload, progress, keep_attachments=True)
+        draft = _draft(job, upload, parsed)
+        watcher = watch_attachments(collection, job, parsed, progress)
     job.title, job.warnings = draft.title, list(draft.warnings)
-    ingest(collection, draft, policy, progress, before=before)
+    cause = Cause(job.origin.get("type") or "upload", job.created_by)
+    ingest(collection, draft, policy, watcher, before=before, cause=cause)
     if before is not None:
         drop_stale_uploads(collection.pk, job.doc_id, keep=upload.pk)
 
@@ -146,12 +169,12 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
     if document is None or last is None or (last.tags, last.metadata) != (job.tags, job.metadata):
         return None
     draft = draft_of(document)
-    same = hash_content(collection, draft, document.text, policy) == document.content_hash
+    overlays = DocumentOverlays.read(collection.pk, job.doc_id)
+    same = hash_content(collection, draft, document.text, policy, overlays.digest) == document.content_hash
     return draft if same else None
 
 
-def _read(job: IngestJob, upload: Upload, progress: JobProgress) -> Draft:
-    parsed = _parse(upload)
+def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument) -> Draft:
     metadata = _merge(parsed.metadata, job.metadata)
     return Draft(
         doc_id=job.doc_id,
@@ -167,27 +190,19 @@ def _read(job: IngestJob, upload: Upload, progress: JobProgress) -> Draft:
     )
 
 
-def _parse(upload: Upload) -> ParsedDocument:
-    limits = ParseLimits(
-        timeout_s=settings.RAGD_PARSE_TIMEOUT_S,
-        memory_mb=settings.RAGD_PARSE_MEMORY_MB,
-        max_chars=settings.RAGD_PARSE_MAX_CHARS,
-        max_input_mb=settings.RAGD_MAX_DOCUMENT_MB,
-    )
+def _parse(
+    job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attachments: bool = False
+) -> ParsedDocument:
+    progress.enter(IngestJob.Stage.PARSE, total=upload.size_bytes)
+    limits = parse_limits(keep_attachments=keep_attachments)
     with telemetry.parse_span(name=upload.name, size_bytes=upload.size_bytes) as span:
-        parsed = parse(read_content(upload), upload.name, limits=limits)
+        content = read_content(upload.pk)
+        if job.tries > 1:
+            stop_server()  # what an earlier attempt left behind in it is not to blame
+        with interruptible():
+            parsed = parse(content, upload.name, limits=limits)
         telemetry.record_counts(span, size_chars=len(parsed.text), media_type=parsed.media_type)
     return parsed
-
-
-def read_content(upload: Upload) -> bytes:
-    """The bytes of an upload, asked for in binary: as text they would take three times their size."""
-    connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        row = cursor.execute(SELECT_CONTENT, (upload.pk,), binary=True).fetchone()
-    if row is None:
-        raise ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
-    return bytes(row[0])
 
 
 def _merge(found: Any, stated: dict[str, Any]) -> dict[str, Any]:
@@ -205,10 +220,12 @@ def _index_again(collection: Collection, job: IngestJob, progress: JobProgress) 
     draft = draft_of(document)
     upload = Upload.objects.listed().of_document(collection.pk, job.doc_id).filter(sha256=document.source_hash).first()
     if upload is not None:
-        progress.enter(IngestJob.Stage.PARSE)
-        parsed = _parse(upload)
+        parsed = _parse(job, upload, progress)
         draft = replace(
             draft, content=parsed.text, media_type=parsed.media_type, page_map=parsed.page_map, warnings=parsed.warnings
         )
     job.title, job.warnings = draft.title, list(draft.warnings)
-    ingest(collection, draft, policy_for(collection, job.policy), progress, force=True)
+    before = find_stored(collection, job.doc_id)
+    policy = policy_of(collection, before, job.policy)
+    cause = Cause("re-index", job.created_by)
+    ingest(collection, draft, policy, progress, before=before, force=True, cause=cause)

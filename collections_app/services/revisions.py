@@ -1,0 +1,233 @@
+"""Earlier revisions of documents: kept in the transaction that replaces them, read back, dropped.
+
+A text that stays as it is over several revisions is stored once: a revision whose text the next one still has keeps
+none of its own, and neither does one whose chunks the next one still has. What it lacks is read from the first later
+revision that has it, or from the document. The oldest are dropped first, so what an earlier one needs is always there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Value
+from django.db.models.functions import Substr
+
+from collections_app.errors import ServiceError
+from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision
+from collections_app.services.locks import StoredDocument
+from ragd.store import execute, fetch_all
+
+# Numbers that were used before stand for a document that was deleted past this module.
+DROP = """
+DELETE FROM document_revisions
+WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
+  AND EXISTS (
+    SELECT FROM documents d
+    WHERE d.collection_id = %(collection_id)s AND d.doc_id = document_revisions.doc_id
+      AND (document_revisions.revision >= d.revision OR document_revisions.revision <= d.revision - %(kept)s)
+  )
+"""
+
+# A chunk's content is left out where it is a slice of the text. Slices are not compared with the text, which would take
+# time that grows with the square of its length: the content of documents with overlays is kept.
+KEEP = """
+INSERT INTO document_revisions
+    (collection_id, doc_id, revision, title, tags, metadata, source, media_type, text, size_chars, content_hash,
+     source_hash, page_map, segments, chunk_policy, warnings, chunk_count, chunks, made_at, replaced_at, replaced_by,
+     reason)
+SELECT d.collection_id, d.doc_id, d.revision, d.title, d.tags, d.metadata, d.source, d.media_type,
+       CASE WHEN {same_text} THEN '' ELSE d.text END,
+       d.size_chars, d.content_hash, d.source_hash, d.page_map, d.segments, d.chunk_policy, d.warnings, d.chunk_count,
+       {chunks}, d.updated_at, clock_timestamp(), %(replaced_by)s, %(reason)s
+FROM documents d
+WHERE d.collection_id = %(collection_id)s AND d.doc_id = ANY(%(doc_ids)s)
+"""
+
+SAME_TEXT = "encode(sha256(convert_to(d.text, 'UTF8')), 'hex') = %(text_hash)s"
+
+OWN_CHUNKS = """
+coalesce((
+    SELECT jsonb_agg(jsonb_build_object(
+        'index', c.chunk_index, 'start', c.start_char, 'end', c.end_char, 'context', c.context,
+        'enabled', NOT c.switched_off,
+        'content', CASE WHEN d.size_chars = 0 OR overlaid.found OR length(c.content) <> c.end_char - c.start_char
+                   THEN c.content END
+    ) ORDER BY c.chunk_index)
+    FROM chunks c, (
+        SELECT EXISTS (
+            SELECT FROM chunk_overlays o WHERE o.collection_id = d.collection_id AND o.doc_id = d.doc_id
+        ) AS found
+    ) AS overlaid
+    WHERE c.collection_id = %(collection_id)s AND c.doc_id = d.doc_id
+), '[]')
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a document was changed, in a few words, and who did it."""
+
+    reason: str = ""
+    by: str = ""
+
+
+UNSTATED = Cause()
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionChunk:
+    """One chunk of a revision; start and end in characters of its text. enabled: not switched off by itself."""
+
+    index: int
+    start: int
+    end: int
+    content: str
+    context: str
+    enabled: bool
+
+
+def revisions_kept(collection: Collection) -> int:
+    """How many earlier revisions of each document are kept."""
+    stated = collection.retention.get("revisions")
+    return int(settings.RAGD_REVISIONS_KEPT if stated is None else stated)
+
+
+def keep_revision(
+    collection: Collection, stored: StoredDocument, doc_id: str, *, text: str, cause: Cause = UNSTATED
+) -> None:
+    """Keep what is stored of a document, which is about to be replaced, and drop what is then too old.
+
+    text: that of the state which follows. The caller holds the document's lock and the transaction.
+    """
+    text_hash = hashlib.sha256(text.encode()).hexdigest() if len(text) == stored.size_chars else ""
+    _keep(collection, [doc_id], cause, KEEP.format(same_text=SAME_TEXT, chunks=OWN_CHUNKS), text_hash)
+
+
+def keep_labels(collection: Collection, doc_ids: Sequence[str], cause: Cause) -> None:
+    """`keep_revision` for documents of which only tags and metadata change: text and chunks stay where they are."""
+    _keep(collection, doc_ids, cause, KEEP.format(same_text="true", chunks="'[]'"), "")
+
+
+def _keep(collection: Collection, doc_ids: Sequence[str], cause: Cause, sql: str, text_hash: str) -> None:
+    kept = revisions_kept(collection)
+    values = {
+        "collection_id": collection.pk,
+        "doc_ids": list(doc_ids),
+        "kept": kept,
+        "reason": cause.reason,
+        "replaced_by": cause.by,
+        "text_hash": text_hash,
+    }
+    execute(connection, DROP, values)
+    if kept:
+        execute(connection, sql, values)
+
+
+def drop_history(collection: Collection, doc_ids: Sequence[str]) -> dict[str, int]:
+    """Remove every earlier revision and every overlay of documents that are being deleted; returns how many went."""
+    gone = {"collection_id": collection.pk, "doc_id__in": list(doc_ids)}
+    overlays, _ = ChunkOverlay.objects.filter(**gone).delete()
+    return {"revisions": DocumentRevision.objects.filter(**gone)._raw_delete("default"), "overlays": overlays}
+
+
+def find_revision(document: Document, number: int) -> DocumentRevision:
+    """An earlier revision, without its text, maps and chunks; ServiceError 404 where it is the present one or gone."""
+    rows = DocumentRevision.objects.listed().of_document(document.collection_id, document.doc_id)
+    found = rows.filter(revision=number).first()
+    if found is None:
+        known = "it is the present one" if number == document.revision else "it never was, or is kept no longer"
+        raise ServiceError(
+            f"revision {number} of {document.doc_id!r} is not among its earlier ones: {known}",
+            type="unknown_revision",
+            status=404,
+            field="revision",
+        )
+    return found
+
+
+def present_revision(document: Document) -> DocumentRevision:
+    """The present state in the shape of a revision, unsaved; made_at is when it was last changed."""
+    same = (
+        "collection_id", "doc_id", "revision", "title", "tags", "metadata", "source", "media_type", "size_chars",
+        "content_hash", "source_hash", "chunk_policy", "warnings", "chunk_count",
+    )  # fmt: skip
+    values = {name: getattr(document, name) for name in same}
+    return DocumentRevision(**values, made_at=document.updated_at, replaced_at=None)
+
+
+def any_revision(document: Document, number: int) -> DocumentRevision:
+    """The present state or an earlier one. ServiceError 404."""
+    return present_revision(document) if number == document.revision else find_revision(document, number)
+
+
+def revision_text(document: Document, number: int, start: int = 0, end: int | None = None) -> str:
+    """text[start:end] of a revision, cut in the database; end None: to its end."""
+    wanted = {"length": None} if end is None else {"length": max(end - start, 0)}
+    later = DocumentRevision.objects.filter(
+        collection_id=document.collection_id, doc_id=document.doc_id, revision__gte=number
+    ).order_by("revision")
+    own = later.exclude(text="", size_chars__gt=0)
+    cut = Substr("text", Value(start + 1), **wanted)
+    if number < document.revision:
+        found = own.annotate(passage=cut).values_list("passage", flat=True).first()
+        if found is not None:
+            return str(found)
+    rows = Document.objects.filter(pk=document.pk).annotate(passage=cut)
+    return str(rows.values_list("passage", flat=True).first() or "")
+
+
+def revision_chunks(document: Document, number: int) -> list[RevisionChunk]:
+    """The chunks of a revision in order, those of the present one as they are served now."""
+    stored = _stored_chunks(document, number)
+    if stored is None:
+        return _present_chunks(document)
+    lacking = any(each["content"] is None for each in stored)
+    text = revision_text(document, number) if lacking else ""
+    return [
+        RevisionChunk(
+            each["index"],
+            each["start"],
+            each["end"],
+            text[each["start"] : each["end"]] if each["content"] is None else each["content"],
+            each["context"],
+            each["enabled"],
+        )
+        for each in stored
+    ]
+
+
+def _stored_chunks(document: Document, number: int) -> list[dict[str, Any]] | None:
+    """As they are kept by the revision or by the first later one that has them; None: the document still has them."""
+    if number >= document.revision:
+        return None
+    rows = DocumentRevision.objects.filter(
+        collection_id=document.collection_id, doc_id=document.doc_id, revision__gte=number
+    )
+    kept = rows.exclude(chunks=[], chunk_count__gt=0).order_by("revision")
+    found: list[dict[str, Any]] | None = kept.values_list("chunks", flat=True).first()
+    return found
+
+
+def _present_chunks(document: Document) -> list[RevisionChunk]:
+    rows = Chunk.objects.of_document(document).values_list(
+        "chunk_index", "start_char", "end_char", "content", "context", "switched_off"
+    )
+    return [RevisionChunk(*facts, not switched_off) for *facts, switched_off in rows]
+
+
+def revision_maps(document: Document, number: int) -> Mapping[str, Any]:
+    """page_map and segments of an earlier revision."""
+    rows = DocumentRevision.objects.of_document(document.collection_id, document.doc_id).filter(revision=number)
+    return rows.values("page_map", "segments").get()
+
+
+def count_revisions(collection_id: int, doc_ids: Sequence[str]) -> int:
+    """How many earlier revisions these documents have."""
+    sql = "SELECT count(*) FROM document_revisions WHERE collection_id = %(id)s AND doc_id = ANY(%(doc_ids)s)"
+    ((total,),) = fetch_all(connection, sql, {"id": collection_id, "doc_ids": list(doc_ids)})
+    return int(total)
