@@ -137,6 +137,44 @@ class QueryRun(models.Model):
         return self.results[0] if self.results else None
 
 
+class RetrievedChunk(models.Model):
+    """That a run retrieved a chunk: the results of `QueryRun`, one row each, so that a chunk can tell who found it.
+
+    revision is the document's then. cited: the answer cites it. The rows go with their run and with their collection,
+    by the database.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    run = models.ForeignKey(
+        QueryRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="retrieved", db_index=False
+    )
+    collection = models.ForeignKey(
+        "collections_app.Collection", on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", db_index=False
+    )
+    doc_id = models.TextField(db_collation="C")
+    chunk_index = models.IntegerField()
+    revision = models.IntegerField()
+    rank = models.IntegerField()
+    cited = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = "retrieved chunk"
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["run", "rank"], name="retrievedchunk_place")
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(
+                fields=["collection", "doc_id", "chunk_index", "-created_at"],
+                name="retrievedchunk_chunk",
+                include=["run", "rank", "cited", "revision"],
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.doc_id}#{self.chunk_index} at rank {self.rank}"
+
+
 class SavedPlan(models.Model):
     """A plan under a name that is unique in its collection. plan: every field, as `RetrievePlan.as_dict` gives it.
 

@@ -26,6 +26,7 @@ from ragd.retrieval import Retrieval, retrieve_detailed
 from ragd.store import Store
 from ragd.types import SPEC_VERSION, RetrievePlan
 from retrieval_app.answering import Answerer, Draft, open_answerer
+from retrieval_app.lineage import note_retrieved
 from retrieval_app.models import QueryRun
 from retrieval_app.plans import ChosenPlan, build_plan, choose_plan
 from retrieval_app.results import chunk_key, result_dict, source_dict, with_spans
@@ -160,6 +161,7 @@ def _store_run(run: QueryRun) -> None:
     try:
         with transaction.atomic():
             run.save(force_insert=True)
+            note_retrieved(run)
     except (DatabaseError, ValueError, TypeError):
         logger.exception("run %s of %r was answered and could not be stored", run_id, run.collection_name)
         run.pk = None
