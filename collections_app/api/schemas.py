@@ -295,17 +295,101 @@ class UploadError(Schema):
 
 
 class UploadItem(Schema):
-    """One file. status queued: job_id names its job; rejected: error says why."""
+    """One file.
+
+    status queued: job_id names its job; unchanged: the same bytes are there, or job_id brings them; skipped: other
+    content stays; rejected: error says why.
+    """
 
     name: str
-    doc_id: str
-    status: Literal["queued", "rejected"]
+    doc_id: str = Field(description="the one that it got")
+    status: Literal["queued", "unchanged", "skipped", "rejected"]
+    plan: str = Field("", description="new, changed, renamed or archive for what is queued; else the status")
+    reason: str = ""
     job_id: UUID | None = None
     error: UploadError | None = None
 
 
 class UploadAnswer(Schema):
     results: list[UploadItem]
+    batch_id: UUID | None = Field(None, description="what further requests of the same upload are added to")
+
+
+class PlanEntry(Request):
+    """A file as it is offered. Either doc_id or name is needed; size in bytes, sha256 of them in hex."""
+
+    doc_id: str = ""
+    name: str = ""
+    sha256: str
+    size: StrictInt = Field(ge=0)
+    on_clash: Literal["", "replace", "skip", "keep_both"] = Field("", description="for this file alone")
+
+
+class PlanRequest(Request):
+    entries: list[PlanEntry] = Field(max_length=100_000)
+    on_clash: Literal["replace", "skip", "keep_both"] = "replace"
+    delete_missing: StrictBool = Field(False, description="also tell what is under prefix and not named")
+    prefix: str = Field("", description="a folder; empty: the whole collection")
+    tags: list[str] | None = Field(None, description="when given, they must be the same for a file to be unchanged")
+    metadata: dict[str, Any] | None = None
+
+
+class PlanItem(Schema):
+    """What becomes of one file, or of a document that is missing among them."""
+
+    name: str
+    asked: str = Field(description="the doc_id that was asked for")
+    doc_id: str = Field(description="the doc_id that it gets")
+    status: Literal["new", "changed", "unchanged", "skipped", "renamed", "rejected", "archive", "would_delete"]
+    reason: str
+    error_type: str
+    size: int
+    job_id: UUID | None = None
+    of: str = Field("", description="the archive that it is a member of")
+
+
+class PlanAnswer(Schema):
+    """Nothing was written. totals: files by status."""
+
+    items: list[PlanItem]
+    totals: dict[str, int]
+
+
+class SyncEntry(Request):
+    path: str = Field(min_length=1, description="in the folder; its doc_id is prefix/path")
+    sha256: str
+    size: StrictInt = Field(ge=0)
+
+
+class SyncRequest(Request):
+    manifest: list[SyncEntry] = Field(max_length=100_000, description="every file of the folder")
+    prefix: str = Field("", description="the folder of the collection that it is compared with; empty: all of it")
+    delete_missing: StrictBool = Field(False, description="list what the folder does not have; nothing is deleted yet")
+    on_clash: Literal["replace", "skip", "keep_both"] = "replace"
+    dry_run: StrictBool = False
+    label: str = ""
+
+
+class SyncSend(Schema):
+    path: str
+    doc_id: str
+
+
+class SyncAnswer(PlanAnswer):
+    """send: what to upload, with batch_id as the form field batch; then commit the batch."""
+
+    batch_id: UUID | None
+    send: list[SyncSend]
+    would_delete: list[str]
+
+
+class SyncCommit(Request):
+    delete: list[str] = Field([], max_length=100_000, description="doc_ids, of those that would_delete named")
+
+
+class SyncCommitted(Schema):
+    deleted: list[str]
+    kept: dict[str, str] = Field(description="doc_id -> why it was not deleted")
 
 
 class KeyRequest(Request):

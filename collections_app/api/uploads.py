@@ -1,32 +1,46 @@
-"""Files over HTTP: many at once, one result per file."""
+"""Files over HTTP: many at once, one result per file, and a look beforehand at what they would do."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
-from collections_app.api.schemas import UploadAnswer
+from collections_app.api.schemas import PlanAnswer, PlanRequest, UploadAnswer
 from collections_app.auth import request_key
 from collections_app.errors import ServiceError
 from collections_app.idempotency import HEADER
+from collections_app.models import IngestBatch
 from collections_app.services.documents import UploadOutcome, submit_uploads
+from collections_app.services.planning import Entry, PlanLine, UploadPlan, plan_uploads
+from collections_app.services.previews import preview_uploads
+from collections_app.services.submissions import close_batch, find_batch
 from ragd.errors import InvalidInput
 
 HASHED_AT_ONCE = 1_000_000
 FILES = param.File(..., description="any number of files")
 DOC_IDS = param.Form([], description="one per file, in the same order; the file's name when left out")
 TAGS = param.Form([], description="kept with every document")
+ON_CLASH = param.Form(
+    [], description="replace (default), skip or keep_both, for a doc_id that has other content; once, or one per file"
+)
+BATCH = param.Form("", description="the batch_id of an earlier answer, to add to that batch")
+MORE = param.Form(False, description="keep the batch open, because further requests add to it")
+DRY_RUN = param.Form(False, description="answer 200 with what would become of each file, and write nothing")
 
 
 @router.post(
-    "/collections/{collection}/documents", operation_id="documents-upload", response={202: UploadAnswer, **ERRORS}
+    "/collections/{collection}/documents",
+    operation_id="documents-upload",
+    response={200: PlanAnswer, 202: UploadAnswer, **ERRORS},
 )
 def upload_documents(
     request: HttpRequest,
@@ -35,22 +49,113 @@ def upload_documents(
     doc_ids: list[str] = DOC_IDS,
     tags: list[str] = TAGS,
     metadata: str = param.Form("{}", description="a JSON object, kept with every document"),
+    on_clash: list[str] = ON_CLASH,
+    batch: str = BATCH,
+    more: bool = MORE,
+    dry_run: bool = DRY_RUN,
 ) -> HttpResponse:
     """Queue files for ingestion, one job each. A file that is refused says why and holds up no other.
 
-    413 when every file is too large.
+    A ZIP or TAR makes one job, which makes one of each member. 413 when every file is too large.
     """
     found = find_collection(request, collection)
     stated = _read_metadata(metadata)
+    choice, choices = _read_clashes(on_clash, len(files))
+    if dry_run:
+        plan = preview_uploads(
+            found, files, doc_ids=doc_ids, tags=tags, metadata=stated, on_clash=choice, choices=choices
+        )
+        return JsonResponse(plan_body(plan))
 
+    @transaction.atomic
     def produce() -> tuple[int, Any]:
-        outcomes = submit_uploads(found, files, doc_ids=doc_ids, tags=tags, metadata=stated, actor=request_key(request))
+        adding_to = find_batch(found, batch) if batch else None
+        outcomes = submit_uploads(
+            found,
+            files,
+            doc_ids=doc_ids,
+            tags=tags,
+            metadata=stated,
+            on_clash=choice,
+            choices=choices,
+            batch=adding_to,
+            more=more,
+            actor=request_key(request),
+        )
+        if adding_to is not None and not more and adding_to.kind != IngestBatch.Kind.SYNC:  # its commit closes that
+            close_batch(adding_to)
         if outcomes and all(outcome.error_type == "too_large" for outcome in outcomes):
             raise ServiceError(outcomes[0].error, type="too_large", status=413, field="files")
-        return 202, {"results": [item(outcome) for outcome in outcomes]}
+        return 202, {"results": [item(outcome) for outcome in outcomes], "batch_id": batch_of(outcomes)}
 
-    fingerprint = _fingerprint(files, [doc_ids, tags, metadata]) if HEADER in request.headers else ""
+    fields = [doc_ids, tags, metadata, on_clash, batch, more]
+    fingerprint = _fingerprint(files, fields) if HEADER in request.headers else ""
     return answer(request, produce, fingerprint=fingerprint)
+
+
+@router.post(
+    "/collections/{collection}/uploads/plan", operation_id="documents-plan", response={200: PlanAnswer, **ERRORS}
+)
+def plan_documents(request: HttpRequest, collection: str, payload: PlanRequest) -> Any:
+    """What an upload of files with these hashes would do: new, changed, unchanged, would delete. Writes nothing."""
+    plan = plan_uploads(
+        find_collection(request, collection),
+        [Entry(each.doc_id, each.sha256, each.size, each.name, each.on_clash) for each in payload.entries],
+        on_clash=payload.on_clash,
+        delete_missing=payload.delete_missing,
+        prefix=payload.prefix,
+        tags=payload.tags,
+        metadata=payload.metadata,
+    )
+    return plan_body(plan)
+
+
+def plan_body(plan: UploadPlan) -> dict[str, Any]:
+    totals = plan.totals
+    totals["would_delete"] = totals.pop("deleted")
+    return {"items": [plan_item(line) for line in plan.lines], "totals": totals}
+
+
+def plan_item(line: PlanLine) -> dict[str, Any]:
+    return {
+        "name": line.name,
+        "asked": line.asked,
+        "doc_id": line.doc_id,
+        "status": "would_delete" if line.status == "deleted" else line.status,
+        "reason": line.reason,
+        "error_type": line.error_type,
+        "size": line.size,
+        "job_id": line.job_id,
+        "of": line.of,
+    }
+
+
+def item(outcome: UploadOutcome) -> dict[str, Any]:
+    return {
+        "name": outcome.name,
+        "doc_id": outcome.doc_id,
+        "status": outcome.status,
+        "plan": outcome.plan,
+        "reason": outcome.reason,
+        "job_id": str(outcome.job.pk) if outcome.job else None,
+        "error": {"type": outcome.error_type, "message": outcome.error} if outcome.error else None,
+    }
+
+
+def batch_of(outcomes: Sequence[UploadOutcome]) -> str | None:
+    """The id of the batch that these files were added to."""
+    return next((str(outcome.batch.pk) for outcome in outcomes if outcome.batch is not None), None)
+
+
+def _read_clashes(values: list[str], files: int) -> tuple[str, Sequence[str]]:
+    """(for all, per file) of the form field, which comes not at all, once, or once per file."""
+    if len(values) <= 1:
+        return (values[0] if values and values[0] else "replace"), ()
+    if len(values) != files:
+        raise InvalidInput(
+            f"on_clash must come once or once per file: {files} files, {len(values)} of them", field="on_clash"
+        )
+    return "replace", values
 
 
 def _read_metadata(text: str) -> dict[str, Any]:
@@ -72,13 +177,3 @@ def _fingerprint(files: list[UploadedFile], fields: list[Any]) -> str:
             digest.update(part)
         file.seek(0)
     return digest.hexdigest()
-
-
-def item(outcome: UploadOutcome) -> dict[str, Any]:
-    return {
-        "name": outcome.name,
-        "doc_id": outcome.doc_id,
-        "status": outcome.status,
-        "job_id": str(outcome.job.pk) if outcome.job else None,
-        "error": {"type": outcome.error_type, "message": outcome.error} if outcome.error else None,
-    }

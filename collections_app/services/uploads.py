@@ -5,24 +5,31 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import psycopg
-from django.conf import settings
 from django.db import connection, transaction
+from django.utils import timezone
 
-from collections_app.identity import check_doc_id, clean_metadata, clean_tags, doc_id_from_name
-from collections_app.models import Collection, IngestJob, Upload
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, IngestBatch, IngestJob, Upload
+from collections_app.parsing import archive_type
 from collections_app.services import audit
 from collections_app.services.backpressure import check_queue
-from collections_app.services.locks import lock_documents
+from collections_app.services.planning import MEGABYTE as MEGABYTE
+from collections_app.services.planning import Entry, PlanLine, Planner, check_clash, folder_of, is_refused, wanted_id
 from collections_app.services.queueing import send_jobs, supersede_jobs
+from collections_app.services.standing import Asked
+from collections_app.services.submissions import close_batch, count_outcomes, hold_names, open_batch, try_name
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
-MEGABYTE = 1_000_000
 KEPT_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")
+SUPERSEDED = "superseded by a newer upload of the same document"
+
+SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
 
 INSERT_UPLOAD = """
 INSERT INTO uploads (collection_id, doc_id, sha256, name, media_type, size_bytes, created_at, content)
@@ -43,8 +50,28 @@ class UploadedFile(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine, read when its turn comes. name: what it is called in the collection."""
+
+    path: Path
+    name: str
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def read(self) -> bytes:
+        return self.path.read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
 class UploadOutcome:
-    """What became of one file. status "queued" with its job, or "rejected" with the reason."""
+    """What became of one file.
+
+    status: "queued" with its job, "unchanged" (with the job that brings the same bytes, when one does), "skipped", or
+    "rejected" with error and error_type. plan: the word of the plan, such as "new" or "renamed". doc_id: the one that
+    it got. reason: why, where it is not plain.
+    """
 
     name: str
     doc_id: str
@@ -52,12 +79,34 @@ class UploadOutcome:
     job: IngestJob | None = None
     error: str = ""
     error_type: str = ""
+    plan: str = ""
+    reason: str = ""
+    batch: IngestBatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _RefusedError(Exception):
-    type: str
-    message: str
+class Offered:
+    """A file as `take_in` gets it. origin: of its job; a "prefix" there is the folder of an archive's members.
+
+    error: the file is refused with it.
+    """
+
+    file: UploadedFile
+    doc_id: str = ""
+    on_clash: str = ""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    error_type: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for all files of a submission."""
+
+    asked: Asked
+    on_clash: str = "replace"
+    batch: IngestBatch | None = None
+    created_by: str = ""
 
 
 def submit_uploads(
@@ -68,82 +117,153 @@ def submit_uploads(
     tags: Sequence[str] = (),
     metadata: Mapping[str, Any] | None = None,
     policy: Mapping[str, Any] | None = None,
+    on_clash: str = "replace",
+    choices: Sequence[str] = (),
+    batch: IngestBatch | None = None,
+    label: str = "",
+    kind: str = IngestBatch.Kind.UPLOAD,
+    more: bool = False,
     actor: audit.Actor = None,
 ) -> list[UploadOutcome]:
-    """Queue one job per acceptable file; one outcome per file, in order.
+    """Queue one job per file that brings something; one outcome per file, in order.
 
-    doc_ids: one per file, "" or none for the file's own name. A file of the same document that is still under way is
-    superseded. Bytes and jobs are committed together, before anything is sent to the broker. ServiceError 429 when the
-    queue would become too deep.
+    doc_ids: one per file, "" or none for the file's own name. on_clash: what happens to a file whose doc_id has other
+    content: "replace" it, "skip" the file, or "keep_both" under the next free number; choices: the same per file, ""
+    for on_clash. The same bytes with the same tags, metadata and policy make no job. A ZIP or TAR makes one job that
+    unpacks it, and its members are treated the same way. Bytes and jobs are committed together, before anything is
+    sent to the broker; a file of the same document that is still under way is superseded. batch: what all this is
+    added to; None: one of its own, of a kind and with a label, which stays open when more is to come. ServiceError 429 when the queue would become too deep.
     """
-    if doc_ids and len(doc_ids) != len(files):
-        raise InvalidInput(f"doc_ids must name every file: {len(files)} files, {len(doc_ids)} ids", field="doc_ids")
-    kept_tags, kept_metadata = clean_tags(tags), clean_metadata(metadata)
-    wanted = list(doc_ids) or [""] * len(files)
-    taken: set[str] = set()
-    outcomes = []
+    check_clash(on_clash)
+    wanted, clashes = check_counts(files, doc_ids, choices)
+    asked = Asked.read(tags, metadata or {}, policy)
     check_queue(len(files), sum(file.size or 0 for file in files))
+    offered = [Offered(*each) for each in zip(files, wanted, clashes, strict=True)]
     with transaction.atomic():
-        lock_documents(collection, [])
-        for file, doc_id in zip(files, wanted, strict=True):
-            name = file.name or "file"
-            try:
-                known = _check_file(file, name, doc_id, taken)
-            except _RefusedError as refusal:
-                outcomes.append(UploadOutcome(name, doc_id, "rejected", error=refusal.message, error_type=refusal.type))
-                continue
-            taken.add(known)
-            upload = _keep(collection, known, name, file.read())
-            job = IngestJob(
-                collection=collection,
-                doc_id=known,
-                tags=list(kept_tags),
-                metadata=kept_metadata,
-                source=name,
-                policy=dict(policy) if policy else None,
-                upload=upload,
-                traceparent=telemetry.current_traceparent(),
-                created_by=audit.name_actor(actor),
-            )
-            outcomes.append(UploadOutcome(name, known, "queued", job))
-        jobs = [outcome.job for outcome in outcomes if outcome.job is not None]
-        supersede_jobs(collection, taken, "superseded by a newer upload of the same document")
-        IngestJob.objects.bulk_create(jobs)
-        send_jobs([job.pk for job in jobs])
+        own = batch is None
+        batch = batch or open_batch(collection, kind=kind, label=label or _label(files), actor=actor)
+        terms = Terms(asked, on_clash, batch, audit.name_actor(actor))
+        outcomes = take_in(collection, offered, terms)
+        if own and not more:
+            close_batch(batch)
     return outcomes
 
 
-def _check_file(file: UploadedFile, name: str, doc_id: str, taken: set[str]) -> str:
-    """The document's id, or a _RefusedError."""
-    limit = settings.RAGD_MAX_DOCUMENT_MB
-    size = file.size or 0
-    if size > limit * MEGABYTE:
-        raise _RefusedError(
-            "too_large",
-            f"{name} has {size / MEGABYTE:.1f} MB; at most {limit} MB are taken. "
-            "Split it, or raise RAGD_MAX_DOCUMENT_MB.",
-        )
-    if not size:
-        raise _RefusedError("empty_content", f"{name} is empty; upload a file with some content")
-    try:
-        known = check_doc_id(doc_id) if doc_id else doc_id_from_name(name)
-    except InvalidInput as error:
-        raise _RefusedError("invalid_input", error.message) from None
-    if known in taken:
-        raise _RefusedError(
-            "duplicate_name",
-            f"another file of this upload is {known!r} already; rename one, or send them one after the other",
-        )
-    return known
+def check_counts(
+    files: Sequence[UploadedFile], doc_ids: Sequence[str], choices: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """One doc_id and one choice per file, "" where nothing is said. InvalidInput for other counts or choices."""
+    for name, values in (("doc_ids", doc_ids), ("on_clash", choices)):
+        if values and len(values) != len(files):
+            raise InvalidInput(f"{name} must name every file: {len(files)} files, {len(values)} of them", field=name)
+    for choice in filter(None, choices):
+        check_clash(choice)
+    return list(doc_ids) or [""] * len(files), list(choices) or [""] * len(files)
 
 
-def _keep(collection: Collection, doc_id: str, name: str, content: bytes) -> Upload:
-    """Store the bytes; the record comes back without them, so that many files do not pile up in memory."""
+def take_in(collection: Collection, offered: Sequence[Offered], terms: Terms) -> list[UploadOutcome]:
+    """`submit_uploads` inside the caller's transaction. Two submissions of the same document come one after the other.
+
+    One file's bytes are in memory at a time, unless the caller holds more.
+    """
+    planner = Planner(
+        collection, terms.asked, on_clash=terms.on_clash, is_free=lambda doc_id: try_name(collection, doc_id)
+    )
+    names = [wanted_id(_entry(each, each.file.size or 0)) for each in offered]
+    hold_names(collection, filter(None, names))
+    planner.load(names)
+    outcomes = [_take(collection, each, planner, terms) for each in offered]
+    jobs = [outcome.job for outcome in outcomes if outcome.job is not None and outcome.status == "queued"]
+    files = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.FILE]
+    archives = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.ARCHIVE]
+    supersede_jobs(collection, files, SUPERSEDED)
+    _supersede_archives(collection, archives)
+    IngestJob.objects.bulk_create(jobs)
+    if terms.batch is not None:
+        count_outcomes(terms.batch, [outcome.status for outcome in outcomes])
+    send_jobs([job.pk for job in jobs])
+    return outcomes
+
+
+def _take(collection: Collection, offered: Offered, planner: Planner, terms: Terms) -> UploadOutcome:
+    name = offered.file.name or "file"
+    if offered.error:
+        doc_id = wanted_id(_entry(offered, 0)) or offered.doc_id
+        return UploadOutcome(
+            name, doc_id, "rejected", error=offered.error, error_type=offered.error_type, plan="rejected",
+            batch=terms.batch,
+        )  # fmt: skip
+    entry = _entry(offered, offered.file.size or 0)
+    content = b"" if is_refused(entry) else offered.file.read()
+    is_archive = bool(content) and bool(archive_type(content))
+    sha256 = hashlib.sha256(content).hexdigest()
+    line = planner.decide(replace(entry, sha256=sha256), is_archive=is_archive)
+    if line.status == "rejected":
+        return UploadOutcome(
+            name, offered.doc_id, "rejected", error=line.reason, error_type=line.error_type, plan="rejected",
+            batch=terms.batch,
+        )  # fmt: skip
+    job = None
+    if line.is_sent:
+        upload = keep_upload(collection, line.doc_id, name, content, sha256=sha256)
+        job = _job(collection, line, upload, offered, terms, is_archive=is_archive)
+    elif line.job_id:
+        job = IngestJob.objects.filter(pk=line.job_id).first()
+    status = "queued" if line.is_sent else line.status
+    return UploadOutcome(name, line.doc_id, status, job, plan=line.status, reason=line.reason, batch=terms.batch)
+
+
+def _job(
+    collection: Collection, line: PlanLine, upload: Upload, offered: Offered, terms: Terms, *, is_archive: bool
+) -> IngestJob:
+    origin = dict(offered.origin)
+    if is_archive:
+        origin = {"prefix": folder_of(line.doc_id)} | origin | {"type": "archive", "done": 0}
+        origin["on_clash"] = offered.on_clash or terms.on_clash
+    return IngestJob(
+        collection=collection,
+        kind=IngestJob.Kind.ARCHIVE if is_archive else IngestJob.Kind.FILE,
+        doc_id=line.doc_id,
+        tags=list(terms.asked.tags or ()),
+        metadata=dict(terms.asked.metadata or {}),
+        policy=terms.asked.policy,
+        source=upload.name,
+        origin=origin,
+        batch=terms.batch,
+        upload=upload,
+        traceparent=telemetry.current_traceparent(),
+        created_by=terms.created_by,
+    )
+
+
+def _entry(offered: Offered, size: int) -> Entry:
+    return Entry(offered.doc_id, "", size, offered.file.name or "file", offered.on_clash)
+
+
+def _label(files: Sequence[UploadedFile]) -> str:
+    return (files[0].name or "file") if len(files) == 1 else f"{len(files)} files"
+
+
+def _supersede_archives(collection: Collection, doc_ids: Sequence[str]) -> None:
+    older = IngestJob.objects.active().filter(collection=collection, doc_id__in=doc_ids, kind=IngestJob.Kind.ARCHIVE)
+    older.update(
+        state=IngestJob.State.CANCELLED,
+        finished_at=timezone.now(),
+        lease_until=None,
+        error="superseded by a newer upload of the same archive",
+    )
+
+
+def keep_upload(collection: Collection, doc_id: str, name: str, content: bytes, *, sha256: str = "") -> Upload:
+    """Store the bytes; the record comes back without them, so that many files do not pile up in memory.
+
+    sha256: theirs, in hex, when it is known already.
+    """
     media_type, _ = mimetypes.guess_type(name)
     upload = Upload(
         collection=collection,
         doc_id=doc_id,
-        sha256=hashlib.sha256(content).hexdigest(),
+        sha256=sha256 or hashlib.sha256(content).hexdigest(),
         name=name,
         media_type=media_type or "application/octet-stream",
         size_bytes=len(content),
@@ -154,6 +274,16 @@ def _keep(collection: Collection, doc_id: str, name: str, content: bytes) -> Upl
         row = cursor.execute(INSERT_UPLOAD, values).fetchone()
     upload.pk = row[0] if row else None
     return upload
+
+
+def read_content(upload_id: int | None) -> bytes:
+    """The bytes of an upload, asked for in binary: as text they would take three times their size. ServiceError 409."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        row = cursor.execute(SELECT_CONTENT, (upload_id,), binary=True).fetchone()
+    if row is None:
+        raise ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
+    return bytes(row[0])
 
 
 def drop_stale_uploads(collection_id: int, doc_id: str, *, keep: int = 0) -> None:

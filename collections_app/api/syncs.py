@@ -1,0 +1,66 @@
+"""A folder in step with a collection over HTTP: compare, send what differs, delete what is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+
+from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.schemas import SyncAnswer, SyncCommit, SyncCommitted, SyncRequest
+from collections_app.api.uploads import plan_body
+from collections_app.auth import BearerAuth, request_key
+from collections_app.services.planning import Entry
+from collections_app.services.submissions import find_batch
+from collections_app.services.syncing import Sync, commit_sync, open_sync
+
+router = Router(auth=BearerAuth(), tags=["documents"])
+
+
+@router.post("/collections/{collection}/sync", operation_id="sync-open", response={200: SyncAnswer, **ERRORS})
+def open_folder_sync(request: HttpRequest, collection: str, payload: SyncRequest) -> HttpResponse:
+    """Compare a folder by its hashes and open a batch for it. Upload the paths of `send` with it, then commit it.
+
+    Nothing is deleted before the commit names it; an empty manifest with delete_missing is refused.
+    """
+    found = find_collection(request, collection)
+
+    def produce() -> tuple[int, Any]:
+        sync = open_sync(
+            found,
+            [Entry(each.path, each.sha256, each.size) for each in payload.manifest],
+            prefix=payload.prefix,
+            delete_missing=payload.delete_missing,
+            on_clash=payload.on_clash,
+            dry_run=payload.dry_run,
+            label=payload.label,
+            actor=request_key(request),
+        )
+        return 200, _body(sync)
+
+    return answer(request, produce)
+
+
+@router.post(
+    "/collections/{collection}/sync/{batch_id}/commit",
+    operation_id="sync-commit",
+    response={200: SyncCommitted, **ERRORS},
+)
+def commit_folder_sync(request: HttpRequest, collection: str, batch_id: str, payload: SyncCommit) -> HttpResponse:
+    """Delete the documents that are named, and close the batch. What was changed meanwhile is kept, and told."""
+    found = find_collection(request, collection)
+
+    def produce() -> tuple[int, Any]:
+        done = commit_sync(found, find_batch(found, batch_id), payload.delete, actor=request_key(request))
+        return 200, {"deleted": done.deleted, "kept": done.kept}
+
+    return answer(request, produce)
+
+
+def _body(sync: Sync) -> dict[str, Any]:
+    return plan_body(sync.plan) | {
+        "batch_id": str(sync.batch.pk) if sync.batch else None,
+        "send": [{"path": line.name, "doc_id": line.asked} for line in sync.plan.to_send],
+        "would_delete": sync.plan.deletions,
+    }
