@@ -14,6 +14,7 @@ from psycopg.errors import LockNotAvailable
 from collections_app.models import Collection, Generation, GenerationDocument
 from collections_app.policies import policy_for
 from collections_app.querysets import ACTIVE_STATES
+from collections_app.services.overlays import note_all_applied
 from ragd.errors import UnknownCollection
 from ragd.generations import LOCK_COLLECTION, GenerationSpec, drop_generation, swap_generation
 from ragd.store import execute, fetch_all
@@ -131,6 +132,7 @@ def swap_in(collection: Collection, generation: Generation, *, before: Callable[
     )
     swap_generation(connection, collection.pk, generation.number, spec_of(generation))
     Collection.objects.filter(pk=collection.pk).update(chunk_policy=generation.chunk_policy)
+    note_all_applied(collection.pk)
 
 
 def forget(rows: object) -> int:

@@ -42,7 +42,9 @@ TEXT = "\n\n".join(LINES)
 
 @pytest.fixture
 def document(notes: Collection) -> Document:
-    ingest_text(notes, "a", TEXT, policy=POLICY)
+    notes.chunk_policy = POLICY
+    notes.save(update_fields=["chunk_policy"])
+    ingest_text(notes, "a", TEXT)
     return Document.objects.get(collection=notes, doc_id="a")
 
 
@@ -114,22 +116,22 @@ def test_changes_survive_a_new_text_and_say_when_they_apply_no_more(notes: Colle
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
     set_chunk_enabled(notes, "a", 3, enabled=False)
     moved = "\n\n".join(["A new line stands first.", *LINES])
-    ingest_text(notes, "a", moved, policy=POLICY)
+    ingest_text(notes, "a", moved)
     assert contents(notes) == ["A new line stands first.", LINES[0], "Rivers run to the sea.", *LINES[2:]]
     assert rows(notes, "enabled") == [True, True, True, True, False]
-    ingest_text(notes, "a", "\n\n".join([LINES[0], LINES[3]]), policy=POLICY)
+    ingest_text(notes, "a", "\n\n".join([LINES[0], LINES[3]]))
     edit, disable = list_overlays(notes, "a")
     assert (edit.applies, disable.applies) == (False, True)
     assert edit.anchor_text == LINES[1]
     assert contents(notes) == [LINES[0], LINES[3]]
-    ingest_text(notes, "a", TEXT, policy=POLICY)
+    ingest_text(notes, "a", TEXT)
     assert contents(notes)[1] == "Rivers run to the sea."
     assert list_overlays(notes, "a")[0].applies
 
 
 def test_a_change_that_waits_can_be_attached_to_another_chunk(notes: Collection, document: Document) -> None:
     change = edit_chunk(notes, "a", 1, "Rivers run to the sea.")
-    ingest_text(notes, "a", TEXT.replace("Sentence 1 is", "Sentence 1 was"), policy=POLICY)
+    ingest_text(notes, "a", TEXT.replace("Sentence 1 is", "Sentence 1 was"))
     assert contents(notes)[1] == "Sentence 1 was about rivers."
     assert change.overlay_id
     attached = attach_overlay(notes, "a", change.overlay_id, 1)
@@ -153,9 +155,7 @@ def test_undoing_brings_the_text_back(notes: Collection, document: Document) -> 
     assert not edit_chunk(notes, "a", 1, LINES[1]).changed
 
 
-def test_a_re_index_and_a_new_generation_keep_the_changes(
-    notes: Collection, document: Document, django_capture_on_commit_callbacks: Any
-) -> None:
+def test_a_re_index_and_a_new_generation_keep_the_changes(notes: Collection, document: Document) -> None:
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
     set_chunk_enabled(notes, "a", 2, enabled=False)
     add_chunk(notes, "a", "A note.", after=2)
@@ -163,7 +163,7 @@ def test_a_re_index_and_a_new_generation_keep_the_changes(
     (job,) = reindex_documents(notes, ["a"])
     assert run_job(job.pk) == "succeeded"
     assert contents(notes) == expected
-    generation = start_generation(notes, chunk_policy=POLICY, embed_model="text-embedding-3-large", embed_dims=48)
+    generation = start_generation(notes, {"embed_model": "text-embedding-3-large", "embed_dims": 48})
     assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
     assert Collection.objects.get(pk=notes.pk).generation == generation.number
     assert contents(notes) == expected
@@ -171,12 +171,9 @@ def test_a_re_index_and_a_new_generation_keep_the_changes(
     assert all(overlay.applies for overlay in list_overlays(notes, "a"))
 
 
-def test_a_generation_of_another_policy_tells_what_applies_no_more(notes: Collection) -> None:
-    notes.chunk_policy = POLICY
-    notes.save(update_fields=["chunk_policy"])
-    ingest_text(notes, "a", TEXT)
+def test_a_generation_of_another_policy_tells_what_applies_no_more(notes: Collection, document: Document) -> None:
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
-    generation = start_generation(notes, chunk_policy={"target_tokens": 100, "overlap_tokens": 0})
+    generation = start_generation(notes, {"chunk_policy": {"target_tokens": 100, "overlap_tokens": 0}})
     assert run_job(generation.jobs.newest()[0].pk) == "succeeded"
     assert contents(notes) == [TEXT]
     assert not list_overlays(notes, "a")[0].applies
@@ -266,9 +263,8 @@ def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list
         overlay, made = overlays[position], laid.chunks[place]
         assert made.enabled is False if overlay.kind == "disable" else made.content == overlay.content
     touched = set(laid.places.values())
-    assert all(
-        item.content in {each.content for each in again} for n, item in enumerate(laid.chunks) if n not in touched
-    )
+    left = [item.content for number, item in enumerate(laid.chunks) if number not in touched]
+    assert set(left) <= {item.content for item in again}
     if not overlays:
         assert laid.chunks is again
     anchors = [(hash_anchor(item.content), item.start) for item in again]
@@ -276,5 +272,4 @@ def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list
     assert len(rows_laid) == len(laid.chunks)
     for position, place in laid.places.items():
         assert position in (rows_laid[place].edit, rows_laid[place].disable, rows_laid[place].add)
-    if prefix == [] or len(again) == len(cut):
-        assert len(laid.places) == len(overlays)
+    assert len(lay_over(cut, overlays).places) == len(overlays)
