@@ -44,12 +44,18 @@ class UnsupportedDatabase(RagdError):
 
 
 class EmbedderError(RagdError):
-    """The embedder gave no usable answer (HTTP 502). `kind` says how it failed; `retryable` whether later may work."""
+    """The embedder gave no usable answer (HTTP 502). `kind` says how it failed; `retryable` whether later may work.
 
-    def __init__(self, message: str, *, kind: str, retryable: bool, field: str | None = None) -> None:
+    retry_after_s: seconds that the endpoint asked to wait; None when it did not say.
+    """
+
+    def __init__(
+        self, message: str, *, kind: str, retryable: bool, field: str | None = None, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message, field=field)
         self.kind = kind
         self.retryable = retryable
+        self.retry_after_s = retry_after_s
 
 
 class RerankerError(RagdError):

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import os
+import random
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BACKOFF_MAX_S = 8.0
+JITTER = 1.25  # so that clients which failed together do not come back together
 CONNECT_TIMEOUT_S = 5.0
 RETRIED_STATUSES = frozenset({408, 409, 429})
 QUOTED_CHARS = 300
@@ -51,8 +53,8 @@ class OpenAIEndpoint:
     """`request` sends texts and returns their vectors. Threads may share it; after a fork a new client is opened.
 
     An attempt is repeated after a timeout, a lost connection, an unreadable answer and the statuses 408, 409, 429 and
-    5xx, at most `max_retries` times: after the endpoint's Retry-After, else after backoff_s * 2^n (8 s at most). It is
-    given up at once when that wait would pass the deadline.
+    5xx, at most `max_retries` times: after the endpoint's Retry-After, else after backoff_s * 2^n (8 s at most) and up
+    to a quarter more. It is given up at once when that wait would pass the deadline.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class OpenAIEndpoint:
                 wait_s = failure.retry_after_s
                 if wait_s is None:
                     wait_s = min(self.backoff_s * 2.0 ** min(attempts - 1, 16), BACKOFF_MAX_S)
+                    wait_s *= random.uniform(1.0, JITTER)  # noqa: S311
                 passed_s = time.monotonic() - started
                 if not failure.error.retryable or attempts > self.max_retries or passed_s + wait_s >= self.deadline_s:
                     raise self._final(failure, attempts, passed_s) from failure.__cause__
@@ -205,7 +208,7 @@ class OpenAIEndpoint:
         message = f"{error.message}; gave up after {attempts} attempt{'s' if attempts > 1 else ''} in {passed_s:.1f} s"
         if failure.retry_after_s is not None:
             message += f"; it asks to wait {failure.retry_after_s:.0f} s"
-        return EmbedderError(message, kind=error.kind, retryable=error.retryable)
+        return EmbedderError(message, kind=error.kind, retryable=error.retryable, retry_after_s=failure.retry_after_s)
 
 
 def read_retry_after(headers: Mapping[str, str], now_s: float | None = None) -> float | None:

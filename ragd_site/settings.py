@@ -10,7 +10,6 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from csp.constants import NONE, SELF
-from kombu import Queue
 
 from ragd_site import embedded
 from ragd_site.broker import describe_broker
@@ -263,7 +262,7 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_TASK_DEFAULT_QUEUE = "ragd"
 # the worker takes from both in turn; what came with many others is sent to the second
-CELERY_TASK_QUEUES = [Queue("ragd"), Queue("ragd_bulk")]
+CELERY_TASK_QUEUES = {name: {"exchange": name, "routing_key": name} for name in ("ragd", "ragd_bulk")}
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True

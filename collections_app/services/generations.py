@@ -13,8 +13,9 @@ from collections_app.models import Collection, Generation, IngestJob
 from collections_app.policies import check_policy, resolve_policy
 from collections_app.querysets import ACTIVE_STATES
 from collections_app.services import audit
+from collections_app.services.cancelling import cancel_job
 from collections_app.services.collections import resolve_model
-from collections_app.services.queueing import cancel_job, send_jobs
+from collections_app.services.queueing import send_jobs
 from collections_app.services.swapping import drop_leftovers, ensure_serving, forget
 from collections_app.stores import embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection

@@ -12,7 +12,8 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 import ragd
 from collections_app.models import IngestJob
-from collections_app.services.queueing import JobLostError, JobProgress
+from collections_app.services.interrupting import JobLostError
+from collections_app.services.progress import JobProgress
 from ragd.generations import sqlstate
 from ragd.store import fetch_all, vector_index_progress
 

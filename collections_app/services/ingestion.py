@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -12,15 +12,26 @@ from django.db import transaction
 
 import ragd
 from collections_app.models import Chunk, Collection, Document
+from collections_app.services.kept_vectors import KeptVectors, SpooledVectors
+from collections_app.services.large_documents import (
+    LARGE_CHARS,
+    KnownVectors,
+    LargeCut,
+    LargeEmbedding,
+    gather_chunks,
+    write_text,
+)
 from collections_app.services.locks import StoredDocument, lock_document, refuse_archived
 from collections_app.services.overlays import DocumentOverlays, with_vectors_of
 from collections_app.services.providers import ingest_embedder
 from collections_app.services.revisions import UNSTATED, Cause, keep_revision
 from collections_app.stores import open_store
+from collections_app.texts import count_words, hash_text
 from ragd import telemetry
-from ragd.chunking import document_text, segment_spans
+from ragd.chunking import document_text, iter_bound, iter_chunks, segment_spans
 from ragd.errors import EmptyContent, GenerationChanged
 from ragd.indexing import delete_document_chunks, embed_chunks
+from ragd.streaming import index_document
 from ragd.types import Chunk as LibraryChunk
 from ragd.types import ChunkPolicy, Segment, canonical_json
 
@@ -86,12 +97,14 @@ def ingest(
     force: bool = False,
     cause: Cause = UNSTATED,
     overlays: DocumentOverlays | None = None,
+    kept: KeptVectors | None = None,
 ) -> IngestOutcome:
     """Make the document what the draft says. The same content, title, tags, metadata and policy: nothing is done.
 
     before: what was stored of it, as `find_stored` told. fresh: embed every chunk, also those whose text the document
     had before. force: write all chunks anew even when nothing changed. cause: what is written on the revision that is
-    replaced, and kept. overlays: what is laid over the chunks; None: those that are stored.
+    replaced, and kept. overlays: what is laid over the chunks; None: those that are stored. kept: where the vectors of
+    a large document are while it is under way, those that an earlier run left there included; None: in a file.
     Raises ServiceError 409 for an archived document, EmptyContent, GenerationChanged when another generation than
     `collection` says began to serve meanwhile (see `in_current_generation`), and what chunking, embedding and the
     database raise; the previous version then stays whole.
@@ -108,11 +121,15 @@ def ingest(
     if before is not None and before.content_hash == digest and not force:
         return _leave(draft, before, progress)
     progress.enter("chunk", chars=len(text))
-    cut = split_draft(draft, text, policy)
-    chunks = overlays.apply(cut)
-    progress.enter("embed", chunks_total=len(chunks))
+    cut = _cut(draft, text, policy)
+    laid = cut if isinstance(cut, LargeCut) and not overlays.listed else overlays.apply(list(cut))
+    progress.enter("embed", chunks_total=len(laid))
     fresh = fresh or force or before is None
-    chunks = _embed(collection, draft.doc_id, chunks, progress, fresh=fresh)
+    chunks: Sequence[LibraryChunk] | LargeEmbedding
+    if isinstance(cut, LargeCut):
+        chunks = _embed_large(collection, draft.doc_id, laid, progress, kept or SpooledVectors(), fresh=fresh)
+    else:
+        chunks = _embed(collection, draft.doc_id, list(laid), progress, fresh=fresh)
     progress.enter("store")
     with transaction.atomic():
         stored = lock_document(collection, draft.doc_id)
@@ -121,7 +138,7 @@ def ingest(
         store = _open_same(collection)
         current = overlays.current(stored)
         if current is not overlays:  # changed while the chunks were embedded
-            overlays, chunks = current, with_vectors_of(chunks, current.apply(cut))
+            overlays, chunks = current, _relay(chunks, current.apply(list(cut)))
             digest = hash_content(collection, draft, text, policy, overlays.digest)
         if stored is not None and stored.content_hash == digest and not force:
             outcome = _outcome(stored)  # somebody stored the same meanwhile
@@ -131,6 +148,8 @@ def ingest(
                 keep_revision(collection, stored, draft.doc_id, text=text, cause=cause)
             outcome = _store(document, chunks, store, force=force)
             overlays.settle(document.revision)
+        if isinstance(chunks, LargeEmbedding):
+            chunks.kept.drop()
         progress.finish(outcome)
     return outcome
 
@@ -166,7 +185,7 @@ def hash_content(
     segments = None if isinstance(draft.content, str) else segment_spans(draft.content)
     return hash_decisive(
         collection,
-        text_hash=hashlib.sha256(text.encode()).hexdigest(),
+        text_hash=hash_text(text),
         segments=segments,
         pages=draft.page_map,
         title=draft.title,
@@ -221,15 +240,25 @@ def _outcome(stored: StoredDocument) -> IngestOutcome:
 
 def split_draft(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk]:
     """The document's chunks, bound, without vectors. text: the normalized text of the draft's content."""
-    with telemetry.chunk_span(size_chars=len(text), kind=policy.kind) as span:
-        chunks = ragd.bind(
-            ragd.chunk(draft.content, policy),
+    return list(_cut(draft, text, policy))
+
+
+def _cut(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk] | LargeCut:
+    """`split_draft`, without holding the chunks of a large document."""
+    pages = [(start, end, label) for start, end, label in draft.page_map]
+
+    def read() -> Iterator[LibraryChunk]:
+        return iter_bound(
+            iter_chunks(draft.content, policy),
             doc_id=draft.doc_id,
             title=draft.title,
             tags=draft.tags,
             metadata=draft.metadata,
-            page_map=[tuple(entry) for entry in draft.page_map],
+            page_map=pages,
         )
+
+    with telemetry.chunk_span(size_chars=len(text), kind=policy.kind) as span:
+        chunks = gather_chunks(read)
         telemetry.record_counts(span, chunks_count=len(chunks))
     return chunks
 
@@ -249,6 +278,33 @@ def _embed(
         batch_size=settings.RAGD_EMBED_BATCH_SIZE,
         on_batch=lambda done, _: progress.advance(kept + done, len(prepared)),
     )
+
+
+def _embed_large(
+    collection: Collection,
+    doc_id: str,
+    chunks: Sequence[LibraryChunk] | LargeCut,
+    progress: Progress,
+    kept: KeptVectors,
+    *,
+    fresh: bool,
+) -> LargeEmbedding:
+    """`_embed`, batch by batch, without what an earlier run of the same job has embedded."""
+    embedding = LargeEmbedding(chunks, kept, settings.RAGD_EMBED_BATCH_SIZE)
+    embedding.fill(
+        ingest_embedder(collection.embed_model, collection.embed_dims),
+        KnownVectors(collection, doc_id, fresh=fresh),
+        lambda done: progress.advance(done, len(embedding)),
+    )
+    return embedding
+
+
+def _relay(
+    embedded: Sequence[LibraryChunk] | LargeEmbedding, chunks: Sequence[LibraryChunk]
+) -> Sequence[LibraryChunk] | LargeEmbedding:
+    if isinstance(embedded, LargeEmbedding):
+        return embedded.over(chunks)
+    return with_vectors_of(embedded, chunks)
 
 
 def _known_vectors(collection: Collection, doc_id: str) -> dict[str, Any]:
@@ -272,7 +328,7 @@ def _document(
         media_type=draft.media_type,
         text=text,
         size_chars=len(text),
-        token_count=len(text.split()),
+        token_count=count_words(text),
         content_hash=digest,
         source_hash=draft.source_hash,
         page_map=[list(entry) for entry in draft.page_map],
@@ -289,12 +345,26 @@ def _next_revision(stored: StoredDocument | None, digest: str) -> int:
     return stored.revision if stored.content_hash == digest else stored.revision + 1
 
 
-def _store(document: Document, chunks: Sequence[LibraryChunk], store: ragd.Store, *, force: bool) -> IngestOutcome:
+def _store(
+    document: Document, chunks: Sequence[LibraryChunk] | LargeEmbedding, store: ragd.Store, *, force: bool
+) -> IngestOutcome:
     """Write the row and its chunks. The caller holds the document's lock and the transaction."""
+    _write_row(document)
+    if isinstance(chunks, LargeEmbedding):
+        index_document(chunks, store, anew=force, on_piece=lambda done: chunks.kept.check())
+    else:
+        if force:
+            delete_document_chunks([document.doc_id], store)
+        ragd.index(chunks, store)
+    return IngestOutcome(len(chunks), document.token_count, False, document.revision, chars=document.size_chars)
+
+
+def _write_row(document: Document) -> None:
+    text = document.text
+    if is_long := len(text) > LARGE_CHARS:
+        document.text = ""
     Document.objects.bulk_create(
         [document], update_conflicts=True, unique_fields=["collection", "doc_id"], update_fields=STORED_FIELDS
     )
-    if force:
-        delete_document_chunks([document.doc_id], store)
-    ragd.index(chunks, store)
-    return IngestOutcome(len(chunks), document.token_count, False, document.revision, chars=document.size_chars)
+    if is_long:
+        write_text(document.collection_id, document.doc_id, text)

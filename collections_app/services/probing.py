@@ -11,7 +11,8 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob, StoredProbe
 from collections_app.services import audit
 from collections_app.services.ingestion import IngestOutcome
-from collections_app.services.queueing import JobProgress, send_jobs
+from collections_app.services.progress import JobProgress
+from collections_app.services.queueing import send_jobs
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.recall import Recall, probe_recall

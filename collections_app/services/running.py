@@ -23,8 +23,16 @@ from collections_app.services.cancelling import settle_generations
 from collections_app.services.claiming import TRANSIENT, claim_job, describe_failure, settle_failure
 from collections_app.services.documents import draft_of
 from collections_app.services.index_builds import build_index
-from collections_app.services.ingestion import Draft, IngestOutcome, hash_content, in_current_generation, ingest
+from collections_app.services.ingestion import (
+    Draft,
+    IngestOutcome,
+    Progress,
+    hash_content,
+    in_current_generation,
+    ingest,
+)
 from collections_app.services.interrupting import JobLostError, interruptible
+from collections_app.services.kept_vectors import JobVectors
 from collections_app.services.locks import find_stored
 from collections_app.services.overlays import DocumentOverlays
 from collections_app.services.probing import run_probe, submit_probe
@@ -147,7 +155,8 @@ def _build_index(collection: Collection, progress: JobProgress) -> None:
 def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progress: JobProgress) -> None:
     before = find_stored(collection, job.doc_id)
     policy = policy_of(collection, before, job.policy)
-    draft, watcher = None, progress
+    draft = None
+    watcher: Progress = progress
     if before is not None and before.source_hash == upload.sha256:
         draft = _same_as_stored(collection, job, policy)
     if draft is None:
@@ -156,7 +165,8 @@ def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progres
         watcher = watch_attachments(collection, job, parsed, progress)
     job.title, job.warnings = draft.title, list(draft.warnings)
     cause = Cause(job.origin.get("type") or "upload", job.created_by)
-    ingest(collection, draft, policy, watcher, before=before, cause=cause)
+    kept = JobVectors(job, progress)
+    ingest(collection, draft, policy, watcher, before=before, cause=cause, kept=kept)
     if before is not None:
         drop_stale_uploads(collection.pk, job.doc_id, keep=upload.pk)
 
@@ -190,9 +200,7 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument) -> Draft:
     )
 
 
-def _parse(
-    job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attachments: bool = False
-) -> ParsedDocument:
+def _parse(job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attachments: bool = False) -> ParsedDocument:
     progress.enter(IngestJob.Stage.PARSE, total=upload.size_bytes)
     limits = parse_limits(keep_attachments=keep_attachments)
     with telemetry.parse_span(name=upload.name, size_bytes=upload.size_bytes) as span:
@@ -228,4 +236,5 @@ def _index_again(collection: Collection, job: IngestJob, progress: JobProgress) 
     before = find_stored(collection, job.doc_id)
     policy = policy_of(collection, before, job.policy)
     cause = Cause("re-index", job.created_by)
-    ingest(collection, draft, policy, progress, before=before, force=True, cause=cause)
+    kept = JobVectors(job, progress)
+    ingest(collection, draft, policy, progress, before=before, force=True, cause=cause, kept=kept)

@@ -10,8 +10,11 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection, Document, Generation, IdempotencyRecord, IngestJob, Upload
+from collections_app.services.cancelling import settle_generations
 from collections_app.services.collections import purge_deleted
-from collections_app.services.queueing import resend_lost_jobs, settle_generations, submit_index_build
+from collections_app.services.kept_vectors import drop_leftover_vectors
+from collections_app.services.queueing import submit_index_build
+from collections_app.services.recovering import resend_lost_jobs, wake_waiting_jobs
 from collections_app.services.swapping import drop_leftovers, expire_retired
 from collections_app.services.workers import forget_workers
 
@@ -48,10 +51,12 @@ def sweep() -> dict[str, int]:
     try:
         now = timezone.now()
         done = resend_lost_jobs(now) | {
+            "woken": wake_waiting_jobs(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
             "generations": tidy_generations(now),
             "uploads": drop_orphan_uploads(now),
+            "kept_vectors": drop_leftover_vectors(now),
             "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
             "workers": forget_workers(now),
         }

@@ -44,7 +44,7 @@ def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     from collections_app.services import queueing
     from collections_app.services.collections import purge_collection
 
-    monkeypatch.setattr(queueing, "_send_now", lambda ids, delay_s: None)
+    monkeypatch.setattr(queueing, "_send_now", lambda ids, delay_s, queue=None: None)
     yield
     for collection in Collection.objects.all():
         purge_collection(collection)

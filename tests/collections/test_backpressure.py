@@ -51,7 +51,7 @@ def test_more_bytes_than_may_wait_are_refused(notes: Collection, settings: Any) 
     settings.RAGD_QUEUE_MAX_MB = 5
     wait_with(notes, 2, size_bytes=2_000_000)
     check_queue(1, 1_000_000)
-    with pytest.raises(ServiceError, match="files of 4 MB wait already and 1.1 MB more would pass 5 MB"):
+    with pytest.raises(ServiceError, match=r"files of 4 MB wait already and 1\.1 MB more would pass 5 MB"):
         check_queue(1, 1_100_000)
     settings.RAGD_QUEUE_MAX_MB = 0
     check_queue(1, 10**15)

@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, Generation, GenerationDocument, IngestJob
-from collections_app.services import building, queueing
+from collections_app.services import building, claiming, progress
 from collections_app.services.collections import create_collection, delete_collection
 from collections_app.services.documents import delete_documents, ingest_text, reindex_documents, set_documents_enabled
 from collections_app.services.generations import (
@@ -317,13 +317,13 @@ def test_attempts_that_got_somewhere_do_not_count(notes: Collection, settings: A
     settings.RAGD_JOB_MAX_ATTEMPTS = 2
     job = start_generation(notes, {}).jobs.get()
     for _ in range(4):
-        claimed = queueing.claim_job(job.pk, "worker")
+        claimed = claiming.claim_job(job.pk, "worker")
         assert claimed is not None
-        queueing.JobProgress(claimed).hold(forgive=True)
+        progress.JobProgress(claimed).hold(forgive=True)
         IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert queueing.claim_job(job.pk, "worker") is not None
+    assert claiming.claim_job(job.pk, "worker") is not None
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert queueing.claim_job(job.pk, "worker") is None
+    assert claiming.claim_job(job.pk, "worker") is None
     assert reload(job).error.startswith("given up after 2 attempts")
     sweep()
     assert states(notes) == {2: "failed", 1: "serving"}
@@ -332,7 +332,7 @@ def test_attempts_that_got_somewhere_do_not_count(notes: Collection, settings: A
 def test_cancelling_ends_it_between_two_batches(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queueing, "PROGRESS_EVERY_S", 0)
+    monkeypatch.setattr(progress, "PROGRESS_EVERY_S", 0)
     monkeypatch.setattr(building, "STORE_EVERY_CHUNKS", 1)
     notes = create_collection(name="notes")
     for name in ("a", "b", "c"):

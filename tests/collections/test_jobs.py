@@ -11,11 +11,12 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
-from collections_app.services import queueing
+from collections_app.services import progress as progress_services
+from collections_app.services.claiming import claim_job
 from collections_app.services.collections import create_collection, delete_collection
 from collections_app.services.documents import ingest_text, reindex_documents, submit_uploads
 from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
-from collections_app.services.queueing import claim_job
+from collections_app.services.progress import JobLostError, JobProgress
 from tests.fakes.faults import rate_limited
 from tests.fakes.openai_server import OpenAIServer
 
@@ -49,10 +50,10 @@ def test_a_job_that_another_worker_holds_is_left_alone(notes: Collection) -> Non
 
 def test_a_run_that_lost_its_job_stores_nothing(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     job = upload(notes)
-    progress = queueing.JobProgress(claim_job(job.pk, "first") or job)
+    progress = JobProgress(claim_job(job.pk, "first") or job)
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     assert claim_job(job.pk, "second") is not None
-    with pytest.raises(queueing.JobLostError):
+    with pytest.raises(JobLostError):
         progress.enter("embed", chunks_total=300)
     assert (reload(job).attempts, reload(job).worker, reload(job).chunks_total) == (2, "second", 0)
 
@@ -61,7 +62,7 @@ def test_a_cancelled_job_stops_in_the_middle_and_stores_nothing(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.RAGD_EMBED_BATCH_SIZE = 2
-    monkeypatch.setattr(queueing, "PROGRESS_EVERY_S", 0)
+    monkeypatch.setattr(progress_services, "PROGRESS_EVERY_S", 0)
     job = upload(create_collection(name="notes", chunk_policy={"target_tokens": 20, "overlap_tokens": 0}), LONG)
     answer = embeddings.answer
     seen = []
@@ -86,7 +87,7 @@ def test_cancelling_and_retrying_twice(notes: Collection) -> None:
     with pytest.raises(ServiceError, match="cancelled already"):
         cancel_job(job)
     assert retry_job(job).state == "queued"
-    with pytest.raises(ServiceError, match="only a failed or cancelled"):
+    with pytest.raises(ServiceError, match="only a failed, cancelled or quarantined"):
         retry_job(job)
     assert run_job(job.pk) == "succeeded"
 
@@ -125,8 +126,8 @@ def test_a_file_that_kills_its_worker_is_set_aside(notes: Collection, settings: 
         assert claimed is not None and claimed.attempts == attempt
         IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     assert claim_job(job.pk, "worker") is None
-    assert (reload(job).state, reload(job).error_type) == ("failed", "worker_lost")
-    assert reload(job).error == "given up after 2 attempts, each of which stopped its worker during the stage parse"
+    assert (reload(job).state, reload(job).error_type) == ("quarantined", "worker_lost")
+    assert reload(job).error == "quarantined after 2 attempts: its worker ended during the stage parse"
 
 
 def test_the_sweeper_takes_back_what_a_dead_worker_held(notes: Collection, settings: Any) -> None:
@@ -139,7 +140,7 @@ def test_the_sweeper_takes_back_what_a_dead_worker_held(notes: Collection, setti
     settings.RAGD_JOB_MAX_ATTEMPTS = 1
     IngestJob.objects.update(state="running", lease_until=timezone.now() - timedelta(seconds=1))
     assert sweep()["failed"] == 1
-    assert reload(job).state == "failed"
+    assert reload(job).state == "quarantined"
 
 
 def test_the_sweeper_resends_a_lost_message_but_not_a_long_queue(notes: Collection) -> None:

@@ -1,0 +1,82 @@
+"""Jobs that a dead worker or a broker lost, and those that wait for an endpoint, are sent again."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Max, Q
+from django.db.models.functions import Coalesce
+
+from collections_app.models import IngestJob
+from collections_app.services.claiming import WAITING, give_up
+from collections_app.services.providers import open_providers, provider_name
+from collections_app.services.queueing import BULK_LANE, QUICK_LANE, send_jobs
+
+State, Stage = IngestJob.State, IngestJob.Stage
+
+RESEND_AFTER = timedelta(seconds=30)
+LANE_RESEND_AFTER = timedelta(minutes=2)
+IDLE_AFTER = timedelta(seconds=15)
+SENT_AT_ONCE = 1000
+
+
+def resend_lost_jobs(now: datetime) -> dict[str, int]:
+    """Send again what a dead worker or a broker lost, and end what was tried too often.
+
+    A queued job counts as lost only when jobs of its lane that were sent well after it have been started, or when
+    nothing at all runs: a long queue that moves is healthy.
+    """
+    counts = {"resent": 0, "failed": 0}
+    busy = IngestJob.objects.filter(Q(state=State.RUNNING) | Q(heartbeat_at__gte=now - IDLE_AFTER))
+    newest = dict(busy.order_by().values_list("lane").annotate(newest=Max("sent_at")))
+    for lane in (QUICK_LANE, BULK_LANE):
+        if not newest:
+            unsent_before = now - IDLE_AFTER
+        elif lane in newest:
+            unsent_before = min(newest[lane], now) - RESEND_AFTER
+        else:  # the other lane moves, and the two take turns
+            unsent_before = min(*newest.values(), now) - LANE_RESEND_AFTER
+        resent, failed = _resend(now, lane, unsent_before)
+        counts["resent"] += resent
+        counts["failed"] += failed
+    return counts
+
+
+def _resend(now: datetime, lane: int, unsent_before: datetime) -> tuple[int, int]:
+    sent, failed = [], 0
+    with transaction.atomic():
+        overdue = IngestJob.objects.overdue(now, unsent_before).filter(lane=lane)
+        rows = overdue.exclude(error_type=WAITING, state=State.QUEUED)
+        for job in rows.select_for_update(skip_locked=True).order_by("sent_at")[:SENT_AT_ONCE]:
+            if job.tries >= settings.RAGD_JOB_MAX_ATTEMPTS:
+                give_up(job)
+                failed += 1
+            else:
+                sent.append(job.pk)
+        IngestJob.objects.filter(pk__in=sent).update(
+            state=State.QUEUED, stage=Stage.QUEUED, sent_at=now, lease_until=None, worker=""
+        )
+        send_jobs(sent)
+    return len(sent), failed
+
+
+def wake_waiting_jobs(now: datetime) -> int:
+    """Send the jobs whose endpoint may be asked again; while it is only being tried, one of them.
+
+    Returns how many were sent.
+    """
+    woken = 0
+    waiting = IngestJob.objects.filter(state=State.QUEUED, error_type=WAITING, sent_at__lte=now)
+    due = waiting.annotate(asks=Coalesce("generation__embed_model", "collection__embed_model"))
+    models = set(due.order_by().values_list("asks", flat=True))
+    troubled = open_providers() if models else set()
+    for model in sorted(models):
+        most = 1 if provider_name(model) in troubled else SENT_AT_ONCE
+        with transaction.atomic():
+            rows = due.filter(asks=model).order_by("sent_at", "created_at")
+            ids = list(rows.values_list("pk", flat=True)[:most])
+            woken += waiting.filter(pk__in=ids).update(sent_at=now, error_type="", error="")
+            send_jobs(ids)
+    return woken
