@@ -1,0 +1,118 @@
+"""From a chunk back to the runs that retrieved it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from importlib import import_module
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from collections_app.models import Collection
+from collections_app.services.collections import purge_collection
+from collections_app.services.documents import ingest_text
+from ragd.types import RetrievePlan
+from retrieval_app import services
+from retrieval_app.lineage import count_retrievals, retrieval_counts, runs_of_chunk, runs_of_document
+from retrieval_app.models import QueryRun, RetrievedChunk
+from tests.retrieval.corpus import make_collection
+
+PLAN = RetrievePlan(mode="lexical", k=3)
+
+
+@pytest.fixture
+def house(db: None) -> Collection:
+    return make_collection()
+
+
+def search(collection: Collection, query: str) -> QueryRun:
+    return services.search(collection, query, PLAN, door="api")
+
+
+def test_a_search_is_noted_with_the_chunks_that_it_found(house: Collection) -> None:
+    first = search(house, "pump water")
+    second = search(house, "pump")
+    search(house, "nothing of the kind xyzzy")
+    rows = RetrievedChunk.objects.filter(run=first).order_by("rank")
+    assert [(row.doc_id, row.chunk_index, row.rank) for row in rows] == [
+        (result["doc_id"], result["chunk_index"], result["rank"]) for result in first.results
+    ]
+    found = runs_of_chunk(house, "pump.md", 0)
+    assert [(each.run_id, each.query, each.rank, each.cited) for each in found] == [
+        (second.pk, "pump", 1, False),
+        (first.pk, "pump water", 1, False),
+    ]
+    assert runs_of_document(house, "pump.md", limit=1) == found[:1]
+    assert runs_of_chunk(house, "pump.md", 7) == []
+    assert count_retrievals(house, "pump.md").runs == 2
+    assert count_retrievals(house, "pump.md", 0).last_at == second.created_at
+
+
+def test_counts_of_a_collection(house: Collection) -> None:
+    assert retrieval_counts(house) == {}
+    search(house, "pump")
+    search(house, "pump")
+    search(house, "hedge")
+    counts = retrieval_counts(house)
+    assert {doc_id: each.runs for doc_id, each in counts.items()} == {"pump.md": 2, "garden.md": 1}
+    assert set(retrieval_counts(house, ["garden.md", "archive.md"])) == {"garden.md"}
+    assert retrieval_counts(house, since=timezone.now() + timedelta(days=1)) == {}
+
+
+def test_an_answer_tells_what_it_cites(house: Collection) -> None:
+    run = services.ask(house, "What does the main pump move per minute?", PLAN, door="api")
+    assert run.citations
+    cited = {(citation["doc_id"], citation["chunk_index"]) for citation in run.citations}
+    rows = RetrievedChunk.objects.filter(run=run)
+    assert {(row.doc_id, row.chunk_index) for row in rows if row.cited} == cited
+    assert retrieval_counts(house)["pump.md"].cited == 1
+
+
+def test_a_run_that_failed_and_one_whose_collection_goes_leave_nothing(house: Collection) -> None:
+    with pytest.raises(Exception, match="query"):
+        search(house, " ")
+    assert not RetrievedChunk.objects.exists()
+    run = search(house, "pump")
+    run.collection_id = 999_999  # gone, as far as the database knows
+    QueryRun.objects.filter(pk=run.pk).delete()
+    assert not RetrievedChunk.objects.exists()
+    services._store_run(run)
+    assert QueryRun.objects.filter(pk=run.pk).exists()
+    assert not RetrievedChunk.objects.exists()
+
+
+def test_rows_go_with_their_runs_and_with_their_collection(house: Collection) -> None:
+    old = search(house, "pump")
+    search(house, "hedge")
+    QueryRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=40))
+    assert services.delete_old_runs(30) == 1
+    assert set(retrieval_counts(house)) == {"garden.md"}
+    purge_collection(house)
+    assert not RetrievedChunk.objects.exists()
+    assert QueryRun.objects.count() == 1
+
+
+def test_earlier_runs_are_filled_in_batches_and_twice_is_once(
+    house: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migration = import_module("retrieval_app.migrations.0004_fill_retrieved_chunks")
+    monkeypatch.setattr(migration, "BATCH", 2)
+    for query in ("pump", "hedge", "oven", "warden"):
+        search(house, query)
+    services.ask(house, "What does the main pump move per minute?", PLAN, door="api")
+    columns = ("run_id", "doc_id", "chunk_index", "revision", "rank", "cited", "created_at")
+    before = sorted(RetrievedChunk.objects.values_list(*columns), key=str)
+    RetrievedChunk.objects.all().delete()
+    with connection.schema_editor(atomic=False) as editor:
+        migration.fill(None, editor)
+        migration.fill(None, editor)
+    assert sorted(RetrievedChunk.objects.values_list(*columns), key=str) == before
+    assert len(before) >= 5
+
+
+def test_an_earlier_revision_is_told_apart(house: Collection) -> None:
+    search(house, "pump")
+    ingest_text(house, "pump.md", "The pump is new, and it moves 900 litres.")
+    search(house, "pump")
+    assert [each.revision for each in runs_of_document(house, "pump.md")] == [2, 1]
