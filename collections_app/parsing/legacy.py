@@ -30,9 +30,9 @@ def read(source: Source, assembly: Assembly) -> None:
                     raise
                 assembly.warn(f"{error.message} The document was read as plain text instead.")
         else:
+            reason = "is not installed" if source.limits.use_office else "is switched off"
             assembly.warn(
-                "LibreOffice is not installed for this old format, so it was read as plain text."
-                " Headings and tables are lost."
+                f"LibreOffice {reason} for this old format, so it was read as plain text. Headings and tables are lost."
             )
         _read_properties(container, assembly)
         reader = binarydoc.read_text if source.media_type == types.DOC else binaryppt.read_text
@@ -44,7 +44,7 @@ def _read_converted(source: Source, assembly: Assembly) -> None:
 
     old, new, media_type = CONVERTED[source.media_type]
     converted = office.convert(source.data, old, new, source.limits)
-    read_into(Source(converted, "", media_type, source.limits, source.depth + 1), assembly)
+    read_into(Source(converted, "", media_type, source.limits, source.depth + 1, converted=True), assembly)
 
 
 def _read_properties(container: olefile.OleFileIO[Any], assembly: Assembly) -> None:

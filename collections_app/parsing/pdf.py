@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from dataclasses import dataclass, field
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as raw
@@ -25,9 +26,24 @@ COMMENT_SUBTYPES = frozenset(
 )
 ANNOTATIONS_PER_PAGE = 1000
 PAGES_NAMED = 20
-# pdfium ends a line inside a hyphenated word with U+FFFE (or U+0002 in older builds).
-HYPHENATED = re.compile("[\ufffe\x02]\r?\n")
+THIN_CHARS = 100
+PICTURED_SHARE = 0.7
+# pdfium writes U+FFFE for the hyphen of a word that goes on in the next line, and for a glyph that stands for nothing.
+MARK = "\ufffe"
+HYPHENATED = re.compile("[\ufffe\x02](?:\r?\n)?")
+LETTER = re.compile(r"[^\W\d_]")
+# Fonts written by macOS name the ligatures of old TeX fonts wrongly: U+21B5 is "ff", a glyph without a name "ffi".
+WRONG_FF = re.compile(r"(?<=[^\W\d_])\u21b5(?=[^\W\d_]|-)|(?<!\S)\u21b5(?=[a-z])")
 PERMISSION_COPY = 1 << 4
+
+
+@dataclass(slots=True)
+class Found:
+    """Pages by number: only pictures and no text; a picture of the page with hardly any text; not readable."""
+
+    pictures: list[int] = field(default_factory=list)
+    thin: list[int] = field(default_factory=list)
+    unread: list[int] = field(default_factory=list)
 
 
 def read(source: Source, assembly: Assembly) -> None:
@@ -37,15 +53,14 @@ def read(source: Source, assembly: Assembly) -> None:
         _read_properties(document, assembly)
         if document.get_formtype() != raw.FORMTYPE_NONE:
             document.init_forms()
-        pictures: list[int] = []
-        unread: list[int] = []
+        found = Found()
         for number in range(1, len(document) + 1):
             try:
-                _add_page(document, number, assembly, pictures)
+                _add_page(document, number, assembly, found)
             except pdfium.PdfiumError:
-                unread.append(number)
+                found.unread.append(number)
         _attach_files(document, assembly)
-        _judge(len(document), pictures, unread, assembly)
+        _judge(len(document), found, assembly)
     finally:
         document.close()
 
@@ -91,7 +106,7 @@ def _iso_date(value: str) -> str:
     return f"{date}T{hour}:{minute}:{second or '00'}" if day and hour and minute else date
 
 
-def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, pictures: list[int]) -> None:
+def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, found: Found) -> None:
     page = document[number - 1]
     try:
         comments = _comments(page)
@@ -101,10 +116,12 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, pic
             page.close()
             page = document[number - 1]
         text_page = page.get_textpage()
-        text = clean(text_page.get_text_range())
+        text = clean(_named_glyphs(text_page))
         text_page.close()
         if not text.strip() and _has_picture(page):
-            pictures.append(number)
+            found.pictures.append(number)
+        elif text and len(text) < THIN_CHARS and _is_pictured(page):
+            found.thin.append(number)
         extra = [
             f"Comment: {comment}" for comment in comments if " ".join(comment.split()) not in " ".join(text.split())
         ]
@@ -113,10 +130,29 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, pic
         page.close()
 
 
+def _named_glyphs(text_page: pdfium.PdfTextPage) -> str:
+    """The page's text with U+FFFD for glyphs that stand for no character, and ligatures with a wrong name corrected."""
+    text: str = text_page.get_text_range()
+    has_wrong_names = WRONG_FF.search(text) is not None
+    if MARK in text:
+        pieces = list(text)
+        for place, character in enumerate(text):
+            if character == MARK and not _is_hyphen(text_page, place):
+                before, after = text[place - 1 : place], text[place + 1 : place + 2]
+                is_inside = LETTER.fullmatch(before) and LETTER.fullmatch(after)
+                pieces[place] = "ffi" if has_wrong_names and is_inside else "\ufffd"
+        text = "".join(pieces)
+    return WRONG_FF.sub("ff", text) if has_wrong_names else text
+
+
+def _is_hyphen(text_page: pdfium.PdfTextPage, place: int) -> bool:
+    index = raw.FPDFText_GetCharIndexFromTextIndex(text_page, place)
+    return index < 0 or raw.FPDFText_IsHyphen(text_page, index) == 1
+
+
 def clean(text: str) -> str:
     """Words that a line end divides are joined; blanks at line ends go."""
-    joined = HYPHENATED.sub("", text)
-    return re.sub(r"[ \t]+(\r?\n)", r"\1", joined.replace("\ufffe", "-")).strip()
+    return re.sub(r"[ \t]+(\r?\n)", r"\1", HYPHENATED.sub("", text)).strip()
 
 
 def _label(document: pdfium.PdfDocument, number: int) -> str:
@@ -127,6 +163,16 @@ def _label(document: pdfium.PdfDocument, number: int) -> str:
 
 def _has_picture(page: pdfium.PdfPage) -> bool:
     return next(iter(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=3)), None) is not None
+
+
+def _is_pictured(page: pdfium.PdfPage) -> bool:
+    """Whether one picture covers most of the page, as a scanner makes it."""
+    width, height = page.get_size()
+    for picture in page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=3):
+        left, bottom, right, top = picture.get_bounds()
+        if (right - left) * (top - bottom) > PICTURED_SHARE * width * height:
+            return True
+    return False
 
 
 def _comments(page: pdfium.PdfPage) -> list[str]:
@@ -159,25 +205,39 @@ def _attach_files(document: pdfium.PdfDocument, assembly: Assembly) -> None:
             assembly.warn("A file attached to the PDF could not be read and was left out.")
 
 
-def _judge(count: int, pictures: list[int], unread: list[int], assembly: Assembly) -> None:
+def _judge(count: int, found: Found, assembly: Assembly) -> None:
     """Say what was not read; refuse when nothing was."""
     if assembly.length == 0:
-        if pictures:
+        if found.pictures:
             raise ParseError(
                 "scanned",
-                f"The PDF holds only pictures of text ({len(pictures)} of {count} pages) and no text itself. Run it"
-                " through text recognition (OCR) and upload the result.",
+                f"The PDF holds only pictures of text ({len(found.pictures)} of {count} pages) and no text itself. Run"
+                " it through text recognition (OCR) and upload the result.",
             )
-        if unread:
+        if found.unread:
             raise ParseError("broken", f"None of the {count} pages could be read. Save the PDF again and upload that.")
-        raise ParseError("empty", f"The PDF has {count} pages and no text on any of them.")
-    if pictures:
-        assembly.describe(scanned_pages=pictures)
-        assembly.warn(
-            f"{_pages(pictures)} of {count} hold only pictures and gave no text. Text recognition (OCR) would add it."
+        raise ParseError(
+            "empty", f"The PDF has {count} {'page' if count == 1 else 'pages'} and no text on any of them."
         )
-    if unread:
-        assembly.warn(f"{_pages(unread)} of {count} could not be read and were left out.")
+    if found.pictures:
+        assembly.describe(scanned_pages=found.pictures)
+        assembly.warn(
+            f"{_pages(found.pictures)} of {count} {_one(found.pictures, 'holds', 'hold')} only pictures and gave no"
+            " text. Text recognition (OCR) would add it."
+        )
+    if found.thin:
+        assembly.describe(pictured_pages=found.thin)
+        assembly.warn(
+            f"{_pages(found.thin)} of {count} {_one(found.thin, 'is a picture', 'are pictures')} with hardly any text"
+            " beside it. What the picture shows was not read; text recognition (OCR) would add it."
+        )
+    if found.unread:
+        were = _one(found.unread, "was", "were")
+        assembly.warn(f"{_pages(found.unread)} of {count} could not be read and {were} left out.")
+
+
+def _one(numbers: list[int], singular: str, plural: str) -> str:
+    return singular if len(numbers) == 1 else plural
 
 
 def _pages(numbers: list[int]) -> str:

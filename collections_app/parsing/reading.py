@@ -6,6 +6,7 @@ import importlib
 import io
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 
 from collections_app.parsing import signatures as types
@@ -63,7 +64,7 @@ def read_document(source: Source) -> ParsedDocument:
 def read_into(source: Source, assembly: Assembly) -> str:
     """Read a document into an assembly; the media type found. source.media_type, when given, is not asked again."""
     media_type = source.media_type or sniff(source.data, source.name)
-    source = Source(source.data, source.name, media_type, source.limits, source.depth)
+    source = replace(source, media_type=media_type)
     try:
         if sentence := mismatch(source.name, media_type):
             assembly.warn(sentence)

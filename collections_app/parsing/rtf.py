@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.charsets import known_charset
-from collections_app.parsing.markup import cell, heading, join_blocks, list_item, squeeze, table
+from collections_app.parsing.markup import join_blocks, squeeze
+from collections_app.parsing.rtfflow import Flow
 from collections_app.parsing.rtfwords import (
     CHARSETS,
     DROPPED,
     HEADING_STYLE,
     INNER_VERSIONS,
     KEPT_STARRED,
+    NOTES,
     PAGES,
     SPECIAL_CHARACTERS,
     SYMBOL_CHARSET,
@@ -30,6 +32,7 @@ TOKEN = re.compile(
     r"|[\r\n]+|\\'?",
     re.DOTALL,
 )
+BODY_WORD = re.compile(r"\\(?:pard?|cell|u-?\d+)(?![a-z])")
 GROUP_LIMIT = 20_000
 TITLE_CHARS = 300
 
@@ -69,17 +72,6 @@ class Group:
     is_symbol: bool = False
 
 
-@dataclass(slots=True)
-class Flow:
-    """The body or a note: finished blocks, the paragraph in work, the table in work."""
-
-    blocks: list[str] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    cells: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    marker: str = ""
-
-
 class _Reading:
     def __init__(self) -> None:
         self.info = {"title": "", "author": ""}
@@ -116,6 +108,8 @@ class _Reading:
             elif kind == "brace":
                 self._flush_bytes()
                 self._open() if match.group("brace") == "{" else self._close()
+                if len(self._groups) == 1 and not BODY_WORD.search(text, place):
+                    return  # what stands behind the document's group is no part of it
             elif kind == "symbol":
                 self._symbol(match.group("symbol"))
             elif match.group("word"):
@@ -134,7 +128,7 @@ class _Reading:
             self._end_note()
         flow = self._flows[0]
         self._end_paragraph()
-        self._end_table(flow)
+        flow.end_table()
         return [*flow.blocks, *self._notes, *dict.fromkeys(self._headers)]
 
     def _open(self) -> None:
@@ -208,18 +202,7 @@ class _Reading:
         elif word in ("listtext", "pntext"):
             self._marker.clear()
             self._set(target="listtext")
-        elif word in (
-            "footnote",
-            "annotation",
-            "header",
-            "headerl",
-            "headerr",
-            "headerf",
-            "footer",
-            "footerl",
-            "footerr",
-            "footerf",
-        ):
+        elif word in NOTES:
             self._note_depths.append((len(self._groups), word))
             self._flows.append(Flow())
             self._set(target="")
@@ -331,7 +314,7 @@ class _Reading:
     def _add_to_paragraph(self, text: str) -> None:
         flow = self._flows[-1]
         if flow.rows and not flow.cells and not self._in_table and text.strip():
-            self._end_table(flow)
+            flow.end_table()
         flow.pieces.append(text)
 
     def _note_style(self) -> None:
@@ -344,33 +327,13 @@ class _Reading:
         self._flows[-1].marker = text if re.fullmatch(r"\(?[0-9a-zA-Z.]{1,8}[.)]?", text) else "-"
 
     def _end_paragraph(self) -> None:
-        flow = self._flows[-1]
-        text = "".join(flow.pieces).strip("\n").rstrip()
-        marker, flow.marker = flow.marker, ""
-        flow.pieces.clear()
-        if not text.strip():
-            return
-        self._end_table(flow)
-        if self._level:
-            flow.blocks.append(heading(f"{marker} {text}" if marker not in ("", "-") else text, self._level))
-        elif marker:
-            flow.blocks.append(list_item(text.strip(), self._list_level, marker))
-        else:
-            flow.blocks.append(text)
-
-    def _end_table(self, flow: Flow) -> None:
-        if flow.cells:
-            flow.rows.append(flow.cells.copy())
-            flow.cells.clear()
-        if flow.rows:
-            flow.blocks.append(table([[cell(value).replace("\\|", "|") for value in row] for row in flow.rows]))
-            flow.rows.clear()
+        self._flows[-1].end_paragraph(self._level, self._list_level)
 
     def _end_note(self) -> None:
         _, word = self._note_depths.pop()
         self._end_paragraph()
         flow = self._flows.pop()
-        self._end_table(flow)
+        flow.end_table()
         text = squeeze(" ".join(flow.blocks))
         if not re.search(r"\w", text):
             return

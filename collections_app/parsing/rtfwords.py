@@ -63,3 +63,4 @@ DROPPED = words(
     " mhtmltag do picprop"
 )
 HEADING_STYLE = re.compile(r"(?:heading|Überschrift|titre|título|nadpis|заголовок)\s*(\d)|title\b", re.IGNORECASE)
+NOTES = words("footnote annotation header headerl headerr headerf footer footerl footerr footerf")

@@ -29,7 +29,7 @@ def read(source: Source, assembly: Assembly) -> None:
     slides = _slide_parts(package, part)
     for number, name in enumerate(slides, 1):
         try:
-            blocks = _slide_blocks(package, name, assembly)
+            blocks = _slide_blocks(package, name, assembly, dated=not source.converted)
         except ParseError as error:
             if error.kind != "broken":
                 raise
@@ -57,8 +57,8 @@ def _slide_parts(package: Package, part: str) -> list[str]:
     return [name for name in ordered if name in package]
 
 
-def _slide_blocks(package: Package, part: str, assembly: Assembly) -> list[str]:
-    slide = Slide()
+def _slide_blocks(package: Package, part: str, assembly: Assembly, *, dated: bool) -> list[str]:
+    slide = Slide(dated=dated)
     stream_xml(package.read(part), slide.start, slide.end, slide.text)
     blocks = slide.blocks()
     if slide.title:
@@ -70,7 +70,7 @@ def _slide_blocks(package: Package, part: str, assembly: Assembly) -> list[str]:
         lines = collect_text(package.read(name), COMMENT_TEXT, frozenset({"cm", "p"}))
         blocks.extend(f"Comment: {squeeze(line)}" for line in lines)
     for name in related(package, part, "notesSlide"):
-        notes = Slide()
+        notes = Slide(dated=dated)
         stream_xml(package.read(name), notes.start, notes.end, notes.text)
         if text := join_blocks(notes.blocks(listed=False)):
             blocks.append(f"Notes: {text}")
@@ -105,10 +105,16 @@ class Shape:
 
 
 class Slide:
-    """Handlers for stream_xml over one slide. Groups need no care: their shapes come one after the other."""
+    """Handlers for stream_xml over one slide. Groups need no care: their shapes come one after the other.
 
-    def __init__(self) -> None:
+    Numbers of slides in fields are left out. dated: whether dates in fields are kept; a converted presentation has
+    today's there, another text every day.
+    """
+
+    def __init__(self, *, dated: bool = True) -> None:
         self.title = ""
+        self._dated = dated
+        self._in_dropped = False
         self._shapes: list[Shape] = []
         self._pieces: list[str] = []
         self._level = 0
@@ -133,6 +139,9 @@ class Slide:
             self._level = min(LEVEL_LIMIT, int(level)) if level.isdigit() else 0
         elif name == "t":
             self._text_depth += 1
+        elif name == "fld":
+            kind = attributes.get("type", "")
+            self._in_dropped = kind == "slidenum" or (kind.startswith("datetime") and not self._dated)
         elif name == "br" and self._in_paragraph:
             self._pieces.append("\n")
         elif name == "tbl" and self._shapes:
@@ -148,6 +157,8 @@ class Slide:
             self._fallback_depth -= 1
         elif name == "t":
             self._text_depth -= 1
+        elif name == "fld":
+            self._in_dropped = False
         elif name == "p":
             self._end_paragraph()
         elif name == "tc":
@@ -157,7 +168,7 @@ class Slide:
                 rows[-1].append(" ".join(self._cell))
 
     def text(self, piece: str) -> None:
-        if self._text_depth and not self._fallback_depth:
+        if self._text_depth and not self._fallback_depth and not self._in_dropped:
             self._pieces.append(piece)
 
     def blocks(self, *, listed: bool = True) -> list[str]:

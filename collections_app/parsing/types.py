@@ -113,10 +113,11 @@ class ParsedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One document as a reader gets it."""
+    """One document as a reader gets it. converted: by an office program, which writes today's date into fields."""
 
     data: bytes
     name: str
     media_type: str
     limits: ParseLimits
     depth: int = 0
+    converted: bool = False

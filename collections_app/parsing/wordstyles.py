@@ -13,6 +13,7 @@ HEADING_NAME = re.compile(
 TITLE_NAMES = frozenset({"title", "titel", "book title"})
 BODY_TEXT_LEVEL = 9
 CHAIN_LIMIT = 20
+ORDINAL_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
 ROMAN = tuple(
     zip(
         (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
@@ -106,49 +107,74 @@ def read_styles(data: bytes) -> Styles:
 
 
 @dataclass(slots=True)
+class Level:
+    """How one level of a list is counted and shown. legal: the outer levels show in figures too."""
+
+    form: str = "bullet"
+    pattern: str = ""
+    start: int = 1
+    legal: bool = False
+
+
+@dataclass(slots=True)
 class Numbering:
-    """Formats and patterns by (abstract id, level), and the running counters by abstract id."""
+    """Levels by (abstract id, level), those that one list has of its own by (list id, level), and running counters.
+
+    restarts: the value that a list begins with at a level when it is used for the first time. Lists of one abstract
+    definition count on from each other.
+    """
 
     abstract_of: dict[str, str] = field(default_factory=dict)
-    formats: dict[tuple[str, int], str] = field(default_factory=dict)
-    patterns: dict[tuple[str, int], str] = field(default_factory=dict)
-    starts: dict[tuple[str, int], int] = field(default_factory=dict)
+    levels: dict[tuple[str, int], Level] = field(default_factory=dict)
+    own_levels: dict[tuple[str, int], Level] = field(default_factory=dict)
+    restarts: dict[tuple[str, int], int] = field(default_factory=dict)
     counters: dict[str, list[int]] = field(default_factory=dict)
 
-    def marker(self, number_id: str, level: int) -> str:
+    def marker(self, number_id: str, at: int) -> str:
         """The next marker of a list: "-" for bullets, "3." or "2.1" for numbers. "" when in no list ("0")."""
         if number_id in ("", "0"):
             return ""
-        abstract = self.abstract_of.get(number_id, "")
-        counters = self.counters.setdefault(abstract or number_id, [])
-        while len(counters) <= level:
-            counters.append(self.starts.get((abstract, len(counters)), 1) - 1)
-        counters[level] += 1
-        del counters[level + 1 :]
-        form = self.formats.get((abstract, level), "bullet")
-        return "-" if form in BULLET_FORMATS else self._shown(abstract, level, counters) or "-"
+        counters = self.counters.setdefault(self.abstract_of.get(number_id, "") or number_id, [])
+        while len(counters) <= at:
+            # a level that is passed over counts as used
+            skipped = len(counters) < at
+            counters.append(self._level(number_id, len(counters)).start - (not skipped))
+        restart = self.restarts.pop((number_id, at), None)
+        counters[at] = counters[at] + 1 if restart is None else restart
+        del counters[at + 1 :]
+        if self._level(number_id, at).form in BULLET_FORMATS:
+            return "-"
+        return self._shown(number_id, at, counters) or "-"
 
-    def _shown(self, abstract: str, level: int, counters: list[int]) -> str:
+    def _level(self, number_id: str, at: int) -> Level:
+        own = self.own_levels.get((number_id, at))
+        return own or self.levels.get((self.abstract_of.get(number_id, ""), at)) or Level()
+
+    def _shown(self, number_id: str, at: int, counters: list[int]) -> str:
         """The counters put into the level's pattern, such as "%1.%2)"."""
-        pattern = self.patterns.get((abstract, level)) or f"%{level + 1}."
+        shown = self._level(number_id, at)
 
         def show(match: re.Match[str]) -> str:
             place = int(match.group(1)) - 1
             if not 0 <= place < len(counters):
                 return ""
-            count = max(counters[place], self.starts.get((abstract, place), 1))
-            return show_number(count, self.formats.get((abstract, place), "decimal"))
+            level = self._level(number_id, place)
+            form = "decimal" if shown.legal or level.form in BULLET_FORMATS else level.form
+            return show_number(counters[place], form)
 
-        return re.sub(r"%(\d)", show, pattern).strip()
+        return re.sub(r"%(\d)", show, shown.pattern or f"%{at + 1}.").strip()
 
 
 def show_number(count: int, form: str) -> str:
-    """A counter as Word writes it: decimal, letters, Roman."""
+    """A counter as Word writes it: decimal, letters, Roman, ordinal."""
     if form in ("lowerLetter", "upperLetter") and count > 0:
         letter = chr(ord("a") + (count - 1) % 26) * ((count - 1) // 26 + 1)
         return letter.upper() if form == "upperLetter" else letter
     if form in ("lowerRoman", "upperRoman") and 0 < count < 4000:
         return _roman(count) if form == "upperRoman" else _roman(count).lower()
+    if form == "ordinal":
+        teen = 10 < count % 100 < 20
+        return f"{count}{'th' if teen else ORDINAL_ENDINGS.get(count % 10, 'th')}"
     return f"{count:02d}" if form == "decimalZero" else str(count)
 
 
@@ -162,29 +188,60 @@ def _roman(count: int) -> str:
 
 def read_numbering(data: bytes) -> Numbering:
     """The list definitions of a numbering part (or of a whole Word 2003 XML document)."""
-    numbering = Numbering()
-    abstract, number_id, level = "", "", 0
+    reader = _NumberingReader()
+    stream_xml(data, reader.start, lambda _: None, lambda _: None)
+    reader.follow_links()
+    return reader.numbering
 
-    def start(name: str, attributes: Attributes) -> None:
-        nonlocal abstract, number_id, level
+
+class _NumberingReader:
+    """Handler for stream_xml over list definitions."""
+
+    def __init__(self) -> None:
+        self.numbering = Numbering()
+        self._abstract = ""
+        self._number_id = ""
+        self._at = 0
+        self._styled_by: dict[str, str] = {}
+        self._defined_for: dict[str, str] = {}
+
+    def start(self, name: str, attributes: Attributes) -> None:
         value = attributes.get("val", "")
         if name in ("abstractNum", "listDef"):
-            abstract, number_id = attributes.get("abstractNumId", attributes.get("listDefId", "")), ""
+            self._abstract = attributes.get("abstractNumId", attributes.get("listDefId", ""))
+            self._number_id = ""
         elif name in ("num", "list"):
-            number_id = attributes.get("numId", attributes.get("ilfo", ""))
-        elif name in ("abstractNumId", "ilst") and number_id:
-            numbering.abstract_of[number_id] = value
-        elif name == "lvl":
-            level = number(attributes.get("ilvl", "0"))
-        elif name in ("numFmt", "nfc") and not number_id:
-            numbering.formats[abstract, level] = value if name == "numFmt" else COUNTED_FORMATS.get(value, "bullet")
-        elif name == "lvlText" and not number_id:
-            numbering.patterns[abstract, level] = value
-        elif name == "start" and not number_id:
-            numbering.starts[abstract, level] = number(value)
+            self._number_id = attributes.get("numId", attributes.get("ilfo", ""))
+        elif name in ("abstractNumId", "ilst") and self._number_id:
+            self.numbering.abstract_of[self._number_id] = value
+        elif name == "numStyleLink":
+            self._styled_by[self._abstract] = value
+        elif name == "styleLink":
+            self._defined_for[value] = self._abstract
+        elif name in ("lvl", "lvlOverride"):
+            self._at = number(attributes.get("ilvl", "0"))
+        elif name == "startOverride" and self._number_id:
+            self.numbering.restarts[self._number_id, self._at] = number(value)
+        elif name in ("numFmt", "nfc", "lvlText", "start", "isLgl"):
+            self._note(name, value)
 
-    stream_xml(data, start, lambda _: None, lambda _: None)
-    return numbering
+    def _note(self, name: str, value: str) -> None:
+        held = self.numbering.own_levels if self._number_id else self.numbering.levels
+        level = held.setdefault((self._number_id or self._abstract, self._at), Level(start=0))
+        if name == "lvlText":
+            level.pattern = value
+        elif name == "start":
+            level.start = number(value)
+        elif name == "isLgl":
+            level.legal = value not in ("0", "false", "off")
+        else:
+            level.form = value if name == "numFmt" else COUNTED_FORMATS.get(value, "bullet")
+
+    def follow_links(self) -> None:
+        """A definition that only names a list style stands for the one that defines this style."""
+        for number_id, abstract in self.numbering.abstract_of.items():
+            style = self._styled_by.get(abstract, "")
+            self.numbering.abstract_of[number_id] = self._defined_for.get(style, abstract)
 
 
 def number(value: str) -> int:

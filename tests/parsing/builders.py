@@ -125,10 +125,11 @@ def make_pdf(
     title: str = "",
     password: str | None = None,
     image_pages: Sequence[int] = (),
+    pictured_pages: Sequence[int] = (),
     content: bytes | None = None,
 ) -> bytes:
     """A PDF with one line of Helvetica per line of a page. password: RC4, 40 bits; ""
-    locks nothing but the permissions. image_pages: by number, a picture.
+    locks nothing but the permissions. image_pages: by number, a picture; pictured_pages: one behind the text.
 
     content: the raw, doubly Flate-coded stream of the first page, for bombs.
     """
@@ -141,6 +142,8 @@ def make_pdf(
     kids = []
     for number, text in enumerate(pages, 1):
         drawn = _drawn(text) if number not in image_pages else b"q 100 0 0 100 50 500 cm /Im Do Q"
+        if number in pictured_pages:
+            drawn = b"q 600 0 0 780 5 5 cm /Im Do Q " + drawn
         extra = b""
         if content is not None and number == 1:
             drawn, extra = content, b" /Filter [/FlateDecode /FlateDecode]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from collections_app.parsing import ParseError, ParseLimits, parse
+from collections_app.parsing import ParseError, ParseLimits, parse, pdf
 from tests.parsing.builders import deflated_zeros, make_pdf
 
 
@@ -39,8 +39,37 @@ def test_scanned_pages_are_reported() -> None:
     assert [label for _, _, label in document.page_map] == ["page 1", "page 3"]
     assert document.metadata["scanned_pages"] == [2]
     assert document.warnings == (
-        "Page 2 of 3 hold only pictures and gave no text. Text recognition (OCR) would add it.",
+        "Page 2 of 3 holds only pictures and gave no text. Text recognition (OCR) would add it.",
     )
+
+
+def test_several_scanned_pages_are_named_and_so_is_a_picture_with_a_stamp() -> None:
+    pages = ["words " * 40, "", "Scanned by X", ""]
+    document = parse(make_pdf(pages, image_pages=[2, 4], pictured_pages=[3]), "a.pdf")
+    assert document.metadata["scanned_pages"] == [2, 4]
+    assert document.metadata["pictured_pages"] == [3]
+    assert [warning.split(" of ")[0] for warning in document.warnings] == ["Pages 2, 4", "Page 3"]
+    assert "Scanned by X" in document.text
+
+
+def test_a_word_that_goes_on_in_the_next_line_is_joined() -> None:
+    document = parse(make_pdf(["A long line about the inven-\ntion of the wheel in 12-\n13 days"]), "a.pdf")
+    assert document.text == "A long line about the invention of the wheel in 12-\n13 days"
+
+
+@pytest.mark.parametrize(
+    ("shown", "text"),
+    [
+        ("e\u21b5orts o\u21b5-the-shelf \u21b5", "efforts off-the-shelf \u21b5"),
+        ("press \u21b5\n to go on", "press \u21b5\n to go on"),
+    ],
+)
+def test_ligatures_with_a_wrong_name_are_corrected(shown: str, text: str) -> None:
+    class Page:
+        def get_text_range(self) -> str:
+            return shown
+
+    assert pdf._named_glyphs(Page()) == text  # type: ignore[arg-type]
 
 
 def test_only_scanned_pages_are_an_error() -> None:
