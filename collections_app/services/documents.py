@@ -14,6 +14,7 @@ from collections_app.identity import check_doc_id, clean_metadata, clean_tags, c
 from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.policies import policy_of
 from collections_app.services import audit
+from collections_app.services.belonging import with_attachments
 from collections_app.services.backpressure import check_queue
 from collections_app.services.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.locks import find_stored, lock_documents
@@ -24,7 +25,7 @@ from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.chunking import document_text
 from ragd.errors import InvalidInput
-from ragd.indexing import delete_document_chunks
+from ragd.indexing import delete_document_chunks, lock_statistics
 from ragd.types import Segment
 
 __all__ = [
@@ -157,11 +158,12 @@ def draft_of(document: Document) -> Draft:
 def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: audit.Actor = None) -> dict[str, int]:
     """Remove documents with chunks, earlier revisions, overlays, files and running jobs; returns how many went.
 
-    Unknown ids are passed over.
+    What was attached to them goes too. Unknown ids are passed over.
     """
-    names = [check_doc_id(doc_id) for doc_id in doc_ids]
+    names = with_attachments(collection, [check_doc_id(doc_id) for doc_id in doc_ids])
     with transaction.atomic():
         lock_documents(collection, names)
+        names = with_attachments(collection, names)  # a mail that was being stored has made its attachments by now
         found = list(Document.objects.listed().filter(collection=collection, doc_id__in=names))
         supersede_jobs(collection, names, "the document was deleted")
         audit.record(actor, found, audit.DELETION, f"deleted from {collection.name}")
@@ -175,14 +177,16 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
 def set_documents_enabled(
     collection: Collection, doc_ids: Iterable[str], *, enabled: bool, actor: audit.Actor = None
 ) -> int:
-    """Let documents be retrieved or not; nothing of them is lost. Returns how many changed."""
+    """Let documents be retrieved or not; nothing of them is lost. Returns how many changed; archived ones do not."""
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     with transaction.atomic():
         lock_documents(collection, names)
-        changed = list(
-            Document.objects.listed().filter(collection=collection, doc_id__in=names).exclude(enabled=enabled)
-        )
+        rows = Document.objects.listed().filter(collection=collection, doc_id__in=names, archived_at=None)
+        changed = list(rows.exclude(enabled=enabled))
         ids = [document.doc_id for document in changed]
+        if not ids:
+            return 0
+        lock_statistics(open_store(collection))
         Document.objects.filter(pk__in=[document.pk for document in changed]).update(
             enabled=enabled, updated_at=timezone.now()
         )
@@ -193,14 +197,16 @@ def set_documents_enabled(
 
 
 def reindex_documents(collection: Collection, doc_ids: Iterable[str], *, actor: audit.Actor = None) -> list[IngestJob]:
-    """Queue one job per document that reads its source again, splits it by the collection's policy and embeds it anew.
+    """Queue one job per document that reads its source again, splits it by its policy and embeds it anew.
 
-    Meanwhile the present version is served.
+    The policy is the collection's with what was stated for the document. Meanwhile the present version is served.
+    Archived documents are passed over.
     """
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     with transaction.atomic():
         lock_documents(collection, [])
-        documents = list(Document.objects.listed().filter(collection=collection, doc_id__in=names).by_doc_id())
+        rows = Document.objects.listed().filter(collection=collection, doc_id__in=names, archived_at=None)
+        documents = list(rows.by_doc_id())
         check_queue(len(documents))
         batch = IngestBatch.objects.create(
             collection=collection,

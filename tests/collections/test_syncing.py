@@ -1,0 +1,83 @@
+"""A folder in step with a collection: nothing goes that was not named, and nothing that changed meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Document, IngestBatch, IngestJob
+from collections_app.services.jobs import run_job
+from collections_app.services.planning import Entry
+from collections_app.services.submissions import find_batch, open_batch
+from collections_app.services.syncing import commit_sync, open_sync
+from collections_app.services.uploads import submit_uploads
+from ragd.errors import InvalidInput
+
+
+def entry(path: str, content: bytes) -> Entry:
+    return Entry(path, hashlib.sha256(content).hexdigest(), len(content))
+
+
+def put(collection: Collection, files: dict[str, bytes], batch: IngestBatch | None = None) -> None:
+    held = [SimpleUploadedFile("file", content) for content in files.values()]
+    submit_uploads(collection, held, doc_ids=list(files), batch=batch)
+    for pk in IngestJob.objects.filter(state="queued").values_list("pk", flat=True):
+        run_job(pk)
+
+
+def present() -> list[str]:
+    return sorted(Document.objects.values_list("doc_id", flat=True))
+
+
+def test_a_folder_is_brought_into_step(notes: Collection) -> None:
+    put(notes, {"hb/same": b"same", "hb/old": b"old", "hb/gone": b"gone", "elsewhere": b"stays"})
+    manifest = [entry("same", b"same"), entry("old", b"new"), entry("sub/added", b"added")]
+    sync = open_sync(notes, manifest, prefix="hb", delete_missing=True)
+    assert [line.asked for line in sync.plan.to_send] == ["hb/old", "hb/sub/added"]
+    assert sync.plan.deletions == ["hb/gone"]
+    assert sync.batch is not None
+    assert present() == ["elsewhere", "hb/gone", "hb/old", "hb/same"]
+    put(notes, {"hb/old": b"new", "hb/sub/added": b"added"}, sync.batch)
+    done = commit_sync(notes, sync.batch, sync.plan.deletions)
+    assert (done.deleted, done.kept) == (["hb/gone"], {})
+    assert present() == ["elsewhere", "hb/old", "hb/same", "hb/sub/added"]
+    batch = find_batch(notes, sync.batch.pk)
+    assert (batch.submitted, batch.unchanged, batch.deleted, batch.open) == (3, 1, 1, False)
+    again = open_sync(notes, manifest, prefix="hb", delete_missing=True, dry_run=True)
+    assert {line.status for line in again.plan.lines} == {"unchanged"}
+    assert again.batch is None and IngestBatch.objects.filter(kind="sync").count() == 1
+
+
+def test_what_changed_after_the_plan_or_is_gone_is_kept_and_told(notes: Collection) -> None:
+    put(notes, {"a": b"1", "b": b"2"})
+    sync = open_sync(notes, [entry("c", b"3")], delete_missing=True)
+    assert sync.batch is not None
+    assert sync.plan.deletions == ["a", "b"]
+    put(notes, {"b": b"changed by somebody"})
+    done = commit_sync(notes, sync.batch, ["a", "b", "never"])
+    assert done.deleted == ["a"]
+    assert sorted(done.kept) == ["b", "never"]
+    assert present() == ["b"]
+
+
+def test_an_empty_folder_deletes_nothing(notes: Collection) -> None:
+    put(notes, {"a": b"1"})
+    with pytest.raises(InvalidInput, match="delete_missing needs at least one file"):
+        open_sync(notes, [], delete_missing=True)
+    sync = open_sync(notes, [])
+    assert sync.batch is not None
+    assert commit_sync(notes, sync.batch).deleted == []
+    assert present() == ["a"]
+
+
+def test_a_commit_holds_once_and_only_for_a_sync(notes: Collection) -> None:
+    sync = open_sync(notes, [entry("a", b"1")])
+    assert sync.batch is not None
+    commit_sync(notes, sync.batch)
+    with pytest.raises(ServiceError, match="closed already"):
+        commit_sync(notes, sync.batch)
+    with pytest.raises(InvalidInput, match="is no sync"):
+        commit_sync(notes, open_batch(notes))

@@ -1,0 +1,235 @@
+"""Archives become file jobs of their members, mails bring documents of their attachments."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from email.message import EmailMessage
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
+from collections_app.services import unpacking
+from collections_app.services.belonging import attachments_of, with_attachments
+from collections_app.services.documents import delete_documents
+from collections_app.services.jobs import run_job
+from collections_app.services.planning import Entry, plan_uploads
+from collections_app.services.previews import preview_uploads
+from collections_app.services.progress import JobProgress
+from collections_app.services.uploads import UploadOutcome, submit_uploads
+
+
+def pack(members: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def mail(subject: str, attachments: dict[str, bytes]) -> bytes:
+    message = EmailMessage()
+    message["From"], message["To"], message["Subject"] = "ada@example.org", "team@example.org", subject
+    message.set_content("Please read what is attached.")
+    for name, content in attachments.items():
+        message.add_attachment(content, maintype="application", subtype="octet-stream", filename=name)
+    return message.as_bytes()
+
+
+def send(collection: Collection, name: str, content: bytes, **values: Any) -> UploadOutcome:
+    (outcome,) = submit_uploads(collection, [SimpleUploadedFile(name, content)], **values)
+    return outcome
+
+
+def run_all() -> list[str | None]:
+    states = []
+    while jobs := list(IngestJob.objects.filter(state="queued").order_by("created_at", "doc_id")):
+        states += [run_job(job.pk) for job in jobs]
+    return states
+
+
+def texts() -> dict[str, str]:
+    return dict(Document.objects.values_list("doc_id", "text"))
+
+
+MEMBERS = {
+    "guide/one.md": b"# One\n\nThe first.",
+    "guide/two.txt": b"The second.",
+    ".git/config": b"[core]",
+    "__MACOSX/guide/._one.md": b"junk",
+    "guide/.DS_Store": b"junk",
+    "guide/empty.txt": b"",
+}
+
+
+def test_an_archive_becomes_a_job_per_member_in_one_batch(notes: Collection) -> None:
+    outcome = send(notes, "bundle.zip", pack(MEMBERS), tags=["t"], metadata={"team": "x"})
+    assert outcome.job is not None
+    assert (outcome.status, outcome.plan, outcome.job.kind) == ("queued", "archive", "archive")
+    assert run_job(outcome.job.pk) == "succeeded"
+    job = IngestJob.objects.get(pk=outcome.job.pk)
+    members = IngestJob.objects.filter(kind="file").order_by("doc_id")
+    assert [(each.doc_id, each.tags, each.metadata, each.batch_id) for each in members] == [
+        ("guide/one.md", ["t"], {"team": "x"}, job.batch_id),
+        ("guide/two.txt", ["t"], {"team": "x"}, job.batch_id),
+    ]
+    assert members[0].origin == {"type": "member", "of": "bundle.zip", "path": "guide/one.md"}
+    assert not Upload.objects.filter(doc_id="bundle.zip").exists()
+    assert [word for word in job.warnings if "empty.txt is empty" in word]
+    assert [word for word in job.warnings if word == "1 hidden file is left out, such as .git/config"]
+    batch = IngestBatch.objects.get()
+    assert (batch.submitted, batch.rejected) == (4, 1)
+    run_all()
+    assert sorted(texts()) == ["guide/one.md", "guide/two.txt"]
+
+
+def test_a_tar_in_a_folder_is_unpacked_there(notes: Collection) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("a.txt")
+        entry.size = 4
+        archive.addfile(entry, io.BytesIO(b"text"))
+    send(notes, "x", buffer.getvalue(), doc_ids=["docs/old/bundle.tgz"])
+    run_all()
+    assert texts() == {"docs/old/a.txt": "text"}
+
+
+def test_a_run_that_is_killed_goes_on_and_makes_no_member_twice(
+    notes: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unpacking, "GROUP_MEMBERS", 2)
+    outcome = send(notes, "b.zip", pack({f"m{number}.txt": f"text {number}".encode() for number in range(5)}))
+    assert outcome.job is not None
+    hold, held = JobProgress.hold, []
+
+    def die_at_the_second_group(progress: JobProgress, **values: Any) -> None:
+        held.append(progress)
+        if len(held) == 2:
+            raise SystemExit
+        hold(progress, **values)
+
+    monkeypatch.setattr(JobProgress, "hold", die_at_the_second_group)
+    with pytest.raises(SystemExit):
+        run_job(outcome.job.pk)
+    assert IngestJob.objects.filter(kind="file").count() == 2
+    IngestJob.objects.filter(pk=outcome.job.pk).update(state="queued", lease_until=None)
+    assert run_job(outcome.job.pk) == "succeeded"
+    assert sorted(IngestJob.objects.filter(kind="file").values_list("doc_id", flat=True)) == [
+        f"m{number}.txt" for number in range(5)
+    ]
+    batch = IngestBatch.objects.get()
+    assert (batch.submitted, batch.unchanged) == (6, 0)
+
+
+def test_the_choice_on_a_clash_holds_for_members(notes: Collection) -> None:
+    send(notes, "a.txt", b"first")
+    run_all()
+    members = {"a.txt": b"second", "b.txt": b"new"}
+    send(notes, "skip.zip", pack(members), on_clash="skip")
+    run_all()
+    assert texts() == {"a.txt": "first", "b.txt": "new"}
+    send(notes, "both.zip", pack(members), on_clash="keep_both")
+    run_all()
+    assert texts() == {"a.txt": "first", "a (2).txt": "second", "b.txt": "new"}
+    send(notes, "replace.zip", pack(members))
+    run_all()
+    assert texts()["a.txt"] == "second"
+    assert list(IngestBatch.objects.order_by("created_at").values_list("skipped", "unchanged")) == [
+        (0, 0), (1, 0), (0, 1), (0, 1),
+    ]  # fmt: skip
+
+
+def test_an_archive_beyond_the_limits_leaves_nothing_behind(notes: Collection) -> None:
+    bomb = pack({"a.txt": b"fine", "zeros.bin": bytes(260_000_000)})
+    outcome = send(notes, "bomb.zip", bomb)
+    assert run_all() == ["failed"]
+    job = IngestJob.objects.get()
+    assert (job.pk, job.error_type) == (outcome.job and outcome.job.pk, "bomb")
+    (line,) = preview_uploads(notes, [SimpleUploadedFile("bomb.zip", bomb)]).lines
+    assert (line.status, line.error_type) == ("rejected", "bomb")
+
+
+def test_the_plan_of_an_archive_lists_its_members(notes: Collection) -> None:
+    send(notes, "guide/two.txt", b"x", doc_ids=["guide/two.txt"])
+    run_all()
+    plan = preview_uploads(
+        notes, [SimpleUploadedFile("bundle.zip", pack(MEMBERS | {"logo.png": b"\x89PNG\r\n\x1a\n00"}))]
+    )
+    assert [(line.doc_id, line.status, line.of) for line in plan.lines] == [
+        ("bundle.zip", "archive", ""),
+        ("guide/one.md", "new", "bundle.zip"),
+        ("guide/two.txt", "changed", "bundle.zip"),
+        ("guide/empty.txt", "rejected", "bundle.zip"),
+        ("logo.png", "rejected", "bundle.zip"),
+    ]
+    assert plan.lines[0].reason == "4 files inside; 1 hidden file is left out, such as .git/config"
+    assert IngestJob.objects.count() == 1
+
+
+def test_a_word_file_is_no_archive(notes: Collection) -> None:
+    content = pack({"[Content_Types].xml": b"<Types/>", "word/document.xml": b"<w:document/>"})
+    outcome = send(notes, "letter.zip", content)
+    assert outcome.job is not None
+    assert (outcome.plan, outcome.job.kind) == ("new", "file")
+
+
+def test_members_of_an_archive_that_is_there_are_not_missing(notes: Collection) -> None:
+    content = pack({"one.txt": b"1"})
+    send(notes, "f/b.zip", content, doc_ids=["f/b.zip"])
+    run_all()
+    assert list(texts()) == ["f/one.txt"]
+    there = Entry("f/b.zip", "", len(content))
+    assert plan_uploads(notes, [there], delete_missing=True, prefix="f").deletions == []
+    other = Entry("f/c.txt", "", 1)
+    assert plan_uploads(notes, [other], delete_missing=True, prefix="f").deletions == ["f/one.txt"]
+
+
+def test_attachments_become_documents_that_name_their_mail(notes: Collection) -> None:
+    content = mail("Plans", {"plan.txt": b"The plan is good.", "logo.png": b"\x89PNG\r\n\x1a\n0000"})
+    outcome = send(notes, "mail.eml", content, tags=["post"], metadata={"team": "x"})
+    assert run_all() == ["succeeded", "succeeded"]
+    attached = Document.objects.get(doc_id="mail.eml/plan.txt")
+    assert (attached.text, attached.tags) == ("The plan is good.", ["post"])
+    assert (attached.metadata["parent"], attached.metadata["team"]) == ("mail.eml", "x")
+    job = IngestJob.objects.get(doc_id="mail.eml/plan.txt")
+    assert (job.origin, job.batch) == ({"type": "attachment", "of": "mail.eml"}, outcome.batch)
+    assert attachments_of(notes, ["mail.eml"]) == ["mail.eml/plan.txt"]
+
+
+def test_a_mail_that_is_replaced_takes_the_attachments_along_that_it_has_no_more(notes: Collection) -> None:
+    send(
+        notes, "mail.eml", mail("Plans", {"a.txt": b"text a", "b.txt": b"text b", "c.zip": pack({"in.txt": b"inside"})})
+    )
+    run_all()
+    assert sorted(texts()) == ["mail.eml", "mail.eml/a.txt", "mail.eml/b.txt", "mail.eml/c.zip/in.txt"]
+    send(notes, "mail.eml/own.txt", b"not attached", doc_ids=["mail.eml/own.txt"])
+    run_all()
+    send(notes, "mail.eml", mail("Plans", {"b.txt": b"text b, changed"}))
+    run_all()
+    assert sorted(texts()) == ["mail.eml", "mail.eml/b.txt", "mail.eml/own.txt"]
+    assert texts()["mail.eml/b.txt"] == "text b, changed"
+
+
+def test_a_mail_that_is_deleted_takes_its_attachments_along(notes: Collection) -> None:
+    inner = mail("Inner", {"deep.txt": b"deep down"})
+    send(notes, "mail.eml", mail("Plans", {"a.txt": b"text a", "note.eml": inner}))
+    run_all()
+    assert "mail.eml/note.eml/deep.txt" in texts()
+    send(notes, "other.txt", b"stays")
+    run_all()
+    assert with_attachments(notes, ["mail.eml"]) == [
+        "mail.eml", "mail.eml/a.txt", "mail.eml/note.eml", "mail.eml/note.eml/deep.txt",
+    ]  # fmt: skip
+    assert delete_documents(notes, ["mail.eml"])["documents"] == 4
+    assert list(texts()) == ["other.txt"]
+    assert not Upload.objects.exclude(doc_id="other.txt").exists()
+
+
+def test_attachments_of_a_mail_that_is_there_are_not_missing(notes: Collection) -> None:
+    content = mail("Plans", {"a.txt": b"text a"})
+    send(notes, "f/mail.eml", content, doc_ids=["f/mail.eml"])
+    run_all()
+    assert plan_uploads(notes, [Entry("f/mail.eml", "", len(content))], delete_missing=True, prefix="f").deletions == []
