@@ -96,7 +96,8 @@ def delete_collection(collection: Collection, *, actor: audit.Actor = None) -> d
     UnknownCollection, and ServiceError 503 when something reads its rows for longer than ten seconds; they then go
     within minutes. Either way the proof is kept (`last_operation("deletion", name)`).
     """
-    return record_deletion(collection, actor=actor).report
+    proof: dict[str, Any] = record_deletion(collection, actor=actor).report
+    return proof
 
 
 def record_deletion(collection: Collection, *, actor: audit.Actor = None) -> Operation:

@@ -12,7 +12,7 @@ import io
 import json
 import os
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +167,7 @@ class Export:
             "chunks": chunks,
         }
 
-    def _guarded(self) -> Iterator[bytes]:
+    def _guarded(self) -> Generator[bytes, None, None]:
         try:
             for part in self._write():
                 self.bytes += len(part)

@@ -91,12 +91,6 @@ WHERE d.collection_id = %(collection)s AND d.chunk_count <> coalesce(c.chunks, 0
 ORDER BY d.doc_id LIMIT 1
 """
 
-WITHOUT_DOCUMENT = """
-SELECT c.doc_id FROM {chunks} c
-WHERE NOT EXISTS (SELECT 1 FROM documents d WHERE d.collection_id = c.collection_id AND d.doc_id = c.doc_id)
-LIMIT 1
-"""
-
 
 @dataclass(slots=True)
 class Import:
@@ -166,9 +160,10 @@ class Import:
         store = open_generation(connection, self.collection.pk, FIRST, self.spec, hidden=True)
         total, done = self.manifest.members[CHUNKS.member].rows, 0
         for batch, revisions in _whole_documents(self._read_chunks()):
+            written = self._revisions_of(batch)
             with transaction.atomic():
                 ragd.index(batch, store)
-                self._set_revisions(batch, revisions)
+                self._set_revisions(batch, revisions, written)
             done += len(batch)
             self._beat("chunks", done, total)
         self.counts["chunks"] = done
@@ -178,21 +173,24 @@ class Import:
         for row, vector in zip(self.archive.rows(CHUNKS.member), self.archive.vectors(), strict=True):
             yield read_chunk(row, vector), int(row["revision"])
 
-    def _set_revisions(self, batch: Sequence[Chunk], revisions: Sequence[int]) -> None:
+    def _revisions_of(self, batch: Sequence[Chunk]) -> dict[str, int]:
+        """doc_id -> the revision of its document; all of them are there by now."""
         ids = {chunk.doc_id for chunk in batch}
         rows = Document.objects.filter(collection_id=self.collection.pk, doc_id__in=ids)
-        written = dict(rows.values_list("doc_id", "revision"))
-        if len(written) != len(ids):
-            raise invalid_export(f"there are chunks of {sorted(ids - set(written))[0]!r}, which is no document of it")
+        found = dict(rows.values_list("doc_id", "revision"))
+        if missing := sorted(ids - set(found)):
+            raise invalid_export(f"there are chunks of {missing[0]!r}, which is no document of the export")
+        return found
+
+    def _set_revisions(self, batch: Sequence[Chunk], revisions: Sequence[int], written: Mapping[str, int]) -> None:
         earlier = [
             (chunk.doc_id, chunk.chunk_index, revision)
             for chunk, revision in zip(batch, revisions, strict=True)
             if written[chunk.doc_id] != revision
         ]
         if earlier:
-            names, numbers, kept = zip(*earlier, strict=True)
-            params = {"doc_ids": list(names), "numbers": list(numbers), "revisions": list(kept)}
-            params["collection"] = self.collection.pk
+            names, numbers, kept = (list(values) for values in zip(*earlier, strict=True))
+            params = {"doc_ids": names, "numbers": numbers, "revisions": kept, "collection": self.collection.pk}
             execute(connection, SET_REVISIONS.format(chunks=self.chunks), params)
 
     def _weights(self) -> None:
@@ -224,12 +222,10 @@ class Import:
     def _check(self) -> None:
         """What was written agrees with itself and with the manifest."""
         scope = {"collection": self.collection.pk}
-        for sql, words in (
-            (WRONG_COUNTS, "has not as many chunks as it says"),
-            (WITHOUT_DOCUMENT, "has chunks and is no document"),
-        ):
-            if found := fetch_all(connection, sql.format(chunks=self.chunks), scope):
-                raise invalid_export(f"{found[0][0]!r} {words}; the file was changed after it was exported")
+        if found := fetch_all(connection, WRONG_COUNTS.format(chunks=self.chunks), scope):
+            raise invalid_export(
+                f"{found[0][0]!r} has not as many chunks as it says; the file was changed after it was exported"
+            )
         for noun, wanted in self.counts.items():
             if self.manifest.counts.get(noun) != wanted:
                 raise invalid_export(f"the file holds {wanted} {noun}, and its manifest counts otherwise")

@@ -20,8 +20,10 @@ class Snapshot:
     """
 
     def __init__(self, collection_id: int) -> None:
-        params = current.get_connection_params() | {"application_name": READER_NAME.format(collection=collection_id)}
-        self.connection: psycopg.Connection[Any] = psycopg.connect(**params)
+        given = current.get_connection_params()
+        kept = {name: value for name, value in given.items() if name not in ("context", "cursor_factory")}  # Django's
+        kept["application_name"] = READER_NAME.format(collection=collection_id)
+        self.connection: psycopg.Connection[Any] = psycopg.connect(**kept)
         self.connection.isolation_level = IsolationLevel.REPEATABLE_READ
         self.connection.read_only = True
         self.execute(IN_UTC)
