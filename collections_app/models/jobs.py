@@ -163,6 +163,7 @@ class IngestJob(models.Model):
                 condition=models.Q(state__in=ACTIVE_STATES),
             ),
             models.Index(fields=["batch", "state"], name="ingest_jobs_batch_idx"),
+            models.Index(fields=["collection", "doc_id"], name="ingest_jobs_document_idx"),
             models.Index(fields=["finished_at"], name="ingest_jobs_finished_idx"),
         ]
         constraints = [
