@@ -6,6 +6,9 @@ Nothing here knows a model or a setting. `collections_app.services.fetching` doe
 from collections_app.fetching.addresses import Address, Guard, doc_id_of, read_address
 from collections_app.fetching.client import Answer, Deadline, request
 from collections_app.fetching.errors import FetchError
+from collections_app.fetching.found import Found
 from collections_app.fetching.robots import Robots
 
-__all__ = ["Address", "Answer", "Deadline", "FetchError", "Guard", "Robots", "doc_id_of", "read_address", "request"]
+__all__ = [
+    "Address", "Answer", "Deadline", "FetchError", "Found", "Guard", "Robots", "doc_id_of", "read_address", "request",
+]  # fmt: skip

@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 
@@ -24,6 +25,7 @@ REDIRECTS = (301, 302, 303, 307, 308)
 ACCEPT = "text/html,application/xhtml+xml,application/pdf;q=0.9,*/*;q=0.8"
 
 OnBytes = Callable[[int, int], None]
+Waiting = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +91,25 @@ def request(
     max_bytes: int,
     headers: Mapping[str, str],
     on_bytes: OnBytes | None = None,
+    waiting: Waiting = nullcontext,
 ) -> Answer:
     """GET one address, without following anything.
 
     The name is looked up once, every address that it has is checked, and the connection goes to one of them. on_bytes:
-    told (bytes so far, bytes announced or 0) after each part; it may raise to stop. Raises FetchError.
+    told (bytes so far, bytes announced or 0) after each part; it may raise to stop. waiting: entered around whatever
+    waits for the net, and left in between. Raises FetchError.
     """
-    machines = guard.resolve(address.host, address.port)
-    connection, at = _connect(address, machines, deadline)
+    with waiting():
+        machines = guard.resolve(address.host, address.port)
+        connection, at = _connect(address, machines, deadline)
     watchdog = _Watchdog(connection.sock, deadline)
     try:
         with watchdog:
-            connection.request("GET", address.target, headers={"Host": address.authority, "Accept": ACCEPT, **headers})
-            answer = _read(connection.getresponse(), address, at, max_bytes, on_bytes)
+            asked = {"Host": address.authority, "Accept": ACCEPT, **headers}
+            with waiting():
+                connection.request("GET", address.target, headers=asked)
+                response = connection.getresponse()
+            answer = _read(response, address, at, max_bytes, on_bytes, waiting)
         if watchdog.bit:  # what was cut off can look like an end
             raise deadline.passed()
         return answer
@@ -192,22 +200,34 @@ class _Watchdog:
 
 
 def _read(
-    response: http.client.HTTPResponse, address: Address, at: str, max_bytes: int, on_bytes: OnBytes | None
+    response: http.client.HTTPResponse,
+    address: Address,
+    at: str,
+    max_bytes: int,
+    on_bytes: OnBytes | None,
+    waiting: Waiting,
 ) -> Answer:
     headers = {name.lower(): value for name, value in response.getheaders()}
     body = b""
     if response.status == 200:
-        body = _read_body(response, headers.get("content-encoding", ""), max_bytes, on_bytes)
+        coding = headers.get("content-encoding", "")
+        body = _read_body(response, coding, max_bytes, on_bytes, waiting)
     return Answer(address, response.status, response.reason or "", headers, body, at)
 
 
-def _read_body(response: http.client.HTTPResponse, coding: str, max_bytes: int, on_bytes: OnBytes | None) -> bytes:
+def _read_body(
+    response: http.client.HTTPResponse, coding: str, max_bytes: int, on_bytes: OnBytes | None, waiting: Waiting
+) -> bytes:
     announced = response.length or 0
     if announced > max_bytes:
         raise too_large(max_bytes)
     inflater = Inflater(coding, max_bytes)
     body, came = bytearray(), 0
-    while part := response.read1(READ_AT_ONCE):
+    while True:
+        with waiting():
+            part = response.read1(READ_AT_ONCE)
+        if not part:
+            break
         came += len(part)
         if came > max_bytes:
             raise too_large(max_bytes)

@@ -11,7 +11,6 @@ from collections_app.fetching.addresses import Address
 AGENT = "ragd"
 ROBOTS_MAX_BYTES = 512_000  # what lies beyond is not read, as RFC 9309 has it
 KEPT_FOR_S = 24 * 3600
-KEPT_AFTER_FAILURE_S = 600
 CRAWL_DELAY_MAX_S = 30.0
 
 

@@ -13,6 +13,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
+from collections_app.fetching import FetchError
 from collections_app.models import IngestJob
 from collections_app.parsing.types import ParseError
 from collections_app.services.progress import lease_length
@@ -30,6 +31,7 @@ TRANSIENT = (OperationalError, InterfaceError)
 POISON = ("crashed", "timeout", "memory")  # how a file ends its parser
 WORKER_LOST = "worker_lost"
 WAITING = "waiting_for_endpoint"
+WAITING_FOR_SITE = "waiting_for_site"
 FILE_KINDS = (Kind.FILE, Kind.FETCH, Kind.ARCHIVE, Kind.REINDEX)
 
 CLAIM = """
@@ -112,6 +114,8 @@ def settle_failure(job: IngestJob, exc: BaseException, stages: list[dict[str, An
         told["stages"] = stages
     if isinstance(exc, EndpointWaitsError):
         wait_for_endpoint(mine, exc, told)
+    elif isinstance(exc, FetchError) and exc.postpone_s is not None:
+        wait_for_site(mine, exc.postpone_s, told)
     elif retryable and job.tries < settings.RAGD_JOB_MAX_ATTEMPTS:
         delay_s = _delay(job, getattr(exc, "retry_after_s", None))
         sent_at = timezone.now() + timedelta(seconds=delay_s)
@@ -141,6 +145,13 @@ def wait_for_endpoint(mine: Any, exc: EndpointWaitsError, told: dict[str, Any]) 
     )
 
 
+def wait_for_site(mine: Any, wait_s: float, told: dict[str, Any]) -> None:
+    """The site wants to be left alone: its job waits without an attempt lost, and the sweeper sends it then."""
+    until = timezone.now() + timedelta(seconds=wait_s)
+    waits = {"state": State.QUEUED, "stage": Stage.QUEUED, "sent_at": until, "attempts_forgiven": F("attempts")}
+    mine.update(**told | waits | {"error_type": WAITING_FOR_SITE})
+
+
 def _delay(job: IngestJob, asked_s: float | None) -> float:
     delay_s: float = max(min(RETRY_DELAY_S * 2 ** (job.tries - 1), RETRY_DELAY_MAX_S), asked_s or 0)
     return min(delay_s, 2 * RETRY_DELAY_MAX_S) * (1 + random.uniform(0, JITTER))  # noqa: S311
@@ -150,6 +161,8 @@ def describe_failure(exc: BaseException) -> tuple[str, str, bool]:
     """(type, message for people, whether another try may help)."""
     if isinstance(exc, EmbedderError):
         return f"embedder_failed_{exc.kind}", exc.message, exc.retryable
+    if isinstance(exc, FetchError):
+        return exc.kind, exc.message, exc.retryable
     if isinstance(exc, ParseError):
         return exc.kind, exc.message, exc.kind in POISON
     if isinstance(exc, ServiceError):

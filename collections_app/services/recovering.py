@@ -10,7 +10,7 @@ from django.db.models import Max, Q
 from django.db.models.functions import Coalesce
 
 from collections_app.models import IngestJob
-from collections_app.services.claiming import WAITING, give_up
+from collections_app.services.claiming import WAITING, WAITING_FOR_SITE, give_up
 from collections_app.services.providers import open_providers, provider_name
 from collections_app.services.queueing import BULK_LANE, QUICK_LANE, send_jobs
 
@@ -48,7 +48,7 @@ def _resend(now: datetime, lane: int, unsent_before: datetime) -> tuple[int, int
     sent, failed = [], 0
     with transaction.atomic():
         overdue = IngestJob.objects.overdue(now, unsent_before).filter(lane=lane)
-        rows = overdue.exclude(error_type=WAITING, state=State.QUEUED)
+        rows = overdue.exclude(error_type__in=(WAITING, WAITING_FOR_SITE), state=State.QUEUED)
         for job in rows.select_for_update(skip_locked=True).order_by("sent_at")[:SENT_AT_ONCE]:
             if job.tries >= settings.RAGD_JOB_MAX_ATTEMPTS:
                 give_up(job)
@@ -60,6 +60,17 @@ def _resend(now: datetime, lane: int, unsent_before: datetime) -> tuple[int, int
         )
         send_jobs(sent)
     return len(sent), failed
+
+
+def wake_fetches(now: datetime) -> int:
+    """Send the jobs whose site may be asked again; returns how many."""
+    due = IngestJob.objects.filter(state=State.QUEUED, error_type=WAITING_FOR_SITE, sent_at__lte=now)
+    with transaction.atomic():
+        ids = list(due.order_by("sent_at", "created_at").values_list("pk", flat=True)[:SENT_AT_ONCE])
+        waiting = IngestJob.objects.filter(pk__in=ids, state=State.QUEUED)
+        woken = waiting.update(sent_at=now, error_type="", error="")
+        send_jobs(ids)
+    return woken
 
 
 def wake_waiting_jobs(now: datetime) -> int:

@@ -22,6 +22,7 @@ from collections_app.services.building import build_generation
 from collections_app.services.cancelling import settle_generations
 from collections_app.services.claiming import TRANSIENT, claim_job, describe_failure, settle_failure
 from collections_app.services.documents import draft_of
+from collections_app.services.fetching import fetch_source, remember_source
 from collections_app.services.index_builds import build_index
 from collections_app.services.ingestion import (
     Draft,
@@ -116,6 +117,9 @@ def _work(job: IngestJob, progress: JobProgress) -> None:
     if job.kind == IngestJob.Kind.PROBE_RECALL:
         run_probe(require_collection(job), job, progress)
         return
+    if job.kind == IngestJob.Kind.FETCH:
+        _fetch(require_collection(job), job, progress)
+        return
     upload = _find_upload(job) if job.kind == IngestJob.Kind.FILE else None
     collection = upload.collection if upload else require_collection(job)
     require_endpoint(collection)
@@ -125,6 +129,19 @@ def _work(job: IngestJob, progress: JobProgress) -> None:
             in_current_generation(collection, lambda: _ingest_file(collection, job, file, progress))
         else:
             in_current_generation(collection, lambda: _index_again(collection, job, progress))
+
+
+def _fetch(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+    """What is fetched goes on as an uploaded file would, an archive among them."""
+    require_endpoint(collection)
+    with telemetry.ingest_span(collection=collection.name, doc_id=job.doc_id, job_id=str(job.pk)):
+        upload = fetch_source(collection, job, progress)
+        if job.kind == IngestJob.Kind.ARCHIVE:
+            unpack_archive(collection, job, progress)
+            return
+        progress.enter(IngestJob.Stage.PARSE)
+        in_current_generation(collection, lambda: _ingest_file(collection, job, upload, progress))
+        remember_source(collection, job, upload)
 
 
 def _find_upload(job: IngestJob) -> Upload:
@@ -173,7 +190,8 @@ def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progres
 
 def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy) -> Draft | None:
     """The document, which came from the same bytes, as a draft, when nothing else that was asked for has changed."""
-    earlier = IngestJob.objects.filter(collection=collection, doc_id=job.doc_id, kind=IngestJob.Kind.FILE)
+    kinds = (IngestJob.Kind.FILE, IngestJob.Kind.FETCH)
+    earlier = IngestJob.objects.filter(collection=collection, doc_id=job.doc_id, kind__in=kinds)
     last = earlier.filter(state=IngestJob.State.SUCCEEDED).newest().first()
     document = Document.objects.filter(collection=collection, doc_id=job.doc_id).first()
     if document is None or last is None or (last.tags, last.metadata) != (job.tags, job.metadata):
@@ -192,7 +210,7 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument) -> Draft:
         title=clean_title((job.title or parsed.title)[:TITLE_MAX_CHARS]),
         tags=tuple(job.tags),
         metadata=metadata,
-        source=upload.name,
+        source=job.source if job.kind == IngestJob.Kind.FETCH else upload.name,
         media_type=parsed.media_type,
         source_hash=upload.sha256,
         page_map=parsed.page_map,

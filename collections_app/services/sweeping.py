@@ -12,9 +12,10 @@ from django.utils import timezone
 from collections_app.models import Collection, Document, Generation, IdempotencyRecord, IngestJob, Upload
 from collections_app.services.cancelling import settle_generations
 from collections_app.services.collections import purge_deleted
+from collections_app.services.hosts import forget_hosts
 from collections_app.services.kept_vectors import drop_leftover_vectors
 from collections_app.services.queueing import submit_index_build
-from collections_app.services.recovering import resend_lost_jobs, wake_waiting_jobs
+from collections_app.services.recovering import resend_lost_jobs, wake_fetches, wake_waiting_jobs
 from collections_app.services.swapping import drop_leftovers, expire_retired
 from collections_app.services.workers import forget_workers
 
@@ -51,7 +52,7 @@ def sweep() -> dict[str, int]:
     try:
         now = timezone.now()
         done = resend_lost_jobs(now) | {
-            "woken": wake_waiting_jobs(now),
+            "woken": wake_waiting_jobs(now) + wake_fetches(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
             "generations": tidy_generations(now),
@@ -59,6 +60,7 @@ def sweep() -> dict[str, int]:
             "kept_vectors": drop_leftover_vectors(now),
             "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
             "workers": forget_workers(now),
+            "hosts": forget_hosts(now),
         }
     finally:
         with connection.cursor() as cursor:
@@ -102,8 +104,9 @@ def tidy_generations(now: datetime) -> int:
 
 
 def drop_orphan_uploads(now: datetime) -> int:
-    """Remove files a week old that are no document's source and that no queued or running job needs."""
-    old = Upload.objects.filter(created_at__lt=now - ORPHAN_KEPT).exclude(jobs__state__in=("queued", "running"))
+    """Remove files a week old that are no document's source and that no job needs; what is quarantined is kept."""
+    needed = ("queued", "running", "quarantined")
+    old = Upload.objects.filter(created_at__lt=now - ORPHAN_KEPT).exclude(jobs__state__in=needed)
     gone = 0
     for pk, collection_id, doc_id, sha256 in old.values_list("pk", "collection_id", "doc_id", "sha256"):
         if not Document.objects.filter(collection_id=collection_id, doc_id=doc_id, source_hash=sha256).exists():
