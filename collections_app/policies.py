@@ -11,7 +11,6 @@ from collections_app.stores import embedder_for
 from ragd.errors import InvalidInput
 from ragd.types import ChunkPolicy
 
-
 MAX_CHARS_LIMIT = 32_000
 NAMES = tuple(field.name for field in fields(ChunkPolicy))
 

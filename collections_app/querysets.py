@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from django.db.models import BigIntegerField, Count, OuterRef, Q, QuerySet, Subquery, Sum
+from django.db.models import BigIntegerField, Case, Count, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
 from django.db.models.functions import Coalesce, Collate
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
 
 ACTIVE_STATES = ("queued", "running")
+TROUBLED_STATES = ("failed", "quarantined")
 NEXT_STATES = ("building", "ready")
 KEPT_STATES = ("building", "ready", "serving", "retired", "failed")
 
@@ -51,7 +52,7 @@ class CollectionQuerySet(QuerySet["Collection"]):
             token_total=_count(documents.annotate(total=Sum("token_count"))),
             char_total=_count(documents.annotate(total=Sum("size_chars"))),
             active_jobs=_count(jobs.filter(state__in=ACTIVE_STATES).annotate(total=Count("pk"))),
-            failed_jobs=_count(jobs.filter(state="failed").annotate(total=Count("pk"))),
+            failed_jobs=_count(jobs.filter(state__in=TROUBLED_STATES).annotate(total=Count("pk"))),
         )
 
 
@@ -83,6 +84,17 @@ class DocumentQuerySet(QuerySet["Document"]):
         """Carrying every one of the tags."""
         wanted = [tag.replace("\x00", "").strip() for tag in tags]
         return self.filter(tags__contains=wanted) if wanted else self
+
+    def in_state(self, state: str) -> DocumentQuerySet:
+        """present (not archived), enabled, disabled, archived, or any."""
+        if state == "any":
+            return self
+        rows = self.filter(archived_at__isnull=state != "archived")
+        return rows.filter(enabled=state == "enabled") if state in ("enabled", "disabled") else rows
+
+    def of_type(self, media_type: str) -> DocumentQuerySet:
+        """Of that media type; "" for all."""
+        return self.filter(media_type=media_type.replace("\x00", "")) if media_type else self
 
 
 class ChunkQuerySet(QuerySet["Chunk"]):
@@ -118,6 +130,16 @@ class IngestJobQuerySet(QuerySet["IngestJob"]):
 
     def failed(self) -> IngestJobQuerySet:
         return self.filter(state="failed")
+
+    def troubled(self) -> IngestJobQuerySet:
+        """Failed or quarantined."""
+        return self.filter(state__in=TROUBLED_STATES)
+
+    def troubled_first(self) -> IngestJobQuerySet:
+        """Those, then what runs, what waits, what was cancelled, what is done; within these by doc_id."""
+        order = ("quarantined", "failed", "running", "queued", "cancelled")
+        place = Case(*(When(state=state, then=Value(number)) for number, state in enumerate(order)), default=Value(9))
+        return self.order_by(place, "doc_id", "created_at", "id")
 
     def newest(self) -> IngestJobQuerySet:
         return self.order_by("-created_at", "-id")

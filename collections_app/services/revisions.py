@@ -19,6 +19,7 @@ from django.db.models.functions import Substr
 
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision
+from collections_app.overlays import MARK
 from collections_app.services.locks import StoredDocument
 from ragd.store import execute, fetch_all
 
@@ -33,8 +34,8 @@ WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
   )
 """
 
-# A chunk's content is left out where it is a slice of the text. Slices are not compared with the text, which would take
-# time that grows with the square of its length: the content of documents with overlays is kept.
+# A chunk's content is left out where it is a slice of the text, as all are that no overlay made: those carry its mark.
+# (To compare every chunk with its slice would take time that grows with the square of the text's length.)
 KEEP = """
 INSERT INTO document_revisions
     (collection_id, doc_id, revision, title, tags, metadata, source, media_type, text, size_chars, content_hash,
@@ -55,14 +56,10 @@ coalesce((
     SELECT jsonb_agg(jsonb_build_object(
         'index', c.chunk_index, 'start', c.start_char, 'end', c.end_char, 'context', c.context,
         'enabled', NOT c.switched_off,
-        'content', CASE WHEN d.size_chars = 0 OR overlaid.found OR length(c.content) <> c.end_char - c.start_char
+        'content', CASE WHEN d.size_chars = 0 OR c.metadata ? %(mark)s OR length(c.content) <> c.end_char - c.start_char
                    THEN c.content END
     ) ORDER BY c.chunk_index)
-    FROM chunks c, (
-        SELECT EXISTS (
-            SELECT FROM chunk_overlays o WHERE o.collection_id = d.collection_id AND o.doc_id = d.doc_id
-        ) AS found
-    ) AS overlaid
+    FROM chunks c
     WHERE c.collection_id = %(collection_id)s AND c.doc_id = d.doc_id
 ), '[]')
 """
@@ -122,6 +119,7 @@ def _keep(collection: Collection, doc_ids: Sequence[str], cause: Cause, sql: str
         "reason": cause.reason,
         "replaced_by": cause.by,
         "text_hash": text_hash,
+        "mark": MARK,
     }
     execute(connection, DROP, values)
     if kept:

@@ -1,0 +1,265 @@
+"""One document changed by hand: title, tags, metadata, chunk policy, state; and brought back to an earlier revision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.db import transaction
+
+from collections_app.errors import ServiceError
+from collections_app.identity import clean_metadata, clean_tags, clean_title
+from collections_app.models import Collection, Document, IngestJob
+from collections_app.policies import check_policy, policy_of, window_of
+from collections_app.querysets import ACTIVE_STATES
+from collections_app.services import audit
+from collections_app.services.documents import DirectProgress, draft_of, get_document, set_documents_enabled
+from collections_app.services.ingestion import Draft, IngestOutcome, in_current_generation, ingest
+from collections_app.services.labels import OWN_KEYS, Labels, relabel, touches_chunk_keys
+from collections_app.services.locks import find_stored, lock_documents, refuse_archived
+from collections_app.services.revisions import Cause, find_revision, revision_maps, revision_text
+from collections_app.services.states import archive_documents, unarchive_documents
+from ragd import telemetry
+from ragd.chunking import document_text
+from ragd.errors import InvalidInput
+from ragd.types import ChunkPolicy, Segment
+
+__all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_back"]
+
+EDITABLE = ("title", "tags", "metadata", "chunk_policy", "enabled", "archived")
+WRITE_KINDS = (IngestJob.Kind.FILE, IngestJob.Kind.REINDEX, IngestJob.Kind.FETCH)
+TRIES = 3
+
+
+class _ChangedMeanwhileError(Exception):
+    """Somebody else wrote the document between its reading and its writing."""
+
+
+class _EditProgress(DirectProgress):
+    """The end of an edit: nobody wrote in between, and the document's own chunk policy is noted."""
+
+    def __init__(self, collection: Collection, document: Document, policy_stated: Mapping[str, Any] | None) -> None:
+        super().__init__(collection, document.doc_id)
+        self.document, self.policy_stated = document, policy_stated
+
+    def finish(self, outcome: IngestOutcome) -> None:
+        if outcome.revision > self.document.revision + (0 if outcome.unchanged else 1):
+            raise _ChangedMeanwhileError
+        if self.policy_stated is not None:
+            rows = Document.objects.filter(collection=self.collection, doc_id=self.document.doc_id)
+            rows.update(chunk_policy_stated=dict(self.policy_stated))
+
+
+class _RollbackProgress(DirectProgress):
+    """The end of a rollback: no job writes the document at the same time."""
+
+    def finish(self, outcome: IngestOutcome) -> None:
+        _refuse_busy(self.collection, self.doc_id)
+
+
+def edit_document(
+    collection: Collection,
+    doc_id: str,
+    changes: Mapping[str, Any],
+    *,
+    expected_revision: int | None = None,
+    actor: audit.Actor = None,
+) -> Document:
+    """Change the fields that `changes` names (EDITABLE) and return the document as it is then.
+
+    tags and metadata replace what is there; nothing is embedded for them. A title is part of what is embedded, so
+    every chunk is embedded anew; of another chunk_policy ({} for the collection's) the chunks that differ are.
+    expected_revision: refuse (409) when the document has changed since that one. Raises ServiceError 404, 409 for
+    anything but `archived: false` on an archived document, InvalidInput, EmbedderError.
+    """
+    wanted = _check(collection, changes)
+    document = get_document(collection, doc_id)
+    if expected_revision is not None and expected_revision != document.revision:
+        raise _moved_on(doc_id, expected_revision, document.revision)
+    if document.archived_at is not None and wanted.get("archived") is not False and set(wanted) - {"archived"}:
+        raise refuse_archived(doc_id)
+    if wanted.get("archived") is False:
+        unarchive_documents(collection, [doc_id], actor=actor)
+    _edit_content(collection, doc_id, wanted, actor)
+    if "enabled" in wanted and not wanted.get("archived"):
+        set_documents_enabled(collection, [doc_id], enabled=wanted["enabled"], actor=actor)
+    if wanted.get("archived"):
+        archive_documents(collection, [doc_id], actor=actor)
+    return get_document(collection, doc_id)
+
+
+def _check(collection: Collection, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes as they are kept."""
+    if unknown := set(changes) - set(EDITABLE):
+        name = sorted(unknown)[0]
+        raise InvalidInput(f"{name} cannot be changed; what can is {', '.join(EDITABLE)}", field=name)
+    wanted = dict(changes)
+    if "title" in wanted:
+        wanted["title"] = clean_title(wanted["title"] or "")
+    if "tags" in wanted:
+        wanted["tags"] = clean_tags(wanted["tags"])
+    if "metadata" in wanted:
+        wanted["metadata"] = clean_metadata(wanted["metadata"])
+    if "chunk_policy" in wanted:
+        wanted["chunk_policy"] = check_policy(wanted["chunk_policy"], window_of(collection))
+    if wanted.get("archived") and wanted.get("enabled"):
+        raise InvalidInput("a document cannot be archived and enabled; leave one of the two out", field="archived")
+    return wanted
+
+
+def _edit_content(collection: Collection, doc_id: str, wanted: Mapping[str, Any], actor: audit.Actor) -> None:
+    fields = {name: wanted[name] for name in ("title", "tags", "metadata", "chunk_policy") if name in wanted}
+    if not fields:
+        return
+    if "title" not in fields and "chunk_policy" not in fields:
+        with transaction.atomic():
+            lock_documents(collection, [doc_id])
+            document = get_document(collection, doc_id)
+            metadata = fields.get("metadata", document.metadata)
+            if not touches_chunk_keys(document.metadata, metadata):
+                labels = Labels(document.pk, doc_id, tuple(fields.get("tags", document.tags)), metadata)
+                relabel(collection, [labels], Cause("edit", audit.name_actor(actor)), actor=actor)
+                return
+    rewrite_document(collection, doc_id, fields, actor=actor)
+
+
+def rewrite_document(
+    collection: Collection, doc_id: str, fields: Mapping[str, Any], *, actor: audit.Actor = None
+) -> IngestOutcome:
+    """Cut the document anew with other fields (title, tags, metadata, chunk_policy, checked); equal texts keep vectors.
+
+    What somebody else wrote meanwhile is kept: the change is then made to that. ServiceError 409 after TRIES times.
+    """
+    for _ in range(TRIES):
+        try:
+            return in_current_generation(collection, lambda: _rewrite(collection, doc_id, fields, actor))
+        except _ChangedMeanwhileError:
+            continue
+    raise ServiceError(
+        f"{doc_id!r} is being written all the time; nothing was changed. Try again", type="conflict", status=409
+    )
+
+
+def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], actor: audit.Actor) -> IngestOutcome:
+    before = find_stored(collection, doc_id)
+    document = get_document(collection, doc_id)
+    if not document.text:
+        raise _without_text(doc_id)
+    stated = fields.get("chunk_policy")
+    draft = replace(
+        draft_of(document), **{name: fields[name] for name in ("title", "tags", "metadata") if name in fields}
+    )
+    if stated is None:
+        policy = (
+            ChunkPolicy.from_dict(document.chunk_policy) if document.chunk_policy else policy_of(collection, before)
+        )
+    else:
+        policy = policy_of(collection, replace(before, policy_stated=stated) if before else None)
+    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
+        outcome = ingest(
+            collection,
+            draft,
+            policy,
+            _EditProgress(collection, document, stated),
+            before=before,
+            cause=Cause("edit", audit.name_actor(actor)),
+        )
+    if not outcome.unchanged:
+        audit.record(actor, [document], audit.CHANGE, f"edited {', '.join(sorted(fields))}")
+    return outcome
+
+
+def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.Actor = None) -> IngestOutcome:
+    """Make the document what its revision `number` was; the present state becomes an earlier revision in turn.
+
+    Its chunks are cut from the old text by the policy that holds for the document now; texts that are there already
+    keep their vectors. A revision with the present content changes nothing. Raises ServiceError 404 (unknown document
+    or revision) and 409 (archived, being ingested right now, or a revision without a text).
+    """
+
+    def work() -> IngestOutcome:
+        before = find_stored(collection, doc_id)
+        document = get_document(collection, doc_id)
+        _refuse_unwritable(collection, document)
+        return ingest(
+            collection,
+            _draft_of_revision(document, number),
+            policy_of(collection, before),
+            _RollbackProgress(collection, doc_id),
+            before=before,
+            cause=Cause(f"rollback to {number}", audit.name_actor(actor)),
+        )
+
+    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
+        outcome = in_current_generation(collection, work)
+    if not outcome.unchanged:
+        document = get_document(collection, doc_id)
+        audit.record(actor, [document], audit.CHANGE, f"rolled back to revision {number}")
+    return outcome
+
+
+def _draft_of_revision(document: Document, number: int) -> Draft:
+    kept = find_revision(document, number)
+    maps = revision_maps(document, number)
+    text = revision_text(document, number)
+    if not text:
+        raise _without_text(document.doc_id)
+    return Draft(
+        doc_id=document.doc_id,
+        content=_content(text, maps["segments"]),
+        title=kept.title,
+        tags=tuple(kept.tags),
+        metadata=kept.metadata,
+        source=kept.source,
+        media_type=kept.media_type,
+        source_hash=kept.source_hash,
+        page_map=maps["page_map"],
+        warnings=kept.warnings,
+    )
+
+
+def _content(text: str, spans: Sequence[Sequence[Any]]) -> str | list[Segment]:
+    segments = [Segment(text[start:end], t_start, t_end) for start, end, t_start, t_end in spans]
+    return segments if segments and document_text(segments) == text else text
+
+
+def is_busy(collection: Collection, doc_id: str) -> bool:
+    """Whether a job that writes the document is queued or running."""
+    return IngestJob.objects.filter(
+        collection=collection, doc_id=doc_id, kind__in=WRITE_KINDS, state__in=ACTIVE_STATES
+    ).exists()
+
+
+def _refuse_unwritable(collection: Collection, document: Document) -> None:
+    if document.archived_at is not None:
+        raise refuse_archived(document.doc_id)
+    _refuse_busy(collection, document.doc_id)
+
+
+def _refuse_busy(collection: Collection, doc_id: str) -> None:
+    if is_busy(collection, doc_id):
+        raise ServiceError(
+            f"{doc_id!r} is being ingested right now; wait until its job has ended, or cancel it",
+            type="being_ingested",
+            status=409,
+            field="doc_id",
+        )
+
+
+def _moved_on(doc_id: str, expected: int, present: int) -> ServiceError:
+    return ServiceError(
+        f"{doc_id!r} is at revision {present} by now, not at {expected}; look at it again, then repeat the change",
+        type="conflict",
+        status=409,
+        field="expected_revision",
+    )
+
+
+def _without_text(doc_id: str) -> ServiceError:
+    return ServiceError(
+        f"{doc_id!r} came in as chunks without a text, so it cannot be cut anew; send it as a text first",
+        type="no_text",
+        status=409,
+        field="doc_id",
+    )

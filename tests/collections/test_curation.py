@@ -1,0 +1,386 @@
+"""Documents changed by hand, one and many; archived; rolled back; two writers at once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from collections_app.errors import ServiceError
+from collections_app.models import Chunk, Collection, Document, DocumentRevision, IngestJob
+from collections_app.services.collections import create_collection
+from collections_app.services.curation import BulkChange, change_documents
+from collections_app.services.documents import get_document, ingest_text, set_documents_enabled, submit_uploads
+from collections_app.services.editing import edit_document, roll_back
+from collections_app.services.revisions import revision_chunks, revision_text
+from collections_app.services.selection import DocumentFilter, choose_matching, choose_named, count_facets
+from ragd.errors import InvalidInput
+from ragd.types import Segment
+from tests.fakes.openai_server import OpenAIServer
+
+SMALL = {"target_tokens": 8, "overlap_tokens": 0}
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+
+
+def write(collection: Collection, text: Any, doc_id: str = "a", **values: Any) -> int:
+    return ingest_text(collection, doc_id, text, policy=SMALL, **values).revision
+
+
+def chunks(collection: Collection, doc_id: str = "a") -> list[Chunk]:
+    return list(Chunk.objects.light().of_document(get_document(collection, doc_id)))
+
+
+# --- one document
+
+
+def test_tags_and_metadata_are_changed_without_embedding(notes: Collection, embeddings: OpenAIServer) -> None:
+    write(notes, WORDS, title="T", tags=["x"], metadata={"n": 1, "old": True})
+    asked = len(embeddings.requests)
+    document = edit_document(notes, "a", {"tags": ["y", " y", "z"], "metadata": {"n": 2, "new": "é"}})
+    assert len(embeddings.requests) == asked
+    assert (document.tags, document.metadata, document.revision) == (["y", "z"], {"n": 2, "new": "é"}, 2)
+    for chunk in chunks(notes):
+        assert (chunk.tags, chunk.revision) == (["y", "z"], 2)
+        assert chunk.metadata == {"n": 2, "new": "é"}
+    # the same again is no change; the same content as a whole is unchanged, and so no hash was lost
+    assert edit_document(notes, "a", {"tags": ["y", "z"]}).revision == 2
+    assert ingest_text(
+        notes, "a", WORDS, title="T", tags=["y", "z"], metadata=document.metadata, policy=SMALL
+    ).unchanged
+
+
+def test_an_uploaded_file_is_still_unchanged_after_an_edit(
+    notes: Collection, django_capture_on_commit_callbacks: Any
+) -> None:
+    def upload() -> str:
+        with django_capture_on_commit_callbacks(execute=True):
+            (outcome,) = submit_uploads(notes, [SimpleUploadedFile("a.md", b"# Title\n\nSome text.")])
+        return outcome.status
+
+    assert upload() == "queued"
+    edit_document(notes, "a.md", {"tags": ["kept"], "metadata": {"k": 1}})
+    assert upload() == "unchanged"
+    assert (get_document(notes, "a.md").tags, get_document(notes, "a.md").revision) == (["kept"], 2)
+
+
+def test_keys_that_chunks_have_of_their_own_are_cut_anew(notes: Collection, embeddings: OpenAIServer) -> None:
+    write(notes, [Segment("first line", 0.0, 1.0), Segment("second line", 1.0, 2.0)], metadata={"page": "7"})
+    assert {chunk.metadata["page"] for chunk in chunks(notes)} == {"7"}
+    asked = len(embeddings.requests)
+    edit_document(notes, "a", {"metadata": {"t_start": 99}})
+    assert len(embeddings.requests) == asked
+    (chunk,) = chunks(notes)
+    assert "page" not in chunk.metadata
+    assert chunk.metadata["t_start"] == 0.0  # the chunk's own wins
+    edit_document(notes, "a", {"metadata": {}})
+    assert chunks(notes)[0].metadata["t_start"] == 0.0
+
+
+def test_a_title_is_embedded_anew(notes: Collection, embeddings: OpenAIServer) -> None:
+    write(notes, WORDS, title="Old", tags=["x"])
+    document = edit_document(notes, "a", {"title": " New \n title ", "tags": ["y"]})
+    assert (document.title, document.tags, document.revision) == ("New title", ["y"], 2)
+    assert {chunk.context for chunk in chunks(notes)} == {"New title"}
+    assert {chunk.revision for chunk in chunks(notes)} == {2}
+    assert len(chunks(notes)) == 2  # the policy that made the chunks stays
+
+
+def test_a_policy_of_its_own_holds_until_it_is_taken_back(
+    notes: Collection, django_capture_on_commit_callbacks: Any
+) -> None:
+    from collections_app.services.documents import reindex_documents
+
+    ingest_text(notes, "a", WORDS)
+    document = edit_document(notes, "a", {"chunk_policy": {"target_tokens": 4, "overlap_tokens": 0}})
+    assert (len(chunks(notes)), document.chunk_policy["target_tokens"]) == (4, 4)
+    ingest_text(notes, "a", f"{WORDS} seventeen")
+    assert len(chunks(notes)) == 5
+    with django_capture_on_commit_callbacks(execute=True):
+        reindex_documents(notes, ["a"])
+    assert (len(chunks(notes)), get_document(notes, "a").revision) == (5, 3)
+    document = edit_document(notes, "a", {"chunk_policy": {}})
+    assert (len(chunks(notes)), document.chunk_policy_stated) == (1, {})
+
+
+def test_an_edit_of_what_has_moved_on_is_refused(notes: Collection) -> None:
+    write(notes, WORDS)
+    write(notes, "Something else.")
+    with pytest.raises(ServiceError, match="at revision 2 by now, not at 1") as caught:
+        edit_document(notes, "a", {"title": "T"}, expected_revision=1)
+    assert caught.value.status == 409
+    with pytest.raises(InvalidInput, match="text cannot be changed"):
+        edit_document(notes, "a", {"text": "x"})
+    with pytest.raises(InvalidInput, match="archived and enabled"):
+        edit_document(notes, "a", {"archived": True, "enabled": True})
+
+
+def test_an_archived_document_is_read_only_and_not_retrieved(notes: Collection) -> None:
+    write(notes, WORDS)
+    document = edit_document(notes, "a", {"archived": True})
+    assert document.archived_at is not None
+    assert not document.enabled
+    assert not any(chunk.enabled for chunk in chunks(notes))
+    for change in (
+        lambda: write(notes, "New."),
+        lambda: edit_document(notes, "a", {"tags": ["x"]}),
+        lambda: edit_document(notes, "a", {"enabled": True}),
+        lambda: roll_back(notes, "a", 1),
+    ):
+        with pytest.raises(ServiceError, match="unarchive it first") as caught:
+            change()
+        assert caught.value.status == 409
+    assert set_documents_enabled(notes, ["a"], enabled=True) == 0
+    document = edit_document(notes, "a", {"archived": False, "tags": ["back"]})
+    assert (document.archived_at, document.enabled, document.tags) == (None, True, ["back"])
+    assert all(chunk.enabled for chunk in chunks(notes))
+
+
+def test_a_file_that_waits_for_an_archived_document_is_cancelled(notes: Collection) -> None:
+    write(notes, WORDS)
+    (outcome,) = submit_uploads(notes, [SimpleUploadedFile("a", b"New text.")])
+    assert outcome.job is not None
+    edit_document(notes, "a", {"archived": True})
+    outcome.job.refresh_from_db()
+    assert (outcome.job.state, outcome.job.error) == ("cancelled", "the document was archived")
+
+
+# --- back to an earlier revision
+
+
+def test_a_rollback_makes_a_new_revision_of_the_old_content(notes: Collection, embeddings: OpenAIServer) -> None:
+    write(notes, WORDS, title="First", tags=["x"], metadata={"n": 1})
+    document = get_document(notes, "a")
+    document.source_hash = "ab"
+    document.save()
+    edit_document(notes, "a", {"chunk_policy": SMALL})
+    write(notes, "Something else.", title="Second")
+    assert roll_back(notes, "a", 1).revision == 3
+    document = get_document(notes, "a")
+    assert (document.title, document.tags, document.metadata) == ("First", ["x"], {"n": 1})
+    assert (document.text, document.source_hash) == (WORDS, "ab")
+    assert [chunk.content for chunk in chunks(notes)] == [chunk.content for chunk in revision_chunks(document, 1)]
+    assert DocumentRevision.objects.get(collection=notes, revision=2).reason == "rollback to 1"
+    assert "rolled back to revision 1" in LogEntry.objects.latest("pk").change_message
+    assert roll_back(notes, "a", 1).unchanged
+
+
+def test_a_rollback_keeps_the_vectors_of_equal_texts(notes: Collection, embeddings: OpenAIServer) -> None:
+    write(notes, WORDS)
+    edit_document(notes, "a", {"chunk_policy": SMALL})
+    write(notes, WORDS.replace("sixteen", "end"), mode="upsert")
+    asked = len(embeddings.requests)
+    roll_back(notes, "a", 1)
+    assert [len(request.body["input"]) for request in embeddings.requests[asked:]] == [1]
+
+
+def test_a_rollback_waits_for_nobody(notes: Collection) -> None:
+    write(notes, WORDS)
+    write(notes, "Else.")
+    submit_uploads(notes, [SimpleUploadedFile("a", b"New text.")])
+    with pytest.raises(ServiceError, match="is being ingested right now") as caught:
+        roll_back(notes, "a", 1)
+    assert (caught.value.status, caught.value.type) == (409, "being_ingested")
+    with pytest.raises(ServiceError, match="revision 9") as caught:
+        IngestJob.objects.all().delete()
+        roll_back(notes, "a", 9)
+    assert caught.value.status == 404
+
+
+texts = st.lists(
+    st.sampled_from(["alpha", "beta", "gamma", "delta.", "epsilon\n\n#", "Zeta\n\neta", "theta"]), min_size=1
+)
+
+
+@examples(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(states=st.lists(st.tuples(texts, st.sampled_from(["", "A", "B"])), min_size=2, max_size=4), data=st.data())
+def test_rolling_back_gives_the_chunks_of_then(notes: Collection, states: Any, data: Any) -> None:
+    Document.objects.filter(collection=notes).delete()
+    DocumentRevision.objects.filter(collection=notes).delete()
+    notes.chunk_policy = SMALL
+    for words, title in states:
+        ingest_text(notes, "p", " ".join(words), title=title)
+    document = get_document(notes, "p")
+    kept = list(range(1, document.revision))
+    if not kept:
+        return
+    number = data.draw(st.sampled_from(kept))
+    then = [(chunk.start, chunk.end, chunk.content, chunk.context) for chunk in revision_chunks(document, number)]
+    roll_back(notes, "p", number)
+    document = get_document(notes, "p")
+    now = [
+        (chunk.start, chunk.end, chunk.content, chunk.context) for chunk in revision_chunks(document, document.revision)
+    ]
+    assert now == then
+    assert revision_text(document, number) == document.text
+
+
+# --- many
+
+
+@pytest.fixture
+def many(notes: Collection) -> Collection:
+    for number in range(6):
+        write(notes, f"text {number}", f"d{number}", tags=["all", f"t{number % 2}"], metadata={"n": number})
+    edit_document(notes, "d5", {"archived": True})
+    return notes
+
+
+def test_many_are_changed_and_each_is_told(many: Collection) -> None:
+    names = ["d0", "d1", "d5", "none", "d0"]
+    outcome = change_documents(many, BulkChange("add_tags", tags=("new", "t0")), names)
+    assert [(result.doc_id, result.status) for result in outcome.results] == [
+        ("d0", "changed"),
+        ("d1", "changed"),
+        ("d5", "refused"),
+        ("none", "unknown"),
+    ]
+    assert "unarchive it first" in outcome.results[2].error
+    assert get_document(many, "d0").tags == ["all", "t0", "new"]
+    assert get_document(many, "d1").tags == ["all", "t1", "new", "t0"]
+    assert chunks(many, "d1")[0].tags == ["all", "t1", "new", "t0"]
+    assert outcome.counts == {"changed": 2, "refused": 1, "unknown": 1}
+    again = change_documents(many, BulkChange("add_tags", tags=("new",)), ["d0"])
+    assert again.counts == {"unchanged": 1}
+    change_documents(many, BulkChange("remove_tags", tags=("new", "all")), ["d0"])
+    assert get_document(many, "d0").tags == ["t0"]
+
+
+def test_a_field_is_set_on_all_or_where_it_is(many: Collection) -> None:
+    change_documents(many, BulkChange("set_metadata", key="team", value={"a": [1]}), ["d0"])
+    names = ["d0", "d1"]
+    outcome = change_documents(many, BulkChange("set_metadata", key="team", value=2, only_existing=True), names)
+    assert [result.status for result in outcome.results] == ["changed", "unchanged"]
+    assert get_document(many, "d0").metadata == {"n": 0, "team": 2}
+    change_documents(many, BulkChange("set_metadata", key="team", value=3), names)
+    assert [get_document(many, name).metadata["team"] for name in names] == [3, 3]
+    change_documents(many, BulkChange("remove_metadata", key="team"), names)
+    assert chunks(many, "d0")[0].metadata == {"n": 0}
+    change_documents(many, BulkChange("set_metadata", key="page", value="4"), names)
+    assert chunks(many, "d1")[0].metadata == {"n": 1, "page": "4"}
+    for change in (BulkChange("set_metadata"), BulkChange("add_tags"), BulkChange("paint")):
+        with pytest.raises(InvalidInput):
+            change_documents(many, change, names)
+
+
+def test_what_is_too_much_for_one_holds_up_no_other(many: Collection) -> None:
+    edit_document(many, "d0", {"metadata": {"big": "x" * 65_000}})
+    outcome = change_documents(many, BulkChange("set_metadata", key="more", value="y" * 1000), ["d0", "d1"])
+    assert [(result.status, result.error_type) for result in outcome.results] == [
+        ("refused", "invalid_input"),
+        ("changed", ""),
+    ]
+
+
+def test_states_move_for_many(many: Collection) -> None:
+    everything = [f"d{number}" for number in range(6)]
+    assert change_documents(many, BulkChange("disable"), everything).counts == {"changed": 5, "unchanged": 1}
+    assert change_documents(many, BulkChange("enable"), everything).counts == {"changed": 5, "refused": 1}
+    assert change_documents(many, BulkChange("archive"), everything).counts == {"changed": 5, "unchanged": 1}
+    assert change_documents(many, BulkChange("reindex"), everything).counts == {"refused": 6}
+    assert change_documents(many, BulkChange("unarchive"), everything).counts == {"changed": 6}
+    assert change_documents(many, BulkChange("reindex"), everything).counts == {"queued": 6}
+    assert Chunk.objects.filter(collection=many, enabled=True).count() == 6
+    outcome = change_documents(many, BulkChange("delete"), everything[:2])
+    assert outcome.counts == {"deleted": 2}
+    assert (outcome.removed["documents"], outcome.removed["chunks"]) == (2, 2)
+
+
+def test_a_change_of_many_takes_no_more_statements(many: Collection) -> None:
+    def statements(names: list[str], tag: str) -> int:
+        with CaptureQueriesContext(
+            connection,
+        ) as queries:
+            change_documents(many, BulkChange("add_tags", tags=(tag,)), names)
+        return len(queries)
+
+    statements(["d0"], "warm")
+    assert statements(["d0"], "one") == statements(["d0", "d1", "d2", "d3", "d4"], "five")
+
+
+def test_a_filter_chooses_and_counts(many: Collection) -> None:
+    set_documents_enabled(many, ["d4"], enabled=False)
+    assert choose_matching(many, DocumentFilter()) == ["d0", "d1", "d2", "d3", "d4"]
+    assert choose_matching(many, DocumentFilter(state="archived")) == ["d5"]
+    assert choose_matching(many, DocumentFilter(state="disabled")) == ["d4"]
+    assert choose_matching(many, DocumentFilter(tags=("t1",), state="any")) == ["d1", "d3", "d5"]
+    assert choose_matching(many, DocumentFilter(q="d2")) == ["d2"]
+    with pytest.raises(ServiceError, match="matches 5 documents by now, not 3"):
+        choose_matching(many, DocumentFilter(), expected=3)
+    with pytest.raises(InvalidInput):
+        choose_named([str(number) for number in range(10_001)])
+    facets = count_facets(many, DocumentFilter(tags=("t0",)))
+    assert {facet.value: facet.count for facet in facets["states"]} == {
+        "present": 3,
+        "enabled": 2,
+        "disabled": 1,
+        "archived": 0,
+        "any": 3,
+    }
+    assert [(facet.value, facet.count) for facet in facets["tags"]] == [("all", 3), ("t0", 3)]
+    assert [(facet.value, facet.count) for facet in facets["media_types"]] == [("text/plain", 3)]
+
+
+# --- two writers
+
+
+def in_threads(*works: Any) -> list[BaseException]:
+    """Run them at the same time; what they raised."""
+    raised: list[BaseException] = []
+    gate = threading.Barrier(len(works))
+
+    def run(work: Any) -> None:
+        gate.wait()
+        try:
+            work()
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def test_two_writers_lose_nothing(committed: None, embeddings: OpenAIServer) -> None:
+    notes = create_collection(name="notes")
+    write(notes, WORDS, tags=["first"])
+    works = [
+        lambda number=number: change_documents(notes, BulkChange("add_tags", tags=(f"t{number}",)), ["a"])
+        for number in range(4)
+    ]
+    works.append(lambda: edit_document(notes, "a", {"title": "Titled"}))
+    assert in_threads(*works) == []
+    document = get_document(notes, "a")
+    assert set(document.tags) == {"first", "t0", "t1", "t2", "t3"}
+    assert (document.title, document.revision) == ("Titled", 6)
+    rows = DocumentRevision.objects.of_document(notes.pk, "a").values_list("revision", flat=True)
+    assert list(rows) == [5, 4, 3, 2, 1]
+    assert {(tuple(chunk.tags), chunk.revision, chunk.context) for chunk in chunks(notes)} == {
+        (tuple(document.tags), 6, "Titled")
+    }
+
+
+def test_a_rollback_and_a_write_come_one_after_the_other(committed: None, embeddings: OpenAIServer) -> None:
+    notes = create_collection(name="notes", chunk_policy=SMALL)
+    ingest_text(notes, "a", WORDS)
+    ingest_text(notes, "a", "Second text.")
+    raised = in_threads(lambda: roll_back(notes, "a", 1), lambda: ingest_text(notes, "a", "Third text."))
+    assert raised == []
+    document = get_document(notes, "a")
+    assert document.revision == 4
+    assert document.text in (WORDS, "Third text.")
+    assert "".join(chunk.content for chunk in chunks(notes)).split()[0] == document.text.split()[0]
+    assert revision_text(document, 3) in (WORDS, "Third text.")
+    assert revision_text(document, 3) != document.text
