@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ninja import Router
 
-from collections_app.api import collections, documents, generations, jobs, keys, probes, syncs
+from collections_app.api import batches, collections, documents, generations, jobs, keys, probes, syncs
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
 
 router = Router()
-for part in (collections, documents, generations, jobs, keys, probes, syncs):
+for part in (batches, collections, documents, generations, jobs, keys, probes, syncs):
     router.add_router("", part.router)

@@ -211,6 +211,8 @@ class DocumentBrief(Schema):
     chunk_count: int
     revision: int
     enabled: bool
+    archived_at: datetime | None = Field(description="since when it is read-only and not retrieved; null: it is not")
+    chunk_policy_stated: dict[str, Any] = Field(description="fields of its chunk policy that were stated for it alone")
     warnings: list[str]
     created_at: datetime
     updated_at: datetime
@@ -233,6 +235,8 @@ class DocumentPage(Schema):
 class DocumentDeleted(Schema):
     documents: int
     chunks: int
+    revisions: int = Field(description="earlier ones")
+    overlays: int
     uploads: int
 
 
@@ -253,35 +257,6 @@ class ChunkItem(Schema):
 
 class ChunkPage(Schema):
     items: list[ChunkItem]
-    next_cursor: str | None
-
-
-class JobItem(Schema):
-    id: UUID
-    collection: str | None
-    kind: str
-    doc_id: str
-    title: str
-    source: str
-    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
-    stage: Literal["queued", "parse", "chunk", "embed", "store", "probe", "done"]
-    chunks_total: int
-    chunks_done: int
-    chars: int
-    percent: int
-    unchanged: bool
-    attempts: int
-    error_type: str
-    error: str
-    warnings: list[str]
-    timings_ms: dict[str, float]
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-
-
-class JobPage(Schema):
-    items: list[JobItem]
     next_cursor: str | None
 
 

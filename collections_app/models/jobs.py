@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from collections_app.models.library import Collection
 from collections_app.querysets import ACTIVE_STATES, IngestJobQuerySet, UploadQuerySet
+from collections_app.stages import StageRow, stage_rows
 
 
 class Upload(models.Model):
@@ -79,8 +80,9 @@ class IngestJob(models.Model):
 
     origin: where a fetched document comes from, {"type": "url", "url"} or {"type": "s3", "endpoint", "bucket", "key"},
     or, for a file that another one held, {"type": "member" or "attachment", "of": its doc_id or name}.
-    stages: one entry per stage that was entered, in order: {"stage", "state", "done", "total", "unit", "started_at",
-    "ms", "error"}; unit is bytes, chars or chunks, state is running, succeeded, failed or cancelled.
+    stages: one entry per stage that the present attempt entered, in order: {"stage", "state", "done", "total", "unit",
+    "started_at", "ms", "rate", "error"}; unit is bytes, chars, chunks or "", state is running, succeeded or failed,
+    rate is per second. `stage_rows` reads them.
     lane: 0 for what somebody waits for, 1 for what came with many others; the two take turns.
     quarantined: the file stopped its worker or its parser as often as RAGD_JOB_MAX_ATTEMPTS allows, and is set aside.
     """
@@ -190,6 +192,30 @@ class IngestJob(models.Model):
     @property
     def is_active(self) -> bool:
         return self.state in ACTIVE_STATES
+
+    @property
+    def can_retry(self) -> bool:
+        return self.state in (self.State.FAILED, self.State.CANCELLED, self.State.QUARANTINED)
+
+    @property
+    def waits_for_endpoint(self) -> bool:
+        """It waits until the embedding endpoint may be asked again; `sent_at` says when."""
+        return self.state == self.State.QUEUED and self.error_type == "waiting_for_endpoint"
+
+    @property
+    def stage_rows(self) -> list[StageRow]:
+        """What each stage has done, in order; stages to come wait."""
+        return stage_rows(self.kind, self.state, self.stages, self.error)
+
+    @property
+    def rate(self) -> float | None:
+        """Chunks per second of the present or last embedding; None where nothing was measured."""
+        return next((entry["rate"] for entry in self.stages if entry["stage"] == self.Stage.EMBED), None)
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds until the stage that runs is done, at its rate; None when that is not known."""
+        return next((row.remaining_s for row in self.stage_rows if row.state == "running"), None)
 
     @property
     def tries(self) -> int:

@@ -289,4 +289,4 @@ def read_content(upload_id: int | None) -> bytes:
 def drop_stale_uploads(collection_id: int, doc_id: str, *, keep: int = 0) -> None:
     """Remove the files of a document but the one that is its source, unless a job may still need them."""
     stale = Upload.objects.of_document(collection_id, doc_id).exclude(pk=keep)
-    stale.exclude(jobs__state__in=("queued", "running", "failed")).delete()
+    stale.exclude(jobs__state__in=("queued", "running", "failed", "quarantined")).delete()

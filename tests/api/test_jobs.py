@@ -58,3 +58,7 @@ def test_an_unknown_job_and_one_of_another_collection_are_404(api: Any, make_api
     limited = make_api(collections=["other"])
     assert limited.get(f"/jobs/{job}").json()["error"]["type"] == "unknown_job"
     assert limited.get("/jobs").json()["items"] == []
+    for action in ("cancel", "retry"):
+        assert limited.post(f"/jobs/{job}/{action}", {}).json()["error"]["type"] == "unknown_job"
+        assert limited.post(f"/collections/notes/jobs/{action}", {}).status_code == 403
+    assert IngestJob.objects.get(pk=job).state == "queued"

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from collections_app.models import Collection, IngestBatch, IngestJob
+from collections_app.services.collections import create_collection
+from collections_app.services.jobs import run_job
+
+
+def upload(api: Any, *names: str, collection: str = "notes") -> list[str]:
+    files = api.upload(collection, *[(name, b"some text") for name in names]).json()["results"]
+    return [file["job_id"] for file in files]
+
+
+def test_an_upload_is_a_batch_that_tells_its_progress(api: Any, notes: Collection) -> None:
+    jobs = upload(api, "a.txt", "b.txt", "c.txt")
+    (batch,) = api.get("/batches?collection=notes").json()["items"]
+    assert (batch["collection"], batch["kind"], batch["documents"], batch["queued"], batch["done"]) == (
+        "notes", "upload", 3, 3, 0,
+    )  # fmt: skip
+    run_job(jobs[0])
+    IngestJob.objects.filter(pk=jobs[1]).update(state="failed", error="why")
+    found = api.get(f"/batches/{batch['id']}").json()
+    assert (found["done"], found["percent"], found["succeeded"], found["failed"], found["errors"]) == (2, 66, 1, 1, 1)
+    assert [job["id"] for job in api.get(f"/jobs?batch={batch['id']}&state=failed").json()["items"]] == [jobs[1]]
+
+
+def test_cancel_and_retry_of_a_batch(api: Any, make_api: Any, notes: Collection) -> None:
+    jobs = upload(api, "a.txt", "b.txt")
+    batch = IngestBatch.objects.get().pk
+    IngestJob.objects.filter(pk=jobs[0]).update(state="failed")
+    assert make_api(scope="read").post(f"/batches/{batch}/cancel", {}).status_code == 403
+    assert make_api(collections=["other"]).post(f"/batches/{batch}/cancel", {}).status_code == 404
+    assert IngestJob.objects.get(pk=jobs[1]).state == "queued"
+    assert api.post(f"/batches/{batch}/cancel", {}).json() == {"jobs": 1}
+    assert api.post(f"/batches/{batch}/retry", {}).json() == {"jobs": 1}
+    assert [IngestJob.objects.get(pk=job).state for job in jobs] == ["queued", "cancelled"]
+    assert api.get(f"/batches/{uuid.uuid4()}").json()["error"]["type"] == "unknown_batch"
+
+
+def test_cancel_and_retry_of_jobs(api: Any, notes: Collection) -> None:
+    (job,) = upload(api, "a.txt")
+    assert api.post(f"/jobs/{job}/cancel", {}).json()["state"] == "cancelled"
+    assert api.post(f"/jobs/{job}/cancel", {}).status_code == 409
+    assert api.post(f"/jobs/{job}/retry", {}).json()["state"] == "queued"
+    assert api.post(f"/jobs/{job}/retry", {}).status_code == 409
+    IngestJob.objects.update(state="failed")
+    assert api.post("/collections/notes/jobs/retry", {}).json() == {"jobs": 1}
+    assert api.post("/collections/notes/jobs/cancel", {}).json() == {"jobs": 1}
+    assert api.get(f"/jobs/{job}").json()["error"].startswith("cancelled by key ")
+
+
+def test_a_job_tells_its_stages_and_how_many_are_ahead(api: Any, notes: Collection) -> None:
+    first, second = upload(api, "a.txt"), upload(api, "b.txt")
+    waiting = api.get(f"/jobs/{second[0]}").json()
+    assert (waiting["ahead"], [stage["state"] for stage in waiting["stages"]]) == (1, ["waiting"] * 4)
+    run_job(first[0])
+    done = api.get(f"/jobs/{first[0]}").json()
+    assert [(stage["stage"], stage["state"]) for stage in done["stages"]] == [
+        (stage, "succeeded") for stage in ("parse", "chunk", "embed", "store")
+    ]
+    assert done["batch_id"] and api.get(f"/jobs/{second[0]}").json()["ahead"] == 0
+
+
+def test_the_list_takes_the_same_queries_for_three_batches_as_for_one(api: Any, notes: Collection) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert api.get("/batches").status_code == 200
+        return len(queries)
+
+    upload(api, "a.txt")
+    api.get("/batches")
+    one = count()
+    upload(api, "b.txt")
+    upload(api, "c.txt")
+    assert len(api.get("/batches").json()["items"]) == 3
+    assert count() == one
+
+
+def test_the_queue_tells_its_depth_and_refuses_with_retry_after(api: Any, notes: Collection, settings: Any) -> None:
+    create_collection(name="other")
+    settings.RAGD_QUEUE_MAX_JOBS = 2
+    upload(api, "a.txt", "b.txt")
+    queue = api.get("/queue").json()
+    assert (queue["waiting"], queue["waiting_bytes"], queue["max_jobs"]) == (2, 18, 2)
+    refused = api.upload("other", ("c.txt", b"some text"))
+    assert (refused.status_code, refused.json()["error"]["type"], refused["Retry-After"]) == (429, "queue_full", "61")
+    assert IngestJob.objects.count() == 2
