@@ -18,6 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ MERGE_RATIO = 4
 DEAD_SHARE_MAX = 0.3
 COMMON_MIN = 64
 BUCKETS = 1_024
+READ_ROWS = 2_048  # whose weights are taken apart at a time
 WEIGHT_MAX = 2.2
 STEP = WEIGHT_MAX / 255
 
@@ -203,23 +205,25 @@ def _drop(store: Store, segments: Sequence[Segment]) -> None:
 def _pack(store: Store, *, after: int, until: int = ID_MAX) -> int | None:
     """One segment of the first chunks with after < id <= until; returns its last id, None when there is none."""
     read = _read_weights(store, after, until)
-    size = len(read.ids)
+    ids, size = read.ids, len(read.ids)
     if not size:
         return None
+    packed = _pack_weights(read)
+    del read  # as large as the postings
     params = {
         **store.scope,
-        "first_id": int(read.ids[0]),
-        "last_id": int(read.ids[-1]),
+        "first_id": int(ids[0]),
+        "last_id": int(ids[-1]),
         "size": size,
-        "chunk_ids": read.ids.astype(">i8").tobytes(),
+        "chunk_ids": ids.astype(">i8").tobytes(),
     }
     ((segment_id,),) = fetch_all(store.connection, INSERT_SEGMENT, params)
     with cursor(store.connection) as opened, opened.copy(COPY_POSTINGS) as copy:
         copy.write(b"PGCOPY\n\xff\r\n\x00" + struct.pack("!ii", 0, 0))
-        for slot, postings in encode(read):
+        for slot, postings in _encode(size, packed):
             copy.write(struct.pack("!hiqiii", 3, 8, segment_id, 4, slot, len(postings)) + postings)
         copy.write(struct.pack("!h", -1))
-    return int(read.ids[-1])
+    return int(ids[-1])
 
 
 def _read_weights(store: Store, after: int, until: int) -> Weights:
@@ -231,13 +235,20 @@ def _read_weights(store: Store, after: int, until: int) -> Weights:
         until=until,
         most=SEGMENT_MAX,
     )
-    ids: list[int] = []
-    vectors: list[bytes] = []
+    blocks = []
     with cursor(store.connection) as opened, opened.copy(sql) as copy:
         copy.set_types(["int8", "bytea"])
-        for chunk_id, vector in copy.rows():
-            ids.append(chunk_id)
-            vectors.append(vector)
+        rows = copy.rows()
+        while block := list(islice(rows, READ_ROWS)):
+            blocks.append(_unpack_rows(block))
+    if not blocks:
+        blocks.append(_unpack_rows([]))
+    return Weights(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
+
+
+def _unpack_rows(rows: Sequence[tuple[int, bytes]]) -> tuple[Any, Any, Any, Any]:
+    """ids, counts, terms and weights of Weights."""
+    vectors = [vector for _, vector in rows]
     words = np.frombuffer(b"".join(vectors), dtype=">i4")
     lengths = np.fromiter(map(len, vectors), dtype=np.int64, count=len(vectors)) // 4
     counts = (lengths - 3) // 2
@@ -246,29 +257,38 @@ def _read_weights(store: Store, after: int, until: int) -> Weights:
     places = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
     terms = words[places].astype(np.int32) + 1  # the binary form counts from 0
     weights = words.view(">f4")[places + np.repeat(counts, counts)].astype(np.float32)
-    return Weights(np.asarray(ids, dtype=np.int64), counts, terms, weights)
+    return np.asarray([chunk_id for chunk_id, _ in rows], dtype=np.int64), counts, terms, weights
 
 
-def encode(read: Weights) -> Iterator[tuple[int, bytes]]:
-    """(slot, postings) of one segment, as the module's docstring lays them out."""
-    size = len(read.ids)
-    steps = np.ceil(read.weights.astype(np.float64) / STEP).clip(1, 255).astype(np.uint64)
-    # one number per posting sorts several times faster than three columns
-    owners = np.repeat(np.arange(size, dtype=np.uint64), read.counts)
-    packed: Packed = (read.terms.astype(np.uint64) << 24) | (owners << 8) | steps
+def _pack_weights(read: Weights) -> Packed:
+    """One number per posting, in order; they sort several times faster than three columns."""
+    packed = np.empty(len(read.terms), dtype=np.uint64)
+    ends = np.cumsum(read.counts)
+    for first in range(0, len(read.ids), READ_ROWS):
+        owners = np.arange(first, min(first + READ_ROWS, len(read.ids)), dtype=np.uint64)
+        part = slice(int(ends[first] - read.counts[first]), int(ends[first + len(owners) - 1]))
+        steps = np.ceil(read.weights[part].astype(np.float64) / STEP).clip(1, 255).astype(np.uint64)
+        owner = np.repeat(owners, read.counts[first : first + len(owners)])
+        packed[part] = (read.terms[part].astype(np.uint64) << 24) | (owner << 8) | steps
     packed.sort()
-    terms, places, impacts = _unpack(packed)
-    starts = np.flatnonzero(np.diff(terms, prepend=np.uint64(0)))
+    return packed
+
+
+def _encode(size: int, packed: Packed) -> Iterator[tuple[int, bytes]]:
+    """(slot, postings) of one segment of `size` chunks, as the module's docstring lays them out."""
+    terms = (packed >> 24).astype(np.int32)
+    starts = np.flatnonzero(np.diff(terms, prepend=np.int32(0)))
     counts = np.diff(starts, append=len(terms))
     common = counts >= COMMON_MIN
     for start, count in zip(starts[common].tolist(), counts[common].tolist(), strict=True):
-        end = start + count
+        _, places, impacts = _unpack(packed[start : start + count])
         if count * 4 >= size:
             every = np.zeros(size, dtype=np.uint8)
-            every[places[start:end]] = impacts[start:end]
+            every[places] = impacts
             yield int(terms[start]), every.tobytes()
         else:
-            yield int(terms[start]), places[start:end].tobytes() + impacts[start:end].tobytes()
+            yield int(terms[start]), places.tobytes() + impacts.tobytes()
+    del terms
     yield from _encode_rare(packed[np.repeat(~common, counts)])
 
 
