@@ -34,6 +34,7 @@ class Assembly:
         self.limits = limits
         self.title = ""
         self.metadata: dict[str, Any] = {}
+        self.is_partial = False
         self._pieces: list[str] = []
         self._length = 0
         self._page_map: list[tuple[int, int, str]] = []
@@ -72,6 +73,11 @@ class Assembly:
     def warn(self, sentence: str) -> None:
         if sentence not in self._warnings and len(self._warnings) < WARNINGS_KEPT:
             self._warnings.append(sentence)
+
+    def leave_out(self, sentence: str) -> None:
+        """Warn of something that the document holds and the text does not."""
+        self.is_partial = True
+        self.warn(sentence)
 
     def entitle(self, title: str | None) -> None:
         """Set the title unless there is one."""
@@ -148,7 +154,7 @@ class Assembly:
             raise AssertionError("the pieces of a document did not stay normalized when joined")
         self._warn_of_lost()
         if self._attachments_left_out:
-            self.warn(
+            self.leave_out(
                 f"{self._attachments_left_out} attached files were left out: more than {self.limits.max_attachments}"
                 f" or than {self.limits.max_attachments_mb} MB together."
             )
@@ -165,6 +171,7 @@ class Assembly:
             metadata=self.metadata,
             warnings=tuple(self._warnings),
             attachments=tuple(self._attachments),
+            is_partial=self.is_partial,
         )
 
     def _empty(self, media_type: str) -> ParseError:

@@ -41,7 +41,7 @@ def read(source: Source, assembly: Assembly) -> None:
     if locked and not assembly.length:
         raise ParseError("encrypted", "The e-book is locked by rights management. Upload a copy without it.")
     if locked:
-        assembly.warn(f"{locked} of {len(chapters)} chapters are locked by rights management and were left out.")
+        assembly.leave_out(f"{locked} of {len(chapters)} chapters are locked by rights management and were left out.")
 
 
 def _package_document(package: Package) -> str:

@@ -1,4 +1,7 @@
-"""DOC and PPT: converted by LibreOffice where it is installed, else read as plain text by the readers beside this."""
+"""DOC and PPT: converted by LibreOffice where it is installed, else read as plain text by the readers beside this.
+
+XLS is read as it is; LibreOffice only helps where that gives nothing, as with text boxes and damaged files.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,57 @@ from typing import Any
 
 import olefile
 
-from collections_app.parsing import binarydoc, binaryppt, office
+from collections_app.parsing import binarydoc, binaryppt, office, sheets
 from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.charsets import known_charset
 from collections_app.parsing.types import ParseError, Source
 
-CONVERTED = {types.DOC: ("doc", "docx", types.DOCX), types.PPT: ("ppt", "pptx", types.PPTX)}
+CONVERTED = {
+    types.DOC: ("doc", "docx", types.DOCX),
+    types.PPT: ("ppt", "pptx", types.PPTX),
+    types.XLS: ("xls", "xlsx", types.XLSX),
+}
 
 
 def read(source: Source, assembly: Assembly) -> None:
     """Add the document. Raises ParseError "encrypted" before any conversion."""
+    if source.media_type == types.XLS:
+        _read_workbook(source, assembly)
+        return
     with olefile.OleFileIO(io.BytesIO(source.data)) as container:
         check = binarydoc.check_readable if source.media_type == types.DOC else binaryppt.check_readable
         check(container)
-        if source.limits.use_office and office.is_installed(CONVERTED[source.media_type][0]):
+        if _is_convertible(source):
             try:
                 _read_converted(source, assembly)
                 return
             except ParseError as error:
                 if error.kind in ("empty", "too_large"):
                     raise
-                assembly.warn(f"{error.message} The document was read as plain text instead.")
+                assembly.leave_out(f"{error.message} The document was read as plain text instead.")
         else:
             reason = "is not installed" if source.limits.use_office else "is switched off"
-            assembly.warn(
+            assembly.leave_out(
                 f"LibreOffice {reason} for this old format, so it was read as plain text. Headings and tables are lost."
             )
         _read_properties(container, assembly)
         reader = binarydoc.read_text if source.media_type == types.DOC else binaryppt.read_text
         reader(container, assembly)
+
+
+def _read_workbook(source: Source, assembly: Assembly) -> None:
+    try:
+        sheets.read(source, assembly)
+    except ParseError as error:
+        if error.kind != "broken" or not _is_convertible(source):
+            raise
+    if not assembly.length and _is_convertible(source):
+        _read_converted(source, assembly)
+
+
+def _is_convertible(source: Source) -> bool:
+    return source.limits.use_office and office.is_installed(CONVERTED[source.media_type][0])
 
 
 def _read_converted(source: Source, assembly: Assembly) -> None:

@@ -105,7 +105,7 @@ def _read_mailbox(data: bytes, assembly: Assembly) -> None:
         body = MessageBody(assembly)
         text = body.text(message)
         if body.encrypted and not text.strip():
-            assembly.warn(f"Message {number} is encrypted; only its headers were read.")
+            assembly.leave_out(f"Message {number} is encrypted; only its headers were read.")
         subject = header_text(message, "Subject")
         assembly.add(message_text(subject, _shown_headers(message), text, 2), f"message {number}")
 
@@ -137,7 +137,9 @@ class MessageBody:
     def text(self, message: Message, depth: int = 0) -> str:
         self._parts += 1
         if self._parts > PART_LIMIT or depth > 20:
-            self._assembly.warn(f"The message has more than {PART_LIMIT} parts or 20 levels; the rest was left out.")
+            self._assembly.leave_out(
+                f"The message has more than {PART_LIMIT} parts or 20 levels; the rest was left out."
+            )
             return ""
         kind = message.get_content_type()
         if kind in ENCRYPTED_TYPES:

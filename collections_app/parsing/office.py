@@ -15,7 +15,7 @@ from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits
 
 COMMANDS = ("soffice", "libreoffice")
 # Each application of the suite can be left out of an installation.
-MODULES = {"doc": "sw", "ppt": "sd"}
+MODULES = {"doc": "sw", "ppt": "sd", "xls": "sc"}
 TIME_SHARE = 0.7
 SCRIPTING, INTERNET = "/org.openoffice.Office.Common/Security/Scripting", "/org.openoffice.Inet/Settings"
 # (path, property, value): no macros, no active content, no links followed, and a proxy where nobody answers.
@@ -43,7 +43,7 @@ PROFILE = (
 
 
 def is_installed(old: str) -> bool:
-    """Whether LibreOffice is there with the module that opens the format ("doc", "ppt")."""
+    """Whether LibreOffice is there with the module that opens the format ("doc", "ppt", "xls")."""
     command = _command()
     if command is None:
         return False

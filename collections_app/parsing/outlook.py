@@ -110,9 +110,9 @@ def _add_attachments(message: _Message, assembly: Assembly, depth: int, max_dept
             assembly.add(_rendered(inner, _body(inner), 2))
             _add_attachments(inner, assembly, depth + 1, max_depth)
         elif inner is not None:
-            assembly.warn(f"Messages are nested deeper than {max_depth} levels; those further in were not read.")
+            assembly.leave_out(f"Messages are nested deeper than {max_depth} levels; those further in were not read.")
         elif name or message.has_storage(storage):
-            assembly.warn(f"An object embedded in the message ({name or 'without a name'}) was not read.")
+            assembly.leave_out(f"An object embedded in the message ({name or 'without a name'}) was not read.")
 
 
 class _Message:

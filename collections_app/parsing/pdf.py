@@ -147,7 +147,7 @@ def _named_glyphs(text_page: pdfium.PdfTextPage) -> str:
 
 def _is_hyphen(text_page: pdfium.PdfTextPage, place: int) -> bool:
     index = raw.FPDFText_GetCharIndexFromTextIndex(text_page, place)
-    return index < 0 or raw.FPDFText_IsHyphen(text_page, index) == 1
+    return bool(index < 0 or raw.FPDFText_IsHyphen(text_page, index) == 1)
 
 
 def clean(text: str) -> str:
@@ -202,7 +202,7 @@ def _attach_files(document: pdfium.PdfDocument, assembly: Assembly) -> None:
             attachment = document.get_attachment(place)
             assembly.attach(attachment.get_name(), bytes(attachment.get_data()))
         except pdfium.PdfiumError:
-            assembly.warn("A file attached to the PDF could not be read and was left out.")
+            assembly.leave_out("A file attached to the PDF could not be read and was left out.")
 
 
 def _judge(count: int, found: Found, assembly: Assembly) -> None:
@@ -221,19 +221,19 @@ def _judge(count: int, found: Found, assembly: Assembly) -> None:
         )
     if found.pictures:
         assembly.describe(scanned_pages=found.pictures)
-        assembly.warn(
+        assembly.leave_out(
             f"{_pages(found.pictures)} of {count} {_one(found.pictures, 'holds', 'hold')} only pictures and gave no"
             " text. Text recognition (OCR) would add it."
         )
     if found.thin:
         assembly.describe(pictured_pages=found.thin)
-        assembly.warn(
+        assembly.leave_out(
             f"{_pages(found.thin)} of {count} {_one(found.thin, 'is a picture', 'are pictures')} with hardly any text"
             " beside it. What the picture shows was not read; text recognition (OCR) would add it."
         )
     if found.unread:
         were = _one(found.unread, "was", "were")
-        assembly.warn(f"{_pages(found.unread)} of {count} could not be read and {were} left out.")
+        assembly.leave_out(f"{_pages(found.unread)} of {count} could not be read and {were} left out.")
 
 
 def _one(numbers: list[int], singular: str, plural: str) -> str:

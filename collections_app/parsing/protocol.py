@@ -84,6 +84,7 @@ def pack_result(document: ParsedDocument) -> list[bytes]:
         "page_map": document.page_map,
         "metadata": document.metadata,
         "warnings": document.warnings,
+        "is_partial": document.is_partial,
         "attachments": [[item.name, item.media_type, item.size_bytes, len(item.data)] for item in document.attachments],
     }
     text = document.text.encode("utf-8")
@@ -112,6 +113,7 @@ def unpack_result(head: dict[str, Any], body: bytes) -> ParsedDocument:
         metadata=head["metadata"],
         warnings=tuple(head["warnings"]),
         attachments=tuple(attachments),
+        is_partial=head["is_partial"],
     )
 
 

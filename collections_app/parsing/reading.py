@@ -26,7 +26,7 @@ READER_MODULES: dict[str, str] = {
     types.PPTX: "slides",
     types.XLSX: "sheets",
     types.XLSB: "sheets",
-    types.XLS: "sheets",
+    types.XLS: "legacy",
     types.ODS: "sheets",
     types.SHEETML: "sheetml",
     types.ODT: "opendocument",

@@ -74,7 +74,7 @@ def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: li
         failure = _unreadable(error)
         if not isinstance(failure, ParseError):
             raise failure from error
-        assembly.warn(f"Sheet {name!r} could not be read ({str(error)[:200]}).")
+        assembly.leave_out(f"Sheet {name!r} could not be read ({str(error)[:200]}).")
         return
     lines = _table_lines(rows)
     if not lines and not beside:
@@ -125,7 +125,7 @@ def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, list[str]]
     except ParseError as error:
         if error.kind in ("bomb", "encrypted"):
             raise
-        assembly.warn(f"Comments and text boxes were left out: {error.message}")
+        assembly.leave_out(f"Comments and text boxes were left out: {error.message}")
     return found
 
 

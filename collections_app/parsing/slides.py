@@ -34,7 +34,7 @@ def read(source: Source, assembly: Assembly) -> None:
             if error.kind != "broken":
                 raise
             unread += 1
-            assembly.warn(f"Slide {number} could not be read: {error.message}")
+            assembly.leave_out(f"Slide {number} could not be read: {error.message}")
             continue
         assembly.add(join_blocks(blocks), f"slide {number}")
         _name_embedded(package, name, assembly)

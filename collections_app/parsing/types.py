@@ -99,7 +99,8 @@ class ParsedDocument:
     """text is normalized (`ragd.normalization.normalize(text) == text`).
 
     page_map: (start, end, label) in characters of text, in order, not overlapping; labels such as "page 3",
-    "slide 2", "sheet Prices", "message 4". metadata holds only JSON values. warnings are sentences for people.
+    "slide 2", "sheet Prices", "message 4". metadata holds only JSON values. warnings are sentences for people;
+    is_partial: one of them names something that the document holds and the text does not.
     """
 
     text: str
@@ -109,6 +110,7 @@ class ParsedDocument:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     attachments: tuple[Attachment, ...] = ()
+    is_partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ def _add_alternative_chunks(package: Parts, part: str, body: Body, source: Sourc
         try:
             read_into(inner, assembly)
         except ParseError as error:
-            assembly.warn(f"An embedded part ({relation.target}) was left out: {error.message}")
+            assembly.leave_out(f"An embedded part ({relation.target}) was left out: {error.message}")
 
 
 def _add_drawn(package: Parts, part: str, assembly: Assembly) -> None:

@@ -36,7 +36,7 @@ def read(source: Source, assembly: Assembly) -> None:
     except ParseError as error:
         if error.kind != "broken":
             raise
-        assembly.warn(f"{error.message} What was read up to there was kept.")
+        assembly.leave_out(f"{error.message} What was read up to there was kept.")
         reading.flush()
         if not assembly.length:
             assembly.add(decoded.text)
