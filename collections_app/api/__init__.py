@@ -1,12 +1,26 @@
-"""The HTTP API of collections, documents, uploads, generations, jobs and keys. ragd_site mounts `router` under /v1."""
+"""The HTTP API of collections and what is in them, of jobs and keys. ragd_site mounts `router` under /v1."""
 
 from __future__ import annotations
 
 from ninja import Router
 
-from collections_app.api import batches, collections, documents, generations, jobs, keys, probes, syncs
+from collections_app.api import (
+    batches,
+    chunks,
+    collections,
+    documents,
+    generations,
+    jobs,
+    keys,
+    probes,
+    revisions,
+    syncs,
+    transfers,
+)
+from collections_app.api import curation as curation  # its endpoints are on the routers of others
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
 
 router = Router()
-for part in (batches, collections, documents, generations, jobs, keys, probes, syncs):
+# transfers first: its address for imports looks like that of a collection
+for part in (transfers, batches, chunks, collections, documents, generations, jobs, keys, probes, syncs):
     router.add_router("", part.router)

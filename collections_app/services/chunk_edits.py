@@ -16,7 +16,8 @@ from ragd.indexing import CONTENT_MAX_CHARS
 from ragd.normalization import normalize
 
 __all__ = [
-    "ChunkChange", "add_chunk", "attach_overlay", "edit_chunk", "list_overlays", "remove_overlay", "set_chunk_enabled",
+    "ChunkChange", "add_chunk", "attach_overlay", "edit_chunk", "get_overlay", "list_overlays", "remove_overlay",
+    "set_chunk_enabled",
 ]  # fmt: skip
 
 
@@ -133,6 +134,19 @@ def attach_overlay(
 def list_overlays(collection: Collection, doc_id: str) -> list[ChunkOverlay]:
     """Every change of a document's chunks in the order in which it was made, those that apply nowhere too."""
     return list(ChunkOverlay.objects.filter(collection=collection, doc_id=doc_id).order_by("pk"))
+
+
+def get_overlay(collection: Collection, overlay_id: int) -> ChunkOverlay:
+    """ServiceError 404."""
+    found = ChunkOverlay.objects.filter(collection=collection, pk=overlay_id).first()
+    if found is None:
+        raise ServiceError(
+            f"collection {collection.name!r} has no change {overlay_id} of a chunk; it was undone, perhaps",
+            type="unknown_overlay",
+            status=404,
+            field="overlay_id",
+        )
+    return found
 
 
 def _refuse_added(doc_id: str, chunk_index: int, instead: str) -> ServiceError:

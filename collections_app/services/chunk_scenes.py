@@ -174,10 +174,12 @@ class Proposal(DocumentOverlays):
         }
         if self.wanted.anchor_text is not None:
             values["anchor_text"] = self.wanted.anchor_text
-        key = {"collection_id": self.collection_id, "doc_id": self.doc_id}
-        row, _ = ChunkOverlay.objects.update_or_create(
-            pk=overlay.id or None, defaults=values, create_defaults=values | key
-        )
+        row = ChunkOverlay(collection_id=self.collection_id, doc_id=self.doc_id)
+        if overlay.id:
+            row = ChunkOverlay.objects.get(pk=overlay.id)
+        for name, value in values.items():
+            setattr(row, name, value)
+        row.save()
         return replace(overlay, id=row.pk)
 
 

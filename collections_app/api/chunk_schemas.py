@@ -1,0 +1,130 @@
+"""What is asked and answered about single chunks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from ninja import Field, Schema
+from pydantic import StrictBool, StrictInt
+
+from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest
+
+CHUNKS_SHOWN = 100
+CHUNKS_SHOWN_MAX = 1000
+
+
+class ChunkItemDetail(ChunkItem):
+    overlay: str | None = Field(description='"edit" or "add" where a person wrote the content, else null')
+    switched_off: bool = Field(description="disabled by itself, whatever its document is")
+
+
+class ChunkChanges(Request):
+    content: str | None = Field(None, description="what the chunk is to say; its own text takes an edit back")
+    enabled: StrictBool | None = Field(None, description="false: kept, and never retrieved")
+    revision: StrictInt | None = Field(None, description="that you saw; the answer is 409 when there is a later one")
+
+
+class NewChunk(Request):
+    doc_id: str
+    content: str
+    after: StrictInt | None = Field(None, description="chunk_index that it follows; null: the end of the document")
+    revision: StrictInt | None = Field(None, description="that you saw; the answer is 409 when there is a later one")
+
+
+class ChunkChanged(Schema):
+    doc_id: str
+    revision: int = Field(description="of the document now")
+    chunk_index: int | None = Field(description="where the chunk stands now; null when the change applies nowhere")
+    overlay_id: int | None = Field(description="of the change, to undo it; null when there is none any more")
+    changed: bool = Field(description="false: it was so already, and nothing was done")
+
+
+class OverlayPlace(Request):
+    chunk_index: StrictInt
+
+
+class OverlayItem(Schema):
+    id: int
+    kind: str = Field(description="edit, disable or add")
+    content: str = Field(description='what stands there instead, or was added; "" for disable')
+    anchor_text: str = Field(description="the text of the chunk that it is laid over; an addition follows it")
+    start_char: int
+    applies: bool = Field(description="whether that text is among the chunks now")
+    revision: int = Field(description="of the document when that was last looked at")
+    created_by: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class OverlayList(Schema):
+    items: list[OverlayItem]
+
+
+class NeighbourItem(Schema):
+    rank: int
+    score: float = Field(description="cosine similarity")
+    doc_id: str
+    chunk_index: int
+    content: str
+    context: str
+    start: int
+    end: int
+    page: str | None
+    same_document: bool
+
+
+class NeighbourList(Schema):
+    items: list[NeighbourItem]
+
+
+class PreviewRequest(Request):
+    doc_id: str | None = Field(None, description="a stored document")
+    content: str | list[SegmentRequest] | None = Field(None, description="or a text that is not stored")
+    title: str | None = Field(None, description="of the content; chunks are embedded with it")
+    policy: ChunkPolicyRequest | None = Field(None, description="what is left out is as in the collection")
+    offset: int = Field(0, ge=0, description="of the first chunk in the answer")
+    limit: int = Field(CHUNKS_SHOWN, ge=0, le=CHUNKS_SHOWN_MAX, description="chunks in the answer")
+
+
+class PreviewLengths(Schema):
+    """In words; null without chunks."""
+
+    count: int
+    tokens: int
+    shortest: int | None
+    median: float | None
+    longest: int | None
+    shared_chars: int = Field(description="text that lies in two chunks, summed")
+
+
+class PreviewBins(Schema):
+    step: int = Field(description="words; bin i holds lengths from i * step up to the next")
+    now: list[int]
+    then: list[int]
+
+
+class PreviewChunk(Schema):
+    chunk_index: int
+    start: int
+    end: int
+    token_count: int
+    content: str
+    headings: list[str]
+    page: str | None
+    enabled: bool
+    overlay: str | None
+    kept: bool = Field(description="the same text is a chunk now, so that it keeps its vector")
+
+
+class PreviewAnswer(Schema):
+    policy: dict[str, Any]
+    policy_now: dict[str, Any] = Field(description="of the document; for a content, of the collection")
+    size_chars: int
+    read_chars: int = Field(description="how much of the document the preview is of")
+    now: PreviewLengths
+    then: PreviewLengths
+    equal: int = Field(description="chunks that are there now already")
+    waiting_overlays: int | None = Field(description="changes of chunks that would not apply; null: not known")
+    histogram: PreviewBins
+    chunks: list[PreviewChunk]

@@ -1,0 +1,241 @@
+"""Single chunks over HTTP: one chunk, changes to it, its neighbours, and a preview of another policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router, Status
+from ninja.files import UploadedFile
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.chunk_schemas import (
+    CHUNKS_SHOWN,
+    CHUNKS_SHOWN_MAX,
+    ChunkChanged,
+    ChunkChanges,
+    ChunkItemDetail,
+    NeighbourList,
+    NewChunk,
+    OverlayItem,
+    OverlayList,
+    OverlayPlace,
+    PreviewAnswer,
+    PreviewRequest,
+)
+from collections_app.api.documents import chunk_item
+from collections_app.auth import BearerAuth, request_key
+from collections_app.models import ChunkOverlay
+from collections_app.services import chunk_edits
+from collections_app.services.chunk_edits import ChunkChange
+from collections_app.services.documents import get_document
+from collections_app.services.neighbours import NEIGHBOURS, NEIGHBOURS_MAX, Neighbour, find_chunk, nearest_chunks
+from collections_app.services.previewing import Place, Preview, preview_content, preview_document, preview_upload
+from ragd.errors import InvalidInput
+from ragd.types import Segment
+
+router = Router(auth=BearerAuth(), tags=["chunks"])
+
+FILE = param.File(..., description="one file")
+ONE_CHUNK = "/collections/{collection}/chunks/{int:chunk_index}/{path:doc_id}"
+ONE_OVERLAY = "/collections/{collection}/overlays/{int:overlay_id}"
+
+
+@router.get(ONE_CHUNK, operation_id="chunks-get", response={200: ChunkItemDetail, **ERRORS})
+def get_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: str) -> Any:
+    """One chunk; overlay is "edit" or "add" where a person wrote its content."""
+    chunk = find_chunk(find_collection(request, collection), doc_id, chunk_index)
+    return chunk_item(chunk) | {"overlay": chunk.metadata.get("overlay"), "switched_off": chunk.switched_off}
+
+
+@router.patch(ONE_CHUNK, operation_id="chunks-change", response={200: ChunkChanged, **ERRORS})
+def change_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: str, payload: ChunkChanges) -> Any:
+    """Edit a chunk's content, or keep it out of results (`enabled` false). Survives whatever makes the chunks anew."""
+    found, actor = find_collection(request, collection), request_key(request)
+    if (payload.content is None) == (payload.enabled is None):
+        raise InvalidInput("give either content or enabled", field="content")
+    if payload.content is not None:
+        change = chunk_edits.edit_chunk(
+            found, doc_id, chunk_index, payload.content, revision=payload.revision, actor=actor
+        )
+    else:
+        change = chunk_edits.set_chunk_enabled(
+            found, doc_id, chunk_index, enabled=bool(payload.enabled), revision=payload.revision, actor=actor
+        )
+    return _changed(change)
+
+
+@router.post("/collections/{collection}/chunks", operation_id="chunks-add", response={201: ChunkChanged, **ERRORS})
+def add_chunk(request: HttpRequest, collection: str, payload: NewChunk) -> Any:
+    """Add a chunk behind another one of a document, or at its end."""
+    change = chunk_edits.add_chunk(
+        find_collection(request, collection),
+        payload.doc_id,
+        payload.content,
+        after=payload.after,
+        revision=payload.revision,
+        actor=request_key(request),
+    )
+    return Status(201, _changed(change))
+
+
+@router.get("/collections/{collection}/overlays", operation_id="overlays-list", response={200: OverlayList, **ERRORS})
+def list_overlays(
+    request: HttpRequest, collection: str, doc_id: str = param.Query(..., description="of this document")
+) -> Any:
+    """What people changed in the chunks of a document, oldest first; applies says whether its text is still there."""
+    found = find_collection(request, collection)
+    rows = chunk_edits.list_overlays(found, get_document(found, doc_id).doc_id)
+    return {"items": [_overlay(row) for row in rows]}
+
+
+@router.patch(ONE_OVERLAY, operation_id="overlays-attach", response={200: ChunkChanged, **ERRORS})
+def attach_overlay(request: HttpRequest, collection: str, overlay_id: int, payload: OverlayPlace) -> Any:
+    """Lay a change over another chunk of its document, such as one whose own text is gone."""
+    found = find_collection(request, collection)
+    doc_id = chunk_edits.get_overlay(found, overlay_id).doc_id
+    return _changed(
+        chunk_edits.attach_overlay(found, doc_id, overlay_id, payload.chunk_index, actor=request_key(request))
+    )
+
+
+@router.delete(ONE_OVERLAY, operation_id="overlays-delete", response={200: ChunkChanged, **ERRORS})
+def remove_overlay(request: HttpRequest, collection: str, overlay_id: int) -> Any:
+    """Undo a change: the chunk is again what the policy cuts."""
+    found = find_collection(request, collection)
+    doc_id = chunk_edits.get_overlay(found, overlay_id).doc_id
+    return _changed(chunk_edits.remove_overlay(found, doc_id, overlay_id, actor=request_key(request)))
+
+
+@router.post(
+    "/collections/{collection}/chunk-preview/file",
+    operation_id="chunk-preview-file",
+    auth=BearerAuth(write=False),
+    response={200: PreviewAnswer, **ERRORS},
+)
+def preview_file(
+    request: HttpRequest,
+    collection: str,
+    file: UploadedFile = FILE,
+    kind: str | None = param.Form(None),
+    target_tokens: int | None = param.Form(None),
+    overlap_tokens: int | None = param.Form(None),
+    max_chars: int | None = param.Form(None),
+    offset: int = param.Form(0, ge=0),
+    limit: int = param.Form(CHUNKS_SHOWN, ge=0, le=CHUNKS_SHOWN_MAX),
+) -> Any:
+    """The same of a file: it is read as an upload would be, and not kept."""
+    stated = {"kind": kind, "target_tokens": target_tokens, "overlap_tokens": overlap_tokens, "max_chars": max_chars}
+    preview = preview_upload(find_collection(request, collection), file.name or "file", file, stated)
+    return preview_answer(preview, offset, limit)
+
+
+@router.get(
+    "/collections/{collection}/neighbours/{int:chunk_index}/{path:doc_id}",
+    operation_id="chunks-neighbours",
+    response={200: NeighbourList, **ERRORS},
+)
+def list_neighbours(
+    request: HttpRequest,
+    collection: str,
+    chunk_index: int,
+    doc_id: str,
+    k: int = param.Query(NEIGHBOURS, ge=1, le=NEIGHBOURS_MAX),
+    other_documents: bool = param.Query(False, description="only chunks of other documents"),
+) -> Any:
+    """The chunks nearest to a chunk by their vectors, every one compared; itself left out."""
+    found = find_collection(request, collection)
+    near = nearest_chunks(found, doc_id, chunk_index, k=k, other_documents=other_documents)
+    return {"items": [_neighbour(each) for each in near]}
+
+
+@router.post(
+    "/collections/{collection}/chunk-preview",
+    operation_id="chunk-preview",
+    auth=BearerAuth(write=False),
+    response={200: PreviewAnswer, **ERRORS},
+)
+def preview_chunks(request: HttpRequest, collection: str, payload: PreviewRequest) -> Any:
+    """The chunks that a policy would make of a stored document or of a text, beside those of the present one.
+
+    Nothing is written, and nothing is embedded.
+    """
+    found = find_collection(request, collection)
+    if (payload.doc_id is None) == (payload.content is None):
+        raise InvalidInput("give either doc_id, of a stored document, or content", field="doc_id")
+    stated = payload.policy.model_dump(exclude_none=True) if payload.policy else {}
+    if payload.doc_id is not None:
+        preview = preview_document(found, get_document(found, payload.doc_id), stated)
+    else:
+        preview = preview_content(found, _content(payload), stated, title=payload.title or "")
+    return preview_answer(preview, payload.offset, payload.limit)
+
+
+def preview_answer(preview: Preview, offset: int, limit: int) -> dict[str, Any]:
+    """limit of the chunks from `offset` on; counts are of all."""
+    bins = preview.bins
+    return {
+        "policy": preview.policy.as_dict(),
+        "policy_now": preview.policy_now.as_dict(),
+        "size_chars": preview.size_chars,
+        "read_chars": preview.chars,
+        "now": preview.lengths_now.as_dict(),
+        "then": preview.lengths_then.as_dict(),
+        "equal": preview.equal,
+        "waiting_overlays": preview.waiting,
+        "histogram": {"step": bins.step, "now": list(bins.now), "then": list(bins.then)},
+        "chunks": [_place(place) for place in preview.then[offset : offset + limit]],
+    }
+
+
+def _content(payload: PreviewRequest) -> str | list[Segment]:
+    if isinstance(payload.content, str):
+        return payload.content
+    return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content or ()]
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {
+        "chunk_index": place.index,
+        "start": place.start,
+        "end": place.end,
+        "token_count": place.token_count,
+        "content": place.content,
+        "headings": list(place.headings),
+        "page": place.page,
+        "enabled": place.enabled,
+        "overlay": place.overlay or None,
+        "kept": place.kept,
+    }
+
+
+def _changed(change: ChunkChange) -> dict[str, Any]:
+    return {
+        "doc_id": change.doc_id,
+        "revision": change.revision,
+        "chunk_index": change.chunk_index,
+        "overlay_id": change.overlay_id,
+        "changed": change.changed,
+    }
+
+
+def _overlay(row: ChunkOverlay) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in OverlayItem.model_fields}
+
+
+def _neighbour(near: Neighbour) -> dict[str, Any]:
+    found = near.candidate
+    page = found.metadata.get("page")
+    return {
+        "rank": near.rank,
+        "score": near.score,
+        "doc_id": found.doc_id,
+        "chunk_index": found.chunk_index,
+        "content": found.content,
+        "context": found.context,
+        "start": found.start,
+        "end": found.end,
+        "page": None if page is None else str(page),
+        "same_document": near.same_document,
+    }

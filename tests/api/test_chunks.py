@@ -1,0 +1,148 @@
+"""Single chunks over HTTP: changed, added, undone, compared, and previewed under another policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from collections_app.models import Chunk, Document
+from tests.api.conftest import Api
+
+SMALL = {"target_tokens": 6, "overlap_tokens": 0}
+LINES = ["Sentence one is about birds.", "Sentence two is about rivers.", "Sentence three is about stones."]
+TEXT = "\n\n".join(LINES)
+AT = "/collections/notes/chunks"
+
+
+@pytest.fixture
+def house(api: Api, notes: Any) -> Api:
+    """docs/a.md in three chunks, b.md in one."""
+    fields = {f"chunk_{name}": value for name, value in SMALL.items()}
+    assert api.put("/collections/notes/documents/docs/a.md", {"content": TEXT} | fields).status_code == 200
+    api.put("/collections/notes/documents/b.md", {"content": "Rivers and birds."})
+    return api
+
+
+def contents(api: Api) -> list[str]:
+    items = api.get("/collections/notes/documents/docs/a.md/chunks").json()["items"]
+    return [item["content"] for item in items]
+
+
+def test_a_chunk_is_edited_and_the_edit_undone(house: Api) -> None:
+    answer = house.send("PATCH", f"{AT}/1/docs/a.md", {"content": "Rivers run to the sea.", "revision": 1})
+    assert answer.status_code == 200, answer.content
+    said = answer.json()
+    assert (said["chunk_index"], said["revision"], said["changed"]) == (1, 2, True)
+    chunk = house.get(f"{AT}/1/docs/a.md").json()
+    assert (chunk["content"], chunk["overlay"]) == ("Rivers run to the sea.", "edit")
+    assert (chunk["start"], chunk["end"]) == (TEXT.index(LINES[1]), TEXT.index(LINES[1]) + len(LINES[1]))
+    (overlay,) = house.get("/collections/notes/overlays?doc_id=docs/a.md").json()["items"]
+    assert (overlay["kind"], overlay["anchor_text"], overlay["applies"]) == ("edit", LINES[1], True)
+    undone = house.delete(f"/collections/notes/overlays/{overlay['id']}")
+    assert undone.json()["overlay_id"] is None
+    assert contents(house) == LINES
+
+
+def test_a_chunk_is_kept_out_of_results(house: Api) -> None:
+    found = {"query": "stones", "mode": "lexical"}
+    assert len(house.post("/collections/notes/search", found).json()["results"]) == 1
+    assert house.send("PATCH", f"{AT}/2/docs/a.md", {"enabled": False}).status_code == 200
+    assert house.post("/collections/notes/search", found).json()["results"] == []
+    chunk = house.get(f"{AT}/2/docs/a.md").json()
+    assert (chunk["enabled"], chunk["switched_off"]) == (False, True)
+
+
+def test_a_chunk_is_added_and_attached_elsewhere(house: Api) -> None:
+    added = house.post(AT, {"doc_id": "docs/a.md", "content": "A note.", "after": 0})
+    assert added.status_code == 201, added.content
+    assert added.json()["chunk_index"] == 1
+    assert contents(house) == [LINES[0], "A note.", *LINES[1:]]
+    moved = house.send("PATCH", f"/collections/notes/overlays/{added.json()['overlay_id']}", {"chunk_index": 3})
+    assert moved.json()["chunk_index"] == 3
+    assert contents(house) == [*LINES, "A note."]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "says"),
+    [
+        ("PATCH", f"{AT}/9/docs/a.md", {"content": "x"}, 404, "has the chunks 0 to 2, not 9"),
+        ("PATCH", f"{AT}/0/nothing", {"content": "x"}, 404, "has no document"),
+        ("PATCH", f"{AT}/0/docs/a.md", {}, 422, "either content or enabled"),
+        ("PATCH", f"{AT}/0/docs/a.md", {"content": "x", "enabled": True}, 422, "either content or enabled"),
+        ("PATCH", f"{AT}/0/docs/a.md", {"content": " "}, 400, "must have some text"),
+        ("PATCH", f"{AT}/0/docs/a.md", {"content": "x", "revision": 9}, 409, "made for revision 9"),
+        ("PATCH", f"{AT}/0/docs/a.md", {"text": "x"}, 422, "text"),
+        ("DELETE", "/collections/notes/overlays/99", None, 404, "has no change 99"),
+        ("GET", "/collections/notes/neighbours/9/docs/a.md", None, 404, "has no chunk 9"),
+        ("GET", f"{AT}/9/docs/a.md", None, 404, "has no chunk 9"),
+        ("POST", "/collections/notes/chunk-preview", {}, 422, "either doc_id"),
+        ("POST", "/collections/notes/chunk-preview", {"content": " "}, 400, "has no text"),
+    ],
+)
+def test_what_is_refused(house: Api, method: str, path: str, body: Any, status: int, says: str) -> None:
+    answer = house.send(method, path, body)
+    assert answer.status_code == status, answer.content
+    assert says in answer.json()["error"]["message"]
+    assert contents(house) == LINES
+
+
+def test_a_key_that_may_only_read_previews_and_changes_nothing(house: Api, make_api: Callable[..., Api]) -> None:
+    reader = make_api(scope="read")
+    assert reader.post("/collections/notes/chunk-preview", {"doc_id": "docs/a.md"}).status_code == 200
+    assert reader.get("/collections/notes/neighbours/0/docs/a.md").status_code == 200
+    assert reader.send("PATCH", f"{AT}/0/docs/a.md", {"content": "x"}).status_code == 403
+    assert reader.post(AT, {"doc_id": "docs/a.md", "content": "x"}).status_code == 403
+
+
+def test_neighbours_are_nearest_first_without_the_chunk_itself(house: Api) -> None:
+    items = house.get("/collections/notes/neighbours/1/docs/a.md").json()["items"]
+    assert [item["rank"] for item in items] == [1, 2, 3]
+    assert ("docs/a.md", 1) not in {(item["doc_id"], item["chunk_index"]) for item in items}
+    scores = [item["score"] for item in items]
+    assert scores == sorted(scores, reverse=True)
+    others = house.get("/collections/notes/neighbours/1/docs/a.md?other_documents=true").json()["items"]
+    assert [(item["doc_id"], item["rank"], item["same_document"]) for item in others] == [("b.md", 1, False)]
+    house.send("PATCH", f"{AT}/0/docs/a.md", {"enabled": False})
+    items = house.get("/collections/notes/neighbours/1/docs/a.md").json()["items"]
+    assert 0 not in {item["chunk_index"] for item in items if item["doc_id"] == "docs/a.md"}
+
+
+def test_a_preview_tells_what_a_policy_would_make_and_writes_nothing(house: Api) -> None:
+    before = (list(Chunk.objects.values()), list(Document.objects.values()))
+    body = {"doc_id": "docs/a.md", "policy": {"target_tokens": 12, "overlap_tokens": 0}}
+    said = house.post("/collections/notes/chunk-preview", body).json()
+    assert (said["now"]["count"], said["then"]["count"], said["equal"]) == (3, 2, 1)
+    assert [(item["start"], item["end"]) for item in said["chunks"]] == [
+        (0, TEXT.index(LINES[2]) - 2),
+        (TEXT.index(LINES[2]), len(TEXT)),
+    ]
+    assert [item["kept"] for item in said["chunks"]] == [False, True]
+    assert (sum(said["histogram"]["now"]), sum(said["histogram"]["then"])) == (3, 2)
+    assert (list(Chunk.objects.values()), list(Document.objects.values())) == before
+
+
+def test_a_preview_of_a_text_and_of_a_file(house: Api) -> None:
+    said = house.post("/collections/notes/chunk-preview", {"content": TEXT, "policy": SMALL, "limit": 1}).json()
+    assert (said["now"]["count"], said["then"]["count"], len(said["chunks"])) == (1, 3, 1)
+    segments = [{"text": line, "t_start": float(place)} for place, line in enumerate(LINES)]
+    said = house.post("/collections/notes/chunk-preview", {"content": segments, "policy": SMALL}).json()
+    assert said["then"]["count"] == 3
+    answer = house.client.post(
+        "/v1/collections/notes/chunk-preview/file",
+        {"file": SimpleUploadedFile("a.md", f"# Title\n\n{TEXT}".encode()), "target_tokens": 6, "overlap_tokens": 0},
+        headers={"Authorization": f"Bearer {house.secret}"},
+    )
+    assert answer.status_code == 200, answer.content
+    assert [item["headings"] for item in answer.json()["chunks"]][-1] == ["Title"]
+
+
+def test_a_preview_says_which_changes_would_wait(house: Api) -> None:
+    house.send("PATCH", f"{AT}/1/docs/a.md", {"content": "Rivers run to the sea."})
+    body = {"doc_id": "docs/a.md", "policy": {"target_tokens": 100, "overlap_tokens": 0}}
+    assert house.post("/collections/notes/chunk-preview", body).json()["waiting_overlays"] == 1
+    body["policy"] = SMALL
+    said = house.post("/collections/notes/chunk-preview", body).json()
+    assert (said["waiting_overlays"], said["equal"], said["chunks"][1]["overlay"]) == (0, 3, "edit")
