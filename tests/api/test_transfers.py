@@ -1,0 +1,105 @@
+"""A collection exported and imported over HTTP, and the operations that tell of it."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+
+from collections_app.models import Collection
+from collections_app.services.documents import ingest_text
+from tests.api.conftest import Api
+from tests.fakes.openai_server import OpenAIServer
+
+
+@pytest.fixture
+def filled(committed: None, embeddings: OpenAIServer) -> Collection:
+    from collections_app.services.collections import create_collection
+
+    collection = create_collection(name="notes")
+    ingest_text(collection, "a/whales.md", "Whales sing for hours and eat krill.", tags=["sea"])
+    ingest_text(collection, "b.md", "The redwood is a tall tree.")
+    return collection
+
+
+def export(api: Api, name: str = "notes") -> bytes:
+    response = api.get(f"/collections/{name}/export")
+    assert response.status_code == 200, response.content
+    assert response["Content-Type"] == "application/zip"
+    assert response["Content-Disposition"] == f'attachment; filename="{name}.ragd.zip"'
+    return b"".join(response.streaming_content)
+
+
+def send(api: Api, content: bytes, **fields: Any) -> Any:
+    key = fields.pop("key", None)
+    headers = {"Authorization": f"Bearer {api.secret}"} | ({"Idempotency-Key": key} if key else {})
+    data = {"file": SimpleUploadedFile("notes.ragd.zip", content), **fields}
+    return api.client.post("/v1/collections/import", data, headers=headers)
+
+
+def results(api: Api, name: str) -> Any:
+    found = []
+    for mode in ("vector", "lexical", "hybrid"):
+        body = {"query": "whales in a tall tree", "mode": mode}
+        found.append(api.post(f"/collections/{name}/search", body).json()["results"])
+    return found
+
+
+def test_what_is_exported_is_imported(filled: Collection, api: Api) -> None:
+    content = export(api)
+    response = send(api, content, name="copy")
+    assert response.status_code == 201, response.content
+    body = response.json()
+    assert body["collection"] == "copy" and body["counts"]["documents"] == 2 and not body["warnings"]
+    assert results(api, "copy") == results(api, "notes") and any(results(api, "copy"))
+    kinds = [item["kind"] for item in api.get("/operations").json()["items"]]
+    assert kinds == ["import", "export"]
+    listed = api.get("/operations?kind=import&collection=copy").json()["items"]
+    assert [item["state"] for item in listed] == ["succeeded"]
+    assert api.get(f"/operations/{listed[0]['id']}").json()["report"]["counts"] == body["counts"]
+
+
+def test_refusals_have_one_shape(filled: Collection, api: Api) -> None:
+    content = export(api)
+    taken = send(api, content)
+    assert (taken.status_code, taken.json()["error"]["type"]) == (409, "name_taken")
+    foreign = io.BytesIO()
+    with zipfile.ZipFile(foreign, "w") as archive:
+        archive.writestr("a.txt", "hello")
+    for bad in (b"", b"nothing", content[:500], foreign.getvalue()):
+        refused = send(api, bad, name="copy")
+        assert (refused.status_code, refused.json()["error"]["type"]) == (422, "invalid_export")
+        assert refused.json()["error"]["field"] == "file"
+    assert api.get("/collections/unknown/export").status_code == 404
+    assert api.get("/operations?kind=dance").status_code == 422
+    assert api.get("/operations/00000000-0000-4000-8000-000000000000").status_code == 404
+    assert [collection["name"] for collection in api.get("/collections").json()] == ["notes"]
+
+
+def test_a_replaced_collection_is_the_imported_one(filled: Collection, api: Api) -> None:
+    content = export(api)
+    ingest_text(filled, "later.md", "Later.")
+    answer = send(api, content, replace="true")
+    assert answer.status_code == 201 and answer.json()["replaced"]
+    assert api.get("/collections/notes/statistics").json()["documents"] == 2
+
+
+def test_an_import_under_an_idempotency_key_is_made_once(filled: Collection, api: Api) -> None:
+    content = export(api)
+    first, second = (send(api, content, name="copy", key="once") for _ in range(2))
+    assert first.status_code == second.status_code == 201
+    assert first.json() == second.json() and second["Idempotency-Replayed"] == "true"
+
+
+def test_a_limited_key_keeps_to_its_collections(filled: Collection, api: Api, make_api: Callable[..., Api]) -> None:
+    content = export(api)
+    limited = make_api(collections=["notes"])
+    assert limited.get("/collections/notes/export").status_code == 200
+    assert send(limited, content, name="copy").status_code == 403
+    assert send(make_api(scope="read"), content, name="copy").status_code == 403
+    send(api, content, name="other")
+    assert {item["subject"] for item in limited.get("/operations").json()["items"]} == {"notes"}
