@@ -21,6 +21,6 @@ from collections_app.api import curation as curation  # its endpoints are on the
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
 
 router = Router()
-# transfers first: its address for imports looks like that of a collection
-for part in (transfers, batches, chunks, collections, documents, generations, jobs, keys, probes, syncs):
+# transfers first: its address for imports looks like that of a collection; revisions before what takes any doc_id
+for part in (transfers, revisions, batches, chunks, collections, documents, generations, jobs, keys, probes, syncs):
     router.add_router("", part.router)
