@@ -7,6 +7,7 @@ import uuid
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
 from django.db.models import F, Q
@@ -27,7 +28,8 @@ RETRY_DELAY_S = 5
 RETRY_DELAY_MAX_S = 60
 JITTER = 0.25  # of the delay, at most, so that many do not come back at the same moment
 ERROR_MAX_CHARS = 2000
-TRANSIENT = (OperationalError, InterfaceError)
+# COPY raises the driver's own errors
+TRANSIENT = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 POISON = ("crashed", "timeout", "memory")  # how a file ends its parser
 WORKER_LOST = "worker_lost"
 WAITING = "waiting_for_endpoint"

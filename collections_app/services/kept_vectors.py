@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -136,7 +138,9 @@ def drop_leftover_vectors(now: datetime) -> int:
     return EmbeddedBatch.objects.filter(~Exists(needed))._raw_delete("default")
 
 
-def _binary_cursor() -> psycopg.Cursor[Any]:
+@contextmanager
+def _binary_cursor() -> Iterator[psycopg.Cursor[Any]]:
     """Binds on the server and in binary: in the statement's text vectors would take several times their size."""
     connection.ensure_connection()
-    return psycopg.Cursor(connection.connection)
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        yield cursor
