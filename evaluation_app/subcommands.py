@@ -15,7 +15,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections import get_collection
 from collections_app.services.keys import create_key
-from evaluation_app import rebuild
+from evaluation_app import checks, rebuild
 from evaluation_app.conformance import run_now
 from evaluation_app.services import load_sample
 from evaluation_app.summaries import operations_summary
@@ -256,6 +256,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         rebuild.run,
         rebuild.show,
         rebuild.has_passed,
+    ),
+    "check": Subcommand(
+        "compare what is stored with itself; exit status 1 when something is wrong",
+        checks.add_arguments,
+        checks.run,
+        checks.show,
+        checks.has_passed,
     ),
     "status": Subcommand("workers, jobs, runs and spans at a glance", _no_arguments, run_status, show_status),
 }
