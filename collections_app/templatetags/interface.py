@@ -28,6 +28,15 @@ STATES: dict[str, tuple[str, str, str]] = {
     "running": ("accent", "refresh", "Running"),
     "succeeded": ("good", "check", "Done"),
     "failed": ("bad", "cross", "Failed"),
+    "quarantined": ("bad", "alert", "Quarantined"),
+    "waiting": ("neutral", "clock", "Waiting"),
+    "interrupted": ("watch", "alert", "Interrupted"),
+    "completed": ("good", "check", "Completed"),
+    "completed_with_errors": ("watch", "alert", "Completed with errors"),
+    "stuck": ("bad", "alert", "Stuck"),
+    "closed": ("good", "check", "Answers"),
+    "open": ("bad", "alert", "Not asked"),
+    "half-open": ("watch", "clock", "Being tried"),
     "passed": ("good", "check", "Pass"),
     "cancelled": ("neutral", "minus", "Cancelled"),
     "ok": ("good", "check", "OK"),
@@ -145,6 +154,17 @@ def size(value: int | None) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
         amount /= 1000
     return f"{amount:.1f} TB"
+
+
+@register.filter
+def amount(value: float | None, unit: str) -> str:
+    """A count of bytes in decimal units, of anything else with its name: "chars" -> "1,200 characters"."""
+    if value is None:
+        return "–"
+    if unit == "bytes":
+        return size(round(value))
+    shown = f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
+    return f"{shown} {'characters' if unit == 'chars' else unit}".strip()
 
 
 @register.filter

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -16,8 +17,9 @@ from django_htmx.http import trigger_client_event
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, Document, IngestJob
 from collections_app.pages import PageRequest, next_address, page_of, render_page
-from collections_app.querysets import ACTIVE_STATES
-from collections_app.services.jobs import cancel_job, retry_job
+from collections_app.querysets import ACTIVE_STATES, TROUBLED_STATES
+from collections_app.services.jobs import cancel_collection_jobs, cancel_job, retry_collection_jobs, retry_job
+from collections_app.services.queueing import jobs_ahead
 from collections_app.views.collections import find_collection
 from ragd.errors import RagdError
 
@@ -28,6 +30,7 @@ STATE_LINKS = (
     ("", "All"),
     ("active", "Waiting or running"),
     ("failed", "Failed"),
+    ("quarantined", "Quarantined"),
     ("succeeded", "Done"),
     ("cancelled", "Cancelled"),
 )
@@ -38,7 +41,7 @@ def active_jobs(collection: Collection) -> dict[str, Any]:
     counts = IngestJob.objects.filter(collection=collection).aggregate(
         queued=Count("pk", filter=Q(state="queued")),
         running=Count("pk", filter=Q(state="running")),
-        failed=Count("pk", filter=Q(state="failed")),
+        failed=Count("pk", filter=Q(state__in=TROUBLED_STATES)),
     )
     running = IngestJob.objects.filter(collection=collection, state="running").order_by("started_at", "id")[:STRIP_ROWS]
     return {
@@ -94,21 +97,31 @@ def list_jobs(request: PageRequest, name: str) -> HttpResponse:
         "page": page_of(request, rows, JOBS_PER_PAGE),
         "job_state": state,
         "states": STATE_LINKS,
-        "active_total": IngestJob.objects.active().filter(collection=collection).count(),
+        "work_view": "documents",
+        **_totals(collection),
     }
     return render_page(request, "collections/jobs.html", context, parts={"jobs": "collections/parts/jobs.html"})
+
+
+def _totals(collection: Collection) -> dict[str, int]:
+    """What the buttons over the list act on."""
+    return IngestJob.objects.filter(collection=collection).aggregate(
+        active_total=Count("pk", filter=Q(state__in=ACTIVE_STATES)),
+        failed_total=Count("pk", filter=Q(state="failed")),
+    )
 
 
 @require_GET
 def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
     collection = find_collection(name)
-    jobs = IngestJob.objects.listed().select_related("upload").defer("upload__content")
+    jobs = IngestJob.objects.listed().select_related("upload", "batch").defer("upload__content")
     found = get_object_or_404(jobs, collection=collection, pk=job_id)
     context = {
         "collection": collection,
         "job": found,
         "tab": "jobs",
         "can_cancel": found.state in ACTIVE_STATES,
+        "ahead": jobs_ahead(found),
         "has_document": Document.objects.filter(collection=collection, doc_id=found.doc_id).exists(),
     }
     return render_page(request, "collections/job.html", context, parts={"detail": "collections/parts/job.html"})
@@ -126,3 +139,25 @@ def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) 
     else:
         messages.success(request, f"The job for {found.doc_id or found.get_kind_display()} {said}.")
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
+
+
+@require_POST
+def change_jobs(request: PageRequest, name: str, action: str) -> HttpResponse:
+    """Retry what failed in the collection, or cancel all that waits and runs."""
+    collection = find_collection(name)
+    act, said = {
+        "retry": (retry_collection_jobs, "put in the queue again"),
+        "cancel": (cancel_collection_jobs, "cancelled"),
+    }[action]
+    answer_changed(request, lambda: act(collection, actor=request.user), said)
+    return redirect(next_address(request, reverse("collections:jobs", args=[name])))
+
+
+def answer_changed(request: PageRequest, change: Callable[[], int], said: str) -> None:
+    """Do it, and tell how many jobs it was, or why not."""
+    try:
+        count = change()
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    else:
+        messages.success(request, f"{count:,} job{'s were' if count != 1 else ' was'} {said}.")

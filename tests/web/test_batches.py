@@ -1,0 +1,111 @@
+"""Attempts and stages on pages: lists with bars, failed documents first, retry and cancel of many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
+
+
+@pytest.fixture
+def make_batch(fill: Callable[..., Any]) -> Callable[..., Any]:
+    from collections_app.models import IngestBatch, IngestJob
+
+    collection = fill(documents=1)
+
+    def make(*states: str, **values: Any) -> Any:
+        batch = IngestBatch.objects.create(collection=collection, submitted=len(states), **{"label": "Notes"} | values)
+        for number, state in enumerate(states):
+            IngestJob.objects.create(
+                collection=collection, batch=batch, doc_id=f"{number}.md", kind="reindex", state=state,
+                error="The <reason>." if state == "failed" else "",
+            )  # fmt: skip
+        return batch
+
+    return make
+
+
+def test_the_list_shows_each_attempt_with_its_state_and_polls_while_one_works(
+    visitor: Client, make_batch: Callable[..., Any]
+) -> None:
+    address = "/collections/nature/attempts/"
+    assert "Nothing was uploaded" in text(visitor.get(address))
+    make_batch("succeeded", "failed")
+    html = text(visitor.get(address))
+    assert "Completed with errors" in html and "Retry 1 failed" in html and "every 2s" not in html
+    make_batch("succeeded", "queued", "queued", "queued", label="More")
+    html = text(visitor.get(address))
+    assert "every 2s" in html and 'max="4" value="1"' in html and "Interrupted" in html
+    part = text(visitor.get(address, headers={"HX-Request": "true", "HX-Target": "batches"}))
+    assert part.lstrip().startswith('<div id="batches"')
+
+
+def test_an_attempt_opens_to_its_documents_what_failed_first(
+    visitor: Client, make_batch: Callable[..., Any], fill: Callable[..., Any]
+) -> None:
+    batch = make_batch("succeeded", "failed", "quarantined")
+    html = text(visitor.get(f"/collections/nature/attempts/{batch.pk}/"))
+    assert html.index("2.md") < html.index("1.md") < html.index("0.md")
+    assert "The &lt;reason&gt;." in html
+    fill("other", 0)
+    assert visitor.get(f"/collections/other/attempts/{batch.pk}/").status_code == 404
+    assert visitor.post(f"/collections/other/attempts/{batch.pk}/cancel/").status_code == 404
+
+
+def test_retry_and_cancel_of_an_attempt(visitor: Client, make_batch: Callable[..., Any]) -> None:
+    batch = make_batch("failed", "failed", "cancelled")
+    address = f"/collections/nature/attempts/{batch.pk}/"
+    assert "2 jobs were put in the queue again." in text(visitor.post(f"{address}retry/", follow=True))
+    assert "2 jobs were cancelled." in text(visitor.post(f"{address}cancel/", follow=True))
+    assert sorted(batch.jobs.values_list("state", flat=True)) == ["cancelled"] * 3
+    assert visitor.get(f"{address}retry/").status_code == 405
+
+
+def test_retry_and_cancel_of_all(visitor: Client, make_batch: Callable[..., Any], settings: Any) -> None:
+    batch = make_batch("failed", "failed")
+    html = text(visitor.get("/collections/nature/jobs/"))
+    assert "Retry 2 failed" in html and "Cancel all" not in html
+    settings.RAGD_QUEUE_MAX_JOBS = 1
+    assert "the queue is full" in text(visitor.post("/collections/nature/jobs/retry/", follow=True))
+    settings.RAGD_QUEUE_MAX_JOBS = 9
+    assert "2 jobs were put in the queue again." in text(visitor.post("/collections/nature/jobs/retry/", follow=True))
+    assert "2 jobs were cancelled." in text(visitor.post("/collections/nature/jobs/cancel/", follow=True))
+    assert set(batch.jobs.values_list("state", flat=True)) == {"cancelled"}
+
+
+def test_a_job_shows_its_stages(visitor: Client, make_batch: Callable[..., Any]) -> None:
+    job = make_batch("running").jobs.get()
+    job.stages = [
+        {"stage": "parse", "state": "succeeded", "done": 2_500_000, "total": 2_500_000, "unit": "bytes", "ms": 1234.0,
+         "rate": 2_000_000.0, "started_at": None, "error": ""},
+        {"stage": "embed", "state": "running", "done": 40, "total": 100, "unit": "chunks", "ms": 4000.0, "rate": 10.0,
+         "started_at": None, "error": ""},
+    ]  # fmt: skip
+    job.save()
+    html = text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
+    for words in ("2.5 MB", "2.0 MB/s", "40 chunks of 100 chunks", "10 chunks/s", "6 s", 'max="100" value="40"'):
+        assert words in html
+    assert html.count("Waiting</span>") == 2
+
+
+def test_a_waiting_job_says_what_it_waits_for(visitor: Client, make_batch: Callable[..., Any]) -> None:
+    first, second = make_batch("queued", "queued").jobs.order_by("sent_at")
+    assert "next in its lane" in text(visitor.get(f"/collections/nature/jobs/{first.pk}/"))
+    assert "waits behind 1 job" in text(visitor.get(f"/collections/nature/jobs/{second.pk}/"))
+    type(first).objects.update(error_type="waiting_for_endpoint", error="it answered 503")
+    html = text(visitor.get(f"/collections/nature/jobs/{first.pk}/"))
+    assert "waits for the embedding endpoint" in html and "it answered 503" in html
+
+
+def test_a_quarantined_job_is_told_apart_and_can_be_tried(visitor: Client, make_batch: Callable[..., Any]) -> None:
+    job = make_batch("quarantined").jobs.get()
+    html = text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
+    assert "Quarantined" in html and "set aside" in html and "Retry" in html
+    assert "0.md" in text(visitor.get("/collections/nature/jobs/?state=quarantined"))
+    assert "1 failed" in text(visitor.get("/collections/"))
