@@ -51,6 +51,7 @@ class WebServer:
         self._lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"site": self}))
         self._http.daemon_threads = True
+        self._http.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client may break off
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
 
     @property

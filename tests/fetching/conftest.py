@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from tests.collections.conftest import committed, embeddings, notes
+from tests.fakes.s3_server import running_s3_server, s3_server
 from tests.fakes.web_server import web_server
 
-__all__ = ["committed", "embeddings", "notes", "web_server"]
+__all__ = ["committed", "embeddings", "notes", "running_s3_server", "s3_server", "web_server"]
 
 LOOPBACK = ["127.0.0.0/8", "::1/128"]
 

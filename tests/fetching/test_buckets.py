@@ -1,0 +1,259 @@
+"""A prefix of a bucket as documents, on a real S3 server."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
+from collections_app.services import bucket_reading
+from collections_app.services.buckets import submit_prefix
+from collections_app.services.documents import delete_documents, ingest_text
+from collections_app.services.jobs import run_job
+from collections_app.services.sourcing import SourcePlan
+from ragd.errors import InvalidInput
+from tests.fakes.openai_server import OpenAIServer
+from tests.fakes.s3_server import S3Server
+from tests.fakes.web_server import WebServer
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, settings: Any) -> S3Server:
+    """The server's own endpoint, with one.txt and in/two.txt under reports/, and other.txt beside it."""
+    settings.RAGD_S3_ENDPOINT = s3_server.url
+    settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
+    settings.AWS_REGION = "us-east-1"
+    s3_server.put("docs", "reports/one.txt", b"the first report")
+    s3_server.put("docs", "reports/in/two.txt", b"the second report")
+    s3_server.put("docs", "other.txt", b"another text")
+    return s3_server
+
+
+def submit(collection: Collection, prefix: str = "reports", **values: Any) -> SourcePlan:
+    """Submit the prefix and do all of its jobs."""
+    plan = submit_prefix(collection, "docs", prefix, **values)
+    for line in plan.lines:
+        if line.job_id and not values.get("dry_run"):
+            run_job(line.job_id)
+    return plan
+
+
+def statuses(plan: SourcePlan) -> dict[str, str]:
+    return {line.doc_id: line.status for line in plan.lines}
+
+
+def texts() -> dict[str, str]:
+    return dict(Document.objects.order_by("doc_id").values_list("doc_id", "text"))
+
+
+def test_objects_become_documents(notes: Collection, bucket: S3Server) -> None:
+    plan = submit(notes, tags=["s3"])
+    assert statuses(plan) == {"docs/reports/in/two.txt": "new", "docs/reports/one.txt": "new"}
+    assert texts() == {"docs/reports/in/two.txt": "the second report", "docs/reports/one.txt": "the first report"}
+    job = IngestJob.objects.get(doc_id="docs/reports/one.txt")
+    assert (job.state, job.source, job.error) == ("succeeded", "s3://docs/reports/one.txt", "")
+    assert [entry["stage"] for entry in job.stages] == ["fetch", "parse", "chunk", "embed", "store"]
+    document = Document.objects.get(doc_id="docs/reports/one.txt")
+    assert (document.source, document.tags) == ("s3://docs/reports/one.txt", ["s3"])
+    source = FetchedSource.objects.get(document=document)
+    assert (source.kind, source.endpoint, source.size_bytes) == ("s3", bucket.url, 16)
+    batch = IngestBatch.objects.get()
+    assert (batch.kind, batch.label, batch.submitted) == ("s3", "s3://docs/reports", 2)
+
+
+def test_a_prefix_with_a_slash_and_odd_names(notes: Collection, bucket: S3Server) -> None:
+    bucket.put("docs", "reports/a b+c (ä)%20.txt", b"odd")
+    assert statuses(submit(notes, "reports/"))["docs/reports/a b+c (ä)%20.txt"] == "new"
+    assert texts()["docs/reports/a b+c (ä)%20.txt"] == "odd"
+
+
+def test_unchanged_objects_are_not_downloaded(
+    notes: Collection, bucket: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(notes)
+    bucket.put("docs", "reports/one.txt", b"the first report, corrected")
+    bucket.put("docs", "reports/three.txt", b"the third report")
+    read: list[str] = []
+    real = bucket_reading.read_object
+    monkeypatch.setattr(
+        "collections_app.services.fetching.read_object",
+        lambda origin, *rest: read.append(origin["key"]) or real(origin, *rest),
+    )
+    plan = submit(notes)
+    assert statuses(plan) == {
+        "docs/reports/in/two.txt": "unchanged",
+        "docs/reports/one.txt": "changed",
+        "docs/reports/three.txt": "new",
+    }
+    assert read == ["reports/one.txt", "reports/three.txt"]
+    assert texts()["docs/reports/one.txt"] == "the first report, corrected"
+    assert (plan.batch and plan.batch.unchanged, plan.totals["changed"]) == (1, 1)
+
+
+def test_other_tags_need_no_download(notes: Collection, bucket: S3Server, embeddings: OpenAIServer) -> None:
+    submit(notes, tags=["a"])
+    bucket.remove("docs", "reports/one.txt")
+    bucket.put("docs", "reports/one.txt", b"the first report")
+    assert set(statuses(submit(notes, tags=["a"])).values()) == {"unchanged"}
+    assert set(statuses(submit(notes, tags=["b"])).values()) == {"changed"}
+    assert [document.tags for document in Document.objects.all()] == [["b"], ["b"]]
+
+
+def test_a_dry_run_writes_nothing(notes: Collection, bucket: S3Server) -> None:
+    plan = submit_prefix(notes, "docs", "reports", dry_run=True)
+    assert plan.totals["new"] == 2
+    assert plan.batch is None
+    assert not IngestJob.objects.exists() and not IngestBatch.objects.exists()
+
+
+def test_what_is_gone_is_deleted_when_asked_for(notes: Collection, bucket: S3Server) -> None:
+    submit(notes)
+    submit(notes, "other")
+    ingest_text(notes, "docs/reports/mine.txt", "written by hand")
+    bucket.remove("docs", "reports/one.txt")
+    assert "deleted" not in statuses(submit(notes)).values()
+    plan = submit_prefix(notes, "docs", "reports", delete_missing=True, dry_run=True)
+    assert plan.deletions == ["docs/reports/one.txt"]
+    plan = submit(notes, delete_missing=True)
+    assert plan.batch and plan.batch.deleted == 1
+    assert sorted(texts()) == ["docs/other.txt", "docs/reports/in/two.txt", "docs/reports/mine.txt"]
+
+
+def test_an_empty_listing_deletes_nothing(notes: Collection, bucket: S3Server) -> None:
+    submit(notes)
+    with pytest.raises(InvalidInput, match="nothing under"):
+        submit_prefix(notes, "docs", "report/", delete_missing=True)
+    assert submit_prefix(notes, "docs", "report/").lines == []
+
+
+@pytest.mark.parametrize(
+    ("on_clash", "status", "names"),
+    [("skip", "skipped", 1), ("replace", "changed", 1), ("keep_both", "renamed", 2)],
+)
+def test_a_name_that_is_taken(notes: Collection, bucket: S3Server, on_clash: str, status: str, names: int) -> None:
+    ingest_text(notes, "docs/other.txt", "written by hand")
+    plan = submit(notes, "other", on_clash=on_clash)
+    assert [line.status for line in plan.lines] == [status]
+    assert Document.objects.count() == names
+    assert (texts()["docs/other.txt"] == "written by hand") == (on_clash != "replace")
+
+
+def test_what_is_under_way_is_not_asked_for_twice(notes: Collection, bucket: S3Server) -> None:
+    first = submit_prefix(notes, "docs", "reports")
+    second = submit_prefix(notes, "docs", "reports")
+    assert {line.status for line in second.lines} == {"unchanged"}
+    assert [line.job_id for line in second.lines] == [line.job_id for line in first.lines]
+    assert IngestJob.objects.active().count() == 2
+
+
+def test_large_and_empty_objects_are_refused_by_the_plan(notes: Collection, bucket: S3Server, settings: Any) -> None:
+    settings.RAGD_MAX_DOCUMENT_MB = 1
+    bucket.put("docs", "reports/big.txt", b"x" * 1_000_001)
+    bucket.put("docs", "reports/none.txt", b"")
+    plan = submit_prefix(notes, "docs", "reports")
+    refused = {line.doc_id: line.error_type for line in plan.lines if line.status == "rejected"}
+    assert refused == {"docs/reports/big.txt": "too_large", "docs/reports/none.txt": "empty_content"}
+    assert plan.batch and (plan.batch.rejected, plan.batch.submitted) == (2, 4)
+
+
+def test_an_object_that_went_meanwhile(notes: Collection, bucket: S3Server) -> None:
+    plan = submit_prefix(notes, "docs", "other")
+    bucket.remove("docs", "other.txt")
+    assert run_job(str(plan.lines[0].job_id)) == "failed"
+    job = IngestJob.objects.get()
+    assert (job.error_type, "other.txt" in job.error) == ("not_found", True)
+
+
+def test_more_than_one_page_is_listed(notes: Collection, bucket: S3Server) -> None:
+    client = bucket.client()
+    for number in range(1005):
+        client.put_object("docs", f"many/{number:04}.txt", io.BytesIO(b"x"), 1)
+    assert len(bucket_reading.list_objects(bucket_reading.find_place("docs"), "many/")) == 1005
+
+
+def test_keys_are_needed_and_used(notes: Collection, bucket: S3Server, settings: Any) -> None:
+    bucket.require_keys()
+    assert submit(notes).totals["new"] == 2
+    settings.AWS_SECRET_ACCESS_KEY = "wrong"
+    with pytest.raises(ServiceError, match="AWS_SECRET_ACCESS_KEY") as caught:
+        submit_prefix(notes, "docs", "reports")
+    assert (caught.value.status, caught.value.type) == (403, "not_allowed")
+
+
+def test_the_servers_keys_stay_at_its_own_endpoint(
+    notes: Collection, bucket: S3Server, web_server: WebServer, settings: Any
+) -> None:
+    with pytest.raises(ServiceError):
+        submit_prefix(notes, "docs", "reports", endpoint=web_server.url(""))
+    assert web_server.asked
+    assert [asked.headers for asked in web_server.asked if "authorization" in asked.headers] == []
+    settings.RAGD_S3_ENDPOINT = web_server.url("")
+    web_server.asked.clear()
+    with pytest.raises(ServiceError):
+        submit_prefix(notes, "docs", "reports")
+    assert web_server.asked[0].headers["authorization"].startswith("AWS4-HMAC-SHA256")
+
+
+def test_another_endpoint_must_be_open_to_all(notes: Collection, bucket: S3Server, settings: Any) -> None:
+    settings.RAGD_S3_ENDPOINT = ""
+    assert submit_prefix(notes, "docs", "other", endpoint=bucket.url).totals["new"] == 1
+    settings.RAGD_FETCH_ALLOWED_NETWORKS = []
+    with pytest.raises(ServiceError, match="RAGD_FETCH_ALLOWED_NETWORKS"):
+        submit_prefix(notes, "docs", "reports", endpoint=bucket.url)
+    job = IngestJob.objects.get()
+    assert run_job(job.pk) == "failed"
+    job.refresh_from_db()
+    assert job.error_type == "address_refused"
+
+
+def test_the_configured_endpoint_may_be_private(notes: Collection, bucket: S3Server, settings: Any) -> None:
+    settings.RAGD_FETCH_ALLOWED_NETWORKS = []
+    assert submit(notes, "other").totals["new"] == 1
+    assert Document.objects.count() == 1
+
+
+def test_only_named_buckets_are_given_out(notes: Collection, bucket: S3Server, settings: Any) -> None:
+    settings.RAGD_S3_BUCKETS = ["public"]
+    with pytest.raises(ServiceError, match="RAGD_S3_BUCKETS"):
+        submit_prefix(notes, "docs", "reports")
+    settings.RAGD_S3_BUCKETS = ["public", "docs"]
+    assert submit_prefix(notes, "docs", "reports", dry_run=True).totals["new"] == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"bucket": ""}, "name of a bucket"),
+        ({"bucket": "s3://docs"}, "name of a bucket"),
+        ({"bucket": "B!"}, "bucket"),
+        ({"bucket": "docs", "endpoint": "ftp://x"}, "address of a server"),
+        ({"bucket": "docs", "endpoint": "http://u:p@127.0.0.1"}, "address of a server"),
+        ({"bucket": "docs", "on_clash": "merge"}, "on_clash must be"),
+        ({"bucket": "docs", "prefix": "x" * 2000}, "prefix must have"),
+    ],
+)
+def test_wrong_input_is_named(notes: Collection, bucket: S3Server, values: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        submit_prefix(notes, **values)
+
+
+def test_a_bucket_that_is_not_there(notes: Collection, bucket: S3Server) -> None:
+    with pytest.raises(ServiceError, match="NoSuchBucket") as caught:
+        submit_prefix(notes, "nowhere", "")
+    assert caught.value.status == 404
+
+
+def test_a_server_that_is_not_there(notes: Collection, settings: Any) -> None:
+    settings.RAGD_S3_ENDPOINT = "http://127.0.0.1:1"
+    with pytest.raises(ServiceError, match="check the endpoint") as caught:
+        submit_prefix(notes, "docs", "")
+    assert caught.value.status == 502
+
+
+def test_a_deleted_document_comes_again(notes: Collection, bucket: S3Server) -> None:
+    submit(notes)
+    delete_documents(notes, ["docs/reports/one.txt"])
+    assert statuses(submit(notes)) == {"docs/reports/in/two.txt": "unchanged", "docs/reports/one.txt": "new"}
