@@ -17,17 +17,17 @@ REQUIREMENTS = HERE / "requirements-peers.txt"
 NAMES = {"langchain": "LangChain", "llamaindex": "LlamaIndex", "haystack": "Haystack"}
 
 
-def peer_python() -> Path:
-    """The Python of the peers' virtual environment, which is made when the requirements have changed: minutes, once."""
+def peer_python(requirements: Path = REQUIREMENTS) -> Path:
+    """The Python of a virtual environment with the peers, made when the requirements have changed: minutes, once."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ragd-benchmarks"
-    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:12]
     folder = cache / f"peers-{digest}-{sys.version_info.major}.{sys.version_info.minor}"
     python = folder / "bin" / "python"
     if not (folder / "complete").exists():
         print(f"installing the peers into {folder} ...", flush=True)
         venv.create(folder, clear=True, with_pip=True)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-r", str(REQUIREMENTS)], check=True)
+        subprocess.run([*pip, "-r", str(requirements)], check=True)
         (folder / "complete").touch()
     return python
 
