@@ -7,6 +7,7 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_process_init, worker_process_shutdown
 
+from collections_app.services.checking import complete_check
 from collections_app.services.jobs import run_job, sweep
 from collections_app.services.workers import end_pulse, start_pulse
 
@@ -19,6 +20,11 @@ def run_ingest_job(job_id: str) -> None:
 @shared_task(name="collections.sweep_jobs", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def sweep_jobs() -> None:
     sweep()
+
+
+@shared_task(name="collections.check_invariants", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def check_stored(operation_id: str) -> None:
+    complete_check(operation_id)
 
 
 @worker_process_init.connect  # type: ignore[untyped-decorator]

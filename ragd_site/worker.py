@@ -74,12 +74,11 @@ def sweep_jobs() -> None:
 
 
 def apply_retention() -> None:
-    """RAGD_RUN_RETENTION_DAYS and RAGD_SPAN_RETENTION_DAYS."""
-    from evaluation_app.spans import prune_spans
-    from retrieval_app.services import delete_old_runs
+    """Delete what is past its retention, and once a day have what is stored checked by a worker process."""
+    from evaluation_app import retention
 
-    delete_old_runs()
-    prune_spans()
+    retention.apply_retention()
+    retention.check_daily()
 
 
 def is_alive() -> bool:

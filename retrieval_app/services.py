@@ -13,6 +13,7 @@ from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
 from django.db import Error as DatabaseError
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from collections_app.errors import describe
@@ -29,6 +30,7 @@ from retrieval_app.answering import Answerer, Draft, open_answerer
 from retrieval_app.lineage import note_retrieved
 from retrieval_app.models import QueryRun
 from retrieval_app.plans import ChosenPlan, build_plan, choose_plan
+from retrieval_app.querysets import QueryRunQuerySet
 from retrieval_app.results import chunk_key, result_dict, source_dict, with_spans
 from retrieval_app.store_state import read_store_state
 
@@ -40,6 +42,7 @@ QUERY_CHARS_MAX = 20_000
 DELETE_BATCH = 500
 
 Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
+OnDeleted = Callable[[Sequence[tuple[UUID, str]]], object]
 
 
 def search(
@@ -98,14 +101,32 @@ def ask(
     return run
 
 
-def delete_old_runs(days: int | None = None) -> int:
-    """Delete runs older than `days` (RAGD_RUN_RETENTION_DAYS; 0 keeps all) in batches; returns how many went."""
-    keep_days = settings.RAGD_RUN_RETENTION_DAYS if days is None else days
-    if not keep_days:
+def delete_old_runs(days: int | None = None, *, on_batch: OnDeleted = lambda runs: None) -> int:
+    """Delete runs that are too old, in batches; returns how many went.
+
+    days: of every run; None: what the run's collection states (retention.runs_days), else RAGD_RUN_RETENTION_DAYS,
+    which also holds for runs of collections that are gone. 0 keeps all. on_batch: told (id, trace id) of what has gone.
+    """
+    if days is not None:
+        return _delete_older(QueryRun.objects.all(), days, on_batch)
+    stated: dict[int, int] = {}
+    for pk, retention in Collection.objects.live().values_list("pk", "retention"):
+        if retention.get("runs_days") is not None:
+            stated[pk] = int(retention["runs_days"])
+    rest = QueryRun.objects.filter(Q(collection_id=None) | ~Q(collection_id__in=list(stated)))
+    deleted = _delete_older(rest, settings.RAGD_RUN_RETENTION_DAYS, on_batch)
+    for pk, its_days in stated.items():
+        deleted += _delete_older(QueryRun.objects.filter(collection_id=pk), its_days, on_batch)
+    return deleted
+
+
+def _delete_older(rows: QueryRunQuerySet, days: int, on_batch: OnDeleted) -> int:
+    if not days:
         return 0
-    moment, deleted = timezone.now() - timedelta(days=keep_days), 0
-    while batch := list(QueryRun.objects.older_than(moment).values_list("pk", flat=True)[:DELETE_BATCH]):
-        deleted += QueryRun.objects.filter(pk__in=batch).delete()[0]
+    old, deleted = rows.older_than(timezone.now() - timedelta(days=days)), 0
+    while batch := list(old.values_list("pk", "trace_id")[:DELETE_BATCH]):
+        deleted += QueryRun.objects.filter(pk__in=[pk for pk, _ in batch]).delete()[0]
+        on_batch(batch)
     return deleted
 
 

@@ -16,6 +16,7 @@ from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
 from collections_app.services import audit
 from collections_app.services.deleting import delete_collection, purge_collection, purge_deleted
+from collections_app.services.retention import check_retention
 from collections_app.services.swapping import redefine_serving
 from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
@@ -28,7 +29,7 @@ __all__ = [
     "purge_collection", "purge_deleted", "resolve_model", "update_collection",
 ]  # fmt: skip
 
-CHANGEABLE = ("description", "chunk_policy", "hybrid_enabled", "language")
+CHANGEABLE = ("description", "chunk_policy", "retention", "hybrid_enabled", "language")
 DESCRIPTION_MAX_CHARS = 2000
 MODEL_MAX_CHARS = 200
 
@@ -114,7 +115,10 @@ def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
 
 
 def update_collection(collection: Collection, *, changes: Mapping[str, Any], actor: audit.Actor = None) -> Collection:
-    """Change description, chunk_policy (for what comes from now on) and, while empty, hybrid_enabled and language."""
+    """Change description, retention, chunk_policy (for what comes from now on) and, while empty, the rest.
+
+    A new chunk_policy or retention takes the place of what was stated.
+    """
     if unknown := set(changes) - set(CHANGEABLE):
         name = sorted(unknown)[0]
         raise InvalidInput(f"{name} cannot be changed; what can is {', '.join(CHANGEABLE)}", field=name)
@@ -138,6 +142,8 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
     """The value as it is kept."""
     if name == "description":
         return check_description(value)
+    if name == "retention":
+        return check_retention(value)
     if name == "chunk_policy":
         return check_policy(value, window_of(collection))
     if value == getattr(collection, name):

@@ -21,10 +21,23 @@ Tell = Callable[[str, int, int], None]  # stage, done, total
 
 
 class Running:
-    """One operation while it runs: `tell` how far it is, then `succeed` or `fail`, once."""
+    """One operation while it runs: `tell` how far it is, then `succeed` or `fail`, once.
 
-    def __init__(self, kind: str, subject: str, *, actor: audit.Actor = None, listener: Tell | None = None) -> None:
-        self.operation = Operation.objects.create(kind=kind, subject=subject, created_by=audit.name_actor(actor))
+    operation: one that was made before, to be gone on with; else a new one.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        subject: str,
+        *,
+        actor: audit.Actor = None,
+        listener: Tell | None = None,
+        operation: Operation | None = None,
+    ) -> None:
+        self.operation = operation or Operation.objects.create(
+            kind=kind, subject=subject, created_by=audit.name_actor(actor)
+        )
         self.listener = listener
         self.told_at = time.monotonic()
 
@@ -60,9 +73,19 @@ class Running:
 
 
 @contextmanager
-def running(kind: str, subject: str, *, actor: audit.Actor = None, listener: Tell | None = None) -> Iterator[Running]:
-    """An operation around a block, which calls `succeed` at its end; an exception is kept in it and passes on."""
-    current = Running(kind, subject, actor=actor, listener=listener)
+def running(
+    kind: str,
+    subject: str,
+    *,
+    actor: audit.Actor = None,
+    listener: Tell | None = None,
+    operation: Operation | None = None,
+) -> Iterator[Running]:
+    """An operation around a block, which calls `succeed` at its end; an exception is kept in it and passes on.
+
+    operation: one that was made before, to be gone on with.
+    """
+    current = Running(kind, subject, actor=actor, listener=listener, operation=operation)
     try:
         yield current
     except BaseException as error:
