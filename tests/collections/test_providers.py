@@ -1,0 +1,211 @@
+"""Endpoints in trouble: work waits instead of failing, one at a time tries, one bad text does not take others along."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from collections_app.models import Collection, Document, IngestJob, Provider
+from collections_app.services import providers
+from collections_app.services.documents import ingest_text
+from collections_app.services.jobs import run_job, sweep
+from collections_app.services.providers import EndpointWaitsError, ingest_embedder, provider_states
+from ragd.embedding import LocalEmbedder, OpenAIEmbedder
+from ragd.errors import EmbedderError
+from tests.collections.test_jobs import reload, upload
+from tests.fakes.faults import failing, rate_limited
+from tests.fakes.openai_server import BadRequest, OpenAIServer
+
+MODEL, DIMS = "text-embedding-3-small", 32
+
+
+@pytest.fixture
+def once(embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> OpenAIServer:
+    """Each request is sent once: the endpoint's embedder does not repeat it by itself."""
+    embedder = OpenAIEmbedder(MODEL, DIMS, embeddings.base_url, embeddings.api_key, max_retries=0)
+    monkeypatch.setattr(providers, "embedder_for", lambda model, dims: embedder)
+    return embeddings
+
+
+def row() -> Provider:
+    return Provider.objects.get()
+
+
+def reach(moment: Any) -> None:
+    """Let the pause be over, as if the time had passed."""
+    Provider.objects.update(open_until=moment)
+
+
+def test_the_local_model_has_no_breaker(db: None) -> None:
+    assert isinstance(ingest_embedder("all-MiniLM-L6-v2", 384), LocalEmbedder)
+
+
+def test_an_endpoint_that_is_well_costs_one_query_and_no_row(
+    notes: Collection, once: OpenAIServer, django_assert_num_queries: Any
+) -> None:
+    with django_assert_num_queries(1):
+        ingest_embedder(MODEL, DIMS).embed(["text"])
+    assert not Provider.objects.exists()
+
+
+def test_after_three_failures_nobody_asks_until_one_may_try(notes: Collection, once: OpenAIServer) -> None:
+    embedder = ingest_embedder(MODEL, DIMS)
+    once.script(*[failing(500)] * 3)
+    for _ in range(2):
+        with pytest.raises(EmbedderError) as failure:
+            embedder.embed(["text"])
+        assert not isinstance(failure.value, EndpointWaitsError)
+    with pytest.raises(EndpointWaitsError, match="answered 500"):
+        embedder.embed(["text"])
+    assert [state.state for state in provider_states(timezone.now())] == ["open"]
+    with pytest.raises(EndpointWaitsError):
+        embedder.embed(["text"])
+    assert len(once.requests) == 3
+
+    reach(timezone.now())
+    Provider.objects.update(probe_until=timezone.now() + timedelta(minutes=1))
+    with pytest.raises(EndpointWaitsError):  # somebody else tries it
+        embedder.embed(["text"])
+    Provider.objects.update(probe_until=None)
+    once.script(failing(503))
+    with pytest.raises(EndpointWaitsError):
+        embedder.embed(["text"])
+    first = row().open_until - timezone.now()
+    assert timedelta(seconds=25) < first <= timedelta(seconds=30)  # twice as long as the first pause
+
+    reach(timezone.now())
+    assert len(embedder.embed(["text"])) == 1
+    assert (row().failures, row().open_until, row().probe_until, row().error) == (0, None, None, "")
+
+
+def test_a_pause_that_the_endpoint_asks_for_holds_for_all_workers(notes: Collection, once: OpenAIServer) -> None:
+    once.script(rate_limited("40"))
+    with pytest.raises(EndpointWaitsError) as failure:
+        ingest_embedder(MODEL, DIMS).embed(["text"])
+    assert 38 < (failure.value.retry_after_s or 0) <= 40
+    with pytest.raises(EndpointWaitsError):
+        ingest_embedder(MODEL, DIMS).embed(["text"])
+    assert len(once.requests) == 1
+
+
+def test_a_refusal_is_not_repeated_and_shows_that_the_endpoint_answers(notes: Collection, once: OpenAIServer) -> None:
+    once.script(failing(500), failing(401))
+    embedder = ingest_embedder(MODEL, DIMS)
+    for _ in range(2):
+        with pytest.raises(EmbedderError):
+            embedder.embed(["text"])
+    assert len(once.requests) == 2
+    assert (row().failures, row().open_until) == (0, None)
+
+
+def test_jobs_wait_for_the_endpoint_without_losing_attempts_and_go_on_when_it_answers(
+    notes: Collection, once: OpenAIServer, settings: Any
+) -> None:
+    settings.RAGD_JOB_MAX_ATTEMPTS = 1
+    once.script(rate_limited("40"))
+    first, second = upload(notes, name="a.txt"), upload(notes, name="b.txt")
+    assert run_job(first.pk) == "queued"
+    waiting = reload(first)
+    assert waiting.waits_for_endpoint and waiting.tries == 0
+    assert "waiting for the embedding endpoint" in waiting.error
+    assert run_job(second.pk) == "queued"  # it is not even parsed
+    assert [row.state for row in reload(second).stage_rows] == ["failed", "waiting", "waiting", "waiting"]
+    assert len(once.requests) == 1
+    assert sweep()["woken"] == 0
+
+    past = timezone.now() - timedelta(seconds=1)
+    reach(past)
+    IngestJob.objects.update(sent_at=past)
+    assert sweep()["woken"] == 1  # one tries
+    tried = IngestJob.objects.get(error_type="", state="queued")
+    assert run_job(tried.pk) == "succeeded"
+    assert sweep()["woken"] == 1
+    assert run_job((second if tried.pk == first.pk else first).pk) == "succeeded"
+    assert Document.objects.count() == 2
+
+
+def test_a_long_wait_is_not_a_lost_job(notes: Collection, once: OpenAIServer) -> None:
+    job = upload(notes)
+    IngestJob.objects.update(error_type="waiting_for_endpoint", sent_at=timezone.now() + timedelta(minutes=5))
+    assert (sweep()["resent"], sweep()["woken"]) == (0, 0)
+    IngestJob.objects.update(sent_at=timezone.now() - timedelta(minutes=5))
+    assert sweep()["woken"] == 1
+    assert reload(job).error_type == ""
+
+
+def test_one_text_that_is_refused_does_not_take_others_along(
+    notes: Collection, once: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = once.answer
+    long_text = "too long " * 200
+
+    def refuse_long(request: Any) -> Any:
+        if any(len(text) > 1000 for text in request.body["input"]):
+            raise BadRequest(400, "a text is too long")
+        return answer(request)
+
+    monkeypatch.setattr(once, "answer", refuse_long)
+    texts = [f"text {number}" for number in range(7)] + [long_text] + ["last"]
+    vectors = ingest_embedder(MODEL, DIMS).embed(texts)
+    plain = providers.embedder_for(MODEL, DIMS)
+    assert [list(vector) for vector in vectors[:7]] == [list(vector) for vector in plain.embed(texts[:7])]
+    assert list(vectors[8]) == list(plain.embed(["last"])[0])
+    assert sum(float(value) ** 2 for value in vectors[7]) == pytest.approx(1)
+    assert len(vectors) == 9
+
+
+def test_a_text_that_is_refused_even_in_pieces_is_named(
+    notes: Collection, once: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = once.answer
+
+    def refuse_bad(request: Any) -> Any:
+        if any("bad" in text for text in request.body["input"]):
+            raise BadRequest(400, "not this one")
+        return answer(request)
+
+    monkeypatch.setattr(once, "answer", refuse_bad)
+    with pytest.raises(EmbedderError, match="begins with 'bad words'") as failure:
+        ingest_embedder(MODEL, DIMS).embed(["good", "bad words", "good too"])
+    assert not failure.value.retryable
+
+
+def test_the_bucket_makes_the_second_request_wait_for_its_share(
+    notes: Collection, once: OpenAIServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(providers.time, "sleep", slept.append)
+    settings.RAGD_EMBED_REQUESTS_PER_MINUTE = 6  # one in ten seconds
+    embedder = ingest_embedder(MODEL, DIMS)
+    embedder.embed(["one"])
+    assert slept == []
+    embedder.embed(["two"])
+    assert slept == [pytest.approx(10, abs=0.5)]
+    embedder.embed(["three"])
+    embedder.embed(["four"])
+    with pytest.raises(EndpointWaitsError, match="limit per minute"):
+        embedder.embed(["five"])
+    assert len(once.requests) == 4
+
+
+def test_tokens_are_limited_too(
+    notes: Collection, once: OpenAIServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(providers.time, "sleep", slept.append)
+    settings.RAGD_EMBED_TOKENS_PER_MINUTE = 60
+    embedder = ingest_embedder(MODEL, DIMS)
+    tokens = embedder.count_tokens("one two three")
+    embedder.embed(["one two three"] * 10)
+    assert slept == [pytest.approx(10 * tokens - 10, abs=0.5)]
+
+
+def test_a_text_sent_while_the_endpoint_is_down_is_answered_at_once(notes: Collection, once: OpenAIServer) -> None:
+    once.script(rate_limited("40"))
+    for _ in range(2):
+        with pytest.raises(EndpointWaitsError):
+            ingest_text(notes, "a", "text")
+    assert len(once.requests) == 1
