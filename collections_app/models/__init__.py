@@ -1,7 +1,7 @@
 """What is stored."""
 
 from collections_app.models.checkpoints import EmbeddedBatch
-from collections_app.models.curation import ChunkOverlay, DocumentRevision
+from collections_app.models.curation import ChunkOverlay, DocumentRevision, DuplicateScan, NearDuplicate
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
@@ -16,6 +16,7 @@ __all__ = [
     "Collection",
     "Document",
     "DocumentRevision",
+    "DuplicateScan",
     "EmbeddedBatch",
     "FetchHost",
     "FetchedSource",
@@ -24,6 +25,7 @@ __all__ = [
     "IdempotencyRecord",
     "IngestBatch",
     "IngestJob",
+    "NearDuplicate",
     "Operation",
     "Provider",
     "Report",

@@ -95,3 +95,54 @@ class ChunkOverlay(models.Model):
 
     def __str__(self) -> str:
         return f"{self.get_kind_display()} chunk of {self.doc_id}"
+
+
+class DuplicateScan(models.Model):
+    """The last time that a collection was looked through for near-duplicates; `NearDuplicate` has what was found.
+
+    complete False: there were more than are kept, or it took too long, and `error` says which.
+    """
+
+    collection = models.OneToOneField(
+        Collection, primary_key=True, on_delete=models.CASCADE, db_constraint=False, related_name="duplicate_scan"
+    )
+    generation = models.IntegerField()
+    chunk_count = models.BigIntegerField(default=0)
+    found = models.IntegerField(default=0)
+    complete = models.BooleanField(default=True)
+    error = models.TextField(default="", blank=True)
+    took_ms = models.FloatField(default=0)
+    scanned_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "duplicate_scans"
+
+    def __str__(self) -> str:
+        return f"{self.found} near-duplicates at {self.scanned_at:%Y-%m-%d %H:%M}"
+
+
+class NearDuplicate(models.Model):
+    """A chunk that says what an earlier one says: of_doc_id and of_chunk_index, by (doc_id, chunk_index).
+
+    share: how many of the runs of three words of either are in both, 0 to 1. revision: the document's when it was seen.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(
+        Collection, on_delete=models.CASCADE, db_constraint=False, related_name="near_duplicates"
+    )
+    doc_id = models.TextField(db_collation="C")
+    chunk_index = models.IntegerField()
+    revision = models.IntegerField()
+    of_doc_id = models.TextField(db_collation="C")
+    of_chunk_index = models.IntegerField()
+    share = models.FloatField()
+
+    class Meta:
+        db_table = "near_duplicates"
+        constraints = [
+            models.UniqueConstraint(fields=["collection", "doc_id", "chunk_index"], name="near_duplicates_key")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.doc_id}#{self.chunk_index} is like {self.of_doc_id}#{self.of_chunk_index}"
