@@ -167,6 +167,9 @@ class IngestJob(models.Model):
             models.Index(fields=["batch", "state"], name="ingest_jobs_batch_idx"),
             models.Index(fields=["collection", "doc_id"], name="ingest_jobs_document_idx"),
             models.Index(fields=["finished_at"], name="ingest_jobs_finished_idx"),
+            models.Index(
+                fields=["collection"], name="ingest_jobs_quarantine_idx", condition=models.Q(state="quarantined")
+            ),
         ]
         constraints = [
             models.UniqueConstraint(

@@ -15,7 +15,8 @@ from collections_app.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from
 from collections_app.models import Collection, Document
 from collections_app.policies import policy_of
 from collections_app.services.belonging import owners_of
-from collections_app.services.standing import Asked, Standing, load_siblings, load_standings
+from collections_app.services.quarantine import Quarantined, load_quarantined
+from collections_app.services.standing import Asked, Labels, Standing, load_siblings, load_standings
 from ragd.errors import InvalidInput
 
 MEGABYTE = 1_000_000
@@ -144,6 +145,7 @@ class Planner:
         self._is_free = is_free or (lambda _: True)
         self._standings: dict[str, Standing] = {}
         self._taken: dict[str, str] = {}  # doc_id -> sha256 of a file of this request
+        self._quarantined: Mapping[str, Quarantined] | None = None
 
     def load(self, doc_ids: Iterable[str]) -> None:
         self._standings |= load_standings(self.collection, [doc_id for doc_id in doc_ids if doc_id])
@@ -162,11 +164,25 @@ class Planner:
             return self._archive(line)
         how = entry.on_clash or self.on_clash
         line = self._repeated(line, entry, how) or self._compare(line, entry, how)
+        if line.is_sent and (held := self._find_quarantined(entry.sha256)):
+            line = replace(line, status="rejected", error_type="quarantined", reason=held.refusal)
         if line.is_sent:
             self._taken[line.doc_id] = entry.sha256
         elif line.status != "rejected":
             self._taken.setdefault(line.doc_id, entry.sha256)
         return line
+
+    def labels_of(self, line: PlanLine) -> Labels:
+        """The tags and metadata that a job for this line is to have: those asked for, or those that stand."""
+        stands = self._standings.get(line.doc_id)
+        tags = self.asked.tags if self.asked.tags is not None else stands.own[0] if stands else []
+        metadata = self.asked.metadata if self.asked.metadata is not None else stands.stated_metadata if stands else {}
+        return list(tags), dict(metadata)
+
+    def _find_quarantined(self, sha256: str) -> Quarantined | None:
+        if self._quarantined is None:
+            self._quarantined = load_quarantined(self.collection)
+        return self._quarantined.get(sha256)
 
     def _archive(self, line: PlanLine) -> PlanLine:
         if line.doc_id in self._taken:

@@ -1,0 +1,16 @@
+"""Find the few quarantined jobs of a collection among its many."""
+
+from django.db import migrations, models
+
+
+class Migration(migrations.Migration):
+    dependencies = [("collections_app", "0013_jobs_of_a_document")]
+
+    operations = [
+        migrations.AddIndex(
+            model_name="ingestjob",
+            index=models.Index(
+                fields=["collection"], name="ingest_jobs_quarantine_idx", condition=models.Q(state="quarantined")
+            ),
+        ),
+    ]
