@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("collections_app", "0013_jobs_of_a_document")]
+    dependencies = [("collections_app", "0014_near_duplicates")]
 
     operations = [
         migrations.AddIndex(
