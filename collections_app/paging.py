@@ -17,8 +17,10 @@ from collections_app.errors import ServiceError
 
 DEFAULT_LIMIT = 50
 LIMIT_MAX = 500
+PLACE = ("place",)
 
-Row = TypeVar("Row", bound=Model)
+Row = TypeVar("Row")
+Stored = TypeVar("Stored", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +32,8 @@ class Page(Generic[Row]):
 
 
 def paginate(
-    rows: QuerySet[Row], order: Sequence[str], *, limit: int | None = DEFAULT_LIMIT, cursor: str | None = None
-) -> Page[Row]:
+    rows: QuerySet[Stored], order: Sequence[str], *, limit: int | None = DEFAULT_LIMIT, cursor: str | None = None
+) -> Page[Stored]:
     """One page of `rows` in `order` ("-created_at", "id": unique together, none of them null). One query.
 
     limit None gives everything. Raises ServiceError (422) for a limit or cursor that is not acceptable.
@@ -48,6 +50,20 @@ def paginate(
     return Page(items, _encode(items[-1], order) if len(found) > limit else None)
 
 
+def cut_page(rows: Sequence[Row], *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Row]:
+    """One page of rows that are all there already; the cursor stands for the place in them.
+
+    Raises ServiceError (422) for a limit or cursor that is not acceptable.
+    """
+    if not 1 <= limit <= LIMIT_MAX:
+        raise _refuse(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", "limit")
+    (first,) = _decode(cursor, PLACE) if cursor else (0,)
+    if not isinstance(first, int) or first < 0:
+        raise _refuse_cursor()
+    after = first + limit
+    return Page(list(rows[first:after]), _write(PLACE, [after]) if after < len(rows) else None)
+
+
 def _after(order: Sequence[str], values: Sequence[Any]) -> Q:
     """Rows behind `values`: (a > x) or (a = x and b > y) or ..."""
     condition = Q()
@@ -61,7 +77,10 @@ def _after(order: Sequence[str], values: Sequence[Any]) -> Q:
 
 
 def _encode(row: Model, order: Sequence[str]) -> str:
-    values = [_plain(getattr(row, name.lstrip("-"))) for name in order]
+    return _write(order, [_plain(getattr(row, name.lstrip("-"))) for name in order])
+
+
+def _write(order: Sequence[str], values: Sequence[Any]) -> str:
     text = json.dumps([list(order), values], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 

@@ -69,6 +69,7 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
         "end": candidate.end,
         "page": page_of(candidate.metadata),
         "score": candidate.score,
+        "revision": candidate.revision,
         "cited": bool(own),
     }
     times = {name: candidate.metadata.get(name) for name in ("t_start", "t_end")}

@@ -174,6 +174,7 @@ class Source(Schema):
     end: int
     page: str | None
     score: float
+    revision: int = Field(1, description="Of the document, when it was retrieved")
     cited: bool
     t_start: float | None = Field(None, description="Seconds; only where the input had them")
     t_end: float | None = None

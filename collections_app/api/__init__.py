@@ -14,6 +14,7 @@ from collections_app.api import (
     keys,
     probes,
     revisions,
+    sources,
     syncs,
     transfers,
 )
@@ -22,5 +23,18 @@ from collections_app.api import uploads as uploads  # its endpoint is on the rou
 
 router = Router()
 # transfers first: its address for imports looks like that of a collection; revisions before what takes any doc_id
-for part in (transfers, revisions, batches, chunks, collections, documents, generations, jobs, keys, probes, syncs):
+for part in (
+    transfers,
+    revisions,
+    batches,
+    chunks,
+    collections,
+    documents,
+    generations,
+    jobs,
+    keys,
+    probes,
+    sources,
+    syncs,
+):
     router.add_router("", part.router)

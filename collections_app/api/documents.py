@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from django.http import HttpRequest
 from ninja import Router
@@ -22,6 +22,7 @@ from collections_app.auth import BearerAuth, request_key
 from collections_app.models import Chunk, Document
 from collections_app.paging import DEFAULT_LIMIT, paginate
 from collections_app.services import documents as service
+from collections_app.services.selection import DocumentFilter
 from ragd.errors import InvalidInput
 from ragd.types import Segment
 
@@ -41,12 +42,16 @@ def list_documents(
     collection: str,
     q: str = param.Query("", description="words that id, title or source contain"),
     tag: list[str] = TAGS,
+    state: Literal["any", "present", "enabled", "disabled", "archived"] = param.Query(
+        "any", description="present: not archived"
+    ),
+    media_type: str = param.Query("", description="only of this one"),
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = None,
 ) -> Any:
     """The documents of a collection, by id."""
     found = find_collection(request, collection)
-    rows = Document.objects.filter(collection=found).listed().matching(q).tagged(tag)
+    rows = DocumentFilter(q, tuple(tag), state, media_type).rows(found).listed()
     page = paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
     return {"items": [brief(document) for document in page.items], "next_cursor": page.next_cursor}
 

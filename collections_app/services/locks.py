@@ -91,8 +91,8 @@ def find_stored(collection: Collection, doc_id: str) -> StoredDocument | None:
 
 
 def _stored(row: tuple[Any, ...]) -> StoredDocument:
-    *facts, stated, archived = row
-    return StoredDocument(*facts, json.loads(stated) if isinstance(stated, str) else stated, archived)
+    stated = json.loads(row[7]) if isinstance(row[7], str) else row[7]
+    return StoredDocument(*row[:7], stated, row[8])
 
 
 def refuse_archived(doc_id: str) -> ServiceError:

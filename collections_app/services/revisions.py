@@ -155,7 +155,7 @@ def present_revision(document: Document) -> DocumentRevision:
         "content_hash", "source_hash", "chunk_policy", "warnings", "chunk_count",
     )  # fmt: skip
     values = {name: getattr(document, name) for name in same}
-    return DocumentRevision(**values, made_at=document.updated_at, replaced_at=None)
+    return DocumentRevision(**values, made_at=document.updated_at)
 
 
 def any_revision(document: Document, number: int) -> DocumentRevision:
@@ -165,12 +165,12 @@ def any_revision(document: Document, number: int) -> DocumentRevision:
 
 def revision_text(document: Document, number: int, start: int = 0, end: int | None = None) -> str:
     """text[start:end] of a revision, cut in the database; end None: to its end."""
-    wanted = {"length": None} if end is None else {"length": max(end - start, 0)}
+    length = None if end is None else max(end - start, 0)
     later = DocumentRevision.objects.filter(
         collection_id=document.collection_id, doc_id=document.doc_id, revision__gte=number
     ).order_by("revision")
     own = later.exclude(text="", size_chars__gt=0)
-    cut = Substr("text", Value(start + 1), **wanted)
+    cut = Substr("text", Value(start + 1), length)
     if number < document.revision:
         found = own.annotate(passage=cut).values_list("passage", flat=True).first()
         if found is not None:
@@ -212,10 +212,13 @@ def _stored_chunks(document: Document, number: int) -> list[dict[str, Any]] | No
 
 
 def _present_chunks(document: Document) -> list[RevisionChunk]:
-    rows = Chunk.objects.of_document(document).values_list(
+    rows = Chunk.objects.of_document(document).only(
         "chunk_index", "start_char", "end_char", "content", "context", "switched_off"
     )
-    return [RevisionChunk(*facts, not switched_off) for *facts, switched_off in rows]
+    return [
+        RevisionChunk(row.chunk_index, row.start_char, row.end_char, row.content, row.context, not row.switched_off)
+        for row in rows
+    ]
 
 
 def revision_maps(document: Document, number: int) -> Mapping[str, Any]:

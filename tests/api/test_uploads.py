@@ -151,7 +151,13 @@ def test_a_newer_upload_of_the_same_document_supersedes_the_one_that_waits(api: 
 def test_deleting_the_document_takes_its_file(api: Any, notes: Collection) -> None:
     api.upload("notes", ("a.txt", b"some text"))
     run_all()
-    assert api.delete("/collections/notes/documents/a.txt").json() == {"documents": 1, "chunks": 1, "uploads": 1}
+    assert api.delete("/collections/notes/documents/a.txt").json() == {
+        "documents": 1,
+        "chunks": 1,
+        "revisions": 0,
+        "overlays": 0,
+        "uploads": 1,
+    }
     assert not Upload.objects.exists()
 
 

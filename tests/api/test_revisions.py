@@ -1,0 +1,171 @@
+"""Revisions, edits and bulk changes over HTTP, under both forms of each address."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from collections_app.models import Collection, Document
+from collections_app.services.documents import ingest_text
+from collections_app.services.editing import edit_document
+
+DOC = "guides/a b.md"
+NESTED = f"/collections/notes/documents/{quote(DOC)}/revisions"
+SMALL = {"target_tokens": 8, "overlap_tokens": 0}
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
+
+
+def flat(number: int | None = None, what: str = "", **query: Any) -> str:
+    place = "" if number is None else f"/{number}" + (f"/{what}" if what else "")
+    asked = "".join(f"&{name}={value}" for name, value in query.items())
+    return f"/collections/notes/revisions{place}?doc_id={quote(DOC, safe='')}{asked}"
+
+
+@pytest.fixture
+def revised(notes: Collection) -> Collection:
+    notes.chunk_policy = SMALL
+    notes.save()
+    ingest_text(notes, DOC, WORDS, title="First", tags=["x"])
+    ingest_text(notes, DOC, WORDS.replace("ten", "TEN") + " seventeen", title="First", tags=["y"])
+    return notes
+
+
+@pytest.mark.parametrize("address", [NESTED, flat()])
+def test_revisions_are_listed_newest_first(api: Any, revised: Collection, address: str) -> None:
+    items = api.get(address).json()["items"]
+    assert [(item["revision"], item["present"], item["tags"], item["reason"]) for item in items] == [
+        (2, True, ["y"], ""),
+        (1, False, ["x"], "text"),
+    ]
+    assert items[1]["replaced_by"] == "the system"
+    assert items[0]["replaced_at"] is None
+
+
+def test_a_revision_gives_its_text_and_chunks(api: Any, revised: Collection) -> None:
+    for one, many in ((f"{NESTED}/1", f"{NESTED}/1/chunks"), (flat(1), flat(1, "chunks"))):
+        found = api.get(one).json()
+        assert (found["content"], found["title"], found["present"]) == (WORDS, "First", False)
+        page = api.get(f"{many}{'&' if '?' in many else '?'}limit=1").json()
+        assert [item["content"] for item in page["items"]] == ["one two three four five six seven eight"]
+        assert page["next_cursor"]
+    assert api.get(f"{NESTED}/2").json()["content"].endswith("seventeen")
+    missing = api.get(f"{NESTED}/7")
+    assert (missing.status_code, missing.json()["error"]["type"]) == (404, "unknown_revision")
+
+
+def test_chunks_are_paged_to_their_end(api: Any, revised: Collection) -> None:
+    first = api.get(f"{NESTED}/1/chunks?limit=1").json()
+    rest = api.get(f"{NESTED}/1/chunks?limit=1&cursor={first['next_cursor']}").json()
+    assert [item["chunk_index"] for item in first["items"] + rest["items"]] == [0, 1]
+    assert rest["next_cursor"] is None
+    assert api.get(f"{NESTED}/1/chunks?cursor=nonsense").status_code == 422
+    assert api.get(f"{NESTED}/1/chunks?limit=0").status_code == 422
+
+
+def test_a_difference_marks_words_and_folds_what_is_equal(api: Any, revised: Collection) -> None:
+    for address in (f"{NESTED}/1/diff", flat(1, "diff"), flat(1, "diff", **{"with": 2})):
+        found = api.get(address).json()
+        assert (found["before"], found["after"]) == (1, 2)
+        assert found["counts"] == {"same": 1, "changed": 1, "added": 1, "removed": 0}
+        assert found["fields"] == [{"name": "tags", "before": ["x"], "after": ["y"]}]
+        assert [(change["kind"], change["count"]) for change in found["changes"]] == [
+            ("same", 1),
+            ("changed", 1),
+            ("added", 1),
+        ]
+        marked = [(part["kind"], part["text"]) for part in found["changes"][1]["parts"]]
+        assert ("removed", "ten ") in marked
+        assert ("added", "TEN ") in marked
+    assert api.get(f"{NESTED}/2/diff?with=1").json()["counts"]["removed"] == 1
+
+
+def test_a_rollback_answers_the_new_revision(api: Any, revised: Collection) -> None:
+    assert api.post(f"{NESTED}/1/rollback", None).json() == {"revision": 3, "chunks_written": 2, "unchanged": False}
+    assert Document.objects.get().tags == ["x"]
+    assert api.post(flat(2, "rollback"), None).json()["revision"] == 4
+    edit_document(revised, DOC, {"archived": True})
+    refused = api.post(flat(1, "rollback"), None)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (409, "archived")
+
+
+def test_a_reader_cannot_roll_back(api: Any, make_api: Any, revised: Collection) -> None:
+    reader = make_api(scope="read")
+    assert reader.get(NESTED).status_code == 200
+    assert reader.post(f"{NESTED}/1/rollback", None).status_code == 403
+    assert reader.send("PATCH", "/collections/notes/documents/a", {"title": "x"}).status_code == 403
+    assert reader.post("/collections/notes/documents/bulk", {"action": "delete", "filter": {}}).status_code == 403
+    assert make_api(collections=["other"]).get(NESTED).status_code == 403
+
+
+@pytest.mark.parametrize("doc_id", ["a/revisions", "a/revisions/3", "a/revisions/3/diff", "bulk", "a/chunks"])
+def test_ids_that_end_like_an_address_keep_their_methods(api: Any, notes: Collection, doc_id: str) -> None:
+    path = f"/collections/notes/documents/{doc_id}"
+    assert api.put(path, {"content": "some text"}).status_code == 200
+    assert Document.objects.get().doc_id == doc_id
+    assert api.send("PATCH", path, {"tags": ["x"]}).json()["tags"] == ["x"]
+    assert len(api.get(f"/collections/notes/revisions?doc_id={quote(doc_id)}").json()["items"]) == 2
+    if doc_id == "bulk":
+        assert api.get(path).json()["doc_id"] == "bulk"
+    assert api.delete(path).json()["revisions"] == 1
+
+
+def test_a_document_is_edited(api: Any, revised: Collection) -> None:
+    path = f"/collections/notes/documents/{quote(DOC)}"
+    found = api.send("PATCH", path, {"tags": ["z"], "metadata": {"k": 1}, "expected_revision": 2}).json()
+    assert (found["tags"], found["metadata"], found["revision"], found["title"]) == (["z"], {"k": 1}, 3, "First")
+    found = api.send("PATCH", path, {"chunk_policy": {"target_tokens": 4, "overlap_tokens": 0}}).json()
+    assert (found["chunk_count"], found["chunk_policy_stated"]["target_tokens"]) == (5, 4)
+    assert api.send("PATCH", path, {"chunk_policy": {}}).json()["chunk_policy_stated"] == {}
+    assert api.send("PATCH", path, {"archived": True}).json()["archived_at"]
+    for body, status in (
+        ({"tags": ["q"]}, 409),
+        ({"archived": False, "expected_revision": 1}, 409),
+        ({"text": "x"}, 422),
+        ({"tags": "x"}, 422),
+        ({"archived": True, "enabled": True}, 422),
+    ):
+        assert api.send("PATCH", path, body).status_code == status, body
+    assert api.put(path, {"content": "text"}).status_code == 409
+    found = api.send("PATCH", path, {"archived": False}).json()
+    assert (found["archived_at"], found["enabled"]) == (None, True)
+
+
+def test_many_are_changed_by_ids_and_by_filter(api: Any, notes: Collection) -> None:
+    for number in range(4):
+        ingest_text(notes, f"d{number}", f"text {number}", tags=[f"t{number % 2}"])
+    bulk = "/collections/notes/documents/bulk"
+    answer = api.post(bulk, {"action": "add_tags", "tags": ["new"], "doc_ids": ["d0", "none"]}).json()
+    assert answer["counts"] == {"changed": 1, "unknown": 1}
+    assert answer["results"][1]["error"]["type"] == "unknown_document"
+    wanted = {"action": "archive", "filter": {"tags": ["t1"]}}
+    assert api.post(bulk, wanted | {"dry_run": True}).json()["counts"] == {"meant": 2}
+    assert api.post(bulk, wanted | {"expected": 3}).status_code == 409
+    assert api.post(bulk, wanted | {"expected": 2}).json()["counts"] == {"changed": 2}
+    listed = [item["doc_id"] for item in api.get("/collections/notes/documents?state=archived").json()["items"]]
+    assert listed == ["d1", "d3"]
+    assert len(api.get("/collections/notes/documents").json()["items"]) == 4
+    facets = api.get("/collections/notes/facets").json()
+    assert facets["states"][3] == {"value": "archived", "count": 2}
+    assert facets["tags"] == [{"value": "t0", "count": 2}, {"value": "new", "count": 1}]
+    answer = api.post(bulk, {"action": "delete", "filter": {"state": "any"}}).json()
+    assert (answer["counts"], answer["removed"]["chunks"]) == ({"deleted": 4}, 4)
+    for body in (
+        {"action": "delete"},
+        {"action": "delete", "filter": {}, "doc_ids": []},
+        {"action": "add_tags", "doc_ids": ["d0"]},
+        {"action": "set_metadata", "doc_ids": ["d0"]},
+        {"action": "paint", "doc_ids": ["d0"]},
+        {"action": "delete", "filter": {"state": "odd"}},
+    ):
+        assert api.post(bulk, body).status_code == 422, body
+
+
+def test_results_and_sources_name_the_revision(api: Any, revised: Collection) -> None:
+    found = api.post("/collections/notes/search", {"query": "seventeen", "mode": "lexical"}).json()
+    assert {result["revision"] for result in found["results"]} == {2}
+    asked = api.post("/collections/notes/ask", {"query": "What comes after sixteen?"}).json()
+    assert {source["revision"] for source in asked["sources"]} == {2}
+    run = api.get(f"/runs/{asked['run_id']}").json()
+    assert {result["revision"] for result in run["results"]} == {2}
