@@ -2,7 +2,18 @@ from __future__ import annotations
 
 from django.urls import path
 
-from collections_app.views import batches, chunks, collections, documents, generations, jobs, previews, reading, uploads
+from collections_app.views import (
+    batches,
+    chunks,
+    collections,
+    documents,
+    generations,
+    jobs,
+    previews,
+    reading,
+    sources,
+    uploads,
+)
 
 app_name = "collections"
 urlpatterns = [
@@ -16,6 +27,8 @@ urlpatterns = [
     path("collections/<str:name>/upload/members/", uploads.members, name="upload-members"),
     path("collections/<str:name>/upload/begin/", uploads.begin, name="upload-begin"),
     path("collections/<str:name>/upload/finish/", uploads.finish, name="upload-finish"),
+    path("collections/<str:name>/urls/", sources.fetch_urls, name="urls"),
+    path("collections/<str:name>/s3/", sources.fetch_bucket, name="s3"),
     path("collections/<str:name>/text/", documents.write_text, name="text"),
     path("collections/<str:name>/change/", documents.change_documents, name="change"),
     path("collections/<str:name>/settings/", collections.settings, name="settings"),

@@ -1,0 +1,151 @@
+"""Documents from elsewhere over HTTP: lists of addresses, and prefixes of buckets."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from ninja import Router, Schema
+from pydantic import Field, StrictBool
+
+from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.schemas import Request
+from collections_app.api.uploads import plan_item
+from collections_app.auth import BearerAuth, request_key
+from collections_app.models import Collection
+from collections_app.services import audit
+from collections_app.services.buckets import submit_prefix
+from collections_app.services.sourcing import SourcePlan
+from collections_app.services.url_lists import ADDRESSES_MAX, UrlEntry, submit_urls
+
+router = Router(auth=BearerAuth(), tags=["documents"])
+
+STATUSES = Literal[
+    "new", "refetch", "changed", "unchanged", "skipped", "renamed", "rejected", "deleted", "would_delete"
+]
+
+
+class SourceRequest(Request):
+    """What holds for every document of the request. Left out, tags and metadata of a known document stay."""
+
+    on_clash: Literal["replace", "skip", "keep_both"] = "replace"
+    dry_run: StrictBool = Field(False, description="answer 200 with what would be done, and write nothing")
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class UrlItem(Request):
+    url: str
+    doc_id: str = Field("", description="host and path of the address when left out")
+    title: str = Field("", description="what the page calls itself when left out")
+
+
+class UrlsRequest(SourceRequest):
+    urls: list[str | UrlItem] = Field(max_length=ADDRESSES_MAX)
+
+
+class BucketRequest(SourceRequest):
+    bucket: str
+    prefix: str = ""
+    endpoint: str = Field("", description="an open S3-compatible server; left out: the one that is configured")
+    delete_missing: StrictBool = Field(False, description="delete documents from this prefix that it has no more")
+
+
+class SourceItem(Schema):
+    """What becomes of one address or object, or of a document that is not there any more."""
+
+    name: str = Field(description="the address, or s3://bucket/key")
+    asked: str = Field(description="the doc_id that was asked for")
+    doc_id: str = Field(description="the doc_id that it gets")
+    status: STATUSES
+    reason: str
+    error_type: str
+    size: int
+    job_id: str | None
+
+
+class SourceAnswer(Schema):
+    """batch_id: what GET /v1/batches/{batch_id} follows; null for a dry run. totals: lines by status."""
+
+    batch_id: str | None
+    items: list[SourceItem]
+    totals: dict[str, int]
+
+
+@router.post(
+    "/collections/{collection}/urls",
+    operation_id="documents-fetch",
+    response={200: SourceAnswer, 202: SourceAnswer, **ERRORS},
+)
+def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> HttpResponse:
+    """Queue addresses to be fetched, one job each. An address that is refused says why and holds up no other.
+
+    An address that its document came from before is asked whether it has changed. Robots.txt is honoured.
+    """
+    found = find_collection(request, collection)
+    entries = [
+        UrlEntry(each) if isinstance(each, str) else UrlEntry(each.url, each.doc_id, each.title)
+        for each in payload.urls
+    ]
+
+    def submit(actor: audit.Actor) -> SourcePlan:
+        return submit_urls(
+            found,
+            entries,
+            on_clash=payload.on_clash,
+            dry_run=payload.dry_run,
+            tags=payload.tags,
+            metadata=payload.metadata,
+            actor=actor,
+        )
+
+    return _respond(request, payload, submit)
+
+
+@router.post(
+    "/collections/{collection}/s3",
+    operation_id="documents-fetch-s3",
+    response={200: SourceAnswer, 202: SourceAnswer, **ERRORS},
+)
+def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) -> HttpResponse:
+    """List a prefix of a bucket, and queue what is new or changed there by its ETag, one job per object.
+
+    The server's keys are used at its own endpoint only; another endpoint must be open.
+    """
+    found: Collection = find_collection(request, collection)
+
+    def submit(actor: audit.Actor) -> SourcePlan:
+        return submit_prefix(
+            found,
+            payload.bucket,
+            payload.prefix,
+            endpoint=payload.endpoint,
+            on_clash=payload.on_clash,
+            delete_missing=payload.delete_missing,
+            dry_run=payload.dry_run,
+            tags=payload.tags,
+            metadata=payload.metadata,
+            actor=actor,
+        )
+
+    return _respond(request, payload, submit)
+
+
+def _respond(request: HttpRequest, payload: SourceRequest, submit: Any) -> HttpResponse:
+    actor = request_key(request)
+    if payload.dry_run:
+        return JsonResponse(source_body(submit(actor)))
+    return answer(request, lambda: (202, source_body(submit(actor))))
+
+
+def source_body(plan: SourcePlan) -> dict[str, Any]:
+    """A plan as JSON; without a batch nothing was done yet, so what is missing would be deleted."""
+    items = []
+    for line in plan.lines:
+        item = plan_item(line)
+        del item["of"]
+        items.append(item | {"status": line.status if plan.batch else item["status"]})
+    totals = plan.totals
+    if plan.batch is None:
+        totals["would_delete"] = totals.pop("deleted")
+    return {"batch_id": str(plan.batch.pk) if plan.batch else None, "items": items, "totals": totals}
