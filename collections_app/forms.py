@@ -16,6 +16,7 @@ CHUNK_KINDS = [
     ("structure", "By structure: headings, paragraphs, lists, code, tables"),
     ("words", "By words: a sliding window"),
 ]
+CHUNK_ACTIONS = ("edit", "add", "disable", "enable", "undo", "attach")
 POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
 DOCUMENT_SORTS = {
     "doc_id": ("doc_id",),
@@ -77,6 +78,40 @@ class CollectionForm(ChunkPolicyFields):
 
 class CollectionSettingsForm(ChunkPolicyFields):
     description = forms.CharField(label="Description", required=False)
+    revisions = forms.IntegerField(label="Earlier revisions of each document", min_value=0, required=False)
+    runs_days = forms.IntegerField(label="Days that runs are kept", min_value=0, required=False)
+
+    def suggest_retention(self) -> None:
+        """Show what holds when a field stays empty."""
+        days = settings.RAGD_RUN_RETENTION_DAYS
+        self.fields["revisions"].help_text = f"When empty: {settings.RAGD_REVISIONS_KEPT}. 0 keeps none."
+        self.fields["runs_days"].help_text = f"When empty: {days or 'for ever'}. 0 keeps them for ever."
+
+    def retention(self) -> dict[str, int]:
+        """The fields that were filled in."""
+        given = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days")}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class ImportForm(forms.Form):
+    """A file that a collection was exported to."""
+
+    file = forms.FileField(label="File", help_text="What the export of a collection gave: NAME.ragd.zip.")
+    name = forms.CharField(
+        label="Name", max_length=128, required=False, help_text="When empty: the name it was exported under."
+    )
+    replace = forms.BooleanField(
+        label="Take the place of the collection of that name",
+        required=False,
+        help_text="That one is deleted in the moment in which this one is complete.",
+    )
+    embed_model = forms.CharField(
+        label="Another embedding model",
+        max_length=200,
+        required=False,
+        help_text="When empty: the exported vectors stay. Else the index is built anew with it, in the background.",
+    )
+    embed_dims = forms.IntegerField(label="Its dimensions", min_value=1, max_value=4000, required=False)
 
 
 class GenerationForm(ChunkPolicyFields):
@@ -134,6 +169,16 @@ class LabelFields(forms.Form):
 
 class UploadForm(LabelFields):
     uploads = FilesField(label="Files")
+    on_clash = forms.ChoiceField(
+        label="A document that has other content",
+        required=False,
+        choices=[
+            ("replace", "Replace it with the file"),
+            ("skip", "Keep it, skip the file"),
+            ("keep_both", "Keep both, number the file"),
+        ],
+    )
+    batch = forms.UUIDField(required=False)
 
 
 class TextForm(LabelFields):
@@ -158,4 +203,18 @@ class DocumentFilterForm(forms.Form):
     tag = forms.CharField(label="Tag", required=False)
     enabled = forms.ChoiceField(
         label="Retrieved", required=False, choices=[("", "All"), ("yes", "Enabled"), ("no", "Disabled")]
+    )
+
+
+class ChunkChangeForm(forms.Form):
+    """What to do with a chunk. revision: the one that was seen when it was written."""
+
+    action = forms.ChoiceField(
+        choices=[(name, name) for name in ("edit", "add", "disable", "enable", "undo", "attach")]
+    )
+    content = forms.CharField(required=False, strip=False)
+    revision = forms.IntegerField(required=False, min_value=1)
+    overlay_id = forms.IntegerField(required=False, min_value=1)
+    target = forms.IntegerField(
+        required=False, min_value=0, error_messages={"invalid": "Say the number of a chunk, such as 3."}
     )

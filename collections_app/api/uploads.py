@@ -18,7 +18,7 @@ from collections_app.api.schemas import PlanAnswer, PlanRequest, UploadAnswer
 from collections_app.auth import request_key
 from collections_app.errors import ServiceError
 from collections_app.idempotency import HEADER
-from collections_app.models import IngestBatch
+from collections_app.models import Collection, IngestBatch
 from collections_app.services.documents import UploadOutcome, submit_uploads
 from collections_app.services.planning import Entry, PlanLine, UploadPlan, plan_uploads
 from collections_app.services.previews import preview_uploads
@@ -98,8 +98,13 @@ def upload_documents(
 )
 def plan_documents(request: HttpRequest, collection: str, payload: PlanRequest) -> Any:
     """What an upload of files with these hashes would do: new, changed, unchanged, would delete. Writes nothing."""
-    plan = plan_uploads(
-        find_collection(request, collection),
+    return plan_body(plan_of(find_collection(request, collection), payload))
+
+
+def plan_of(collection: Collection, payload: PlanRequest) -> UploadPlan:
+    """The plan that a request asks for."""
+    return plan_uploads(
+        collection,
         [Entry(each.doc_id, each.sha256, each.size, each.name, each.on_clash) for each in payload.entries],
         on_clash=payload.on_clash,
         delete_missing=payload.delete_missing,
@@ -107,7 +112,6 @@ def plan_documents(request: HttpRequest, collection: str, payload: PlanRequest) 
         tags=payload.tags,
         metadata=payload.metadata,
     )
-    return plan_body(plan)
 
 
 def plan_body(plan: UploadPlan) -> dict[str, Any]:

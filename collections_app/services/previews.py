@@ -12,7 +12,7 @@ from collections_app.parsing import ParseError, archive_type
 from collections_app.services.planning import Entry, PlanLine, Planner, UploadPlan, check_clash, is_refused, wanted_id
 from collections_app.services.standing import Asked
 from collections_app.services.unpacking import list_archive, plan_archive
-from collections_app.services.uploads import UploadedFile, check_counts
+from collections_app.services.uploads import NOTHING, UploadedFile, check_counts
 
 
 def preview_uploads(
@@ -20,8 +20,8 @@ def preview_uploads(
     files: Sequence[UploadedFile],
     *,
     doc_ids: Sequence[str] = (),
-    tags: Sequence[str] = (),
-    metadata: Mapping[str, Any] | None = None,
+    tags: Sequence[str] | None = (),
+    metadata: Mapping[str, Any] | None = NOTHING,
     policy: Mapping[str, Any] | None = None,
     on_clash: str = "replace",
     choices: Sequence[str] = (),
@@ -33,7 +33,7 @@ def preview_uploads(
     """
     check_clash(on_clash)
     wanted, clashes = check_counts(files, doc_ids, choices)
-    planner = Planner(collection, Asked.read(tags, metadata or {}, policy), on_clash=on_clash)
+    planner = Planner(collection, Asked.read(tags, metadata, policy), on_clash=on_clash)
     entries = [
         Entry(doc_id, "", file.size or 0, file.name or "file", choice)
         for file, doc_id, choice in zip(files, wanted, clashes, strict=True)

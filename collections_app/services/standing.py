@@ -86,6 +86,13 @@ class Standing:
     def remark(self) -> str:
         return "" if self.enabled else "it stays disabled"
 
+    @property
+    def stated_metadata(self) -> dict[str, Any]:
+        """What was said of the document when its bytes came, in its present values, without what the file says."""
+        if self.labels is None:
+            return {}
+        return {name: self.own[1].get(name, value) for name, value in self.labels[1].items()}
+
     def differs(self, asked: Asked, resolve: Callable[[], dict[str, Any]]) -> str:
         """What besides the bytes is not as asked, in words; "" when all is. resolve: the policy that would hold."""
         tags, metadata = self.labels or self.own

@@ -143,7 +143,12 @@ def _offer(job: IngestJob, member: Member) -> Offered:
 
 
 def _terms(job: IngestJob) -> Terms:
-    asked = Asked(list(job.tags), dict(job.metadata), dict(job.policy) if job.policy else None)
+    unsaid = job.origin.get("unsaid", ())
+    asked = Asked(
+        None if "tags" in unsaid else list(job.tags),
+        None if "metadata" in unsaid else dict(job.metadata),
+        dict(job.policy) if job.policy else None,
+    )
     return Terms(asked, job.origin.get("on_clash", "replace"), job.batch, job.created_by)
 
 

@@ -7,6 +7,7 @@ import mimetypes
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import psycopg
@@ -21,12 +22,13 @@ from collections_app.services.backpressure import check_queue
 from collections_app.services.planning import MEGABYTE as MEGABYTE
 from collections_app.services.planning import Entry, PlanLine, Planner, check_clash, folder_of, is_refused, wanted_id
 from collections_app.services.queueing import send_jobs, supersede_jobs
-from collections_app.services.standing import Asked
+from collections_app.services.standing import Asked, Labels
 from collections_app.services.submissions import close_batch, count_outcomes, hold_names, open_batch, try_name
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
 KEPT_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 SUPERSEDED = "superseded by a newer upload of the same document"
 
 SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
@@ -114,8 +116,8 @@ def submit_uploads(
     files: Sequence[UploadedFile],
     *,
     doc_ids: Sequence[str] = (),
-    tags: Sequence[str] = (),
-    metadata: Mapping[str, Any] | None = None,
+    tags: Sequence[str] | None = (),
+    metadata: Mapping[str, Any] | None = NOTHING,
     policy: Mapping[str, Any] | None = None,
     on_clash: str = "replace",
     choices: Sequence[str] = (),
@@ -127,16 +129,17 @@ def submit_uploads(
 ) -> list[UploadOutcome]:
     """Queue one job per file that brings something; one outcome per file, in order.
 
-    doc_ids: one per file, "" or none for the file's own name. on_clash: what happens to a file whose doc_id has other
-    content: "replace" it, "skip" the file, or "keep_both" under the next free number; choices: the same per file, ""
-    for on_clash. The same bytes with the same tags, metadata and policy make no job. A ZIP or TAR makes one job that
-    unpacks it, and its members are treated the same way. Bytes and jobs are committed together, before anything is
-    sent to the broker; a file of the same document that is still under way is superseded. batch: what all this is
-    added to; None: one of its own, of a kind and with a label, which stays open when more is to come. ServiceError 429 when the queue would become too deep.
+    doc_ids: one per file, "" or none for its own name. tags, metadata: of every document; None: what it has stays.
+    on_clash: what happens to a file whose doc_id has other content: "replace" it, "skip" the file, or "keep_both" under
+    the next free number; choices: the same per file, "" for on_clash. The same bytes with the same tags, metadata and
+    policy make no job. A ZIP or TAR makes one job that unpacks it, and its members are treated the same way. Bytes and
+    jobs are committed together, before anything is sent to the broker; a file of the same document that is still under
+    way is superseded. batch: what all this is added to; None: one of its own, of a kind and with a label, which stays
+    open when more is to come. ServiceError 429 when the queue would become too deep.
     """
     check_clash(on_clash)
     wanted, clashes = check_counts(files, doc_ids, choices)
-    asked = Asked.read(tags, metadata or {}, policy)
+    asked = Asked.read(tags, metadata, policy)
     check_queue(len(files), sum(file.size or 0 for file in files))
     offered = [Offered(*each) for each in zip(files, wanted, clashes, strict=True)]
     with transaction.atomic():
@@ -206,7 +209,7 @@ def _take(collection: Collection, offered: Offered, planner: Planner, terms: Ter
     job = None
     if line.is_sent:
         upload = keep_upload(collection, line.doc_id, name, content, sha256=sha256)
-        job = _job(collection, line, upload, offered, terms, is_archive=is_archive)
+        job = _job(collection, line, upload, offered, terms, planner.labels_of(line), is_archive=is_archive)
     elif line.job_id:
         job = IngestJob.objects.filter(pk=line.job_id).first()
     status = "queued" if line.is_sent else line.status
@@ -214,18 +217,26 @@ def _take(collection: Collection, offered: Offered, planner: Planner, terms: Ter
 
 
 def _job(
-    collection: Collection, line: PlanLine, upload: Upload, offered: Offered, terms: Terms, *, is_archive: bool
+    collection: Collection,
+    line: PlanLine,
+    upload: Upload,
+    offered: Offered,
+    terms: Terms,
+    labels: Labels,
+    *,
+    is_archive: bool,
 ) -> IngestJob:
     origin = dict(offered.origin)
     if is_archive:
         origin = {"prefix": folder_of(line.doc_id)} | origin | {"type": "archive", "done": 0}
         origin["on_clash"] = offered.on_clash or terms.on_clash
+        origin["unsaid"] = [name for name in ("tags", "metadata") if getattr(terms.asked, name) is None]
     return IngestJob(
         collection=collection,
         kind=IngestJob.Kind.ARCHIVE if is_archive else IngestJob.Kind.FILE,
         doc_id=line.doc_id,
-        tags=list(terms.asked.tags or ()),
-        metadata=dict(terms.asked.metadata or {}),
+        tags=labels[0],
+        metadata=labels[1],
         policy=terms.asked.policy,
         source=upload.name,
         origin=origin,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
@@ -12,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError, describe
-from collections_app.forms import DOCUMENT_SORTS, BulkForm, DocumentFilterForm, TextForm, UploadForm
+from collections_app.forms import DOCUMENT_SORTS, BulkForm, DocumentFilterForm, TextForm
 from collections_app.models import Collection, Document
 from collections_app.pages import PageRequest, next_address, page_of, refuse, render_page
 from collections_app.policies import policy_for
@@ -22,7 +21,6 @@ from collections_app.services.documents import (
     ingest_text,
     reindex_documents,
     set_documents_enabled,
-    submit_uploads,
 )
 from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
@@ -60,35 +58,6 @@ def _filtered(collection: Collection, wanted: dict[str, Any]) -> DocumentQuerySe
     if wanted.get("enabled"):
         rows = rows.filter(enabled=wanted["enabled"] == "yes")
     return rows
-
-
-@require_http_methods(["GET", "POST"])
-def upload(request: PageRequest, name: str) -> HttpResponse:
-    """Files in, one line per file out. A script sends them in small requests and asks for the lines alone."""
-    collection = find_collection(name)
-    form = UploadForm(request.POST or None, request.FILES or None)
-    outcomes: list[Any] = []
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            given = form.cleaned_data
-            try:
-                outcomes = submit_uploads(
-                    collection, given["uploads"], tags=given["tags"], metadata=given["metadata"], actor=request.user
-                )
-                status = 200
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-    context = {
-        "collection": collection,
-        "form": form,
-        "outcomes": outcomes,
-        "tab": "documents",
-        "limit_mb": settings.RAGD_MAX_DOCUMENT_MB,
-    } | active_jobs(collection)
-    parts = {"upload-results": "collections/parts/upload_results.html"}
-    return render_page(request, "collections/upload.html", context, parts=parts, status=200 if request.htmx else status)
 
 
 @require_http_methods(["GET", "POST"])

@@ -1,0 +1,139 @@
+"""Files in: what they would do, then the files themselves, in one request or in many small ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpResponse, JsonResponse
+from django.views.decorators.http import require_http_methods, require_POST
+from pydantic import ValidationError
+
+from collections_app.api.schemas import PlanRequest
+from collections_app.api.uploads import plan_body, plan_of
+from collections_app.errors import ServiceError, error_response
+from collections_app.forms import UploadForm
+from collections_app.models import IngestBatch
+from collections_app.pages import PageRequest, refuse, render_page
+from collections_app.services.previews import preview_uploads
+from collections_app.services.submissions import close_batch, find_batch, open_batch
+from collections_app.services.syncing import commit_sync
+from collections_app.services.uploads import UploadOutcome, submit_uploads
+from collections_app.validation import describe_problems
+from collections_app.views.collections import find_collection
+from collections_app.views.jobs import active_jobs
+from ragd.errors import InvalidInput, RagdError
+
+PARTS = {"upload-results": "collections/parts/upload_results.html"}
+
+
+@require_http_methods(["GET", "POST"])
+def upload(request: PageRequest, name: str) -> HttpResponse:
+    """Files in, one line per file out. A script sends them in small requests and asks for the lines alone.
+
+    Where no tags or metadata are typed, a document that is replaced keeps its own.
+    """
+    collection = find_collection(name)
+    form = UploadForm(request.POST or None, request.FILES or None)
+    outcomes: list[UploadOutcome] = []
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            given = form.cleaned_data
+            try:
+                batch = find_batch(collection, given["batch"]) if given["batch"] else None
+                outcomes = submit_uploads(
+                    collection,
+                    given["uploads"],
+                    doc_ids=request.POST.getlist("doc_ids"),
+                    choices=request.POST.getlist("choices"),
+                    tags=given["tags"] or None,
+                    metadata=given["metadata"] or None,
+                    on_clash=given["on_clash"] or "replace",
+                    batch=batch,
+                    actor=request.user,
+                )
+                status = 200
+            except (ServiceError, RagdError) as error:
+                if request.htmx and getattr(error, "status", 0) == 429:
+                    return error_response(request, error)  # the script waits and sends again
+                status = refuse(form, error)
+    context = {
+        "collection": collection,
+        "form": form,
+        "outcomes": outcomes,
+        "tab": "documents",
+        "limit_mb": settings.RAGD_MAX_DOCUMENT_MB,
+    } | active_jobs(collection)
+    return render_page(request, "collections/upload.html", context, parts=PARTS, status=200 if request.htmx else status)
+
+
+@require_POST
+def plan(request: PageRequest, name: str) -> HttpResponse:
+    """What files with these hashes would do, as JSON. The body is that of documents-plan."""
+    collection = find_collection(name)
+    try:
+        found = plan_of(collection, PlanRequest.model_validate_json(request.body))
+    except ValidationError as error:
+        message, field = describe_problems([dict(problem) for problem in error.errors(include_url=False)])
+        return error_response(request, InvalidInput(message, field=field))
+    except (ServiceError, RagdError) as error:
+        return error_response(request, error)
+    return JsonResponse(plan_body(found))
+
+
+@require_POST
+def members(request: PageRequest, name: str) -> HttpResponse:
+    """What the files inside an archive would do, as JSON; the archive is looked into and not kept."""
+    collection = find_collection(name)
+    form = UploadForm(request.POST, request.FILES)
+    if not form.is_valid():
+        return error_response(request, InvalidInput("one archive and its labels were expected", field="uploads"))
+    given = form.cleaned_data
+    try:
+        found = preview_uploads(
+            collection,
+            given["uploads"],
+            doc_ids=request.POST.getlist("doc_ids"),
+            tags=given["tags"] or None,
+            metadata=given["metadata"] or None,
+            on_clash=given["on_clash"] or "replace",
+        )
+    except (ServiceError, RagdError) as error:
+        return error_response(request, error)
+    return JsonResponse(plan_body(found))
+
+
+@require_POST
+def begin(request: PageRequest, name: str) -> HttpResponse:
+    """Open the batch that many small requests add to; JSON with its id."""
+    collection = find_collection(name)
+    kind = request.POST.get("kind", "")
+    if kind not in (IngestBatch.Kind.UPLOAD, IngestBatch.Kind.FOLDER, IngestBatch.Kind.SYNC):
+        return error_response(request, InvalidInput(f"kind must be upload, folder or sync, not {kind!r}", field="kind"))
+    batch = open_batch(collection, kind=kind, label=request.POST.get("label", ""), actor=request.user)
+    return JsonResponse({"batch": str(batch.pk)})
+
+
+@require_POST
+def finish(request: PageRequest, name: str) -> HttpResponse:
+    """Close a batch; that of a sync deletes the documents that are named. JSON with what went and what stayed."""
+    collection = find_collection(name)
+    try:
+        asked: Any = json.loads(request.body)
+        batch = find_batch(collection, str(asked["batch"]))
+        doomed = [str(doc_id) for doc_id in asked.get("delete", [])]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return error_response(request, InvalidInput('a JSON object with "batch" and "delete" was expected'))
+    except ServiceError as error:
+        return error_response(request, error)
+    try:
+        if batch.kind != IngestBatch.Kind.SYNC:
+            close_batch(batch)
+            return JsonResponse({"deleted": [], "kept": {}})
+        done = commit_sync(collection, batch, doomed, actor=request.user)
+    except (ServiceError, RagdError) as error:
+        return error_response(request, error)
+    return JsonResponse({"deleted": done.deleted, "kept": done.kept})

@@ -1,0 +1,229 @@
+// The upload page, second part: files that were looked at by upload.js are sent in small requests.
+"use strict";
+
+const GROUP_FILES = 20;
+const GROUP_BYTES = 20_000_000;
+const SENDERS = 2;
+
+function groupsOf(files) {
+  const groups = [];
+  let bytes = 0;
+  for (const item of files) {
+    const last = groups.at(-1);
+    if (!last || last.length >= GROUP_FILES || bytes + item.file.size > GROUP_BYTES) {
+      groups.push([item]);
+      bytes = item.file.size;
+    } else {
+      last.push(item);
+      bytes += item.file.size;
+    }
+  }
+  return groups;
+}
+
+function request(data, onBytes) {
+  return new Promise((resolve, reject) => {
+    const xhr = new XMLHttpRequest();
+    xhr.open("POST", form.action);
+    xhr.setRequestHeader("HX-Request", "true");
+    xhr.setRequestHeader("HX-Target", "upload-results");
+    xhr.upload.onprogress = (event) => onBytes(event.loaded);
+    xhr.onload = () => resolve(xhr);
+    xhr.onerror = () => reject(new Error("the server does not answer"));
+    xhr.send(data);
+  });
+}
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+async function sendGroup(group, batch, onBytes) {
+  const data = new FormData(form);
+  data.delete("uploads");
+  data.set("batch", batch);
+  for (const item of group) {
+    data.append("uploads", item.file, item.file.name);
+    data.append("doc_ids", item.line.asked);
+    data.append("choices", item.choice || form.elements.on_clash.value);
+  }
+  for (;;) {
+    const xhr = await request(data, onBytes);
+    if (xhr.status === 429) {
+      const wait = Number(xhr.getResponseHeader("Retry-After")) || 5;
+      part("state").textContent = `The queue is full; sending goes on in ${wait} s`;
+      await pause(wait * 1000);
+      part("state").textContent = "";
+      continue;
+    }
+    if (xhr.status !== 200) throw new Error(`the server answered ${xhr.status}`);
+    return xhr.responseText;
+  }
+}
+
+function lineFor(item, why) {
+  const line = document.createElement("li");
+  const mark = find("#upload-marks").content.querySelector("[data-mark=bad]").cloneNode(true);
+  line.append(mark, element("span", item.path, "clip"), element("span", "Not sent", "small bad"), element("span", `${why}. Send it again.`, "why"));
+  line.dataset.failed = "";
+  return line;
+}
+
+async function sendAll(files, batch) {
+  const groups = groupsOf(files);
+  const loaded = new Map();
+  const bytes = files.reduce((sum, item) => sum + item.file.size, 0);
+  let done = 0;
+  bar.max = bytes || 1;
+  bar.hidden = false;
+  const tell = () => {
+    const sent = Math.min(bytes, [...loaded.values()].reduce((sum, value) => sum + value, 0));
+    bar.value = sent;
+    part("sent").textContent = `${done.toLocaleString("en")} of ${counted(files.length, "file")} sent`;
+  };
+  const work = async () => {
+    for (let group = groups.shift(); group; group = groups.shift()) {
+      for (const item of group) item.cell?.replaceChildren(element("span", "Sending", "muted small"));
+      const mine = group;
+      try {
+        const html = await sendGroup(mine, batch, (value) => {
+          loaded.set(mine, value);
+          tell();
+        });
+        results.insertAdjacentHTML("beforeend", html);
+        done += mine.length;
+        for (const item of mine) item.cell?.replaceChildren(element("span", "Sent", "small good"));
+      } catch (error) {
+        loaded.set(mine, 0);
+        failed.push(...mine);
+        results.append(...mine.map((item) => lineFor(item, error.message)));
+        for (const item of mine) item.cell?.replaceChildren(element("span", "Not sent", "small bad"));
+      }
+      tell();
+      htmx.trigger(document.body, "jobs-changed");
+      followLines(results);
+    }
+  };
+  tell();
+  await Promise.all(Array.from({ length: SENDERS }, work));
+  bar.hidden = true;
+  return done;
+}
+
+async function send(files, going) {
+  sending = true;
+  failed = [];
+  findAll("[data-failed]", results).forEach((line) => line.remove());
+  describe();
+  const folder = topFolder();
+  let words = "";
+  try {
+    const about = new FormData();
+    about.set("kind", isSync() || going.length ? "sync" : folder ? "folder" : "upload");
+    about.set("label", folder || (files.length === 1 ? files[0].path : counted(files.length, "file")));
+    const { batch } = await post(form.dataset.begin, about);
+    const done = await sendAll(files, batch);
+    // what could not be sent may be the newer state of something: nothing is deleted then
+    const end = await postJson(form.dataset.finish, { batch, delete: failed.length ? [] : going });
+    words = tellEnd(done, going, end);
+  } catch (error) {
+    failed = failed.length ? failed : files;
+    part("state").textContent = `The upload stopped: ${error.message}.`;
+  }
+  sending = false;
+  finish(words);
+}
+
+function tellEnd(done, going, end) {
+  const kept = Object.entries(end.kept).map(([doc_id, why]) => `${doc_id} was kept: ${why}`);
+  const words = [];
+  if (done) words.push(`${failed.length ? counted(done, "file") : done === 1 ? "The file is" : `All ${counted(done, "file")} are`} here${failed.length ? "" : ": you may leave this page, the work goes on"}.`);
+  if (end.deleted.length) words.push(`${counted(end.deleted.length, "document")} deleted.`);
+  if (going.length && failed.length) words.push("Nothing was deleted, because some files were not sent.");
+  return [...words, ...kept.map((line) => `${line}.`)].join(" ");
+}
+
+function finish(words) {
+  part("done").hidden = !words;
+  find("p", part("done")).textContent = words;
+  part("done").dataset.tone = failed.length ? "watch" : "good";
+  const [rest, state] = [failed, part("state").textContent];
+  if (rest.length) {
+    part("again").hidden = false;
+    part("review").hidden = true;
+    button.disabled = true;
+  } else {
+    clear();
+    part("state").textContent = state;
+  }
+  htmx.trigger(document.body, "jobs-changed");
+  htmx.trigger(document.body, "documents-changed");
+}
+
+function confirmDeletion(going) {
+  const dialog = find("#sync-dialog");
+  find("#sync-title").textContent = `Delete ${counted(going.length, "document")}?`;
+  find("[data-words]", dialog).textContent = `${counted(going.length, "document")} of the collection that the folder does not have will be deleted after the upload, with all chunks, revisions and attachments. This cannot be undone.`;
+  find("[data-doomed]", dialog).replaceChildren(...going.slice(0, 20).map((doc_id) => element("li", doc_id)), ...(going.length > 20 ? [element("li", `and ${going.length - 20} more`, "muted")] : []));
+  find("[data-yes]", dialog).textContent = `Delete ${counted(going.length, "document")}`;
+  dialog.showModal();
+  return new Promise((resolve) => {
+    const yes = find("[data-yes]", dialog);
+    const agree = () => {
+      dialog.close("yes");
+    };
+    yes.addEventListener("click", agree, { once: true });
+    dialog.addEventListener("close", () => {
+      yes.removeEventListener("click", agree);
+      const agreed = dialog.returnValue === "yes";
+      dialog.returnValue = "";
+      resolve(agreed);
+    }, { once: true });
+  });
+}
+
+on("submit", "[data-upload]", async (_, event) => {
+  if (!items.length) return; // nothing was chosen: the server says so
+  event.preventDefault();
+  const [files, going] = [toSend(), doomed()];
+  if (sending || !(files.length || going.length)) return;
+  if (going.length && !(await confirmDeletion(going))) return;
+  results.replaceChildren();
+  await send(files, going);
+});
+on("click", "[data-again]", async () => {
+  part("again").hidden = true;
+  await send(failed, []);
+});
+window.addEventListener("beforeunload", (event) => {
+  if (sending) event.preventDefault();
+});
+
+// --- the lines follow their jobs until these have ended
+const LINES_AT_ONCE = 60;
+const LOOK_EVERY_MS = 1500;
+let isFollowing = false;
+
+async function followLines(list) {
+  if (isFollowing) return;
+  isFollowing = true;
+  for (;;) {
+    const open = findAll("[data-job]", list).slice(0, LINES_AT_ONCE);
+    if (!open.length) break;
+    await pause(LOOK_EVERY_MS);
+    const query = new URLSearchParams(open.map((line) => ["job", line.dataset.job]));
+    const response = await fetch(`${list.dataset.lines}?${query}`).catch(() => null);
+    if (response?.status === 404) break; // the collection is gone
+    if (response?.ok) showLines(open, await response.text());
+  }
+  isFollowing = false;
+}
+
+function showLines(open, html) {
+  const content = Object.assign(document.createElement("template"), { innerHTML: html }).content;
+  const found = new Map([...content.children].map((line) => [line.id, line]));
+  const changed = open.filter((line) => !found.get(line.id)?.dataset.job);
+  for (const line of open) {
+    if (found.has(line.id)) line.replaceWith(found.get(line.id));
+    else delete line.dataset.job;
+  }
+  if (changed.length) htmx.trigger(document.body, "documents-changed");
+}
