@@ -5,12 +5,13 @@ from collections_app.models.curation import ChunkOverlay, DocumentRevision, Dupl
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
-from collections_app.models.operations import IdempotencyRecord, Operation, WorkerHeartbeat
+from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, WorkerHeartbeat
 from collections_app.models.queue import Provider, Report
 from collections_app.models.sources import FetchedSource, FetchHost
 
 __all__ = [
     "ApiKey",
+    "AuditSubject",
     "Chunk",
     "ChunkOverlay",
     "Collection",
