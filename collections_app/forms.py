@@ -18,14 +18,6 @@ CHUNK_KINDS = [
 ]
 CHUNK_ACTIONS = ("edit", "add", "disable", "enable", "undo", "attach")
 POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
-DOCUMENT_SORTS = {
-    "doc_id": ("doc_id",),
-    "-doc_id": ("-doc_id",),
-    "chunks": ("chunk_count", "doc_id"),
-    "-chunks": ("-chunk_count", "doc_id"),
-    "updated": ("updated_at", "doc_id"),
-    "-updated": ("-updated_at", "doc_id"),
-}
 
 
 class ChunkPolicyFields(forms.Form):
@@ -187,23 +179,6 @@ class TextForm(LabelFields):
     )
     title = forms.CharField(label="Title", max_length=500, required=False)
     content = forms.CharField(label="Text", strip=False, widget=forms.Textarea(attrs={"rows": 14, "data-send": True}))
-
-
-class BulkForm(forms.Form):
-    """What to do with which documents."""
-
-    action = forms.ChoiceField(choices=[(name, name) for name in ("enable", "disable", "reindex", "delete")])
-    confirmed = forms.BooleanField(required=False)
-
-
-class DocumentFilterForm(forms.Form):
-    """The filter of the documents table. What is wrong in an address is ignored, not refused."""
-
-    q = forms.CharField(label="Find", required=False)
-    tag = forms.CharField(label="Tag", required=False)
-    enabled = forms.ChoiceField(
-        label="Retrieved", required=False, choices=[("", "All"), ("yes", "Enabled"), ("no", "Disabled")]
-    )
 
 
 class ChunkChangeForm(forms.Form):

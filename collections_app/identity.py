@@ -20,7 +20,7 @@ TAGS_MAX = 100
 TAG_MAX_CHARS = 200
 METADATA_MAX_BYTES = 65_536
 METADATA_MAX_DEPTH = 20
-RESERVED_NAMES = ("new", "import", "deleted")
+RESERVED_NAMES = ("new", "import")
 
 # control characters, format marks that do not show, lone surrogates
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
-from django.db.models import Count, F, IntegerField, Max
-from django.db.models.functions import Cast, Floor
+from django.db.models import Count, F, IntegerField, Max, Q, Sum
+from django.db.models.functions import Cast, Floor, TruncWeek
+from django.utils import timezone
 
-from collections_app.models import Chunk, Collection
+from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, Upload
 
 BINS = 24
+GROWTH_WEEKS = 26
+TYPES_SHOWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +43,62 @@ def count_chunk_lengths(collection: Collection) -> Histogram | None:
     rows = binned.values("bin").annotate(total=Count("id")).order_by("bin")
     found = {row["bin"]: row["total"] for row in rows}
     return Histogram(tuple(found.get(index, 0) for index in range(BINS)), step, highest)
+
+
+def count_documents(collection: Collection) -> dict[str, Any]:
+    """Documents by state and by type (the twelve most frequent), and what is kept beside them.
+
+    An archived document counts as archived, not as disabled too.
+    """
+    documents = Document.objects.filter(collection=collection)
+    states = documents.aggregate(
+        enabled=Count("pk", filter=Q(enabled=True)),
+        disabled=Count("pk", filter=Q(enabled=False, archived_at=None)),
+        archived=Count("pk", filter=Q(archived_at__isnull=False)),
+    )
+    types = documents.order_by().values_list("media_type").annotate(total=Count("pk")).order_by("-total", "media_type")
+    uploads = Upload.objects.filter(collection=collection).aggregate(files=Count("pk"), size=Sum("size_bytes"))
+    return {
+        "documents_by_state": states,
+        "documents_by_type": dict(types[:TYPES_SHOWN]),
+        "sources": uploads["files"],
+        "source_bytes": uploads["size"] or 0,
+        "revisions": DocumentRevision.objects.filter(collection=collection).count(),
+        "overlays": ChunkOverlay.objects.filter(collection=collection).count(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """Documents that were there at the end of each week (by when they were made), oldest first."""
+
+    weeks: tuple[datetime, ...]
+    totals: tuple[int, ...]
+
+    @property
+    def rows(self) -> list[tuple[datetime, int, int]]:
+        """(beginning of the week, documents made in it, documents at its end)."""
+        before = (self.totals[0], *self.totals)
+        made = [total - earlier for total, earlier in zip(self.totals, before, strict=False)]
+        return list(zip(self.weeks, made, self.totals, strict=True))
+
+
+def count_growth(collection: Collection, now: datetime | None = None) -> Growth:
+    """The last 26 weeks. Of documents that are gone nothing is counted."""
+    until = now or timezone.now()
+    last = (until - timedelta(days=until.weekday())).replace(hour=0, minute=0, second=0, microsecond=0)
+    weeks = tuple(last - timedelta(weeks=back) for back in reversed(range(GROWTH_WEEKS)))
+    documents = Document.objects.filter(collection=collection)
+    total = documents.filter(created_at__lt=weeks[0]).count()
+    made = dict(
+        documents.filter(created_at__gte=weeks[0])
+        .order_by()
+        .annotate(week=TruncWeek("created_at"))
+        .values_list("week")
+        .annotate(total=Count("pk"))
+    )
+    totals = []
+    for week in weeks:
+        total += made.get(week, 0)
+        totals.append(total)
+    return Growth(weeks, tuple(totals))

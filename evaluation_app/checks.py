@@ -17,7 +17,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Mapping[str, Any]) -> dict[str, Any]:
     name = options["collection"]
     operation = check_invariants(get_collection(name) if name else None)
-    return {"operation_id": str(operation.pk), "collection": name or ""} | operation.report
+    report: dict[str, Any] = operation.report
+    return {"operation_id": str(operation.pk), "collection": name or ""} | report
 
 
 def show(answer: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from retrieval_app import playground, views
+from retrieval_app import curation, playground, retrieved, views
 
 app_name = "retrieval"
 urlpatterns = [
@@ -10,6 +10,14 @@ urlpatterns = [
     path("runs/", views.list_runs, name="runs"),
     path("runs/<uuid:run_id>/", views.show_run, name="run"),
     path("runs/<uuid:run_id>/replay/", views.replay_run, name="replay"),
+    path(
+        "collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/",
+        retrieved.of_chunk,
+        name="retrieved-chunk",
+    ),
+    path("collections/<str:name>/retrieved/document/<path:doc_id>/", retrieved.of_document, name="retrieved-document"),
+    path("collections/<str:name>/plans/", curation.plans, name="plans"),
+    path("collections/<str:name>/never-retrieved/", curation.never_retrieved, name="never-retrieved"),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),
     path("collections/<str:name>/playground/save/", playground.save, name="playground-save"),
     # the chunk's number stands first, so that no doc_id can be mistaken for it

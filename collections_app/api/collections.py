@@ -22,6 +22,7 @@ from collections_app.models import Collection
 from collections_app.paging import paginate
 from collections_app.policies import policy_for
 from collections_app.services import collections as service
+from collections_app.services.retention import effective_retention
 
 router = Router(auth=BearerAuth(), tags=["collections"])
 
@@ -98,6 +99,8 @@ def detail(collection: Collection) -> dict[str, Any]:
         "language": collection.language,
         "chunk_policy": policy_for(collection).as_dict(),
         "chunk_policy_stated": collection.chunk_policy,
+        "retention": effective_retention(collection),
+        "retention_stated": collection.retention,
         "created_at": collection.created_at,
         "updated_at": collection.updated_at,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -37,11 +37,19 @@ class CollectionRequest(Request):
     description: str = ""
 
 
+class RetentionRequest(Request):
+    """What takes the place of the retention that was stated before; what is left out is the server's."""
+
+    revisions: StrictInt | None = Field(None, description="earlier revisions kept of each document")
+    runs_days: StrictInt | None = Field(None, description="days that stored queries are kept; 0 keeps them for ever")
+
+
 class CollectionChanges(Request):
     """What is left out stays. hybrid_enabled and language can be changed only while the collection is empty."""
 
     description: str | None = None
     chunk_policy: ChunkPolicyRequest | None = None
+    retention: RetentionRequest | None = None
     hybrid_enabled: StrictBool | None = None
     language: str | None = None
 
@@ -58,8 +66,23 @@ class CollectionDetail(CollectionBrief):
     language: str
     chunk_policy: dict[str, Any] = Field(description="the policy that holds for new documents")
     chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
+    retention: dict[str, int] = Field(description="earlier revisions and days of runs that are kept")
+    retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
     created_at: datetime
     updated_at: datetime
+
+
+class ChunkLengths(Schema):
+    """counts[i] chunks have from i * step up to (i + 1) * step words."""
+
+    counts: list[int]
+    step: int
+    highest: int
+
+
+class GrowthWeek(Schema):
+    week: date = Field(description="its Monday")
+    documents: int = Field(description="that were there at its end, of those that are there now")
 
 
 class Statistics(Schema):
@@ -71,6 +94,17 @@ class Statistics(Schema):
     vector_index: Literal["none", "building", "ready"]
     exact_threshold: int = Field(description="chunks up to which vector search is exact")
     jobs: dict[str, int] = Field(description="jobs by state")
+    generation: int
+    generation_hash: str
+    recall: float | None = Field(description="of the vector index, as last measured; null without a measurement")
+    documents_by_state: dict[str, int] = Field(description="enabled, disabled, archived")
+    documents_by_type: dict[str, int] = Field(description="of the twelve most frequent media types")
+    sources: int = Field(description="uploaded files that are kept")
+    source_bytes: int
+    revisions: int = Field(description="earlier revisions that are kept")
+    overlays: int = Field(description="changes of single chunks")
+    chunk_lengths: ChunkLengths | None = Field(description="null without chunks")
+    growth: list[GrowthWeek] = Field(description="the last 26 weeks, oldest first")
 
 
 class RecallOut(Schema):

@@ -9,7 +9,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import Model
 
-from collections_app.models import ApiKey
+from collections_app.models import ApiKey, AuditSubject, Collection
 
 Actor = AbstractBaseUser | AnonymousUser | ApiKey | None
 
@@ -22,7 +22,22 @@ def record(actor: Actor, subjects: Sequence[Model], flag: int, message: str) -> 
     if not subjects:
         return
     text = message if isinstance(actor, AbstractBaseUser) else f"{message} (by {name_actor(actor)})"
-    LogEntry.objects.log_actions(_user_id(actor), subjects, flag, text)
+    entries = LogEntry.objects.log_actions(_user_id(actor), subjects, flag, text)
+    names = _collection_names(subjects)
+    AuditSubject.objects.bulk_create(
+        AuditSubject(entry=entry, collection_name=name, actor=name_actor(actor))
+        for entry, name in zip(entries, names, strict=True)
+    )
+
+
+def _collection_names(subjects: Sequence[Model]) -> list[str]:
+    """The name of the collection that each subject is or belongs to, "" where there is none."""
+    ids = [int(getattr(subject, "collection_id", None) or 0) for subject in subjects]
+    known = dict(Collection.objects.filter(pk__in=set(ids)).values_list("pk", "name")) if any(ids) else {}
+    return [
+        subject.name if isinstance(subject, Collection) else known.get(pk, "")
+        for subject, pk in zip(subjects, ids, strict=True)
+    ]
 
 
 def name_actor(actor: Actor) -> str:

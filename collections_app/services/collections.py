@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from django.conf import settings
@@ -16,8 +17,10 @@ from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
 from collections_app.services import audit
 from collections_app.services.deleting import delete_collection, purge_collection, purge_deleted
+from collections_app.services.probing import last_probe
 from collections_app.services.retention import check_retention
-from collections_app.services.swapping import redefine_serving
+from collections_app.services.swapping import ensure_serving, redefine_serving
+from collections_app.statistics import count_chunk_lengths, count_documents, count_growth
 from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
 from ragd.normalization import normalize
@@ -173,13 +176,27 @@ def check_description(text: str) -> str:
 
 
 def collection_statistics(collection: Collection) -> dict[str, Any]:
-    """documents, chunks, tokens (words), bytes on disk, disabled chunks, the index's state, and jobs by state."""
+    """documents, chunks, tokens (words), bytes on disk, disabled chunks, the index's state, and jobs by state.
+
+    And the generation that serves with its hash, its last measured recall, documents by state and type, what is kept
+    beside them, lengths of chunks and growth over the last weeks.
+    """
     found = ragd.Store(connection, collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD).statistics()
     building = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.BUILD_INDEX).exists()
     if building and found["vector_index"] != "ready":
         found["vector_index"] = "building"
     jobs = count_jobs([collection.pk])
-    return found | {"jobs": jobs.get(collection.pk, {})}
+    serving = ensure_serving(collection)
+    probe = last_probe(collection)
+    lengths = count_chunk_lengths(collection)
+    return (
+        found
+        | {"jobs": jobs.get(collection.pk, {}), "generation": serving.number, "generation_hash": serving.hash}
+        | {"recall": None if probe is None else probe.recall}
+        | count_documents(collection)
+        | {"chunk_lengths": None if lengths is None else asdict(lengths)}
+        | {"growth": [{"week": week.date(), "documents": total} for week, _, total in count_growth(collection).rows]}
+    )
 
 
 def count_jobs(collection_ids: Iterable[int]) -> dict[int, dict[str, int]]:

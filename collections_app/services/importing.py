@@ -263,13 +263,14 @@ def import_collection(
     embed_dims: int | None = None,
     actor: audit.Actor = None,
     on_progress: Tell | None = None,
+    operation: Operation | None = None,
 ) -> dict[str, Any]:
     """Make a collection of an export, all of it or nothing; it is seen when it is complete.
 
     source: a path, or a binary file that can be read again from its beginning. name: None for the exported one.
     replace: take the place of the collection of that name, which is deleted. embed_model, embed_dims: another model
     than the exported one; the collection serves with the exported vectors until a generation with it is built. No
-    embedder is asked otherwise.
+    embedder is asked otherwise. operation: one that was made before, to be gone on with.
 
     Returns {"collection", "counts", "generation_hash", "generation": number of the one that is built or None,
     "warnings", "seconds", "replaced": whether one was}. Raises ServiceError: 422 for a file that is damaged, foreign or
@@ -277,10 +278,8 @@ def import_collection(
     """
     began = time.monotonic()
     with Archive(source) as archive:
-        chosen = check_collection_name(name if name is not None else str(archive.manifest.collection["name"]))
-        if not replace and Collection.objects.live().filter(name=chosen).exists():
-            raise name_taken(chosen)
-        with running(Operation.Kind.IMPORT, chosen, actor=actor, listener=on_progress) as progress:
+        chosen = check_import_name(archive.manifest, name, replace=replace)
+        with running(Operation.Kind.IMPORT, chosen, actor=actor, listener=on_progress, operation=operation) as progress:
             spec = read_spec(archive.manifest)
             if embed_model is not None:
                 check_model(archive.manifest.values, embed_model, embed_dims)
@@ -300,6 +299,14 @@ def import_collection(
             }
             progress.succeed(report)
     return report
+
+
+def check_import_name(manifest: Manifest, name: str | None, *, replace: bool) -> str:
+    """The name that an import will have. Raises InvalidInput for a wrong one, ServiceError 409 for a taken one."""
+    chosen = check_collection_name(name if name is not None else str(manifest.collection["name"]))
+    if not replace and Collection.objects.live().filter(name=chosen).exists():
+        raise name_taken(chosen)
+    return chosen
 
 
 def _import(

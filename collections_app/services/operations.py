@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from django.db import connections
 from django.utils import timezone
 
 from collections_app.errors import describe
 from collections_app.models import Operation
 from collections_app.services import audit
 
+log = logging.getLogger(__name__)
+
 TELL_EVERY_S = 0.5
+SHOWN_TRANSFERS = 3
 KEPT_PER_KIND = 200
 ERROR_MAX_CHARS = 2000
 
@@ -112,3 +118,27 @@ def forget_operations() -> int:
         if len(kept) == KEPT_PER_KIND:
             gone += Operation.objects.filter(kind=kind).exclude(pk__in=kept).delete()[0]
     return gone
+
+
+def recent_transfers(name: str) -> dict[str, Any]:
+    """What a collection's page tells of its exports and imports: {"transfers": the newest three, "transferring"}."""
+    rows = Operation.objects.filter(subject=name, kind__in=(Operation.Kind.EXPORT, Operation.Kind.IMPORT))
+    transfers = list(rows[:SHOWN_TRANSFERS])
+    return {"transfers": transfers, "transferring": any(row.is_running for row in transfers)}
+
+
+def run_beside(work: Callable[[], object]) -> None:
+    """Do the work in a thread of this process, so that a page need not wait; what it raises is logged.
+
+    When the process ends before it, the work is lost: the operation then counts as interrupted.
+    """
+
+    def run() -> None:
+        try:
+            work()
+        except Exception:
+            log.info("an operation that was started by a page failed", exc_info=True)
+        finally:
+            connections.close_all()
+
+    threading.Thread(target=run, name="ragd-operation", daemon=True).start()

@@ -12,20 +12,21 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.errors import ServiceError
 from collections_app.forms import CollectionForm, CollectionSettingsForm, DeleteCollectionForm
-from collections_app.models import Collection, Document, IngestJob
+from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.policies import resolve_policy
 from collections_app.services.collections import (
     collection_statistics,
     create_collection,
-    delete_collection,
     update_collection,
 )
+from collections_app.services.deleting import count_rows, record_deletion
 from collections_app.services.index_builds import index_progress
+from collections_app.services.operations import last_operation, recent_transfers
 from collections_app.services.probing import last_probe, recall_warning, submit_probe
-from collections_app.statistics import count_chunk_lengths
+from collections_app.statistics import Histogram
 from collections_app.stores import embedder_for
-from collections_app.templatetags.interface import THEMES, counted
+from collections_app.templatetags.interface import THEMES
 from ragd.errors import RagdError
 from ragd.store import partition_name
 from ragd.types import ChunkPolicy
@@ -87,14 +88,19 @@ def _create(form: CollectionForm, request: PageRequest) -> Collection:
 @require_http_methods(["GET", "POST"])
 def settings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    initial = collection.chunk_policy | {"description": collection.description}
+    initial = collection.chunk_policy | collection.retention | {"description": collection.description}
     form = CollectionSettingsForm(request.POST or None, initial=initial)
     form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
+    form.suggest_retention()
     status = 200
     if request.method == "POST":
         status = 422
         if form.is_valid():
-            changes = {"description": form.cleaned_data["description"], "chunk_policy": form.chunk_policy()}
+            changes = {
+                "description": form.cleaned_data["description"],
+                "chunk_policy": form.chunk_policy(),
+                "retention": form.retention(),
+            }
             try:
                 update_collection(collection, changes=changes, actor=request.user)
             except (ServiceError, RagdError) as error:
@@ -102,19 +108,24 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
             else:
                 messages.success(request, "The settings were saved and count for what is indexed from now on.")
                 return redirect("collections:settings", name)
-    context = {"collection": collection, "form": form, "tab": "settings"}
+    context = {"collection": collection, "form": form, "tab": "settings", **recent_transfers(collection.name)}
     return render_page(request, "collections/settings.html", context, status=status)
 
 
 @require_GET
 def statistics(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
+    found = collection_statistics(collection)
+    lengths = found["chunk_lengths"]
     context = {
         "collection": collection,
         "tab": "statistics",
-        "statistics": collection_statistics(collection),
+        "statistics": found,
         "index_build": index_progress(partition_name(collection.pk, collection.generation)),
-        "lengths": count_chunk_lengths(collection),
+        "lengths": None if lengths is None else Histogram(**lengths),
+        "growth": found["growth"],
+        "growth_totals": [week["documents"] for week in found["growth"]],
+        "check": last_operation(Operation.Kind.CHECK, collection.name) or last_operation(Operation.Kind.CHECK, ""),
         "probe": (probe := last_probe(collection)),
         "probe_warning": recall_warning(probe),
         "probe_running": IngestJob.objects.active()
@@ -141,12 +152,16 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     form = DeleteCollectionForm(request.POST or None, name=collection.name)
     if request.method == "POST" and form.is_valid():
-        gone = delete_collection(collection, actor=request.user)["before"]
-        counts = f"{counted(gone['documents'], 'document')} and {counted(gone['chunks'], 'chunk')}"
-        messages.success(request, f"The collection {name} was deleted with {counts}.")
-        return redirect("collections:list")
+        try:
+            proof = record_deletion(collection, actor=request.user)
+        except ServiceError as error:  # it is invisible already; the sweeper goes on with its rows
+            messages.warning(request, error.message)
+            return redirect("collections:list")
+        messages.success(request, f"The collection {name} was deleted.")
+        return redirect("collections:operation", proof.pk)
     status = 422 if request.method == "POST" else 200
-    return render_page(request, "collections/delete.html", {"collection": collection, "form": form}, status=status)
+    context = {"collection": collection, "form": form, "held": count_rows(collection.pk)}
+    return render_page(request, "collections/delete.html", context, status=status)
 
 
 @require_GET

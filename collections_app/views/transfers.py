@@ -1,0 +1,124 @@
+"""Whole collections as files, seen in a browser: export, import, and what became of them; proofs and checks too."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, BinaryIO
+from uuid import UUID
+
+from django.contrib import messages
+from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
+from django.http import HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.api.transfers import stream_export
+from collections_app.errors import ServiceError
+from collections_app.forms import ImportForm
+from collections_app.models import Collection, Operation
+from collections_app.pages import PageRequest, find_or_404, refuse, render_page
+from collections_app.services import audit
+from collections_app.services.archive_reading import Archive
+from collections_app.services.checking import request_check
+from collections_app.services.exporting import open_export
+from collections_app.services.importing import check_import_name, import_collection
+from collections_app.services.operations import recent_transfers, run_beside
+from ragd.errors import RagdError
+
+PROOF_FIRST = ("documents", "chunks", "chunk_tables")
+
+
+@require_POST
+def export(request: PageRequest, name: str) -> HttpResponseBase:
+    """The download; the page that asked for it stays."""
+    collection = find_or_404(Collection.objects.live(), name=name)
+    try:
+        return stream_export(open_export(collection, actor=request.user))
+    except (ServiceError, RagdError) as error:
+        messages.error(request, str(error))
+        return redirect("collections:settings", name)
+
+
+@require_GET
+def strip(request: PageRequest, name: str) -> HttpResponse:
+    """How exports and imports of the collection fare, asked for again and again by its settings page."""
+    collection = find_or_404(Collection.objects.live(), name=name)
+    context = {"collection": collection, **recent_transfers(name)}
+    return render_page(request, "collections/parts/transfers.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def import_file(request: PageRequest) -> HttpResponse:
+    """A file is looked at while the browser waits; what it holds is brought in afterwards, followed on its page."""
+    form = ImportForm(request.POST or None, request.FILES or None)
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            try:
+                begun = _begin_import(request, form)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+            else:
+                return redirect("collections:operation", begun.pk)
+    return render_page(request, "collections/import.html", {"form": form}, status=status)
+
+
+def _begin_import(request: PageRequest, form: ImportForm) -> Operation:
+    given: dict[str, Any] = form.cleaned_data
+    source = _own_file(given["file"])
+    with Archive(source) as archive:
+        name = check_import_name(archive.manifest, given["name"] or None, replace=given["replace"])
+    made = Operation.objects.create(
+        kind=Operation.Kind.IMPORT, subject=name, stage="check", created_by=audit.name_actor(request.user)
+    )
+
+    def work() -> None:
+        with source:
+            import_collection(
+                source,
+                name=name,
+                replace=given["replace"],
+                embed_model=given["embed_model"] or None,
+                embed_dims=given["embed_dims"],
+                actor=request.user,
+                operation=made,
+            )
+
+    run_beside(work)
+    return made
+
+
+def _own_file(uploaded: UploadedFile[Any]) -> BinaryIO:
+    """The file as one that stays open when the request has ended, which removes its own."""
+    if isinstance(uploaded, TemporaryUploadedFile):
+        return open(uploaded.temporary_file_path(), "rb")
+    return io.BytesIO(uploaded.read())
+
+
+@require_GET
+def operation(request: PageRequest, operation_id: UUID) -> HttpResponse:
+    """One export, import, check, deletion or retention: how far it is, and what came of it."""
+    found = get_object_or_404(Operation, pk=operation_id)
+    collection = Collection.objects.live().filter(name=found.subject).first() if found.subject else None
+    context = {"operation": found, "collection": collection, "proof": _proof(found)}
+    parts = {"operation": "collections/parts/operation.html"}
+    return render_page(request, "collections/operation.html", context, parts=parts)
+
+
+def _proof(found: Operation) -> list[tuple[str, int, int]]:
+    """(what, before, after) of a deletion: documents and chunks first, then whatever else there was."""
+    if found.kind != Operation.Kind.DELETION or "before" not in found.report:
+        return []
+    before, after = found.report["before"], found.report["after"]
+    order = [*(noun for noun in PROOF_FIRST if noun in before), *sorted(set(before) - set(PROOF_FIRST))]
+    return [(noun, before[noun], after.get(noun, 0)) for noun in order]
+
+
+@require_POST
+def check(request: PageRequest) -> HttpResponse:
+    """Have everything checked, or the collection that is named."""
+    name = request.POST.get("collection", "")
+    collection = find_or_404(Collection.objects.live(), name=name) if name else None
+    return redirect("collections:operation", request_check(collection, actor=request.user).pk)
