@@ -62,7 +62,7 @@ async function sendGroup(group, batch, onBytes) {
 function lineFor(item, why) {
   const line = document.createElement("li");
   const mark = find("#upload-marks").content.querySelector("[data-mark=bad]").cloneNode(true);
-  line.append(mark, element("span", item.path, "clip"), element("span", "Not sent", "small bad"), element("span", `${why}. Send it again.`, "why"));
+  line.append(mark, element("span", item.path, "clip"), element("span", "Not sent", "small bad"), element("span", `${why[0].toUpperCase()}${why.slice(1)}. Send it again.`, "why"));
   line.dataset.failed = "";
   return line;
 }
@@ -110,6 +110,7 @@ async function sendAll(files, batch) {
 
 async function send(files, going) {
   sending = true;
+  button.hidden = false;
   failed = [];
   findAll("[data-failed]", results).forEach((line) => line.remove());
   describe();
@@ -149,7 +150,7 @@ function finish(words) {
   if (rest.length) {
     part("again").hidden = false;
     part("review").hidden = true;
-    button.disabled = true;
+    button.hidden = true;
   } else {
     clear();
     part("state").textContent = state;

@@ -73,7 +73,7 @@ function add(found) {
     if (JUNK.test(path)) hidden += 1;
     else known.set(path, { file, path, sha256: null, choice: "", ticked: true, members: [] });
   }
-  items = [...known.values()];
+  items = [...known.values()].sort((one, other) => (one.path < other.path ? -1 : 1));
   failed = [];
   results.replaceChildren();
   part("done").hidden = true;
@@ -182,6 +182,8 @@ async function lookInside(mine) {
     if (mine !== turn) return;
     if (plan.error) item.line = { ...item.line, reason: `It could not be looked into: ${plan.error.message}` };
     else [item.line, ...item.members] = plan.items;
+    if (!item.members.length || item.members.some((line) => SENT.has(line.status))) continue;
+    item.line = { ...item.line, status: item.line.status === "rejected" ? "rejected" : "unchanged", reason: `Nothing to take: ${item.line.reason}` };
   }
   part("state").textContent = "";
   render();
@@ -201,7 +203,8 @@ function row(line, { item = null, gone = null, inner = false }) {
   tr.dataset.status = line.status;
   const cells = ["td", "th", "td", "td"].map((name) => element(name));
   const [check, name, size, what] = cells;
-  [check.className, name.className, size.className, name.scope] = ["check", "wide", "num muted", "row"];
+  [check.className, name.className, size.className, name.scope] = ["check", "wide", "num muted later", "row"];
+  if (inner) tr.dataset.inner = "";
   if (!inner && (gone || SENT.has(line.status))) {
     const box = Object.assign(element("input"), { type: "checkbox", checked: (gone ?? item).ticked });
     box.setAttribute("aria-label", gone ? `Delete ${line.doc_id}` : `Send ${line.name}`);
@@ -317,6 +320,7 @@ function clear() {
   findAll("[type=file]", form).forEach((input) => { input.value = ""; });
   for (const name of ["review", "sync", "clear", "again"]) part(name).hidden = true;
   find("#id_sync").checked = false;
+  button.hidden = false;
   part("state").textContent = "";
   bar.hidden = true;
   describe();

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
 from typing import Any
 
 import pytest
 
-from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
+from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.services.jobs import run_job
 from tests.fakes.openai_server import OpenAIServer
 
@@ -170,3 +171,95 @@ def test_the_same_file_with_other_metadata_is_not_the_same(api: Any, notes: Coll
     assert ("team" in document.metadata, document.tags, document.revision) == (False, ["y"], 2)
     chunk = Chunk.objects.get()
     assert ("team" in chunk.metadata, chunk.tags) == (False, ["y"])
+
+
+def hashed(content: bytes) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+
+
+def test_a_plan_is_asked_for_with_hashes_and_writes_nothing(api: Any, notes: Collection) -> None:
+    api.upload("notes", ("a.txt", b"a"), ("b.txt", b"b"))
+    run_all()
+    entries = [{"name": "a.txt", **hashed(b"a")}, {"doc_id": "c.txt", **hashed(b"c")}]
+    plan = api.post("/collections/notes/uploads/plan", {"entries": entries, "delete_missing": True})
+    assert plan.status_code == 200
+    items = [(item["doc_id"], item["status"]) for item in plan.json()["items"]]
+    assert items == [("a.txt", "unchanged"), ("c.txt", "new"), ("b.txt", "would_delete")]
+    totals = plan.json()["totals"]
+    assert (totals["new"], totals["changed"], totals["unchanged"], totals["would_delete"]) == (1, 0, 1, 1)
+    assert Document.objects.count() == 2
+    wrong = api.post("/collections/notes/uploads/plan", {"entries": [{"name": "a", "sha256": "x", "size": 1}]})
+    assert (wrong.status_code, wrong.json()["error"]["field"]) == (422, "sha256")
+
+
+def test_a_dry_run_answers_the_plan_and_keeps_nothing(api: Any, notes: Collection) -> None:
+    response = api.upload("notes", ("a.txt", b"a"), ("empty.txt", b""), fields={"dry_run": "true"})
+    assert response.status_code == 200
+    assert [item["status"] for item in response.json()["items"]] == ["new", "rejected"]
+    assert not Upload.objects.exists() and not IngestBatch.objects.exists()
+
+
+def test_clashes_are_settled_once_or_per_file(api: Any, notes: Collection) -> None:
+    api.upload("notes", ("a.txt", b"1"), ("b.txt", b"1"))
+    run_all()
+    again = [("a.txt", b"2"), ("b.txt", b"2")]
+    results = api.upload("notes", *again, fields={"on_clash": "skip"}).json()["results"]
+    assert [each["status"] for each in results] == ["skipped", "skipped"]
+    results = api.upload("notes", *again, fields={"on_clash": ["keep_both", "replace"]}).json()["results"]
+    assert [(each["doc_id"], each["plan"]) for each in results] == [("a (2).txt", "renamed"), ("b.txt", "changed")]
+    for wrong in ("merge", ["skip", "skip", "skip"]):
+        response = api.upload("notes", *again, fields={"on_clash": wrong})
+        assert (response.status_code, response.json()["error"]["field"]) == (422, "on_clash")
+
+
+def test_requests_add_to_the_batch_that_they_name(api: Any, notes: Collection) -> None:
+    first = api.upload("notes", ("a.txt", b"a"), fields={"more": "true"}).json()["batch_id"]
+    second = api.upload("notes", ("b.txt", b"b"), ("a.txt", b"a"), fields={"batch": first}).json()
+    assert second["batch_id"] == first
+    batch = IngestBatch.objects.get()
+    assert (batch.submitted, batch.unchanged, batch.open, batch.jobs.count()) == (3, 1, False, 2)
+    for unknown in ("x", "5f1d3c1e-0000-4000-8000-000000000000"):
+        response = api.upload("notes", ("c.txt", b"c"), fields={"batch": unknown})
+        assert (response.status_code, response.json()["error"]["type"]) == (404, "unknown_batch")
+
+
+def test_an_upload_with_a_key_is_carried_out_once(api: Any, notes: Collection) -> None:
+    sent = [api.upload("notes", ("a.txt", b"a"), **{"Idempotency-Key": "k1"}) for _ in range(2)]
+    assert sent[0].content == sent[1].content
+    assert (IngestBatch.objects.count(), IngestJob.objects.count()) == (1, 1)
+    other = api.upload("notes", ("a.txt", b"a"), fields={"on_clash": "skip"}, **{"Idempotency-Key": "k1"})
+    assert other.status_code == 422
+
+
+def test_a_folder_is_kept_in_step(api: Any, notes: Collection) -> None:
+    fields = {"doc_ids": ["hb/same", "hb/old", "hb/gone"]}
+    api.upload("notes", ("1", b"same"), ("2", b"old"), ("3", b"gone"), fields=fields)
+    run_all()
+    manifest = [
+        {"path": "same", **hashed(b"same")},
+        {"path": "old", **hashed(b"new")},
+        {"path": "in/added", **hashed(b"added")},
+    ]
+    body = {"manifest": manifest, "prefix": "hb", "delete_missing": True}
+    look = api.post("/collections/notes/sync", body | {"dry_run": True}).json()
+    assert look["batch_id"] is None and not IngestBatch.objects.filter(kind="sync").exists()
+    sync = api.post("/collections/notes/sync", body).json()
+    assert sync["send"] == [{"path": "old", "doc_id": "hb/old"}, {"path": "in/added", "doc_id": "hb/in/added"}]
+    assert sync["would_delete"] == look["would_delete"] == ["hb/gone"]
+    fields = {"doc_ids": ["hb/old", "hb/in/added"], "batch": sync["batch_id"]}
+    api.upload("notes", ("o", b"new"), ("a", b"added"), fields=fields)
+    run_all()
+    done = api.post(f"/collections/notes/sync/{sync['batch_id']}/commit", {"delete": sync["would_delete"]})
+    assert done.json() == {"deleted": ["hb/gone"], "kept": {}}
+    assert set(Document.objects.values_list("doc_id", flat=True)) == {"hb/same", "hb/old", "hb/in/added"}
+    again = api.post(f"/collections/notes/sync/{sync['batch_id']}/commit", {"delete": []})
+    assert (again.status_code, again.json()["error"]["type"]) == (409, "conflict")
+    empty = api.post("/collections/notes/sync", {"manifest": [], "delete_missing": True})
+    assert (empty.status_code, empty.json()["error"]["field"]) == (422, "delete_missing")
+
+
+def test_a_key_that_may_only_read_plans_nothing_and_sends_nothing(make_api: Any, notes: Collection) -> None:
+    reader = make_api(scope="read")
+    assert reader.upload("notes", ("a.txt", b"a")).status_code == 403
+    assert reader.post("/collections/notes/sync", {"manifest": []}).status_code == 403
+    assert make_api(collections=["others"]).post("/collections/notes/sync", {"manifest": []}).status_code == 403

@@ -1,0 +1,129 @@
+"""The upload page: what its script asks for beforehand, the batch that many requests share, and the plain form."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from collections_app.models import Document, IngestBatch, IngestJob
+from collections_app.services.jobs import run_job
+
+HERE = "/collections/nature/upload/"
+PART = {"HX-Request": "true", "HX-Target": "upload-results"}
+
+
+def entry(name: str, content: bytes, on_clash: str = "") -> dict[str, Any]:
+    return {"name": name, "sha256": hashlib.sha256(content).hexdigest(), "size": len(content), "on_clash": on_clash}
+
+
+def send_json(visitor: Client, part: str, values: Any) -> Any:
+    return visitor.post(f"{HERE}{part}/", json.dumps(values), content_type="application/json")
+
+
+def put(visitor: Client, files: dict[str, bytes], **fields: Any) -> Any:
+    uploads = [SimpleUploadedFile("file", content) for content in files.values()]
+    return visitor.post(HERE, {"uploads": uploads, "doc_ids": list(files), **fields}, headers=PART)
+
+
+def run_all() -> None:
+    for pk in IngestJob.objects.filter(state="queued").values_list("pk", flat=True):
+        run_job(pk)
+
+
+def test_the_plan_is_asked_for_with_hashes_alone(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    put(visitor, {"f/a.txt": b"a", "f/b.txt": b"b", "f/c.txt": b"c"})
+    run_all()
+    entries = [entry("f/a.txt", b"a"), entry("f/b.txt", b"other", "keep_both"), entry("f/d.txt", b"d")]
+    plan = send_json(visitor, "plan", {"entries": entries, "prefix": "f", "delete_missing": True}).json()
+    assert [(item["doc_id"], item["status"]) for item in plan["items"]] == [
+        ("f/a.txt", "unchanged"),
+        ("f/b (2).txt", "renamed"),
+        ("f/d.txt", "new"),
+        ("f/c.txt", "would_delete"),
+    ]
+    assert (plan["totals"]["unchanged"], plan["totals"]["would_delete"]) == (1, 1)
+
+
+def test_a_wrong_request_of_the_script_says_what_is_wrong(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    for part, values, word in (
+        ("plan", {"entries": [{"name": "a"}]}, "sha256 is missing"),
+        ("plan", {"entries": [], "delete_missing": True}, "at least one file"),
+        ("finish", {"delete": []}, "batch"),
+        ("finish", {"batch": "5f1d3c1e-0000-4000-8000-000000000000"}, "has no batch"),
+    ):
+        response = send_json(visitor, part, values)
+        assert response.status_code in (404, 422)
+        assert word in response.json()["detail"]
+    assert visitor.post(f"{HERE}begin/", {"kind": "reindex"}).status_code == 422
+    assert visitor.post(f"{HERE}members/", {}).status_code == 422
+
+
+def test_many_small_requests_share_one_batch(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    batch = visitor.post(f"{HERE}begin/", {"kind": "folder", "label": "hb"}).json()["batch"]
+    for number in range(3):
+        put(visitor, {f"hb/{number}.txt": b"text"}, batch=batch)
+    assert IngestBatch.objects.get().open
+    assert send_json(visitor, "finish", {"batch": batch}).json() == {"deleted": [], "kept": {}}
+    found = IngestBatch.objects.get()
+    assert (found.submitted, found.kind, found.label, found.open, found.jobs.count()) == (3, "folder", "hb", False, 3)
+    assert found.created_by == "ada"
+
+
+def test_a_sync_deletes_what_was_named(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    put(visitor, {"hb/a.txt": b"a", "hb/b.txt": b"b"})
+    run_all()
+    batch = visitor.post(f"{HERE}begin/", {"kind": "sync", "label": "hb"}).json()["batch"]
+    done = send_json(visitor, "finish", {"batch": batch, "delete": ["hb/b.txt", "hb/none.txt"]}).json()
+    assert done == {"deleted": ["hb/b.txt"], "kept": {"hb/none.txt": "it is not there any more"}}
+    assert [document.doc_id for document in Document.objects.all()] == ["hb/a.txt"]
+    assert send_json(visitor, "finish", {"batch": batch, "delete": []}).status_code == 409
+
+
+def test_an_archive_is_looked_into(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("in/a.txt", b"a")
+    files = {"uploads": [SimpleUploadedFile("b.zip", buffer.getvalue())], "doc_ids": ["docs/b.zip"]}
+    plan = visitor.post(f"{HERE}members/", files).json()
+    assert [(item["doc_id"], item["status"]) for item in plan["items"]] == [
+        ("docs/b.zip", "archive"),
+        ("docs/in/a.txt", "new"),
+    ]
+    assert not IngestJob.objects.exists()
+
+
+def test_the_plain_form_settles_clashes_by_its_field(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    put(visitor, {"a.txt": b"first"}, tags="kept")
+    run_all()
+    response = visitor.post(HERE, {"uploads": [SimpleUploadedFile("a.txt", b"second")], "on_clash": "skip"})
+    assert ">Skipped</span>" in response.content.decode()
+    response = visitor.post(HERE, {"uploads": [SimpleUploadedFile("a.txt", b"first")]})
+    assert ">Unchanged</span>" in response.content.decode()
+    visitor.post(HERE, {"uploads": [SimpleUploadedFile("a.txt", b"second")]})
+    run_all()
+    document = Document.objects.get()
+    assert (document.text, document.tags) == ("second", ["kept"])  # nothing was typed, so its tags stay
+
+
+def test_a_queue_that_is_full_tells_the_script_to_wait(
+    visitor: Client, fill: Callable[..., Any], settings: Any
+) -> None:
+    fill(documents=0)
+    put(visitor, {"a.txt": b"a"})
+    settings.RAGD_QUEUE_MAX_JOBS = 1
+    response = put(visitor, {"b.txt": b"b"})
+    assert response.status_code == 429
+    assert int(response["Retry-After"]) > 0
