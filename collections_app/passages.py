@@ -69,3 +69,37 @@ def cut_pieces(text: str, offset: int, spans: Sequence[ChunkSpan], cited: tuple[
         last_begin = start if begins else last_begin
         anchored = anchored or is_cited
     return pieces
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPiece:
+    """A run of text under two cuts. begins: chunks of the new one that begin here; began: whether one of the old does.
+
+    same: both begin here, so that this edge stays. overlap: inside two chunks of the new cut.
+    """
+
+    text: str
+    begins: tuple[int, ...]
+    began: bool
+    overlap: bool
+    crowded: bool = False
+
+    @property
+    def same(self) -> bool:
+        return self.began and bool(self.begins)
+
+
+def compare_pieces(text: str, offset: int, then: Sequence[ChunkSpan], now: Sequence[ChunkSpan]) -> list[ComparedPiece]:
+    """The text as pieces in order, cut where a chunk of either begins, and where one of `then` ends."""
+    starts = {span.start for span in now}
+    edges = [ChunkSpan(-1, start, start) for start in starts]  # without length, they only cut
+    return [
+        ComparedPiece(
+            piece.text,
+            tuple(index for index in piece.begins if index >= 0),
+            piece.start in starts,
+            piece.overlap,
+            piece.crowded,
+        )
+        for piece in cut_pieces(text, offset, [*then, *edges])
+    ]

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from django.db.models import BigIntegerField, Case, Count, OuterRef, Q, QuerySet, Subquery, Sum, Value, When
-from django.db.models.functions import Coalesce, Collate
+from django.db.models.functions import Coalesce, Collate, Length
 
 if TYPE_CHECKING:
     from collections_app.models import (  # noqa: F401
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         DocumentRevision,
         Generation,
         IngestJob,
+        NearDuplicate,
         Upload,
     )
+    from collections_app.outliers import Limits
 
 ACTIVE_STATES = ("queued", "running")
 TROUBLED_STATES = ("failed", "quarantined")
@@ -104,6 +106,14 @@ class ChunkQuerySet(QuerySet["Chunk"]):
 
     def of_document(self, document: Document) -> ChunkQuerySet:
         return self.filter(collection_id=document.collection_id, doc_id=document.doc_id).order_by("chunk_index")
+
+    def outlying(self, limits: Limits, duplicates: QuerySet[NearDuplicate]) -> ChunkQuerySet:
+        """Of one document: too short, too long, without a letter (`outliers.flags_of`), or among the duplicates."""
+        rows = self.alias(size=Length("content"), letters=Collate("content", "pg_c_utf8"))
+        short = Q(token_count__lt=limits.short_words, size__lt=limits.short_chars)
+        long = Q(token_count__gt=limits.long_words) | Q(size__gt=limits.long_chars)
+        repeated = Q(chunk_index__in=duplicates.values("chunk_index"))
+        return rows.filter(short | long | ~Q(letters__regex="[[:alpha:]]") | repeated)
 
 
 class DocumentRevisionQuerySet(QuerySet["DocumentRevision"]):

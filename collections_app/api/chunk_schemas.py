@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from ninja import Field, Schema
 from pydantic import StrictBool, StrictInt
 
 from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest
+
+Flag = Literal["short", "long", "no_letters", "duplicate"]
 
 CHUNKS_SHOWN = 100
 CHUNKS_SHOWN_MAX = 1000
@@ -128,3 +130,40 @@ class PreviewAnswer(Schema):
     waiting_overlays: int | None = Field(description="changes of chunks that would not apply; null: not known")
     histogram: PreviewBins
     chunks: list[PreviewChunk]
+
+
+class LikeItem(Schema):
+    """An earlier chunk that says the same."""
+
+    doc_id: str
+    chunk_index: int
+    share: float = Field(description="of the runs of three words of either, those that are in both")
+
+
+class OutlierItem(Schema):
+    doc_id: str
+    chunk_index: int
+    flags: list[Flag]
+    token_count: int
+    excerpt: str
+    enabled: bool
+    like: LikeItem | None
+
+
+class ScanItem(Schema):
+    """The last time that near-duplicates were looked for."""
+
+    scanned_at: datetime
+    found: int
+    chunk_count: int
+    complete: bool
+    error: str
+    took_ms: float
+
+
+class OutlierList(Schema):
+    chunks: int
+    flagged: int = Field(description="chunks with at least one flag")
+    by_flag: dict[Flag, int]
+    scan: ScanItem | None = Field(description="null: near-duplicates were not looked for yet")
+    items: list[OutlierItem] = Field(description="by doc_id and chunk_index")

@@ -16,21 +16,33 @@ from collections_app.api.chunk_schemas import (
     ChunkChanged,
     ChunkChanges,
     ChunkItemDetail,
+    Flag,
     NeighbourList,
     NewChunk,
+    OutlierList,
     OverlayItem,
     OverlayList,
     OverlayPlace,
     PreviewAnswer,
     PreviewRequest,
+    ScanItem,
 )
 from collections_app.api.documents import chunk_item
 from collections_app.auth import BearerAuth, request_key
-from collections_app.models import ChunkOverlay
+from collections_app.errors import ServiceError
+from collections_app.models import ChunkOverlay, DuplicateScan
 from collections_app.services import chunk_edits
 from collections_app.services.chunk_edits import ChunkChange
 from collections_app.services.documents import get_document
 from collections_app.services.neighbours import NEIGHBOURS, NEIGHBOURS_MAX, Neighbour, find_chunk, nearest_chunks
+from collections_app.services.outliers import (
+    COUNT_TIMEOUT_S,
+    Outlier,
+    count_outliers,
+    last_scan,
+    list_outliers,
+    scan_duplicates,
+)
 from collections_app.services.previewing import Place, Preview, preview_content, preview_document, preview_upload
 from ragd.errors import InvalidInput
 from ragd.types import Segment
@@ -238,4 +250,55 @@ def _neighbour(near: Neighbour) -> dict[str, Any]:
         "end": found.end,
         "page": None if page is None else str(page),
         "same_document": near.same_document,
+    }
+
+
+@router.get("/collections/{collection}/outliers", operation_id="outliers-list", response={200: OutlierList, **ERRORS})
+def outliers(
+    request: HttpRequest,
+    collection: str,
+    flag: Flag | None = None,
+    offset: int = param.Query(0, ge=0),
+    limit: int = param.Query(CHUNKS_SHOWN, ge=1, le=CHUNKS_SHOWN_MAX),
+) -> Any:
+    """Chunks that deserve a look, with counts per flag. 503 when the collection is too large to be counted at once."""
+    found = find_collection(request, collection)
+    rows, counts = list_outliers(found, flag or "", offset=offset, limit=limit), count_outliers(found)
+    if rows is None or counts is None:
+        raise ServiceError(
+            f"{found.name!r} is too large to be counted within {COUNT_TIMEOUT_S} seconds; list the chunks instead",
+            type="too_slow",
+            status=503,
+        )
+    return {
+        "chunks": counts.chunks,
+        "flagged": counts.any,
+        "by_flag": counts.by_flag,
+        "scan": _scan(last_scan(found)),
+        "items": [_outlier(row) for row in rows],
+    }
+
+
+@router.post(
+    "/collections/{collection}/outliers/scan", operation_id="outliers-scan", response={200: ScanItem, **ERRORS}
+)
+def scan(request: HttpRequest, collection: str) -> Any:
+    """Look for near-duplicates anew; answers when that is done, within half a minute."""
+    return _scan(scan_duplicates(find_collection(request, collection), actor=request_key(request)))
+
+
+def _scan(row: DuplicateScan | None) -> dict[str, Any] | None:
+    return None if row is None else {name: getattr(row, name) for name in ScanItem.model_fields}
+
+
+def _outlier(row: Outlier) -> dict[str, Any]:
+    like = None if row.like is None else dict(zip(("doc_id", "chunk_index", "share"), row.like, strict=True))
+    return {
+        "doc_id": row.doc_id,
+        "chunk_index": row.chunk_index,
+        "flags": list(row.flags),
+        "token_count": row.token_count,
+        "excerpt": row.excerpt,
+        "enabled": row.enabled,
+        "like": like,
     }

@@ -95,6 +95,11 @@ class Bins:
     then: tuple[int, ...]
 
     @property
+    def reach(self) -> int:
+        """Where the last bin ends, in words."""
+        return self.step * len(self.now)
+
+    @property
     def rows(self) -> list[tuple[int, int, int, int]]:
         """(fewest words, most words, chunks now, chunks then) of each bin that is not empty."""
         pairs = enumerate(zip(self.now, self.then, strict=True))
@@ -127,6 +132,10 @@ class Preview:
     @property
     def equal(self) -> int:
         return sum(place.kept for place in self.then)
+
+    @property
+    def to_embed(self) -> int:
+        return len(self.then) - self.equal
 
     @property
     def lengths_now(self) -> Lengths:

@@ -40,7 +40,8 @@ WORDS = {
 def generations(request: PageRequest, name: str) -> HttpResponse:
     """The generations, and the form for another one: first what it takes, then, asked for again, its start."""
     collection = find_collection(name)
-    form = GenerationForm(request.POST or None, initial=_initial(collection))
+    tried = {field: request.GET[field] for field in POLICY_FIELDS if field in request.GET}
+    form = GenerationForm(request.POST or None, initial=_initial(collection) | tried)
     form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
     estimate: Estimate | None = None
     status = 200

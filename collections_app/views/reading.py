@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import F, QuerySet
+from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Substr
 from django.http import HttpResponse
 from django.views.decorators.http import require_GET
 
-from collections_app.models import Chunk, Document
+from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
+from collections_app.outliers import DUPLICATE, Limits, flags_of, limits_of
+from collections_app.overlays import EDIT, MARK
 from collections_app.pages import PageRequest, find_or_404, render_page
 from collections_app.passages import ChunkSpan, Piece, cut_pieces
-from collections_app.policies import policy_for
+from collections_app.policies import policy_for, window_of
+from collections_app.services.chunk_scenes import Scene, overlays_by_chunk
 from collections_app.views.collections import find_collection
+from ragd.types import ChunkPolicy
 
 CHUNKS_PER_PAGE = 40
+AROUND_CHARS = 240  # of text around a chunk that is shown without the rest
 
 
 @require_GET
@@ -24,13 +30,20 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     collection = find_collection(name)
     found = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
     cited = _cited_span(request, found)
+    limits = _limits(collection, found)
+    flagged = request.GET.get("flagged") == "1"
     chunks = Chunk.objects.light().of_document(found)
-    reading = _read(request, found, chunks, cited)
+    if flagged:
+        chunks = chunks.outlying(limits, _duplicates(found))
+    reading = _read(request, found, chunks, None if flagged else cited, flagged=flagged)
     cited_revision = _whole_number(request.GET.get("revision"))
     context = {
         "collection": collection,
         "document": found,
         "reading": reading,
+        "cards": _cards(found, reading.chunks, limits),
+        "flagged": flagged,
+        "overlays": _count_overlays(found),
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
         "moved_from": cited_revision if cited and cited_revision not in (None, found.revision) else None,
@@ -40,12 +53,16 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One page of a document: pieces of text and the chunks over them. number counts from 1."""
+    """One page of a document: stretches of text in pieces, and the chunks over them. number counts from 1."""
 
     number: int
     total: int
-    pieces: list[Piece]
+    stretches: list[list[Piece]]
     chunks: list[Chunk]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        return [piece for stretch in self.stretches for piece in stretch]
 
     @property
     def cited_chunks(self) -> set[int]:
@@ -60,18 +77,83 @@ class Reading:
         return self.number + 1 if self.number < self.total else None
 
 
-def _read(request: PageRequest, document: Document, chunks: QuerySet[Chunk], cited: tuple[int, int] | None) -> Reading:
-    total = max(1, -(-document.chunk_count // CHUNKS_PER_PAGE))
+def _read(
+    request: PageRequest,
+    document: Document,
+    chunks: QuerySet[Chunk],
+    cited: tuple[int, int] | None,
+    *,
+    flagged: bool = False,
+) -> Reading:
+    count = chunks.count() if flagged else document.chunk_count
+    total = max(1, -(-count // CHUNKS_PER_PAGE))
     number = min(_page_number(request, chunks, cited), total)
     first = (number - 1) * CHUNKS_PER_PAGE
     shown = list(chunks[first : first + CHUNKS_PER_PAGE + 1])
     following = shown[CHUNKS_PER_PAGE:]
     shown = shown[:CHUNKS_PER_PAGE]
+    if flagged:
+        return Reading(
+            number, total, [_cut(document, *place, shown, None) for place in _surroundings(document, shown)], shown
+        )
     start = shown[0].start_char if shown and first else 0
     end = following[0].start_char if following else document.size_chars
     end = max([end, *(chunk.end_char for chunk in shown)])
-    spans = [ChunkSpan(chunk.chunk_index, chunk.start_char, chunk.end_char) for chunk in shown]
-    return Reading(number, total, cut_pieces(_text_of(document, start, end), start, spans, cited), shown)
+    return Reading(number, total, [_cut(document, start, end, shown, cited)], shown)
+
+
+def _cut(
+    document: Document, start: int, end: int, chunks: Sequence[Chunk], cited: tuple[int, int] | None
+) -> list[Piece]:
+    """text[start:end] in pieces. What was added by hand at its very end begins with a piece without text."""
+    spans = [ChunkSpan(chunk.chunk_index, chunk.start_char, chunk.end_char) for chunk in chunks]
+    pieces = cut_pieces(_text_of(document, start, end), start, spans, cited)
+    behind = tuple(span.index for span in spans if span.start == span.end == end)
+    return [*pieces, Piece("", end, (), behind, crowded=True)] if behind else pieces
+
+
+def _surroundings(document: Document, chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
+    """The stretches of text around some chunks, in order; those that touch are one."""
+    found: list[tuple[int, int]] = []
+    for chunk in chunks:
+        start, end = max(0, chunk.start_char - AROUND_CHARS), min(document.size_chars, chunk.end_char + AROUND_CHARS)
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A chunk as it is shown. overlay: "edit", "add" or "". like: the earlier chunk that it repeats."""
+
+    chunk: Chunk
+    flags: list[str]
+    overlay: str
+    like: NearDuplicate | None
+
+
+def _cards(document: Document, chunks: Sequence[Chunk], limits: Limits) -> list[Card]:
+    indexes = [chunk.chunk_index for chunk in chunks]
+    like = {row.chunk_index: row for row in _duplicates(document).filter(chunk_index__in=indexes)}
+    cards = []
+    for chunk in chunks:
+        near = like.get(chunk.chunk_index)
+        flags = flags_of(chunk.content, limits) + ([DUPLICATE] if near else [])
+        cards.append(Card(chunk, flags, str(chunk.metadata.get(MARK, "")), near))
+    return cards
+
+
+def _duplicates(document: Document) -> QuerySet[NearDuplicate]:
+    """Of the present revision, as the last scan found them."""
+    rows = NearDuplicate.objects.filter(collection_id=document.collection_id, doc_id=document.doc_id)
+    return rows.filter(revision=document.revision)
+
+
+def _count_overlays(document: Document) -> dict[str, int]:
+    rows = ChunkOverlay.objects.filter(collection_id=document.collection_id, doc_id=document.doc_id)
+    return rows.aggregate(total=Count("pk"), waiting=Count("pk", filter=Q(applies=False)))
 
 
 def _text_of(document: Document, start: int, end: int) -> str:
@@ -104,20 +186,56 @@ def _whole_number(text: str | None) -> int | None:
 
 @require_GET
 def chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
-    """One chunk with its numbers, its neighbours and, with ?start=&end=, the cited place in it."""
+    """One chunk with its numbers, its neighbours, what can be done with it and, with ?start=&end=, the cited place."""
     collection = find_collection(name)
     found = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    shown = find_or_404(Chunk.objects.light(), collection=collection, doc_id=doc_id, chunk_index=index)
-    cited = _cited_span(request, found)
+    return show_chunk(request, collection, found, index)
+
+
+def show_chunk(
+    request: PageRequest,
+    collection: Collection,
+    document: Document,
+    index: int,
+    *,
+    refused: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    """The page of a chunk. refused: why what was typed into it was not taken; it is kept in the form."""
+    shown = find_or_404(Chunk.objects.light(), collection=collection, doc_id=document.doc_id, chunk_index=index)
+    cited = _cited_span(request, document)
     span = ChunkSpan(shown.chunk_index, shown.start_char, shown.end_char)
+    overlay = shown.metadata.get(MARK)
+    if overlay:  # its offsets are those of the text that it stands for
+        pieces = [Piece(shown.content, shown.start_char, (index,), ())]
+    else:
+        pieces = cut_pieces(shown.content, shown.start_char, [span], cited)
+    changed = overlay or shown.switched_off
+    over = overlays_by_chunk(Scene.read(_with_text(document))).get(index, []) if changed and document.size_chars else []
     context = {
         "collection": collection,
-        "document": found,
+        "document": document,
         "chunk": shown,
-        "pieces": cut_pieces(shown.content, shown.start_char, [span], cited),
-        "size_chars": shown.end_char - shown.start_char,
+        "pieces": pieces,
+        "original": _text_of(document, shown.start_char, shown.end_char) if overlay == EDIT else "",
+        "overlays": over,
+        "overlay": overlay,
+        "flags": flags_of(shown.content, _limits(collection, document)),
+        "refused": refused,
+        "typed": request.POST.get("content", "") if refused else "",
+        "typed_action": request.POST.get("action", "") if refused else "",
+        "size_chars": len(shown.content),
         "before": index - 1 if index else None,
-        "after": index + 1 if index + 1 < found.chunk_count else None,
+        "after": index + 1 if index + 1 < document.chunk_count else None,
         "tab": "documents",
     }
-    return render_page(request, "collections/chunk.html", context)
+    return render_page(request, "collections/chunk.html", context, status=status)
+
+
+def _with_text(document: Document) -> Document:
+    return Document.objects.get(pk=document.pk)
+
+
+def _limits(collection: Collection, document: Document) -> Limits:
+    policy = ChunkPolicy.from_dict(document.chunk_policy) if document.chunk_policy else policy_for(collection)
+    return limits_of(policy, window_of(collection))

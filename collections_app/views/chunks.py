@@ -1,0 +1,134 @@
+"""Single chunks changed by hand, the changes of a document, and the nearest neighbours of a chunk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.views.decorators.http import require_GET, require_POST
+from django_htmx.http import HttpResponseClientRedirect
+
+from collections_app.errors import ServiceError, describe
+from collections_app.forms import ChunkChangeForm
+from collections_app.models import Collection, Document
+from collections_app.pages import PageRequest, find_or_404, next_address, render_page
+from collections_app.services.chunk_edits import (
+    ChunkChange,
+    add_chunk,
+    attach_overlay,
+    edit_chunk,
+    list_overlays,
+    remove_overlay,
+    set_chunk_enabled,
+)
+from collections_app.services.neighbours import find_chunk, nearest_chunks
+from collections_app.views.collections import find_collection
+from collections_app.views.reading import show_chunk
+from ragd.errors import RagdError
+
+SAID = {"edit": "edited", "add": "added", "disable": "disabled", "enable": "enabled", "undo": "undone"}
+
+
+@require_POST
+def change(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
+    """Edit, add behind, disable, enable, undo, attach; then back to where it was asked, at the chunk."""
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    form = ChunkChangeForm(request.POST)
+    if not form.is_valid():
+        return show_chunk(request, collection, document, index, refused=_first_error(form), status=422)
+    given = form.cleaned_data
+    try:
+        made = _change(request, collection, doc_id, index, given)
+    except (ServiceError, RagdError) as error:
+        status, body = describe(error)
+        if given["action"] in ("edit", "add") and not request.htmx:
+            return show_chunk(request, collection, document, index, refused=body["error"]["message"], status=status)
+        messages.error(request, body["error"]["message"])
+        return _back(request, reverse("collections:document", args=[name, doc_id]))
+    messages.success(request, _say(collection, given["action"], index, made))
+    return _back(request, _address(name, made))
+
+
+def _change(
+    request: PageRequest, collection: Collection, doc_id: str, index: int, given: dict[str, Any]
+) -> ChunkChange:
+    action, user = given["action"], request.user
+    if action == "undo":
+        return remove_overlay(collection, doc_id, given["overlay_id"] or 0, actor=user)
+    if action == "attach":
+        target = given["target"]
+        return attach_overlay(
+            collection, doc_id, given["overlay_id"] or 0, -1 if target is None else target, actor=user
+        )
+    seen = {"revision": given["revision"], "actor": user}
+    if action == "edit":
+        return edit_chunk(collection, doc_id, index, given["content"], **seen)
+    if action == "add":
+        return add_chunk(collection, doc_id, given["content"], after=index, **seen)
+    return set_chunk_enabled(collection, doc_id, index, enabled=action == "enable", **seen)
+
+
+def _say(collection: Collection, action: str, index: int, made: ChunkChange) -> SafeString | str:
+    """What was done; a change that is new can be undone from there."""
+    if not made.changed:
+        return f"Chunk {index} was so already; nothing was changed."
+    if action == "attach":
+        return f"The change is laid over chunk {made.chunk_index}."
+    if action == "undo":
+        return "The change is undone."
+    said = "A chunk is added." if action == "add" else f"Chunk {index} is {SAID[action]}."
+    if made.overlay_id is None or made.before is not None:
+        return said
+    return format_html(
+        '{} <button type="button" class="button small" hx-post="{}" hx-vals="{}" hx-swap="none">Undo</button>',
+        said,
+        reverse("collections:chunk-change", args=[collection.name, index, made.doc_id]),
+        f'{{"action": "undo", "overlay_id": {made.overlay_id}}}',
+    )
+
+
+def _address(name: str, made: ChunkChange) -> str:
+    address = reverse("collections:document", args=[name, made.doc_id])
+    return address if made.chunk_index is None else f"{address}?chunk={made.chunk_index}#chunk-{made.chunk_index}"
+
+
+def _back(request: PageRequest, otherwise: str) -> HttpResponse:
+    address = next_address(request, otherwise)
+    return HttpResponseClientRedirect(address) if request.htmx else redirect(address)
+
+
+def _first_error(form: ChunkChangeForm) -> str:
+    return str(next(iter(form.errors.values()))[0])
+
+
+@require_GET
+def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """Every change of a document's chunks; those whose text is gone can be attached elsewhere or removed."""
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    context = {"collection": collection, "document": document, "overlays": list_overlays(collection, doc_id)}
+    return render_page(request, "collections/overlays.html", context)
+
+
+@require_GET
+def neighbours(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
+    """The chunks nearest to one; ?others=1 leaves its own document out."""
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    others = request.GET.get("others") == "1"
+    found = nearest_chunks(collection, doc_id, index, other_documents=others)
+    context = {
+        "collection": collection,
+        "document": document,
+        "chunk": find_chunk(collection, doc_id, index),
+        "neighbours": found,
+        "others": others,
+    }
+    parts = {"neighbours": "collections/parts/neighbours.html"}
+    return render_page(request, "collections/neighbours.html", context, parts=parts)

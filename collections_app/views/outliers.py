@@ -1,0 +1,49 @@
+"""The chunks of a collection that deserve a look."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from collections_app.outliers import FLAG_WORDS, FLAGS
+from collections_app.pages import PageRequest, render_page
+from collections_app.services.outliers import count_outliers, last_scan, list_outliers, scan_duplicates
+from collections_app.templatetags.interface import counted
+from collections_app.views.collections import find_collection
+
+ROWS_PER_PAGE = 50
+
+
+@require_http_methods(["GET", "POST"])
+def outliers(request: PageRequest, name: str) -> HttpResponse:
+    """Counts per flag and the chunks, by ?flag=; a POST looks for near-duplicates anew."""
+    collection = find_collection(name)
+    if request.method == "POST":
+        scan = scan_duplicates(collection, actor=request.user)
+        said = f"{counted(scan.found, 'near-duplicate')} found."
+        if scan.complete:
+            messages.success(request, said)
+        else:
+            messages.warning(request, f"Not all were compared: {scan.error}.")
+        return redirect("collections:outliers", name)
+    asked = request.GET.get("flag", "")
+    flag = asked if asked in FLAGS else ""
+    page = request.GET.get("page", "")
+    number = max(1, int(page)) if page.isascii() and page.isdecimal() and len(page) < 7 else 1
+    rows = list_outliers(collection, flag, offset=(number - 1) * ROWS_PER_PAGE, limit=ROWS_PER_PAGE + 1)
+    counts = count_outliers(collection) if rows is not None else None
+    context = {
+        "collection": collection,
+        "tab": "outliers",
+        "counts": counts,
+        "links": [(each, FLAG_WORDS[each], counts.by_flag[each] if counts else None) for each in FLAGS],
+        "flag": flag,
+        "rows": rows[:ROWS_PER_PAGE] if rows is not None else None,
+        "number": number,
+        "before": number - 1 if number > 1 else None,
+        "after": number + 1 if rows and len(rows) > ROWS_PER_PAGE else None,
+        "scan": last_scan(collection),
+    }
+    return render_page(request, "collections/outliers.html", context)

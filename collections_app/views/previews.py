@@ -1,0 +1,118 @@
+"""Another chunk policy tried on a document or on a sample of a collection, before anything is written."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_GET, require_http_methods
+
+from collections_app.errors import ServiceError
+from collections_app.forms import POLICY_FIELDS, ChunkPolicyFields
+from collections_app.models import Document
+from collections_app.pages import PageRequest, find_or_404, refuse, render_page
+from collections_app.passages import ChunkSpan, compare_pieces
+from collections_app.policies import policy_for, policy_of
+from collections_app.services.editing import edit_document
+from collections_app.services.previewing import Place, Preview, preview_collection, preview_document
+from collections_app.views.collections import find_collection
+from ragd.errors import RagdError
+
+CHUNKS_PER_PAGE = 40
+
+
+@require_http_methods(["GET", "POST"])
+def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """A document under a policy that is tried; a POST makes it the document's own."""
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.defer("text"), collection=collection, doc_id=doc_id)
+    form = _form(request, policy_of(collection, document))
+    status, found = 200, None
+    if form.is_valid():
+        try:
+            if request.method == "POST":
+                edit_document(collection, doc_id, {"chunk_policy": form.chunk_policy()}, actor=request.user)
+                messages.success(request, f"{document.name} is cut by a policy of its own from now on.")
+                return redirect("collections:document", name, doc_id)
+            found = preview_document(collection, document, form.chunk_policy())
+        except (ServiceError, RagdError) as error:
+            status = refuse(form, error)
+    else:
+        status = 422
+    context = {
+        "collection": collection,
+        "document": document,
+        "form": form,
+        "preview": found,
+        "query": _stated_query(form) if found else "",
+    } | (_window(request, found) if found else {})
+    parts = {"preview": "collections/parts/preview.html"}
+    return render_page(request, "collections/preview.html", context, parts=parts, status=status)
+
+
+@require_GET
+def preview_sample(request: PageRequest, name: str) -> HttpResponse:
+    """A few documents of a collection under a policy that is tried."""
+    collection = find_collection(name)
+    form = _form(request, policy_for(collection))
+    sample, status = None, 200
+    if form.is_valid():
+        try:
+            sample = preview_collection(collection, form.chunk_policy())
+        except (ServiceError, RagdError) as error:
+            status = refuse(form, error)
+    else:
+        status = 422
+    context = {
+        "collection": collection,
+        "form": form,
+        "sample": sample,
+        "tab": "documents",
+        "query": _stated_query(form) if sample else "",
+    }
+    parts = {"preview": "collections/parts/preview_sample.html"}
+    return render_page(request, "collections/preview_sample.html", context, parts=parts, status=status)
+
+
+class TryPolicyForm(ChunkPolicyFields):
+    """The fields of a policy that is tried; all filled in, so that what is changed is seen."""
+
+
+def _form(request: PageRequest, usual: Any) -> TryPolicyForm:
+    given = request.POST if request.method == "POST" else request.GET
+    values = usual.as_dict() | {field: given[field] for field in POLICY_FIELDS if field in given}
+    return TryPolicyForm(values)
+
+
+def _stated_query(form: TryPolicyForm) -> str:
+    return urlencode({name: value for name, value in form.cleaned_data.items() if value not in (None, "")})
+
+
+def _window(request: PageRequest, preview: Preview) -> dict[str, Any]:
+    """The chunks of one page with the text that they are of, under both cuts."""
+    total = max(1, -(-len(preview.then) // CHUNKS_PER_PAGE))
+    asked = request.GET.get("page", "")
+    number = min(max(int(asked), 1), total) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else 1
+    first = (number - 1) * CHUNKS_PER_PAGE
+    shown = preview.then[first : first + CHUNKS_PER_PAGE]
+    following = preview.then[first + CHUNKS_PER_PAGE :]
+    start = shown[0].start if first else 0
+    end = max([following[0].start if following else preview.chars, *(place.end for place in shown)])
+    now = [place for place in preview.now if start <= place.start < end]
+    return {
+        "pieces": compare_pieces(preview.text[start:end], start, _spans(shown), _spans(now)),
+        "shown": shown,
+        "number": number,
+        "total": total,
+        "before": number - 1 if number > 1 else None,
+        "after": number + 1 if number < total else None,
+        "stay": len({place.start for place in preview.now} & {place.start for place in preview.then}),
+    }
+
+
+def _spans(places: Any) -> list[ChunkSpan]:
+    listed: list[Place] = list(places)
+    return [ChunkSpan(place.index, place.start, place.end) for place in listed]
