@@ -9,12 +9,17 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from collections_app.errors import ServiceError, describe
+from evaluation_app.commands.following import StoppedError
+from evaluation_app.commands.subcommand import FAILED, MISUSED, UsageError
 from evaluation_app.subcommands import SUBCOMMANDS
 from ragd.errors import RagdError
 
 
 class Command(BaseCommand):
-    help = "Work with ragd from a shell; every subcommand takes --json."
+    help = (
+        "Work with ragd from a shell; every subcommand takes --json. Exit status: 0 all done, 1 something failed or"
+        " was refused, 2 the command line is wrong, 130 stopped by Ctrl-C."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         choices = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
@@ -28,13 +33,16 @@ class Command(BaseCommand):
         try:
             answer = subcommand.run(options)
         except (RagdError, ServiceError) as error:
+            status = MISUSED if isinstance(error, UsageError) else FAILED
             if not options["as_json"]:
-                raise CommandError(error.message) from error
+                raise CommandError(error.message, returncode=status) from error
             self._print(json.dumps(describe(error)[1], ensure_ascii=False))
-            sys.exit(1)
+            sys.exit(status)
+        except KeyboardInterrupt:
+            raise StoppedError("Stopped.") from None
         self._print(json.dumps(answer, ensure_ascii=False) if options["as_json"] else subcommand.show(answer))
         if not subcommand.has_passed(answer):
-            sys.exit(1)
+            sys.exit(FAILED)
 
     def _print(self, text: str) -> None:
         """What the terminal cannot show is replaced, so that a result never breaks the command."""

@@ -1,0 +1,129 @@
+"""Files and folders of this machine: which of them are taken, their hashes, and sending them in small groups."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, IngestBatch
+from collections_app.services.planning import Entry
+from collections_app.services.uploads import LocalFile, UploadOutcome, submit_uploads
+from evaluation_app.commands.bars import Bar
+from evaluation_app.commands.subcommand import UsageError
+
+GROUP_FILES = 100
+GROUP_BYTES = 50_000_000
+READ_AT_ONCE = 1_000_000
+
+
+def find_files(paths: Sequence[str]) -> list[LocalFile]:
+    """The files that are meant: a file under its name, those of a folder under their paths in it, by path.
+
+    Hidden ones, beginning with a dot, and folders of such a name are passed over unless they are named themselves.
+    Raises UsageError for a path that is not there or cannot be read.
+    """
+    found: list[LocalFile] = []
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            found += [LocalFile(path / name, name) for name in _walk(path)]
+        elif path.is_file():
+            found.append(LocalFile(path, path.name))
+        else:
+            raise UsageError(f"there is no file or folder {text}; check the path")
+        if not os.access(path, os.R_OK):
+            raise UsageError(f"{text} may not be read by this user; change its permissions")
+    return found
+
+
+def _walk(folder: Path) -> list[str]:
+    names = []
+    for parent, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        base = Path(parent).relative_to(folder)
+        names += [(base / name).as_posix() for name in files if not name.startswith(".") and _is_plain(parent, name)]
+    return sorted(names)
+
+
+def _is_plain(parent: str, name: str) -> bool:
+    """A file that can be read to its end; no socket, device or broken link."""
+    return (Path(parent) / name).is_file()
+
+
+def hash_files(files: Sequence[LocalFile], *, quiet: bool) -> list[Entry]:
+    """What a plan needs of each: path, hash and size. Raises UsageError for one that cannot be read."""
+    total = sum(file.size for file in files)
+    entries, done = [], 0
+    with Bar("hashing", "B", total, bytes_=True, quiet=quiet) as bar:
+        for file in files:
+            digest = hashlib.sha256()
+            try:
+                with file.path.open("rb") as stream:
+                    while part := stream.read(READ_AT_ONCE):
+                        digest.update(part)
+                        done += len(part)
+                        bar.show(done)
+            except OSError as error:
+                raise UsageError(f"{file.path} cannot be read: {error.strerror}") from None
+            entries.append(Entry(file.name, digest.hexdigest(), file.size, file.name))
+    return entries
+
+
+def send_files(
+    collection: Collection,
+    files: Sequence[LocalFile],
+    batch: IngestBatch,
+    *,
+    quiet: bool,
+    doc_ids: Sequence[str] = (),
+    on_clash: str = "replace",
+    tags: Sequence[str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> Iterator[UploadOutcome]:
+    """Send the files in small groups, each committed by itself; one outcome per file, in order.
+
+    While the queue is full it waits as long as it is told to. Stopping early keeps what was sent.
+    """
+    wanted = list(doc_ids) or [file.name for file in files]
+    done = 0
+    with Bar("sending", "files", len(files), quiet=quiet) as bar:
+        for group, names in _groups(files, wanted):
+            yield from _send_group(
+                bar, collection, group, doc_ids=names, on_clash=on_clash, tags=tags, metadata=metadata, batch=batch
+            )
+            done += len(group)
+            bar.show(done)
+
+
+def _send_group(bar: Bar, collection: Collection, group: list[LocalFile], **values: Any) -> list[UploadOutcome]:
+    while True:
+        try:
+            return submit_uploads(collection, group, **values)
+        except ServiceError as error:
+            wait_s = getattr(error, "retry_after_s", None)
+            if error.status != 429 or wait_s is None:
+                raise
+            bar.say(f"{error.message}. Waiting {wait_s:.0f} s.")
+            time.sleep(wait_s)
+        except OSError as error:
+            raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from None
+
+
+def _groups(files: Sequence[LocalFile], doc_ids: Sequence[str]) -> Iterator[tuple[list[LocalFile], list[str]]]:
+    group: list[LocalFile] = []
+    names: list[str] = []
+    size = 0
+    for file, doc_id in zip(files, doc_ids, strict=True):
+        if group and (len(group) >= GROUP_FILES or size + file.size > GROUP_BYTES):
+            yield group, names
+            group, names, size = [], [], 0
+        group.append(file)
+        names.append(doc_id)
+        size += file.size
+    if group:
+        yield group, names
