@@ -15,7 +15,7 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
 from collections_app.api.schemas import PlanAnswer, PlanRequest, UploadAnswer
-from collections_app.auth import request_key
+from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
 from collections_app.idempotency import HEADER
 from collections_app.models import Collection, IngestBatch
@@ -94,7 +94,10 @@ def upload_documents(
 
 
 @router.post(
-    "/collections/{collection}/uploads/plan", operation_id="documents-plan", response={200: PlanAnswer, **ERRORS}
+    "/collections/{collection}/uploads/plan",
+    operation_id="documents-plan",
+    auth=BearerAuth(write=False),
+    response={200: PlanAnswer, **ERRORS},
 )
 def plan_documents(request: HttpRequest, collection: str, payload: PlanRequest) -> Any:
     """What an upload of files with these hashes would do: new, changed, unchanged, would delete. Writes nothing."""
