@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from email.message import EmailMessage
 from typing import Any
 
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -127,3 +128,22 @@ def test_a_queue_that_is_full_tells_the_script_to_wait(
     response = put(visitor, {"b.txt": b"b"})
     assert response.status_code == 429
     assert int(response["Retry-After"]) > 0
+
+
+def test_a_mail_and_its_attachments_link_to_each_other(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=0)
+    message = EmailMessage()
+    message["Subject"] = "Plans"
+    message.set_content("Please read.")
+    message.add_attachment(b"The plan.", maintype="text", subtype="plain", filename="plan.txt")
+    put(visitor, {"mail.eml": message.as_bytes()})
+    run_all()
+    waiting = visitor.get("/collections/nature/documents/mail.eml/").content.decode()
+    assert "plan.txt" in waiting and "on its way" in waiting
+    run_all()
+    html = visitor.get("/collections/nature/documents/mail.eml/").content.decode()
+    assert '<a href="/collections/nature/documents/mail.eml/plan.txt/">plan.txt</a>' in html
+    html = visitor.get("/collections/nature/documents/mail.eml/plan.txt/").content.decode()
+    assert 'Attached to <a href="/collections/nature/documents/mail.eml/">mail.eml</a>' in html
+    question = visitor.get("/collections/nature/change/?doc_id=mail.eml").content.decode()
+    assert "1 document attached to them will go too: mail.eml/plan.txt." in question
