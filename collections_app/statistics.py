@@ -52,14 +52,14 @@ def count_documents(collection: Collection) -> dict[str, Any]:
     """
     documents = Document.objects.filter(collection=collection)
     states = documents.aggregate(
-        enabled=Count("pk", filter=Q(enabled=True)),
-        disabled=Count("pk", filter=Q(enabled=False, archived_at=None)),
-        archived=Count("pk", filter=Q(archived_at__isnull=False)),
+        now_enabled=Count("pk", filter=Q(enabled=True)),
+        now_disabled=Count("pk", filter=Q(enabled=False, archived_at=None)),
+        now_archived=Count("pk", filter=Q(archived_at__isnull=False)),
     )
     types = documents.order_by().values_list("media_type").annotate(total=Count("pk")).order_by("-total", "media_type")
     uploads = Upload.objects.filter(collection=collection).aggregate(files=Count("pk"), size=Sum("size_bytes"))
     return {
-        "documents_by_state": states,
+        "documents_by_state": {name: states[f"now_{name}"] for name in ("enabled", "disabled", "archived")},
         "documents_by_type": dict(types[:TYPES_SHOWN]),
         "sources": uploads["files"],
         "source_bytes": uploads["size"] or 0,

@@ -22,7 +22,7 @@ from collections_app.services.collections import (
 )
 from collections_app.services.deleting import count_rows, record_deletion
 from collections_app.services.index_builds import index_progress
-from collections_app.services.operations import last_operation, recent_transfers
+from collections_app.services.operations import recent_transfers
 from collections_app.services.probing import last_probe, recall_warning, submit_probe
 from collections_app.statistics import Histogram
 from collections_app.stores import embedder_for
@@ -125,7 +125,7 @@ def statistics(request: PageRequest, name: str) -> HttpResponse:
         "lengths": None if lengths is None else Histogram(**lengths),
         "growth": found["growth"],
         "growth_totals": [week["documents"] for week in found["growth"]],
-        "check": last_operation(Operation.Kind.CHECK, collection.name) or last_operation(Operation.Kind.CHECK, ""),
+        "check": Operation.objects.filter(kind=Operation.Kind.CHECK, subject__in=("", name)).first(),
         "probe": (probe := last_probe(collection)),
         "probe_warning": recall_warning(probe),
         "probe_running": IngestJob.objects.active()

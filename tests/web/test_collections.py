@@ -97,9 +97,11 @@ def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: 
     assert "this must be nature; nothing was deleted" in text(refused)
     assert Collection.objects.live().filter(name="nature").exists()
     done = visitor.post("/collections/nature/delete/", {"typed_name": "nature"})
-    assert done["Location"] == "/collections/"
+    assert done["Location"].startswith("/collections/operation/")
     assert not Collection.objects.live().filter(name="nature").exists()
-    assert f"deleted with 3 documents and {chunks} chunks" in text(visitor.get("/collections/"))
+    proof = text(visitor.get(done["Location"]))
+    assert "Nothing of nature is left" in proof
+    assert f'Chunks</th><td class="num">{chunks}</td><td class="num">0</td>' in proof
 
 
 def test_statistics_count_and_draw(visitor: Client, fill: Callable[..., Any]) -> None:

@@ -15,7 +15,13 @@ from django.utils import timezone
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {"collections:switcher"}
-ONLY_POST = {"collections:theme", "collections:job-retry", "collections:job-cancel", "evaluation:try-rules"}
+ONLY_POST = {
+    "collections:theme",
+    "collections:job-retry",
+    "collections:job-cancel",
+    "collections:check",
+    "evaluation:try-rules",
+}
 NATURE = [
     "/collections/nature/",
     "/collections/nature/upload/",
@@ -134,7 +140,7 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
         "/collections/",
         "/collections/nature/",
         "/collections/nature/jobs/",
-    "/collections/nature/attempts/",
+        "/collections/nature/attempts/",
         "/runs/",
         "/operations/",
         "/status/",

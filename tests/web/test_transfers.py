@@ -1,0 +1,188 @@
+"""Exports, imports, checks, proofs of deletion and the audit log, as a person sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+from django.utils import timezone
+
+if TYPE_CHECKING:  # this file is read before Django is set up
+    from collections_app.models import Collection
+
+
+def text(response: Any) -> str:
+    content: str = response.content.decode()
+    return content
+
+
+@pytest.fixture
+def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Everything is really committed, because exports read by a connection of their own; imports run at once."""
+    from collections_app.models import Collection
+    from collections_app.services.collections import purge_collection
+    from collections_app.views import transfers
+
+    def at_once(work: Callable[[], object]) -> None:
+        try:
+            work()
+        except Exception as error:
+            assert str(error)
+
+    monkeypatch.setattr(transfers, "run_beside", at_once)
+    yield
+    for collection in Collection.objects.all():
+        purge_collection(collection)
+
+
+@pytest.fixture
+def ada(committed: None, django_user_model: Any) -> Client:
+    client = Client()
+    client.force_login(django_user_model.objects.create_user("ada", password="lovelace"))
+    return client
+
+
+def export(client: Client, name: str = "nature") -> bytes:
+    response = client.post(f"/collections/{name}/export/")
+    assert response["Content-Type"] == "application/zip"
+    content: bytes = b"".join(response.streaming_content)  # type: ignore[attr-defined]
+    return content
+
+
+def send(client: Client, content: bytes, **fields: Any) -> Any:
+    return client.post("/collections/import/", {"file": SimpleUploadedFile("x.ragd.zip", content), **fields})
+
+
+def test_export_and_import_by_page(ada: Client, fill: Callable[..., Collection]) -> None:
+    fill("nature", 3)
+    content = export(ada)
+    assert "Export" in text(ada.get("/collections/nature/transfers/")) and "by ada" in text(
+        ada.get("/collections/nature/transfers/")
+    )
+    begun = send(ada, content, name="copy")
+    assert begun["Location"].startswith("/collections/operation/")
+    page = text(ada.get(begun["Location"]))
+    assert "Done" in page and 'href="/collections/copy/"' in page and "<dt>Documents</dt><dd>3</dd>" in page
+    assert ada.get("/collections/copy/").status_code == 200
+
+
+def test_a_refused_file_says_why_beside_the_field(ada: Client, fill: Callable[..., Collection]) -> None:
+    fill("nature", 1)
+    content = export(ada)
+    for bad, fields, status, words in (
+        (b"nothing", {}, 422, "no complete ZIP file"),
+        (content, {}, 409, "there is a collection &#x27;nature&#x27; already"),
+        (content, {"name": "a/b"}, 422, "must not contain"),
+    ):
+        refused = send(ada, bad, **fields)
+        assert refused.status_code == status and words in text(refused)
+    damaged = bytearray(content)
+    damaged[len(content) // 3] ^= 255
+    begun = send(ada, bytes(damaged), name="copy")
+    page = text(begun) if begun.status_code == 422 else text(ada.get(begun["Location"]))
+    assert "damaged" in page or "no complete ZIP" in page
+    assert ada.get("/collections/copy/").status_code == 404
+
+
+def test_an_operation_whose_process_died_says_so(visitor: Client) -> None:
+    from collections_app.models import Operation
+
+    operation = Operation.objects.create(kind="import", subject="x", beat_at=timezone.now() - timedelta(minutes=3))
+    page = text(visitor.get(f"/collections/operation/{operation.pk}/"))
+    assert (
+        "Interrupted" in page
+        and "import the file again" in page
+        and "hx-trigger" not in page.split('id="operation"')[1]
+    )
+    Operation.objects.update(beat_at=timezone.now(), stage="chunks", done=40, total=80)
+    page = text(visitor.get(f"/collections/operation/{operation.pk}/"))
+    assert 'value="50"' in page and "every 1s" in page
+    assert visitor.get("/collections/operation/00000000-0000-4000-8000-000000000000/").status_code == 404
+
+
+def test_settings_keep_retention_and_lead_to_the_rest(visitor: Client, fill: Callable[..., Collection]) -> None:
+    collection = fill("nature", 2)
+    page = text(visitor.get("/collections/nature/settings/"))
+    for words in ("Export ", 'hx-get="/collections/nature/plans/"', "#change", "Retention"):
+        assert words in page
+    form = {"description": "d", "revisions": "3", "runs_days": "0"}
+    assert visitor.post("/collections/nature/settings/", form).status_code == 302
+    collection.refresh_from_db()
+    assert collection.retention == {"revisions": 3, "runs_days": 0}
+    assert visitor.post("/collections/nature/settings/", form | {"runs_days": "-1"}).status_code == 422
+    refused = visitor.post("/collections/nature/settings/", form | {"revisions": "100000"})
+    assert refused.status_code == 422 and "from 0 to 1000" in text(refused)
+    assert visitor.post("/collections/nature/settings/", {"description": "d"}).status_code == 302
+    collection.refresh_from_db()
+    assert collection.retention == {}
+
+
+def test_plans_are_listed_with_the_default_one(visitor: Client, fill: Callable[..., Collection]) -> None:
+    from ragd.types import RetrievePlan
+    from retrieval_app.plans import save_plan
+
+    collection = fill("nature", 1)
+    assert "None is saved" in text(visitor.get("/collections/nature/plans/"))
+    save_plan(collection, "wide", RetrievePlan(k=7), is_default=True)
+    page = text(visitor.get("/collections/nature/plans/"))
+    assert "?plan=wide" in page and "default</span>" in page
+
+
+def test_statistics_tell_of_states_types_growth_and_what_was_never_retrieved(
+    visitor: Client, fill: Callable[..., Collection], ask: Callable[..., Any]
+) -> None:
+    from collections_app.services.documents import set_documents_enabled
+
+    collection = fill("nature", 3)
+    never = "/collections/nature/never-retrieved/"
+    assert "No run was stored" in text(visitor.get(never))
+    set_documents_enabled(collection, ["trees.md"], enabled=False)
+    ask("Where do whales sing?")
+    listed = text(visitor.get(never))
+    assert "1 document of 3" in listed and "Trees" in listed and "Whales" not in listed
+    page = text(visitor.get("/collections/nature/statistics/"))
+    assert 'Disabled</th><td class="num">1</td>' in page and "text/plain" in page
+    assert 'aria-label="Documents at the end of each of the last 26 weeks"' in page
+    for days in ("7", "0", "x", "9" * 30):
+        assert visitor.get(never, {"days": days}).status_code == 200
+
+
+def test_a_check_is_asked_for_and_told(
+    visitor: Client, fill: Callable[..., Collection], django_capture_on_commit_callbacks: Any
+) -> None:
+    from collections_app.models import Document
+
+    fill("nature", 2)
+    with django_capture_on_commit_callbacks(execute=True):
+        begun = visitor.post("/check/", {"collection": "nature"})
+    assert "Nothing is wrong" in text(visitor.get(begun["Location"]))
+    Document.objects.filter(doc_id="trees.md").update(chunk_count=77)
+    with django_capture_on_commit_callbacks(execute=True):
+        begun = visitor.post("/check/")
+    page = text(visitor.get(begun["Location"]))
+    assert "trees.md has" in page and "Re-index these documents" in page
+    assert "1 rule found something" in text(visitor.get("/collections/nature/statistics/"))
+    assert visitor.post("/check/", {"collection": "none"}).status_code == 404
+
+
+def test_the_audit_log_says_who_did_what_when(visitor: Client, fill: Callable[..., Collection]) -> None:
+    from collections_app.services.documents import set_documents_enabled
+    from collections_app.services.keys import create_key
+
+    collection, other = fill("nature", 2), fill("other", 1)
+    key, _ = create_key("robot")
+    set_documents_enabled(collection, ["trees.md"], enabled=False, actor=key)
+    visitor.post("/collections/other/settings/", {"description": "changed by ada"})
+    page = text(visitor.get("/audit/"))
+    assert "key robot" in page and "changed description" in page.lower()
+    of_nature = text(visitor.get("/audit/", {"collection": "nature"}))
+    assert "trees.md" in of_nature and "changed description" not in of_nature.lower()
+    by_ada = text(visitor.get("/audit/", {"actor": "ada"}))
+    assert other.name in by_ada and "trees.md" not in by_ada
+    assert "trees.md" in text(visitor.get("/audit/", {"kind": "document"}))
+    assert "No entry matches" in text(visitor.get("/audit/", {"q": "nothing like this"}))
+    assert "No entry matches" in text(visitor.get("/audit/", {"q": "\x00"}))
