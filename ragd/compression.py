@@ -110,7 +110,8 @@ def _unique_sentences(query: str, candidates: Sequence[Candidate]) -> list[_Sent
     for place, candidate in enumerate(candidates):
         seen = covered.setdefault(candidate.doc_id, _Covered())
         for number, (start, end) in enumerate(split_sentences(candidate.content)):
-            if not seen.add(candidate.start + start, candidate.start + end):
+            written = "overlay" in candidate.metadata  # by a person: its sentences lie nowhere in the document
+            if not written and not seen.add(candidate.start + start, candidate.start + end):
                 continue
             text = candidate.content[start:end]
             shared = set() if _HEADING.match(text) else _terms(text) & terms

@@ -8,10 +8,11 @@ and footnotes, and an index on a name, as in a[1].
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from collections_app.overlays import ADD, EDIT, MARK
 from ragd.chunking import split_sentences
 from ragd.types import Candidate
 
@@ -49,7 +50,7 @@ class Citation:
 
     start, end: the cited place in characters of the document: a quoted sentence ("quote"), the sentence of the source
     that shares most words with the answer's ("closest"), or the whole chunk. answer_start, answer_end: the marker in
-    the answer. sentence: index into CheckedAnswer.sentences.
+    the answer. sentence: index into CheckedAnswer.sentences. Of a chunk that a person wrote, the place is the chunk's.
     """
 
     marker: int
@@ -284,8 +285,8 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
         marker=item.marker,
         doc_id=source.doc_id,
         chunk_index=source.chunk_index,
-        start=source.start + start,
-        end=source.start + end,
+        start=place_in_document(source, start, end)[0],
+        end=place_in_document(source, start, end)[1],
         quote=source.content[start:end],
         match=match,
         sentence=owner,
@@ -293,6 +294,18 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
         answer_end=item.end,
         page=None if page is None else str(page),
     )
+
+
+def place_in_document(source: Candidate, start: int, end: int) -> tuple[int, int]:
+    """content[start:end] in characters of the document; of a chunk that a person wrote, the place of that chunk."""
+    if is_written(source.metadata):
+        return source.start, source.end
+    return source.start + start, source.start + end
+
+
+def is_written(metadata: Mapping[str, Any]) -> bool:
+    """Whether a person wrote the chunk's content, so that the document does not have it at the chunk's place."""
+    return metadata.get(MARK) in (EDIT, ADD)
 
 
 def _closest(sentence: str, source: Candidate) -> tuple[int, int, Match]:

@@ -20,7 +20,7 @@ from ragd.chunking import split_sentences
 from ragd.embedding import Embedder
 from ragd.types import Candidate
 from retrieval_app.answers import Draft, TokenUsage
-from retrieval_app.citations import AnswerSentence, CheckedAnswer, Citation
+from retrieval_app.citations import AnswerSentence, CheckedAnswer, Citation, is_written, place_in_document
 
 SOURCES_READ = 8
 SENTENCES_EMBEDDED = 12
@@ -136,7 +136,9 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
         for start, end in split_sentences(source.content):
             start = LEAD.match(source.content, start, end).end()  # type: ignore[union-attr]
             text = source.content[start:end].rstrip()
-            place = (source.doc_id, source.start + start, source.start + start + len(text))
+            written = is_written(source.metadata)  # then it stands nowhere else
+            first = start if written else source.start + start
+            place = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
             if place in seen or not _is_quotable(text):
                 continue
             seen.add(place)
@@ -189,13 +191,14 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
         source, marker, start = sources[sentence.source], sentence.source + 1, len(answer)
         answer += f"{sentence.text} [{marker}]"
         page = source.metadata.get("page")
+        start_char, end_char = place_in_document(source, sentence.start, sentence.end)
         citations.append(
             Citation(
                 marker=marker,
                 doc_id=source.doc_id,
                 chunk_index=source.chunk_index,
-                start=source.start + sentence.start,
-                end=source.start + sentence.end,
+                start=start_char,
+                end=end_char,
                 quote=sentence.text,
                 match="quote",
                 sentence=index,

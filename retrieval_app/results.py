@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragd.types import Candidate
-from retrieval_app.citations import Citation
+from retrieval_app.citations import Citation, is_written, place_in_document
 
 EXCERPT_CHARS = 320
 
@@ -41,11 +41,15 @@ def result_dict(candidate: Candidate, rank: int) -> dict[str, Any]:
 def with_spans(results: Sequence[dict[str, Any]], spans: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Every result with the spans that compress() kept of it, by position: {start, end, content, score, tokens}.
 
-    content == document_text[start:end]. [] for a result of which nothing fitted the budget.
+    content == document_text[start:end], but of a chunk that a person wrote: there the place is the chunk's. [] for a
+    result of which nothing fitted the budget.
     """
     kept: dict[int, list[dict[str, Any]]] = {result["rank"]: [] for result in results}
+    written = {result["rank"]: result for result in results if is_written(result["metadata"])}
     for span in spans:
         named = {name: span[name] for name in ("start", "end", "content", "score")}
+        if span["rank"] in written:
+            named |= {name: written[span["rank"]][name] for name in ("start", "end")}
         kept[span["rank"]].append(named | {"tokens": span["tokens_after"]})
     return [result | {"spans": kept[result["rank"]]} for result in results]
 
@@ -53,16 +57,18 @@ def with_spans(results: Sequence[dict[str, Any]], spans: Sequence[Mapping[str, A
 def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]) -> dict[str, Any]:
     """One source of an answer. excerpt is document_text[excerpt_start:excerpt_end]: what was cited, else how it begins.
 
+    Of a chunk that a person wrote, excerpt is its own text, and the place that of the chunk (metadata "overlay").
     t_start and t_end (seconds) are there where the input had them.
     """
     own = [citation for citation in citations if citation.marker == marker]
-    start, end = _excerpt_span(candidate, own)
+    first, last = _excerpt_span(candidate, own)
+    start, end = place_in_document(candidate, first, last)
     source = {
         "marker": marker,
         "doc_id": candidate.doc_id,
         "chunk_index": candidate.chunk_index,
         "title": title_of(candidate),
-        "excerpt": candidate.content[start - candidate.start : end - candidate.start],
+        "excerpt": candidate.content[first:last],
         "excerpt_start": start,
         "excerpt_end": end,
         "start": candidate.start,
@@ -87,12 +93,21 @@ def page_of(metadata: Any) -> str | None:
 
 
 def _excerpt_span(candidate: Candidate, citations: Sequence[Citation]) -> tuple[int, int]:
-    cited = [citation for citation in citations if citation.match != "chunk"]
+    """What of the content stands for it: what was cited, else how it begins."""
+    cited = [_span_of(candidate, citation) for citation in citations if citation.match != "chunk"]
     if cited:
-        start, end = min(citation.start for citation in cited), max(citation.end for citation in cited)
-        return (start, end) if end - start <= EXCERPT_CHARS * 2 else (cited[0].start, cited[0].end)
+        start, end = min(start for start, _ in cited), max(end for _, end in cited)
+        return (start, end) if end - start <= EXCERPT_CHARS * 2 else cited[0]
     content = candidate.content
     if len(content) <= EXCERPT_CHARS:
-        return candidate.start, candidate.start + len(content)
+        return 0, len(content)
     cut = content.rfind(" ", EXCERPT_CHARS // 2, EXCERPT_CHARS)
-    return candidate.start, candidate.start + (cut if cut > 0 else EXCERPT_CHARS)
+    return 0, cut if cut > 0 else EXCERPT_CHARS
+
+
+def _span_of(candidate: Candidate, citation: Citation) -> tuple[int, int]:
+    """Where in the content the citation's quotation stands."""
+    if is_written(candidate.metadata):
+        start = candidate.content.find(citation.quote)
+        return start, start + len(citation.quote)
+    return citation.start - candidate.start, citation.end - candidate.start
