@@ -1,4 +1,4 @@
-"""Chunks that a person wrote, in results and answers: quoted as they are, placed where the text is that they replace."""
+"""Chunks that a person wrote, in results and answers: quoted as they are, placed where the text is they replace."""
 
 from __future__ import annotations
 
