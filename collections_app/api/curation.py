@@ -86,13 +86,12 @@ def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> 
 def _choose(collection: Collection, payload: BulkRequest) -> list[str]:
     if (payload.doc_ids is None) == (payload.filter is None):
         raise InvalidInput("name the documents by doc_ids or by a filter, one of the two", field="doc_ids")
-    if payload.doc_ids is not None:
-        return choose_named(payload.doc_ids)
+    if payload.filter is None:
+        return choose_named(payload.doc_ids or [])
     return choose_matching(collection, _filter(payload.filter), expected=payload.expected)
 
 
-def _filter(stated: FilterRequest | None) -> DocumentFilter:
-    given = stated or FilterRequest()
+def _filter(given: FilterRequest) -> DocumentFilter:
     return DocumentFilter(given.q, tuple(given.tags), given.state, given.media_type)
 
 

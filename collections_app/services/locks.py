@@ -92,7 +92,7 @@ def find_stored(collection: Collection, doc_id: str) -> StoredDocument | None:
 
 def _stored(row: tuple[Any, ...]) -> StoredDocument:
     stated = json.loads(row[7]) if isinstance(row[7], str) else row[7]
-    return StoredDocument(*row[:7], stated, row[8])
+    return StoredDocument(*row[:7], policy_stated=stated, archived=row[8])
 
 
 def refuse_archived(doc_id: str) -> ServiceError:

@@ -44,6 +44,7 @@ STATES: dict[str, tuple[str, str, str]] = {
     "error": ("bad", "cross", "Error"),
     "enabled": ("good", "check", "Enabled"),
     "disabled": ("neutral", "minus", "Disabled"),
+    "archived": ("neutral", "clock", "Archived"),
     "ready": ("good", "check", "Ready"),
     "ingesting": ("accent", "refresh", "Ingesting"),
     "empty": ("neutral", "minus", "Empty"),
@@ -210,6 +211,12 @@ def toast(tags: str) -> tuple[str, str]:
 
 
 @register.filter
+def shown(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+@register.filter
 def exactly(value: Any) -> str:
     """A value as JSON, to the last digit: what tests and scripts read from data attributes."""
     return json.dumps(value, ensure_ascii=False)
@@ -372,6 +379,22 @@ def pager(context: Context, page: Page[Any], noun: str) -> dict[str, Any]:
     before = _with_query(context, page=page.previous_page_number()) if page.has_previous() else ""
     after = _with_query(context, page=page.next_page_number()) if page.has_next() else ""
     return {"page": page, "noun": noun, "before": before, "after": after}
+
+
+@register.simple_tag(takes_context=True)
+def address_with(context: Context, **changes: str | int | None) -> str:
+    """The address of the page itself with these parameters, on its first page; None or "" removes one."""
+    return _with_query(context, **({"page": None} | {name: value or None for name, value in changes.items()}))
+
+
+@register.simple_tag(takes_context=True)
+def address_without(context: Context, name: str, value: str) -> str:
+    """The address of the page itself without one of the values of a parameter."""
+    request: HttpRequest = context["request"]
+    query = request.GET.copy()
+    query.setlist(name, [each for each in query.getlist(name) if each != value])
+    query.pop("page", None)
+    return f"?{query.urlencode()}" if query else "?"
 
 
 def _with_query(context: Context, **changes: str | int | None) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from django.db.models import Count, F, Q, QuerySet
 from django.db.models.functions import Substr
 from django.http import HttpResponse
+from django.shortcuts import redirect
 from django.views.decorators.http import require_GET
 
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
@@ -18,6 +19,7 @@ from collections_app.passages import ChunkSpan, Piece, cut_pieces
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunk_scenes import Scene, overlays_by_chunk
 from collections_app.views.collections import find_collection
+from collections_app.views.revisions import cited_revision_address
 from ragd.types import ChunkPolicy
 
 CHUNKS_PER_PAGE = 40
@@ -29,6 +31,9 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text with its chunks' edges beside the chunks, some chunks at a time; ?start=&end= marks a cited place."""
     collection = find_collection(name)
     found = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    earlier = cited_revision_address(request, collection, found)
+    if earlier:
+        return redirect(earlier)
     cited = _cited_span(request, found)
     limits = _limits(collection, found)
     flagged = request.GET.get("flagged") == "1"

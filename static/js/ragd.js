@@ -182,8 +182,15 @@ function showSelection(form) {
     all.indeterminate = chosen > 0 && chosen < boxes.length;
   }
   const output = find("output", form);
-  if (output) output.textContent = chosen ? `${chosen} selected` : "";
+  const matching = find("[data-select-matching]", form);
+  if (matching && chosen < boxes.length) matching.checked = false;
+  const everything = matching?.checked ? matching.dataset.selectMatching : "";
+  if (output) output.textContent = everything || chosen ? `${everything || chosen} selected` : "";
 }
+on("change", "[data-select-matching]", (matching) => {
+  findAll("[data-select]", matching.form).forEach((box) => { box.checked = matching.checked; });
+  showSelection(matching.form);
+});
 on("change", "[data-select-all]", (all) => {
   findAll("[data-select]", all.form).forEach((box) => { box.checked = all.checked; });
   showSelection(all.form);

@@ -170,7 +170,9 @@ def test_a_place_that_makes_no_sense_marks_nothing(visitor: Client, fill: Callab
 def test_a_citation_of_an_older_revision_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.services.documents import ingest_text
 
-    ingest_text(fill(documents=1), "whales.md", "Whales, written anew at some length.")
+    collection = fill(documents=1)
+    collection.retention = {"revisions": 0}  # else it opens the revision that it is from
+    ingest_text(collection, "whales.md", "Whales, written anew at some length.")
     html = text(visitor.get("/collections/nature/documents/whales.md/?start=0&end=6&revision=1"))
     assert "The citation is from revision 1; this is revision 2." in html
     assert "The citation is from" not in text(

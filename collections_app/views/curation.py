@@ -1,0 +1,189 @@
+"""Documents changed by hand on pages: many chosen in the table, or one by its form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.contrib import messages
+from django.db.models import Sum
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods
+
+from collections_app.curation_forms import BulkLabelForm, DocumentForm, Selection
+from collections_app.errors import ServiceError, describe
+from collections_app.models import Collection, Document
+from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
+from collections_app.policies import policy_for
+from collections_app.services.curation import BulkChange, BulkOutcome, change_documents
+from collections_app.services.editing import edit_document
+from collections_app.services.revisions import count_revisions
+from collections_app.services.selection import count_facets
+from collections_app.templatetags.interface import counted
+from collections_app.views.collections import find_collection
+from ragd.errors import RagdError
+
+LISTED_MAX = 20
+REASONS_MAX = 3
+SIMPLE = ("enable", "disable", "archive", "unarchive", "reindex", "delete")
+WORDS = {
+    "enable": ("Enable", "{} enabled."),
+    "disable": ("Disable", "{} disabled."),
+    "archive": ("Archive", "{} archived."),
+    "unarchive": ("Unarchive", "{} unarchived."),
+    "reindex": ("Re-index", "{} will be indexed again."),
+    "delete": ("Delete", "{} deleted with {}."),
+}
+EXPLAINED = {
+    "enable": "They are retrieved again.",
+    "disable": "They are kept and no longer retrieved.",
+    "archive": "They are kept, no longer retrieved, and read-only until they are unarchived.",
+    "unarchive": "They can be changed and are retrieved again.",
+    "reindex": "Each is read and cut again in the background; the present version is served meanwhile.",
+    "delete": "This cannot be undone; to keep them out of search only, disable or archive them.",
+}
+
+
+@require_http_methods(["GET", "POST"])
+def change(request: PageRequest, name: str) -> HttpResponse:
+    """Change the chosen documents. Deleting, and whatever is done to all that match, asks first; a GET only asks."""
+    collection = find_collection(name)
+    if request.method == "GET":
+        named = Selection(tuple(request.GET.getlist("doc_id")))
+        return _confirm(request, collection, named, list(named.doc_ids), "delete")
+    selection = Selection.read(request.POST)
+    action = request.POST.get("action", "")
+    back = next_address(request, collection_address(collection))
+    if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
+        messages.warning(request, "Choose documents first, then what to do with them.")
+        return redirect(back)
+    try:
+        chosen = selection.choose(collection)
+        if action == "label":
+            return _label(request, collection, selection, chosen)
+        if (action == "delete" or selection.filter is not None) and not request.POST.get("confirmed"):
+            return _confirm(request, collection, selection, chosen, action)
+        _tell(request, action, change_documents(collection, BulkChange(action), chosen, actor=request.user))
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    return redirect(back)
+
+
+def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
+    done = outcome.count("changed", "queued", "deleted")
+    said = WORDS[action][1] if action in WORDS else "{} changed."
+    documents = counted(done, "document")
+    message = said.format(documents, counted(outcome.removed.get("chunks", 0), "chunk"))
+    refused = [result for result in outcome.results if result.status == "refused"]
+    if unchanged := outcome.count("unchanged"):
+        message += f" {counted(unchanged, 'document')} had nothing to change."
+    if unknown := outcome.count("unknown"):
+        message += f" {counted(unknown, 'document')} gone meanwhile."
+    if not refused:
+        messages.success(request, message)
+        return
+    reasons = "; ".join(result.error for result in refused[:REASONS_MAX])
+    more = f"; and {len(refused) - REASONS_MAX:,} more" if len(refused) > REASONS_MAX else ""
+    messages.warning(request, f"{message} {counted(len(refused), 'document')} refused: {reasons}{more}.")
+
+
+def _confirm(
+    request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str], action: str
+) -> HttpResponse:
+    rows = Document.objects.filter(collection=collection, doc_id__in=chosen)
+    documents = list(rows.listed().by_doc_id()[:LISTED_MAX])
+    if not documents:
+        raise Http404("none of these documents is in the collection")
+    context = {
+        "collection": collection,
+        "action": action,
+        "word": WORDS[action][0],
+        "explained": EXPLAINED[action],
+        "documents": documents,
+        "total": rows.count(),
+        "more": max(len(chosen) - LISTED_MAX, 0),
+        "matching": selection.filter is not None,
+        "chunk_total": rows.aggregate(total=Sum("chunk_count"))["total"] or 0,
+        "revision_total": count_revisions(collection.pk, chosen) if action == "delete" else 0,
+        "hidden_fields": selection.hidden_fields(len(chosen)),
+        "next": next_address(request, collection_address(collection)),
+    }
+    return render_page(request, "collections/change_documents.html", context)
+
+
+def _label(request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]) -> HttpResponse:
+    """Tags and metadata of the chosen documents: the form first, then the changes."""
+    back = next_address(request, collection_address(collection))
+    form = BulkLabelForm(request.POST if request.POST.get("confirmed") else None)
+    status = 200
+    if form.is_bound and form.is_valid():
+        try:
+            outcomes = [change_documents(collection, each, chosen, actor=request.user) for each in form.changes()]
+        except (ServiceError, RagdError) as error:
+            status = refuse(form, error)
+        else:
+            _tell(request, "label", _joined(outcomes))
+            return redirect(back)
+    elif form.is_bound:
+        status = 422
+    rows = Document.objects.filter(collection=collection, doc_id__in=chosen)
+    context = {
+        "collection": collection,
+        "form": form,
+        "total": len(chosen),
+        "documents": list(rows.listed().by_doc_id()[:LISTED_MAX]),
+        "more": max(len(chosen) - LISTED_MAX, 0),
+        "matching": selection.filter is not None,
+        "present_tags": count_facets(collection, selection.filter)["tags"] if selection.filter else [],
+        "hidden_fields": selection.hidden_fields(len(chosen)),
+        "next": back,
+    }
+    return render_page(request, "collections/label_documents.html", context, status=status)
+
+
+def _joined(outcomes: Sequence[BulkOutcome]) -> BulkOutcome:
+    """Of several changes to the same documents: what is worth telling of each."""
+    order = ("unknown", "refused", "changed", "unchanged")
+    best = {}
+    for outcome in outcomes:
+        for result in outcome.results:
+            known = best.get(result.doc_id)
+            if known is None or order.index(result.status) < order.index(known.status):
+                best[result.doc_id] = result
+    return BulkOutcome(list(best.values()))
+
+
+def collection_address(collection: Collection) -> str:
+    return reverse("collections:detail", args=[collection.name])
+
+
+@require_http_methods(["GET", "POST"])
+def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """Title, tags, metadata and chunk policy of one document."""
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    document.collection = collection
+    form = DocumentForm(request.POST) if request.method == "POST" else DocumentForm.of(document)
+    form.suggest(policy_for(collection))
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            wanted = form.wanted(document)
+            expected = form.cleaned_data["expected_revision"]
+            try:
+                edited = edit_document(collection, doc_id, wanted, expected_revision=expected, actor=request.user)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+            else:
+                messages.success(request, _describe_edit(document, edited))
+                return redirect("collections:document", name, doc_id)
+    context = {"collection": collection, "document": document, "form": form, "part": "edit"}
+    return render_page(request, "collections/edit_document.html", context, status=status)
+
+
+def _describe_edit(before: Document, after: Document) -> str:
+    if before.revision == after.revision:
+        return f"{after.doc_id} has all of that already; nothing was changed."
+    return f"{after.doc_id} was changed; it is revision {after.revision} now."

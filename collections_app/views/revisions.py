@@ -1,0 +1,221 @@
+"""Earlier revisions of a document on pages: the list, one of them, the difference of two, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods
+
+from collections_app.errors import ServiceError, describe
+from collections_app.models import Collection, Document, DocumentRevision
+from collections_app.pages import PageRequest, find_or_404, page_of, render_page
+from collections_app.passages import ChunkSpan, cut_pieces
+from collections_app.services.comparing import compare_revisions, rollback_changes
+from collections_app.services.editing import is_busy, roll_back
+from collections_app.services.revisions import (
+    any_revision,
+    find_revision,
+    present_revision,
+    revision_places,
+    revision_text,
+    revisions_kept,
+)
+from collections_app.views.collections import find_collection
+from ragd.errors import RagdError
+
+PER_PAGE = 50
+CHUNKS_PER_PAGE = 40
+CHANGES_PER_PAGE = 40
+CHOICES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One state of a document. reason and by: what made it of the one before; "" where that is not known."""
+
+    revision: DocumentRevision
+    reason: str
+    by: str
+    present: bool
+    chars_more: int | None
+    chunks_more: int | None
+    has_before: bool
+
+
+@require_GET
+def history(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """Every revision that is kept, the present one first."""
+    collection, document = _find(name, doc_id)
+    rows = DocumentRevision.objects.listed().of_document(collection.pk, doc_id)
+    page = page_of(request, rows, PER_PAGE)
+    kept = list(page)
+    newer = (
+        [present_revision(document)]
+        if page.number == 1
+        else list(rows[page.start_index() - 2 : page.start_index() - 1])
+    )
+    following = list(rows[page.end_index() : page.end_index() + 1])
+    states = [*newer, *kept, *following]
+    first = 0 if page.number == 1 else 1
+    last = len(newer) + len(kept)
+    context = {
+        "collection": collection,
+        "document": document,
+        "part": "history",
+        "page": page,
+        "rows": [_history_row(states, number, document) for number in range(first, last)],
+        "kept_most": revisions_kept(collection),
+        "is_busy": is_busy(collection, doc_id),
+    }
+    return render_page(request, "collections/revisions.html", context)
+
+
+def _history_row(states: list[DocumentRevision], number: int, document: Document) -> HistoryRow:
+    state = states[number]
+    before = states[number + 1] if number + 1 < len(states) else None
+    return HistoryRow(
+        revision=state,
+        reason=before.reason if before else "",
+        by=before.replaced_by if before else "",
+        present=state.revision == document.revision,
+        chars_more=state.size_chars - before.size_chars if before else None,
+        chunks_more=state.chunk_count - before.chunk_count if before else None,
+        has_before=before is not None,
+    )
+
+
+@require_GET
+def revision(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
+    """The text of a revision, to be read; ?start=&end= marks a cited place."""
+    collection, document = _find(name, doc_id)
+    found = _or_404(document, number)
+    cited = _cited(request, found)
+    places = revision_places(document, number)
+    total = max(1, -(-len(places) // CHUNKS_PER_PAGE))
+    shown_page = min(_page_number(request, places, cited), total)
+    first = (shown_page - 1) * CHUNKS_PER_PAGE
+    shown = places[first : first + CHUNKS_PER_PAGE]
+    start = shown[0].start if shown and first else 0
+    end = places[first + CHUNKS_PER_PAGE].start if first + CHUNKS_PER_PAGE < len(places) else found.size_chars
+    end = max([end, *(place.end for place in shown)])
+    spans = [ChunkSpan(place.index, place.start, place.end) for place in shown]
+    context = {
+        "collection": collection,
+        "document": document,
+        "revision": found,
+        "part": "history",
+        "present": number == document.revision,
+        "cited": cited,
+        "pieces": cut_pieces(revision_text(document, number, start, end), start, spans, cited),
+        "page_number": shown_page,
+        "page_total": total,
+    }
+    return render_page(request, "collections/revision.html", context)
+
+
+def _page_number(request: PageRequest, places: list[Any], cited: tuple[int, int] | None) -> int:
+    if cited is not None:
+        holders = [number for number, place in enumerate(places) if place.start <= cited[0]]
+        return (holders[-1] if holders else 0) // CHUNKS_PER_PAGE + 1
+    return max(_whole_number(request.GET.get("page")) or 1, 1)
+
+
+@require_GET
+def difference(request: PageRequest, name: str, before: int, after: int, doc_id: str) -> HttpResponse:
+    """What differs between two revisions: fields, then chunks with their words marked."""
+    collection, document = _find(name, doc_id)
+    chosen = _whole_number(request.GET.get("before")), _whole_number(request.GET.get("after"))
+    if None not in chosen:  # from the form that chooses
+        return redirect("collections:difference", name, *chosen, doc_id)
+    numbers = DocumentRevision.objects.of_document(collection.pk, doc_id).values_list("revision", flat=True)
+    context: dict[str, Any] = {
+        "collection": collection,
+        "document": document,
+        "part": "history",
+        "before": before,
+        "after": after,
+        "numbers": [document.revision, *numbers[:CHOICES_MAX]],
+    }
+    status = 200
+    try:
+        found = compare_revisions(document, before, after)
+    except ServiceError as error:
+        status = error.status
+        context["problem"] = error.message
+    else:
+        context["difference"] = found
+        context["page"] = Paginator(found.chunks.changes, CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+    return render_page(request, "collections/difference.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
+def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
+    """Ask, then make the document what it was."""
+    collection, document = _find(name, doc_id)
+    if request.method == "POST":
+        try:
+            outcome = roll_back(collection, doc_id, number, actor=request.user)
+        except (ServiceError, RagdError) as error:
+            messages.error(request, describe(error)[1]["error"]["message"])
+            return redirect("collections:history", name, doc_id)
+        if outcome.unchanged:
+            messages.success(request, f"{doc_id} has the content of revision {number} already; nothing was changed.")
+        else:
+            messages.success(request, f"{doc_id} has the content of revision {number} again, as {outcome.revision}.")
+        return redirect("collections:document", name, doc_id)
+    found = _or_404(document, number, earlier=True)
+    context = {
+        "collection": collection,
+        "document": document,
+        "revision": found,
+        "next_number": document.revision + 1,
+        "policy_changes": rollback_changes(collection, document, found),
+        "is_busy": is_busy(collection, doc_id),
+    }
+    return render_page(request, "collections/rollback.html", context)
+
+
+def _find(name: str, doc_id: str) -> tuple[Collection, Document]:
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    document.collection = collection
+    return collection, document
+
+
+def _or_404(document: Document, number: int, *, earlier: bool = False) -> DocumentRevision:
+    try:
+        return find_revision(document, number) if earlier else any_revision(document, number)
+    except ServiceError as error:
+        raise Http404(error.message) from None
+
+
+def cited_revision_address(request: PageRequest, collection: Collection, document: Document) -> str | None:
+    """Where the place that an address cites (?start=&end=&revision=) stands in the revision it was cited from.
+
+    None when the document has not changed since, or that revision is kept no longer.
+    """
+    number, start, end = (_whole_number(request.GET.get(name)) for name in ("revision", "start", "end"))
+    if number is None or start is None or end is None or number == document.revision:
+        return None
+    rows = DocumentRevision.objects.of_document(collection.pk, document.doc_id)
+    if not rows.filter(revision=number).exists():
+        return None
+    address = reverse("collections:revision", args=[collection.name, number, document.doc_id])
+    return f"{address}?start={start}&end={end}"
+
+
+def _cited(request: PageRequest, revision: DocumentRevision) -> tuple[int, int] | None:
+    start, end = _whole_number(request.GET.get("start")), _whole_number(request.GET.get("end"))
+    if start is None or end is None or not 0 <= start < end or start >= revision.size_chars:
+        return None
+    return start, min(end, revision.size_chars)
+
+
+def _whole_number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None

@@ -1,0 +1,199 @@
+"""Documents changed on pages: the table, its filters and bulk bar; the form of one; revisions and their differences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from collections_app.models import Document, DocumentRevision
+from collections_app.services.documents import get_document, ingest_text
+from collections_app.services.editing import edit_document
+
+TABLE = "/collections/nature/"
+CHANGE = "/collections/nature/change/"
+WHALES = "whales.md"
+
+
+def text(response: Any) -> str:
+    return str(response.content.decode())
+
+
+def listed(html: str) -> list[str]:
+    return re.findall(r'name="doc_id" value="([^"]+)" data-select', html)
+
+
+def hidden(html: str) -> dict[str, list[str]]:
+    fields: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)"', html):
+        fields.setdefault(name, []).append(value)
+    return fields
+
+
+@pytest.fixture
+def nature(fill: Callable[..., Any]) -> Any:
+    return fill()
+
+
+@pytest.fixture
+def revised(nature: Any) -> Any:
+    """whales.md at revision 3: another text, then other tags."""
+    ingest_text(nature, WHALES, "# Whales\n\nThe blue whale is the largest animal. It eats fish.", title="Whales")
+    edit_document(nature, WHALES, {"tags": ["sea", "<b>"]})
+    return nature
+
+
+def test_archived_documents_are_hidden_until_they_are_asked_for(visitor: Client, nature: Any) -> None:
+    visitor.post(CHANGE, {"action": "archive", "doc_id": [WHALES]})
+    html = text(visitor.get(TABLE))
+    assert sorted(listed(html)) == ["rivers.md", "trees.md"]
+    assert "Archived 1</a>" in html
+    assert listed(text(visitor.get(f"{TABLE}?state=archived"))) == [WHALES]
+    page = text(visitor.get(f"{TABLE}documents/{WHALES}/"))
+    assert "read-only, and not retrieved" in page
+    assert 'value="reindex"' not in page
+    visitor.post(CHANGE, {"action": "unarchive", "doc_id": [WHALES]})
+    assert get_document(nature, WHALES).enabled
+
+
+def test_filters_have_counts_and_stand_in_the_address(visitor: Client, nature: Any) -> None:
+    edit_document(nature, WHALES, {"tags": ["nature", "sea"]})
+    html = text(visitor.get(f"{TABLE}?tag=nature&tag=sea&sort=-revision"))
+    assert listed(html) == [WHALES]
+    assert "All in use 1</a>" in html
+    assert 'href="?tag=nature&amp;sort=-revision"' in html  # without the tag sea
+    assert "sea (1)" in text(visitor.get(TABLE))
+    assert "text/plain (3)" in text(visitor.get(TABLE))
+    assert listed(text(visitor.get(f"{TABLE}?type=text/html"))) == []
+
+
+def test_all_that_match_are_changed_after_a_page_that_counts_them(
+    visitor: Client, nature: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collections_app.views.documents.DOCUMENTS_PER_PAGE", 2)
+    html = text(visitor.get(TABLE))
+    assert "All 3 that match" in html
+    fields = {"all_matching": "on", "f_q": "", "f_state": "present", "f_type": "", "action": "disable"}
+    asked = text(visitor.post(CHANGE, fields | {"doc_id": [WHALES]}))
+    assert "Disable all 3 documents that match?" in asked
+    assert not Document.objects.filter(enabled=False).exists()
+    answer = visitor.post(CHANGE, hidden(asked), follow=True)
+    assert "3 documents disabled." in text(answer)
+    assert not Document.objects.filter(enabled=True).exists()
+    ingest_text(nature, "new.md", "A new one.")
+    assert "4 documents by now, not 3" in text(visitor.post(CHANGE, hidden(asked), follow=True))
+
+
+def test_deleting_asks_with_all_that_goes(visitor: Client, revised: Any) -> None:
+    html = text(visitor.post(CHANGE, {"action": "delete", "doc_id": [WHALES, "trees.md"]}))
+    assert "2 documents with" in html
+    assert "and 2 earlier revisions will be deleted" in html
+    assert "2 documents deleted with" in text(visitor.post(CHANGE, hidden(html), follow=True))
+    assert not DocumentRevision.objects.exists()
+
+
+def test_tags_and_metadata_of_many(visitor: Client, nature: Any) -> None:
+    edit_document(nature, "trees.md", {"archived": True})
+    chosen = {"action": "label", "doc_id": [WHALES, "rivers.md", "trees.md"]}
+    form = text(visitor.post(CHANGE, chosen))
+    assert "Tags and metadata of 3 documents" in form
+    empty = visitor.post(CHANGE, hidden(form))
+    assert (empty.status_code, "Say what to change" in text(empty)) == (422, True)
+    filled = hidden(form) | {"add_tags": "water, wet", "remove_tags": "nature", "key": "team", "value": "[1, 2]"}
+    said = text(visitor.post(CHANGE, filled, follow=True))
+    assert "2 documents changed." in said
+    assert "1 document refused" in said
+    whales = get_document(nature, WHALES)
+    assert (whales.tags, whales.metadata) == (["water", "wet"], {"team": [1, 2]})
+    only = hidden(form) | {"key": "team", "value": "plain words", "scope": "existing", "remove_key": "none"}
+    visitor.post(CHANGE, only)
+    assert get_document(nature, WHALES).metadata == {"team": "plain words"}
+
+
+def test_one_document_is_edited_by_its_form(visitor: Client, nature: Any) -> None:
+    address = f"{TABLE}edit/{WHALES}/"
+    html = text(visitor.get(address))
+    assert 'value="Whales"' in html
+    values = {"title": "Great whales", "tags": "sea", "metadata": '{"n": 1}', "expected_revision": "1"}
+    answer = visitor.post(address, values, follow=True)
+    assert "it is revision 2 now" in text(answer)
+    whales = get_document(nature, WHALES)
+    assert (whales.title, whales.tags, whales.metadata) == ("Great whales", ["sea"], {"n": 1})
+    late = visitor.post(address, values | {"title": "Late"})
+    assert (late.status_code, "at revision 2 by now, not at 1" in text(late)) == (409, True)
+    assert 'value="Late"' in text(late)
+    wrong = visitor.post(address, values | {"metadata": "[1]", "expected_revision": "2"})
+    assert (wrong.status_code, "this must be a JSON object" in text(wrong)) == (422, True)
+    same = visitor.post(address, values | {"expected_revision": "2"}, follow=True)
+    assert "nothing was changed" in text(same)
+    visitor.post(address, values | {"expected_revision": "2", "target_tokens": "8", "overlap_tokens": "0"})
+    assert "a policy of its own" in text(visitor.get(TABLE))
+    visitor.post(CHANGE, {"action": "archive", "doc_id": [WHALES]})
+    assert "Unarchive it first" in text(visitor.get(address))
+
+
+def test_the_revisions_of_a_document_are_listed(visitor: Client, revised: Any) -> None:
+    html = text(visitor.get(f"{TABLE}history/{WHALES}/"))
+    assert re.findall(r'<th scope="row" class="num"><a [^>]+>(\d+)</a>', html) == ["3", "2", "1"]
+    assert "Edit <span" in html
+    assert "Text <span" in html
+    assert ">First<" in html
+    assert "There is no earlier revision yet" in text(visitor.get(f"{TABLE}history/trees.md/"))
+    assert visitor.get(f"{TABLE}history/none.md/").status_code == 404
+
+
+def test_a_difference_is_marked_word_by_word(visitor: Client, revised: Any) -> None:
+    html = text(visitor.get(f"{TABLE}difference/1/3/{WHALES}/"))
+    assert "<del>krill." in html
+    assert "<ins>fish." in html
+    assert "removed</span>" in html
+    assert "&lt;b&gt;" in html
+    assert "<b>" not in html
+    assert "Every chunk is the same." in text(visitor.get(f"{TABLE}difference/2/3/{WHALES}/"))
+    moved = visitor.get(f"{TABLE}difference/1/3/{WHALES}/?before=2&after=1")
+    assert moved["Location"] == f"{TABLE}difference/2/1/{WHALES}/"
+    gone = visitor.get(f"{TABLE}difference/1/9/{WHALES}/")
+    assert (gone.status_code, "it never was, or is kept no longer" in text(gone)) == (404, True)
+
+
+def test_a_revision_is_read_and_brought_back(visitor: Client, revised: Any) -> None:
+    html = text(visitor.get(f"{TABLE}revision/1/{WHALES}/?start=10&end=30"))
+    assert "The citation is from this revision, 1" in html
+    assert re.search(r'<mark class="piece" id="cited">', html)
+    assert "krill" in html
+    ask = text(visitor.get(f"{TABLE}rollback/1/{WHALES}/"))
+    assert "as revision 4" in ask
+    answer = visitor.post(f"{TABLE}rollback/1/{WHALES}/", follow=True)
+    assert "has the content of revision 1 again" in text(answer)
+    assert "krill" in get_document(revised, WHALES).text
+    assert visitor.get(f"{TABLE}rollback/9/{WHALES}/").status_code == 404
+    edit_document(revised, WHALES, {"archived": True})
+    assert "unarchive it first" in text(visitor.post(f"{TABLE}rollback/1/{WHALES}/", follow=True))
+
+
+def test_another_policy_is_told_before_a_rollback(visitor: Client, revised: Any) -> None:
+    edit_document(revised, WHALES, {"chunk_policy": {"target_tokens": 5, "overlap_tokens": 0}})
+    html = text(visitor.get(f"{TABLE}rollback/1/{WHALES}/"))
+    assert "target tokens 5, then 16" in html
+
+
+def test_a_citation_opens_the_revision_it_was_cited_from(visitor: Client, nature: Any, ask: Callable[..., Any]) -> None:
+    run = ask("What does the blue whale eat?")
+    page = text(visitor.get(f"/runs/{run.pk}/"))
+    address = re.search(r'href="(/collections/nature/documents/whales.md/\?start=[^"#]+)', page)
+    assert address
+    cited = address[1].replace("&amp;", "&")
+    assert visitor.get(cited).status_code == 200
+    ingest_text(nature, WHALES, "Nothing about that any more.", title="Whales")
+    moved = visitor.get(cited)
+    assert moved.status_code == 302
+    html = text(visitor.get(moved["Location"]))
+    assert "the document is at revision 2 by now" in html
+    marked = "".join(re.findall(r'<mark class="piece"[^>]*>([^<]*)</mark>', html))
+    citation = run.citations[0]
+    assert marked.strip() in re.sub(r"\s+", " ", citation["quote"]) or citation["quote"] in marked
+    DocumentRevision.objects.all().delete()
+    assert "The citation is from revision 1" in text(visitor.get(cited))
