@@ -71,7 +71,10 @@ def plan_archive(planner: Planner, archive: PlanLine, contents: Contents, *, on_
         else:
             line = planner.decide(entry, is_archive=False)
         lines.append(replace(line, of=archive.doc_id))
-    reason = f"{len(contents.members)} files inside" + (f"; {say_hidden(contents.hidden)}" if contents.hidden else "")
+    count = len(contents.members)
+    reason = f"{count} file{'' if count == 1 else 's'} inside"
+    if contents.hidden:
+        reason += f"; {say_hidden(contents.hidden)}"
     return UploadPlan([replace(archive, reason=reason), *lines])
 
 

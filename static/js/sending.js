@@ -184,7 +184,10 @@ function confirmDeletion(going) {
 on("submit", "[data-upload]", async (_, event) => {
   if (!items.length) return; // nothing was chosen: the server says so
   event.preventDefault();
+  const said = button.textContent;
+  await looking; // a label that was typed last is compared yet
   const [files, going] = [toSend(), doomed()];
+  if (button.textContent !== said) return; // something else would happen than what was agreed to
   if (sending || !(files.length || going.length)) return;
   if (going.length && !(await confirmDeletion(going))) return;
   results.replaceChildren();

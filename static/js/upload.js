@@ -27,6 +27,7 @@ let missing = []; // {line, ticked}: what a sync would delete
 let hidden = 0;
 let shown = ""; // the status that the table is filtered by
 let turn = 0; // of the look that is under way; an older one stops
+let looking = Promise.resolve();
 let sending = false;
 let failed = [];
 
@@ -139,12 +140,15 @@ function labels() {
   return values;
 }
 
-async function look() {
-  const mine = ++turn;
+function look() {
+  looking = lookNow(++turn);
+}
+
+async function lookNow(mine) {
   const folder = topFolder();
   part("sync").hidden = !folder;
   part("sync-name").textContent = folder;
-  button.disabled = true;
+  button.disabled = !part("review").checkVisibility();
   part("clear").hidden = false;
   part("state").textContent = "Comparing with what is stored";
   try {
@@ -182,6 +186,7 @@ async function lookInside(mine) {
     if (mine !== turn) return;
     if (plan.error) item.line = { ...item.line, reason: `It could not be looked into: ${plan.error.message}` };
     else [item.line, ...item.members] = plan.items;
+    item.line = { ...item.line, name: item.path };
     if (!item.members.length || item.members.some((line) => SENT.has(line.status))) continue;
     item.line = { ...item.line, status: item.line.status === "rejected" ? "rejected" : "unchanged", reason: `Nothing to take: ${item.line.reason}` };
   }

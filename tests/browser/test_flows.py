@@ -27,7 +27,7 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
         "broken.pdf": "%PDF-1.7 and nothing else",
     }.items():
         (tmp_path / name).write_text(text)
-    page.locator("input[type=file]").set_input_files(
+    page.locator("#id_uploads").set_input_files(
         [tmp_path / "owls.md", tmp_path / "bees.txt", tmp_path / "broken.pdf"]
     )
     page.get_by_label("Tags").fill("outdoors")
@@ -204,7 +204,7 @@ def test_everything_works_without_script(
     page.locator(".answer .cite").first.click()
     expect(page.locator("#cited")).to_contain_text("coast redwood")
     page.goto(f"{live_server.url}/collections/nature/upload/")
-    page.locator("input[type=file]").set_input_files(
+    page.locator("#id_uploads").set_input_files(
         {"name": "new.txt", "mimeType": "text/plain", "buffer": b"A new text."}
     )
     page.get_by_role("button", name="Upload").click()

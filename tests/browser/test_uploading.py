@@ -1,0 +1,93 @@
+"""A folder in a real browser: what it will do is shown, it is sent, and then kept in step."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from collections_app.models import Document, IngestBatch
+from collections_app.services.collections import create_collection
+from tests.browser.conftest import Visit
+
+
+def fill(folder: Path) -> None:
+    for name, text in {"owls.md": "# Owls\n\nThe barn owl.", "in/bees.txt": "Bees fly.", "empty.txt": ""}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (folder / ".hidden").write_text("left out")
+    with zipfile.ZipFile(folder / "more.zip", "w") as archive:
+        archive.writestr("inside/moss.txt", "Moss grows in the shade.")
+
+
+def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Path) -> None:
+    create_collection(name="nature")
+    folder = tmp_path / "field"
+    fill(folder)
+    page = visit.go("/collections/nature/upload/")
+    page.locator("input[webkitdirectory]").set_input_files(folder)
+    rows = page.locator("[data-review] tbody tr")
+    expect(rows).to_have_count(5)  # with the file inside the archive
+    expect(page.locator("[data-note]")).to_contain_text("1 hidden file left out")
+    expect(rows.filter(has_text="field/empty.txt")).to_contain_text("Refused")
+    expect(page.locator("[data-totals]")).to_contain_text("New 3")
+    assert not Document.objects.exists() and not IngestBatch.objects.exists()
+    for theme, width in (("light", 1280), ("dark", 390)):
+        visit.look(theme, width)  # type: ignore[arg-type]
+        assert visit.violations() == []
+        assert visit.overflow_px() <= 0
+    visit.look("light", 1280)
+
+    page.get_by_role("button", name="Upload 3 files").click()
+    expect(page.locator("[data-done]")).to_contain_text("All 3 files are here: you may leave this page")
+    expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(3)
+    ids = ["field/in/bees.txt", "field/inside/moss.txt", "field/owls.md"]
+    assert sorted(Document.objects.values_list("doc_id", flat=True)) == ids
+    assert (IngestBatch.objects.get().kind, IngestBatch.objects.get().open) == ("folder", False)
+
+    (folder / "owls.md").write_text("# Owls\n\nThe tawny owl.")
+    (folder / "in" / "bees.txt").unlink()
+    page.locator("input[webkitdirectory]").set_input_files(folder)
+    page.get_by_label("Sync: also list what field has no more").check()
+    gone = rows.filter(has_text="field/in/bees.txt")
+    expect(gone).to_contain_text("Would be deleted")
+    expect(rows.filter(has_text="field/more.zip")).to_contain_text("Unchanged")
+    expect(gone.get_by_role("checkbox")).not_to_be_checked()
+    page.get_by_label("What to do with field/owls.md").select_option("keep_both")
+    expect(rows.filter(has_text="field/owls.md")).to_contain_text("as field/owls (2).md")
+    gone.get_by_role("checkbox").check()
+    send = page.get_by_role("button", name="Upload 1 file and delete 1 document")
+    send.click()
+    expect(page.get_by_role("heading", name="Delete 1 document?")).to_be_visible()
+    page.get_by_role("button", name="Keep them").click()
+    assert Document.objects.count() == 3
+    send.click()
+    page.locator("#sync-dialog").get_by_role("button", name="Delete 1 document").click()
+    expect(page.locator("[data-done]")).to_contain_text("1 document deleted.")
+    expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(1)
+    assert sorted(Document.objects.values_list("doc_id", flat=True)) == [
+        "field/inside/moss.txt",
+        "field/owls (2).md",
+        "field/owls.md",
+    ]
+
+
+def test_what_could_not_be_sent_is_named_and_sent_again(visit: Visit, tmp_path: Path) -> None:
+    create_collection(name="nature")
+    page = visit.go("/collections/nature/upload/")
+    (tmp_path / "a.txt").write_text("Some text.")
+    page.locator("#id_uploads").set_input_files(tmp_path / "a.txt")
+    page.route(
+        re.compile("/upload/$"),
+        lambda route: route.abort() if route.request.method == "POST" else route.continue_(),
+    )
+    page.get_by_role("button", name="Upload 1 file").click()
+    expect(page.locator("#upload-results li")).to_contain_text("The server does not answer. Send it again.")
+    visit.complaints.clear()  # the browser notes the request that was cut off
+    page.unroute(re.compile("/upload/$"))
+    page.get_by_role("button", name="Send again what failed").click()
+    expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(1)
+    assert Document.objects.get().doc_id == "a.txt"
