@@ -33,9 +33,12 @@ class HomeSummary:
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
+    """job: what it works on, where it does."""
+
     worker: WorkerHeartbeat
     alive: bool
     silent_s: float
+    job: IngestJob | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def home_summary() -> HomeSummary:
         runs=list(QueryRun.objects.for_lists()[:RECENT_RUNS]),
         jobs=list(IngestJob.objects.newest().listed()[:RECENT_JOBS]),
         active_jobs_count=states["queued"] + states["running"],
-        failed_jobs_count=states["failed"],
+        failed_jobs_count=states["failed"] + states["quarantined"],
         workers_alive_count=WorkerHeartbeat.objects.filter(beat_at__gte=_alive_since()).count(),
     )
 
@@ -80,7 +83,7 @@ def operations_summary() -> OperationsSummary:
     now = timezone.now()
     queued_at = IngestJob.objects.filter(state=IngestJob.State.QUEUED).aggregate(first=Min("created_at"))["first"]
     return OperationsSummary(
-        workers=[_worker_state(worker, now) for worker in WorkerHeartbeat.objects.order_by("-beat_at", "name")],
+        workers=_workers(now),
         jobs_by_state=_jobs_by_state(),
         oldest_queued_s=(now - queued_at).total_seconds() if queued_at else None,
         active_jobs=list(IngestJob.objects.active().newest().listed()[:FAILED_JOBS]),
@@ -95,9 +98,17 @@ def _alive_since() -> datetime:
     return timezone.now() - timedelta(seconds=ALIVE_S)
 
 
-def _worker_state(worker: WorkerHeartbeat, now: datetime) -> WorkerState:
+def _workers(now: datetime) -> list[WorkerState]:
+    """By their last sign of life, newest first."""
+    workers = list(WorkerHeartbeat.objects.order_by("-beat_at", "name"))
+    running = IngestJob.objects.filter(state=IngestJob.State.RUNNING).listed()
+    jobs = {job.worker: job for job in running.filter(worker__in=[worker.name for worker in workers])}
+    return [_worker_state(worker, jobs.get(worker.name), now) for worker in workers]
+
+
+def _worker_state(worker: WorkerHeartbeat, job: IngestJob | None, now: datetime) -> WorkerState:
     silent_s = (now - worker.beat_at).total_seconds()
-    return WorkerState(worker, silent_s <= ALIVE_S, silent_s)
+    return WorkerState(worker, silent_s <= ALIVE_S, silent_s, job)
 
 
 def _jobs_by_state() -> dict[str, int]:

@@ -14,12 +14,14 @@ from collections_app.models import Collection, Document, IngestJob
 from collections_app.pages import PageRequest, render_page
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.probing import collections_with_low_recall
+from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.destinations import find_destinations
 from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet, Span
+from evaluation_app.operations import retry_all_failed, work_summary
 from evaluation_app.services import SAMPLE_NAME
 from evaluation_app.spans import flush_pending, recent_traces, run_waterfall, trace_waterfall
-from evaluation_app.storage import storage_summary
+from evaluation_app.storage import index_builds, storage_summary
 from evaluation_app.style import style_examples
 from evaluation_app.summaries import home_summary, operations_summary
 from evaluation_app.trends import home_trends
@@ -54,14 +56,26 @@ def _sample_questions() -> list[GoldenQuestion]:
 
 @require_GET
 def operations(request: PageRequest) -> HttpResponse:
-    context = {
+    parts = {"operations": "evaluation/parts/operations.html", "storage": "evaluation/parts/storage.html"}
+    if request.htmx and request.htmx.target == "storage":
+        return render_page(request, "evaluation/operations.html", {"storage": storage_summary()}, parts=parts)
+    context: dict[str, Any] = {
         "summary": operations_summary(),
-        "storage": storage_summary(),
+        "work": work_summary(),
+        "builds": index_builds(),
         "replica": replica_state() if has_replica() else None,
         "low_recall": collections_with_low_recall(),
     }
-    parts = {"operations": "evaluation/parts/operations.html"}
+    if not request.htmx:
+        context["storage"] = storage_summary()
     return render_page(request, "evaluation/operations.html", context, parts=parts)
+
+
+@require_POST
+def retry_failed(request: PageRequest) -> HttpResponse:
+    """Everything that failed, in all collections; back to the page."""
+    answer_changed(request, lambda: retry_all_failed(request.user), "put in the queue again")
+    return redirect("evaluation:operations")
 
 
 @require_GET

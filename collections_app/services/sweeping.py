@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.models import Collection, Document, Generation, IdempotencyRecord, IngestJob, Upload
+from collections_app.models import Collection, Document, Generation, IdempotencyRecord, IngestJob, Report, Upload
 from collections_app.services.cancelling import settle_generations
 from collections_app.services.collections import purge_deleted
 from collections_app.services.hosts import forget_hosts
@@ -21,6 +21,7 @@ from collections_app.services.workers import forget_workers
 
 log = logging.getLogger(__name__)
 
+SWEEP_REPORT = "sweep"
 ONE_SWEEPER_LOCK = 0x7261676402
 QUIET_FOR = timedelta(seconds=20)
 IDEMPOTENCY_KEPT = timedelta(days=1)
@@ -65,6 +66,7 @@ def sweep() -> dict[str, int]:
     finally:
         with connection.cursor() as cursor:
             cursor.execute(UNLOCK, [ONE_SWEEPER_LOCK])
+    Report.objects.update_or_create(name=SWEEP_REPORT, defaults={"values": done, "made_at": now})
     if any(done.values()):
         log.info("sweep: %s", ", ".join(f"{name} {count}" for name, count in done.items() if count))
     return done

@@ -21,6 +21,7 @@ ONLY_POST = {
     "collections:job-cancel",
     "collections:check",
     "evaluation:try-rules",
+    "evaluation:retry-failed",
 }
 NATURE = [
     "/collections/nature/",

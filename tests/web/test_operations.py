@@ -104,7 +104,7 @@ def test_operations_names_workers_jobs_and_storage(visitor: Client, fill: Callab
 
 def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     from evaluation_app import storage
-    from evaluation_app.storage import storage_summary
+    from evaluation_app.storage import index_builds, storage_summary
 
     monkeypatch.setattr(storage, "TABLES_SHOWN", 1000)
     fill()
@@ -113,7 +113,7 @@ def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], mo
     assert "chunks" in names
     assert not [name for name in names if name.startswith("chunks_")]
     assert summary.database_bytes > sum(table.size_bytes for table in summary.tables)
-    assert summary.builds == []
+    assert index_builds() == []
 
 
 def make_span(number: int, parent: int | None = None, **values: Any) -> Any:
@@ -179,3 +179,50 @@ def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], d
     assert "/admin/" not in found("admin")
     django_user_model.objects.filter(username="ada").update(is_staff=True)
     assert "/admin/" in found("admin")
+
+
+def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..., Any]) -> None:
+    from collections_app.models import IngestBatch, IngestJob, Provider, WorkerHeartbeat
+    from collections_app.services.jobs import sweep
+
+    collection = fill(documents=1)
+    now = timezone.now()
+    assert "Retry all" not in text(visitor.get("/operations/"))
+    batch = IngestBatch.objects.create(collection=collection, label="Autumn letters", submitted=2)
+    values = {"collection": collection, "kind": "reindex"}
+    IngestJob.objects.create(**values, doc_id="waits.md", batch=batch, lane=1)
+    IngestJob.objects.create(
+        **values, doc_id="works.md", state="running", worker="host:1", lease_until=now + timedelta(9)
+    )
+    IngestJob.objects.create(**values, doc_id="stuck.md", state="running", worker="host:2", lease_until=now)
+    IngestJob.objects.create(**values, doc_id="poison.md", state="quarantined", error="The reader crashed.")
+    failed = IngestJob.objects.create(**values, doc_id="failed.md", state="failed", error="It broke.")
+    WorkerHeartbeat.objects.create(name="host:1", memory_mb=321)
+    Provider.objects.create(
+        name="http://host/v1 model", failures=4, open_until=now + timedelta(minutes=1), error="It answered 503."
+    )
+    html = text(visitor.get("/operations/"))
+    for words in (
+        "Autumn letters", "1 in bulk", "1 quarantined, 1 stuck", "The reader crashed.", "It broke.", "321 MB",
+        "http://host/v1 model", "Not asked", "It answered 503.", "Retry all 1 failed", "50,000 jobs",
+    ):  # fmt: skip
+        assert words in html, words
+    assert (
+        html.index('id="stuck"') < html.index("stuck.md") < html.index('id="failed"') < html.index('id="quarantined"')
+    )
+    sweep()
+    assert "resent 1" in text(visitor.get("/operations/"))
+    assert "1 job was put in the queue again." in text(visitor.post("/operations/retry/", follow=True))
+    failed.refresh_from_db()
+    assert failed.state == "queued"
+
+
+def test_storage_is_told_per_collection_in_a_part_of_its_own(visitor: Client, fill: Callable[..., Any]) -> None:
+    from collections_app.models import Upload
+
+    Upload.objects.create(
+        collection=fill(documents=1), doc_id="a", sha256="0" * 64, name="a", size_bytes=2_500_000, content=b"a"
+    )
+    part = text(visitor.get("/operations/", headers={"HX-Request": "true", "HX-Target": "storage"}))
+    assert part.lstrip().startswith('<section class="section" id="storage"')
+    assert "nature" in part and "2.5 MB" in part
