@@ -17,9 +17,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from collections_app.parsing import protocol
 from collections_app.parsing.types import MEBIBYTE, ParsedDocument, ParseError, ParseLimits
@@ -82,11 +82,12 @@ _lock = threading.Lock()
 _server: _Server | None = None
 
 
-def parse(data: bytes, name: str, *, limits: ParseLimits | None = None) -> ParsedDocument:
+def parse(data: bytes | IO[bytes], name: str, *, limits: ParseLimits | None = None) -> ParsedDocument:
     """The text of a document, read in a child process under limits.
 
-    name is a file name or path; it settles only what the content leaves open. Raises ParseError, and nothing else for
-    any content. Blocks for at most limits.timeout_s and a few seconds.
+    data: its bytes, or a file of them that can be read from its beginning more than once, a piece at a time. name is a
+    file name or path; it settles only what the content leaves open. Raises ParseError, and nothing else for any
+    content. Blocks for at most limits.timeout_s and a few seconds.
     """
     limits = limits or ParseLimits()
     check_size(data, limits.max_input_mb)
@@ -98,12 +99,17 @@ def parse(data: bytes, name: str, *, limits: ParseLimits | None = None) -> Parse
     raise ended_twice()
 
 
-def check_size(data: bytes, limit_mb: int) -> None:
+def size_of(data: bytes | IO[bytes]) -> int:
+    return len(data) if isinstance(data, bytes) else data.seek(0, os.SEEK_END)
+
+
+def check_size(data: bytes | IO[bytes], limit_mb: int) -> None:
     """ParseError "too_large" for more bytes than the limit lets in."""
-    if len(data) > limit_mb * MEBIBYTE:
+    size = size_of(data)
+    if size > limit_mb * MEBIBYTE:
         raise ParseError(
             "too_large",
-            f"The file has {len(data):,} bytes; at most {limit_mb} MB are read. Split it, or raise the limit.",
+            f"The file has {size:,} bytes; at most {limit_mb} MB are read. Split it, or raise the limit.",
         )
 
 
@@ -128,7 +134,7 @@ def server_pid() -> int | None:
         return _server.process.pid if _server is not None and _server.process.poll() is None else None
 
 
-def _parse_once(data: bytes, name: str, limits: ParseLimits, *, fresh: bool) -> ParsedDocument:
+def _parse_once(data: bytes | IO[bytes], name: str, limits: ParseLimits, *, fresh: bool) -> ParsedDocument:
     deadline = time.monotonic() + limits.timeout_s + GRACE_S
     with submit(limits, fresh=fresh) as connection:
 
@@ -144,20 +150,29 @@ def _parse_once(data: bytes, name: str, limits: ParseLimits, *, fresh: bool) -> 
 
 
 def send_request(
-    connection: socket.socket, head: dict[str, Any], data: bytes, set_remaining: Callable[[], None]
+    connection: socket.socket, head: dict[str, Any], data: bytes | IO[bytes], set_remaining: Callable[[], None]
 ) -> None:
     """Send a document with what is asked of it. A child that has died is no error here: its trailer tells."""
     request = protocol.pack_frame(head, [])
-    request[0] = protocol.FRAME.pack(protocol.FRAME_MAGIC, len(request[1]), len(data))
+    request[0] = protocol.FRAME.pack(protocol.FRAME_MAGIC, len(request[1]), size_of(data))
     try:
         set_remaining()
         protocol.send_pieces(connection, request)
-        view = memoryview(data)
-        for place in range(0, len(view), protocol.PIECE_BYTES):
+        for piece in _pieces(data):
             set_remaining()
-            connection.sendall(view[place : place + protocol.PIECE_BYTES])
+            connection.sendall(piece)
     except BrokenPipeError:
         pass
+
+
+def _pieces(data: bytes | IO[bytes]) -> Iterator[bytes | memoryview]:
+    if isinstance(data, bytes):
+        view = memoryview(data)
+        yield from (view[place : place + protocol.PIECE_BYTES] for place in range(0, len(view), protocol.PIECE_BYTES))
+        return
+    data.seek(0)
+    while piece := data.read(protocol.PIECE_BYTES):
+        yield piece
 
 
 def receive_frame(

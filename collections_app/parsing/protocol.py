@@ -10,6 +10,7 @@ the head, the body.
 
 from __future__ import annotations
 
+import codecs
 import json
 import socket
 import struct
@@ -62,7 +63,10 @@ def read_exactly(connection: socket.socket, count: int, before_each: Callable[[]
 def read_frame(
     connection: socket.socket, body_limit: int, before_each: Callable[[], None] | None = None
 ) -> tuple[dict[str, Any], bytes] | tuple[None, bytes]:
-    """A frame's head and body; (None, the first bytes) when a trailer came instead. Raises DisconnectedError."""
+    """A frame's head and body; (None, the first bytes) when a trailer came instead. Raises DisconnectedError.
+
+    The text of a result comes as head["text"] and is not part of the body.
+    """
     start = read_exactly(connection, FRAME.size, before_each)
     magic, head_size, body_size = FRAME.unpack(start)
     if magic != FRAME_MAGIC:
@@ -74,7 +78,18 @@ def read_frame(
         head = json.loads(packed)
     except ValueError as error:
         raise DisconnectedError(bytes(packed)) from error
+    if "text_bytes" in head:
+        body_size -= head["text_bytes"]
+        head["text"] = _read_text(connection, head["text_bytes"], before_each)
     return head, bytes(read_exactly(connection, body_size, before_each))
+
+
+def _read_text(connection: socket.socket, count: int, before_each: Callable[[], None] | None) -> str:
+    """`count` bytes of UTF-8, decoded as they come: of a large text its bytes never stand beside its characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    sizes = (min(PIECE_BYTES, count - place) for place in range(0, count, PIECE_BYTES))
+    text = "".join([decoder.decode(read_exactly(connection, size, before_each)) for size in sizes])
+    return text + decoder.decode(b"", final=True)
 
 
 def pack_result(document: ParsedDocument) -> list[bytes]:
@@ -97,16 +112,16 @@ def pack_error(error: ParseError) -> list[bytes]:
 
 
 def unpack_result(head: dict[str, Any], body: bytes) -> ParsedDocument:
-    """The document of a result frame. Raises its ParseError when the frame holds one."""
+    """The document of a result frame as `read_frame` gives it. Raises its ParseError when the frame holds one."""
     if "error" in head:
         raise ParseError(head["error"], head["message"], media_type=head.get("media_type", ""))
-    place = head["text_bytes"]
+    place = 0
     attachments = []
     for name, media_type, size_bytes, held in head["attachments"]:
         attachments.append(Attachment(name, media_type, size_bytes, body[place : place + held]))
         place += held
     return ParsedDocument(
-        text=body[: head["text_bytes"]].decode("utf-8"),
+        text=head["text"],
         title=head["title"],
         media_type=head["media_type"],
         page_map=tuple((start, end, label) for start, end, label in head["page_map"]),

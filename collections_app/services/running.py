@@ -42,7 +42,7 @@ from collections_app.services.providers import require_endpoint
 from collections_app.services.queueing import require_collection
 from collections_app.services.revisions import Cause
 from collections_app.services.unpacking import parse_limits, unpack_archive
-from collections_app.services.uploads import drop_stale_uploads, read_content
+from collections_app.services.uploads import drop_stale_uploads, open_content
 from collections_app.services.workers import hold_lease, worker_name
 from collections_app.stores import open_store
 from ragd import telemetry
@@ -222,10 +222,10 @@ def _parse(job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attach
     progress.enter(IngestJob.Stage.PARSE, total=upload.size_bytes)
     limits = parse_limits(keep_attachments=keep_attachments)
     with telemetry.parse_span(name=upload.name, size_bytes=upload.size_bytes) as span:
-        content = read_content(upload.pk)
+        content = open_content(upload.pk)
         if job.tries > 1:
             stop_server()  # what an earlier attempt left behind in it is not to blame
-        with interruptible():
+        with content, interruptible():
             parsed = parse(content, upload.name, limits=limits)
         telemetry.record_counts(span, size_chars=len(parsed.text), media_type=parsed.media_type)
     return parsed

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import psycopg
 from django.db import connection, transaction
@@ -32,6 +33,8 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 SUPERSEDED = "superseded by a newer upload of the same document"
 
 SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
+SELECT_PIECE = "SELECT substring(content FROM %s FOR %s), octet_length(content) FROM uploads WHERE id = %s"
+PIECE_BYTES = 1 << 23
 
 INSERT_UPLOAD = """
 INSERT INTO uploads (collection_id, doc_id, sha256, name, media_type, size_bytes, created_at, content)
@@ -293,8 +296,28 @@ def read_content(upload_id: int | None) -> bytes:
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         row = cursor.execute(SELECT_CONTENT, (upload_id,), binary=True).fetchone()
     if row is None:
-        raise ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
+        raise _gone()
     return bytes(row[0])
+
+
+def open_content(upload_id: int | None) -> IO[bytes]:
+    """The bytes of an upload as a file, read piece by piece; in memory while it is small. ServiceError 409."""
+    connection.ensure_connection()
+    spool = tempfile.SpooledTemporaryFile(PIECE_BYTES)  # noqa: SIM115 (the caller's)
+    size = 1
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        while spool.tell() < size:
+            values = (spool.tell() + 1, PIECE_BYTES, upload_id)
+            row = cursor.execute(SELECT_PIECE, values, binary=True).fetchone()
+            if row is None:
+                raise _gone()
+            spool.write(row[0])
+            size = row[1]
+    return spool
+
+
+def _gone() -> ServiceError:
+    return ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
 
 
 def drop_stale_uploads(collection_id: int, doc_id: str, *, keep: int = 0) -> None:

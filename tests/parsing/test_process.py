@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zlib
@@ -273,3 +274,14 @@ def test_an_error_ends_the_child() -> None:
     with pytest.raises(ParseError):
         parse(b"", "a.txt")
     wait_until(lambda: not children_of(server))
+
+
+def test_a_file_is_read_like_its_bytes() -> None:
+    text = "Wörter 中文 😀 and more words.\n" * 80_000  # more than one piece each way, cut inside of characters
+    as_bytes = parse(text.encode(), "a.txt")
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode())
+        assert parse(file, "a.txt") == as_bytes
+        assert parse(file, "a.txt").text == text.rstrip()
+        with pytest.raises(ParseError, match="at most 1 MB"):
+            parse(file, "a.txt", limits=ParseLimits(max_input_mb=1))
