@@ -1,11 +1,11 @@
-"""Text, Markdown and reStructuredText: kept as written; a title is looked for."""
+"""Text and Markdown: kept as written; a title is looked for."""
 
 from __future__ import annotations
 
 import re
 
 from collections_app.parsing import signatures as types
-from collections_app.parsing.assembly import TITLE_CHARS, Assembly
+from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.charsets import decode
 from collections_app.parsing.types import ParseError, Source
 
@@ -15,9 +15,6 @@ FRONT_TITLE = re.compile(r"^title[ \t]*:[ \t]*(.+?)[ \t]*$", re.MULTILINE | re.I
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 ATX = re.compile(r"^ {0,3}#{1,2}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
 SETEXT = re.compile(r"^([^\n\s][^\n]{0,300})\n(?:={2,}|-{2,})[ \t]*$", re.MULTILINE)
-RST_TITLE = re.compile(
-    r"^([^\w\s])\1{2,}[ \t]*\n[ \t]*(\S[^\n]*)\n\1{3,}|^(\S[^\n]*)\n([=\-~^\"#*+])\4{2,}[ \t]*$", re.MULTILINE
-)
 MARKS = re.compile(r"[*_`]|\[([^\]]*)\]\([^)]*\)")
 
 
@@ -40,13 +37,10 @@ def decode_into(data: bytes, assembly: Assembly) -> str:
 
 
 def find_title(text: str, media_type: str) -> str:
-    """The title of a Markdown or reStructuredText document; "" for others or when there is none."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff")
-    if media_type == types.MARKDOWN:
-        return _markdown_title(text)
-    if media_type == types.RST and (match := RST_TITLE.search(text)):
-        return (match.group(2) or match.group(3) or "").strip()[:TITLE_CHARS]
-    return ""
+    """The title of a Markdown document; "" for others or when there is none."""
+    if media_type != types.MARKDOWN:
+        return ""
+    return _markdown_title(text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff"))
 
 
 def _markdown_title(text: str) -> str:

@@ -41,7 +41,7 @@ READER_MODULES: dict[str, str] = {
     types.HTML: "html",
     types.EPUB: "epub",
     types.MARKDOWN: "plain",
-    types.RST: "plain",
+    types.RST: "rst",
     types.TEXT: "plain",
     types.VTT: "subtitles",
     types.SRT: "subtitles",

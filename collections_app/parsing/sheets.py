@@ -19,6 +19,7 @@ from collections_app.parsing.xmlstream import Attributes, collect_text, stream_x
 MAIN = "xl/workbook.xml"
 # Beyond it a floating-point number no longer holds every whole number.
 WHOLE_LIMIT = 2**53
+NEARLY_SECOND_US = 998_000
 ZIPPED = frozenset({types.XLSX, types.XLSB, types.ODS})
 
 
@@ -108,12 +109,22 @@ def show(value: Any) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < WHOLE_LIMIT else f"{value:.15g}"
     if isinstance(value, datetime):
-        return value.isoformat(" ") if value.time() != time() else value.date().isoformat()
-    if isinstance(value, date | time):
+        moment = _whole_second(value)
+        return moment.isoformat(" ") if moment.time() != time() else moment.date().isoformat()
+    if isinstance(value, time):
+        return value.replace(microsecond=0).isoformat()
+    if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, timedelta):
         return str(value)
     return str(value)
+
+
+def _whole_second(value: datetime) -> datetime:
+    """Without the fraction, which formats hide; a fraction of nearly 1 is what a binary number lacks of the second."""
+    if value.microsecond > NEARLY_SECOND_US:
+        return value.replace(microsecond=0) + timedelta(seconds=1)
+    return value.replace(microsecond=0)
 
 
 def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, list[str]]:

@@ -89,7 +89,6 @@ def test_nothing_is_an_error(data: bytes, size: str) -> None:
         ("a.md", "intro\n\n# The *Title*\n\ntext", "The Title"),
         ("a.md", "---\ntitle: From matter\n---\n# Other", "From matter"),
         ("a.md", "```\n# not this\n```\n\nThis one\n========\n", "This one"),
-        ("a.rst", "=====\nTitle\n=====\n\ntext", "Title"),
         ("a.txt", "# not a title here", ""),
     ],
 )
