@@ -38,6 +38,11 @@ NATURE = [
     "/collections/nature/delete/",
     "/collections/nature/change/?doc_id=whales.md",
     "/collections/nature/documents/whales.md/",
+    "/collections/nature/edit/whales.md/",
+    "/collections/nature/history/whales.md/",
+    "/collections/nature/revision/1/whales.md/",
+    "/collections/nature/difference/1/1/whales.md/",
+    "/collections/nature/?state=archived&tag=nature",
     "/collections/nature/chunks/0/whales.md/",
 ]
 
