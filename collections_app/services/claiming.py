@@ -123,7 +123,7 @@ def settle_failure(job: IngestJob, exc: BaseException, stages: list[dict[str, An
         sent_at = timezone.now() + timedelta(seconds=delay_s)
         with transaction.atomic():
             if mine.update(state=State.QUEUED, stage=Stage.QUEUED, sent_at=sent_at, **told):
-                send_jobs([job.pk], delay_s=delay_s)
+                send_jobs([job.pk], delay_s=delay_s, had_turn=isinstance(exc, TRANSIENT))
     else:
         if retryable:
             job.state = _final_state(job, kind)

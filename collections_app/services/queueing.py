@@ -42,13 +42,18 @@ SELECT id::text FROM moved UNION SELECT id::text FROM ingest_jobs WHERE id = ANY
 """
 
 
-def send_jobs(job_ids: Iterable[uuid.UUID], *, delay_s: float = 0) -> None:
+def send_jobs(job_ids: Iterable[uuid.UUID], *, delay_s: float = 0, had_turn: bool = False) -> None:
     """Hand the jobs to the broker once the transaction has committed. A broker that is down only delays them.
 
-    Their rows must be there. Jobs that are many, by themselves or with their batch, go to the bulk lane.
+    Their rows must be there. Jobs that are many, by themselves or with their batch, go to the bulk lane; those that
+    had their turn and lost it through no fault of their own (had_turn) go to the quick one, not behind all others.
     """
     ids = [str(job_id) for job_id in job_ids]
     if not ids:
+        return
+    if had_turn:
+        IngestJob.objects.filter(pk__in=ids).update(lane=QUICK_LANE)
+        transaction.on_commit(lambda: _send_now(ids, delay_s))
         return
     params: dict[str, Any] = {
         "ids": [uuid.UUID(job_id) for job_id in ids],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -45,7 +46,9 @@ def resend_lost_jobs(now: datetime) -> dict[str, int]:
 
 
 def _resend(now: datetime, lane: int, unsent_before: datetime) -> tuple[int, int]:
-    sent, failed = [], 0
+    held: list[uuid.UUID] = []  # by a worker that is gone
+    unsent: list[uuid.UUID] = []
+    failed = 0
     with transaction.atomic():
         overdue = IngestJob.objects.overdue(now, unsent_before).filter(lane=lane)
         rows = overdue.exclude(error_type__in=(WAITING, WAITING_FOR_SITE), state=State.QUEUED)
@@ -54,12 +57,13 @@ def _resend(now: datetime, lane: int, unsent_before: datetime) -> tuple[int, int
                 give_up(job)
                 failed += 1
             else:
-                sent.append(job.pk)
-        IngestJob.objects.filter(pk__in=sent).update(
+                (held if job.state == State.RUNNING else unsent).append(job.pk)
+        IngestJob.objects.filter(pk__in=[*held, *unsent]).update(
             state=State.QUEUED, stage=Stage.QUEUED, sent_at=now, lease_until=None, worker=""
         )
-        send_jobs(sent)
-    return len(sent), failed
+        send_jobs(held, had_turn=True)
+        send_jobs(unsent)
+    return len(held) + len(unsent), failed
 
 
 def wake_fetches(now: datetime) -> int:

@@ -33,14 +33,23 @@ MODEL, DIMS = "text-embedding-3-small", 64
 POLICY = {"kind": "structure", "target_tokens": 40, "overlap_tokens": 5, "max_chars": 400}
 FILES_PER_REQUEST = 10
 PATIENCE_S = 180.0
+WHOLE = 0.3  # of the kills hit a worker or web server whole, the others one process of it
+Pending = tuple[float, list[tuple[str, int]]]  # since when these jobs, at these attempts, are cut off
 PLAIN = (
     "water", "kettle", "boils", "tea", "cup", "morning", "river", "stone", "bread", "table", "garden", "music",
     "harbour", "lamp", "winter", "letter",
 )  # fmt: skip
 
 STATES = "SELECT state, count(*) FROM ingest_jobs WHERE collection_id = %s GROUP BY state"
-HELD = "SELECT id::text FROM ingest_jobs WHERE collection_id = %s AND state = 'running'"
-PICKED_UP = "SELECT count(*) FROM ingest_jobs WHERE id = ANY(%s::uuid[]) AND (attempts > 1 OR state = 'succeeded')"
+HELD = """
+SELECT id::text, attempts, split_part(worker, ':', 2)::int FROM ingest_jobs
+WHERE collection_id = %s AND state = 'running' AND worker <> ''
+"""
+PICKED_UP = """
+SELECT count(*) FROM ingest_jobs j
+JOIN unnest(%s::uuid[], %s::int[]) AS was (id, attempts) ON was.id = j.id
+WHERE j.attempts > was.attempts OR j.state = 'succeeded'
+"""
 STORED = """
 SELECT doc_id, chunk_index, content, start_char, end_char, context, embedding::text FROM chunks
 WHERE collection_id = %s ORDER BY doc_id, chunk_index
@@ -49,7 +58,7 @@ WHERE collection_id = %s ORDER BY doc_id, chunk_index
 
 @dataclass
 class Tally:
-    """What was done and how long it took to be made good. pick_up_s: from a kill until its jobs ran again."""
+    """What was done and how long it took to be made good. pick_up_s: from the kill of a worker until its jobs ran."""
 
     kills: int = 0
     cut_off: int = 0  # jobs that ran at the moment of a kill
@@ -157,51 +166,60 @@ def upload_all(server: Server, documents: Sequence[tuple[str, bytes]], *, slowly
             time.sleep(0.3)
 
 
-def kill_worker(server: Server, draw: random.Random) -> None:
-    """The whole worker at once, or one of its processes."""
+def kill_worker(server: Server, draw: random.Random) -> list[int]:
+    """The whole worker at once, one time in three, or one of its processes. Each kill returns the pids that it hit."""
     family = sorted(pid for pid, line in server.processes().items() if "celery" in line)
-    kill_all(family if draw.random() < 0.6 else family[-1:])
+    return kill_all(family if draw.random() < WHOLE or len(family) < 2 else [draw.choice(family[1:])])
 
 
-def kill_web(server: Server, draw: random.Random) -> None:
+def kill_web(server: Server, draw: random.Random) -> list[int]:
     family = sorted(pid for pid, line in server.processes().items() if "gunicorn" in line)
-    kill_all(family if draw.random() < 0.6 else family[-1:])
+    return kill_all(family if draw.random() < WHOLE or len(family) < 2 else [draw.choice(family[1:])])
 
 
-def kill_database(server: Server, _draw: random.Random) -> None:
+def kill_database(server: Server, _draw: random.Random) -> list[int]:
     cluster = embedded.read_cluster(server.var)
     pid = embedded.postmaster_pid(cluster.data) if cluster else None
-    kill_all([pid] if pid else [])
+    return kill_all([pid] if pid else [])
 
 
-def kill_all(pids: Sequence[int]) -> None:
+def kill_all(pids: Sequence[int]) -> list[int]:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    return list(pids)
 
 
 def fire(
     server: Server,
-    kill: Callable[[Server, random.Random], None],
+    kill: Callable[[Server, random.Random], list[int]],
     kills: int,
     pauses_s: tuple[float, float],
     draw: random.Random,
     tally: Tally,
 ) -> None:
-    """Kill so often, each after a pause of random length; note what was cut off and when that ran again."""
+    """Kill so often, each after a pause of random length; note what was cut off and when that ran again.
+
+    What supervisors keep down for a while after several deaths is waited for: every kill hits something.
+    """
     owner = collection_id(server)
-    pending: list[tuple[float, list[str]]] = []
+    pending: list[Pending] = []
     for _ in range(kills):
         resume = time.monotonic() + draw.uniform(*pauses_s)
         while time.monotonic() < resume:
             pending = settle(server, pending, tally)
             time.sleep(0.2)
-        held = [job for (job,) in ask(server, HELD, owner)]
-        kill(server, draw)
-        tally.kills += 1
-        tally.cut_off += len(held)
-        if held:
-            pending.append((time.monotonic(), held))
+        held = ask(server, HELD, owner)
+        deadline = time.monotonic() + PATIENCE_S
+        while not (hit := kill(server, draw)) and time.monotonic() < deadline:
+            pending = settle(server, pending, tally)
+            time.sleep(0.2)
+            held = ask(server, HELD, owner)
+        tally.kills += bool(hit)
+        cut_off = [(job, attempts) for job, attempts, pid in held if pid in hit or kill is kill_database]
+        tally.cut_off += len(cut_off)
+        if cut_off and kill is kill_worker:
+            pending.append((time.monotonic(), cut_off))
     deadline = time.monotonic() + PATIENCE_S
     while pending and time.monotonic() < deadline:
         pending = settle(server, pending, tally)
@@ -209,11 +227,12 @@ def fire(
     tally.wrong += [f"{len(jobs)} jobs that were cut off never ran again" for _, jobs in pending]
 
 
-def settle(server: Server, pending: list[tuple[float, list[str]]], tally: Tally) -> list[tuple[float, list[str]]]:
+def settle(server: Server, pending: list[Pending], tally: Tally) -> list[Pending]:
     """Those that have not run again yet; of the others the time that it took is noted."""
     left = []
     for since, jobs in pending:
-        if ask(server, PICKED_UP, jobs) == [(len(jobs),)]:
+        ids, attempts = [job for job, _ in jobs], [attempt for _, attempt in jobs]
+        if ask(server, PICKED_UP, ids, attempts) == [(len(jobs),)]:
             tally.pick_up_s.append(time.monotonic() - since)
         else:
             left.append((since, jobs))
