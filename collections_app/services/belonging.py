@@ -58,6 +58,12 @@ def with_attachments(collection: Collection, doc_ids: Iterable[str]) -> list[str
     return sorted(known)
 
 
+def attached_to(collection: Collection, doc_ids: Iterable[str]) -> list[str]:
+    """What goes when these are deleted, besides these, in order."""
+    named = set(doc_ids)
+    return [doc_id for doc_id in with_attachments(collection, named) if doc_id not in named]
+
+
 def owners_of(collection: Collection, doc_ids: Iterable[str]) -> dict[str, frozenset[str]]:
     """Per document the mails and archives that it came in, at any depth; a document that came by itself is left out."""
     owners: dict[str, set[str]] = {}

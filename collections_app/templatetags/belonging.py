@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from django import template
 
 from collections_app.models import Collection, Document
-from collections_app.services.belonging import attachments_of, parent_of, with_attachments
+from collections_app.services.belonging import attachments_of, parent_of
 
 register = template.Library()
 
@@ -32,10 +31,3 @@ def belonging(collection: Collection, document: Document) -> dict[str, Any]:
         "total": len(attached),
         "more": max(len(attached) - SHOWN_MAX, 0),
     }
-
-
-@register.simple_tag
-def attached_documents(collection: Collection, documents: Iterable[Document]) -> list[str]:
-    """The documents that go when these are deleted, because they were attached to them; without these themselves."""
-    named = {document.doc_id for document in documents}
-    return [doc_id for doc_id in with_attachments(collection, named) if doc_id not in named]

@@ -16,6 +16,7 @@ from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, Document
 from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.policies import policy_for
+from collections_app.services.belonging import attached_to
 from collections_app.services.curation import BulkChange, BulkOutcome, change_documents
 from collections_app.services.editing import edit_document
 from collections_app.services.revisions import count_revisions
@@ -105,6 +106,7 @@ def _confirm(
         "more": max(len(chosen) - LISTED_MAX, 0),
         "matching": selection.filter is not None,
         "chunk_total": rows.aggregate(total=Sum("chunk_count"))["total"] or 0,
+        "attached": attached_to(collection, chosen) if action == "delete" else [],
         "revision_total": count_revisions(collection.pk, chosen) if action == "delete" else 0,
         "hidden_fields": selection.hidden_fields(len(chosen)),
         "next": next_address(request, collection_address(collection)),

@@ -146,4 +146,4 @@ def test_a_mail_and_its_attachments_link_to_each_other(visitor: Client, fill: Ca
     html = visitor.get("/collections/nature/documents/mail.eml/plan.txt/").content.decode()
     assert 'Attached to <a href="/collections/nature/documents/mail.eml/">mail.eml</a>' in html
     question = visitor.get("/collections/nature/change/?doc_id=mail.eml").content.decode()
-    assert "1 document attached to them will go too: mail.eml/plan.txt." in question
+    assert "1 document that came with them as attachments will go too: mail.eml/plan.txt." in question
