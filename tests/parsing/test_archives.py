@@ -149,11 +149,9 @@ def test_a_child_that_dies_in_an_archive_is_an_error_and_no_hang() -> None:
 
 def test_an_archive_that_takes_too_long_is_a_timeout_that_says_so() -> None:
     data = builders.make_zip({f"{n}.bin": os.urandom(2_000_000) for n in range(8)}, compression=zipfile.ZIP_STORED)
-    found = iter_members(data, limits=ParseLimits(archive_timeout_s=0.3))
-    next(found)
-    time.sleep(0.5)
     with pytest.raises(ParseError) as caught:
-        list(found)
+        for _ in iter_members(data, limits=ParseLimits(archive_timeout_s=0.4)):
+            time.sleep(0.1)
     assert caught.value.kind == "timeout"
     assert "archive" in caught.value.message
 

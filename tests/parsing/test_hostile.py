@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import gzip
+import io
+import os
+import zipfile
 from collections.abc import Callable
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -29,8 +35,51 @@ BUILDERS: dict[str, Callable[[], bytes]] = {
     "a.xml": lambda: b'<?xml version="1.0"?><a><b c="d">e</b>f<g/></a>',
     "a.json": lambda: b'{"a": [1, {"b": "c"}], "d": null}',
     "a.vtt": lambda: b"WEBVTT\n\n00:01.000 --> 00:02.000\nx\n",
+    "a.srt": lambda: b"1\n00:00:01,000 --> 00:00:02,000\nx\n",
+    "a.md": lambda: b"# T\n\n- a\n\n```\nx\n```\n",
+    "a.rst": lambda: b"T\n=\n\n.. note:: x\n\n   ``y`` :ref:`z <a>`\n\n=== ===\na   b\n=== ===\n1   2\n=== ===\n",
+    "a.csv": lambda: b'a;b\n1;"c\nd"\n',
+    "a.jsonl": lambda: b'{"a": 1}\n{"a": [2]}\n',
+    "a.mbox": lambda: b"From a@b.c Mon Jan 01 10:00:00 2024\nSubject: s\nFrom: a@b.c\n\nx\n\n",
+    "a.gz": lambda: gzip.compress(b"some words in a file"),
+    "a.fodt": lambda: b'<?xml version="1.0"?><office:document'
+    b' xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0"'
+    b' xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"><office:body><office:text><text:p>x</text:p>'
+    b"</office:text></office:body></office:document>",
+    "with files.msg": lambda: builders.make_msg({"0037": "S", "1000": "B"}, {"a": b"%PDF-", "b": {"0037": "I"}}),
 }  # fmt: skip
+PACKED = ("a.docx", "a.pptx", "a.xlsx", "a.odt", "a.epub")
+# Damages of each format; more by hand: RAGD_FUZZ_ROUNDS=2000.
+ROUNDS = int(os.environ.get("RAGD_FUZZ_ROUNDS", "15"))
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@functools.cache
+def built(name: str) -> bytes:
+    """The same bytes for every example, as some builders put the time into them."""
+    return BUILDERS[name]()
+
+
+def damage(content: bytes, random: Random) -> bytes:
+    """The content cut off, with bits flipped, pieces taken out or doubled, or numbers made large: one to four times."""
+    data = bytearray(content)
+    for _ in range(random.randint(1, 4)):
+        if not data:
+            break
+        place = random.randrange(len(data))
+        piece = data[place : place + random.randint(1, 16)]
+        kind = random.randrange(5)
+        if kind == 0:
+            del data[place:]
+        elif kind == 1:
+            data[place] ^= 1 << random.randrange(8)
+        elif kind == 2:
+            del data[place : place + len(piece)]
+        elif kind == 3:
+            data[place:place] = piece * random.choice((1, 2, 1000))
+        else:
+            data[place : place + 4] = random.choice((b"\xff\xff\xff\xff", b"\x00\x00\x00\x80", b"9999", b"\x00"))
+    return bytes(data)
 
 
 def check(data: bytes, name: str) -> None:
@@ -70,12 +119,30 @@ def test_any_text(text: str, suffix: str) -> None:
 @given(data=st.data())
 @settings(max_examples=12, deadline=None, suppress_health_check=QUIET)
 def test_a_damaged_document(name: str, data: st.DataObject) -> None:
-    content = bytearray(BUILDERS[name]())
+    content = bytearray(built(name))
     for _ in range(data.draw(st.integers(1, 8))):
         place = data.draw(st.integers(0, len(content) - 1))
         content[place : place + data.draw(st.integers(0, 4))] = data.draw(st.binary(max_size=4))
         content = content or bytearray(b"x")
     check(bytes(content[: data.draw(st.integers(1, len(content)))] if data.draw(st.booleans()) else content), name)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_document_damaged_in_many_ways(name: str) -> None:
+    random = Random(f"whole {name}")
+    for _ in range(ROUNDS):
+        check(damage(built(name), random), name)
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_a_document_with_a_damaged_part(name: str) -> None:
+    """The container stays whole, so that the damage reaches the reader of the part."""
+    random = Random(f"part {name}")
+    with zipfile.ZipFile(io.BytesIO(built(name))) as archive:
+        parts = {entry.filename: archive.read(entry) for entry in archive.infolist() if not entry.is_dir()}
+    for _ in range(ROUNDS):
+        chosen = random.choice(sorted(parts))
+        check(builders.make_zip({**parts, chosen: damage(parts[chosen], random)}), name)
 
 
 @given(st.binary(max_size=400), st.integers(0, 3))
