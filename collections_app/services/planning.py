@@ -205,7 +205,7 @@ class Planner:
         if stands is None:
             return line
         if stands.archived:
-            reason = f"{line.doc_id!r} is archived and read-only; restore it first, or upload under another name"
+            reason = f"{line.doc_id!r} is archived and read-only; unarchive it first, or upload under another name"
             return replace(line, status="rejected", error_type="archived", reason=reason)
         if stands.has(entry.sha256):
             why = self._difference(stands)

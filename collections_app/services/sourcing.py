@@ -201,7 +201,7 @@ class _Planner:
         if stands is None:
             return line
         if stands.archived:
-            reason = f"{line.doc_id!r} is archived and read-only; restore it first, or give another doc_id"
+            reason = f"{line.doc_id!r} is archived and read-only; unarchive it first, or give another doc_id"
             return replace(line, status="rejected", error_type="archived", reason=reason)
         same_source, same_state = self._recognize(source, stands)
         if same_state:

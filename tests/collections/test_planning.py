@@ -100,7 +100,7 @@ def test_an_archived_document_is_read_only(notes: Collection) -> None:
     for content in ("text", "other"):
         (outcome,) = send(notes, ("a.txt", content))
         assert (outcome.status, outcome.error_type) == ("rejected", "archived")
-        assert "restore it first" in outcome.error
+        assert "unarchive it first" in outcome.error
     assert statuses(notes, entry("a.txt", "text"), entry("b.txt", "b"), delete_missing=True)[-1] == ("b.txt", "new")
 
 
