@@ -290,7 +290,7 @@ NAMES = st.sampled_from(["a.txt", "b.txt", "d/a.txt", "a (2).txt"])
 FILES = st.lists(st.tuples(NAMES, st.sampled_from(["one", "two", "three"])), min_size=1, max_size=6)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(before=FILES, files=FILES, on_clash=st.sampled_from(["replace", "skip", "keep_both"]))
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     notes: Collection, before: list[tuple[str, str]], files: list[tuple[str, str]], on_clash: str

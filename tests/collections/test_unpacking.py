@@ -12,6 +12,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
+from collections_app.parsing import ParseLimits
 from collections_app.services import unpacking
 from collections_app.services.belonging import attachments_of, with_attachments
 from collections_app.services.documents import delete_documents
@@ -142,8 +143,9 @@ def test_the_choice_on_a_clash_holds_for_members(notes: Collection) -> None:
     ]  # fmt: skip
 
 
-def test_an_archive_beyond_the_limits_leaves_nothing_behind(notes: Collection) -> None:
-    bomb = pack({"a.txt": b"fine", "zeros.bin": bytes(260_000_000)})
+def test_an_archive_beyond_the_limits_leaves_nothing_behind(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unpacking, "parse_limits", lambda **_: ParseLimits(max_unpacked_mb=1))
+    bomb = pack({"a.txt": b"fine", "zeros.txt": bytes(1_500_000)})
     outcome = send(notes, "bomb.zip", bomb)
     assert run_all() == ["failed"]
     job = IngestJob.objects.get()
