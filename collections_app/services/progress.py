@@ -119,7 +119,7 @@ class JobProgress:
                 "state": str(State.RUNNING),
                 "done": 0,
                 "total": self._known_total(stage),
-                "unit": UNITS.get(Stage(stage), ""),
+                "unit": "files" if self.job.kind == IngestJob.Kind.ARCHIVE else UNITS.get(Stage(stage), ""),
                 "started_at": timezone.now().isoformat(),
                 "ms": 0.0,
                 "rate": None,

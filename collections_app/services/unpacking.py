@@ -90,6 +90,7 @@ def unpack_archive(collection: Collection, job: IngestJob, progress: JobProgress
     contents = list_archive(content)
     job.origin = dict(job.origin)
     total, done = len(contents.members), int(job.origin.get("done", 0))
+    progress.advance(done, total)
     refused: list[str] = list(job.warnings)
     visible = (member for member in iter_members(content, limits=parse_limits()) if not is_hidden(member.name))
     for group in _groups(_without(visible, done)):

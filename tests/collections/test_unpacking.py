@@ -78,6 +78,7 @@ def test_an_archive_becomes_a_job_per_member_in_one_batch(notes: Collection) -> 
         ("guide/two.txt", ["t"], {"team": "x"}, job.batch_id),
     ]
     assert members[0].origin == {"type": "member", "of": "bundle.zip", "path": "guide/one.md"}
+    assert [(row.stage, row.done, row.total, row.unit) for row in job.stage_rows] == [("parse", 3, 3, "files")]
     assert not Upload.objects.filter(doc_id="bundle.zip").exists()
     assert [word for word in job.warnings if "empty.txt is empty" in word]
     assert [word for word in job.warnings if word == "1 hidden file is left out, such as .git/config"]
