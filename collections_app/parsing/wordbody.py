@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from collections_app.parsing.markup import cell, heading, join_blocks, list_item, squeeze, table, words
+from collections_app.parsing.wordmath import Formula
 from collections_app.parsing.wordstyles import Numbering, Styles, number
 from collections_app.parsing.xmlstream import Attributes
 
@@ -105,6 +106,7 @@ class Body:
         self._in_properties = 0
         self._run_depth = 0
         self._dates = None if dated else DateFields()
+        self._formula = Formula()
 
     def finish(self) -> list[str]:
         while len(self._flows) > 1:
@@ -121,6 +123,8 @@ class Body:
         if not self._in_root:
             self._in_root = name == self._root
             return
+        if (self._formula.depth or name == "oMath") and self._flows[-1].paragraphs:
+            self._formula.start(name, attributes.get("val", ""), self._flows[-1].paragraphs[-1].pieces)
         if name == "t":
             self._text_depth += 1
         elif name == "r":
@@ -147,6 +151,8 @@ class Body:
             return
         if not self._in_root:
             return
+        if self._formula.depth and self._flows[-1].paragraphs:
+            self._formula.end(name, self._flows[-1].paragraphs[-1].pieces)
         if name == "t":
             self._text_depth -= 1
         elif name == "r":

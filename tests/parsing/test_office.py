@@ -59,6 +59,20 @@ def test_docx_writes_ruby_behind_its_base_and_joins_soft_hyphens() -> None:
     assert document.text == "東京(とうきょう) antique"
 
 
+def test_docx_writes_formulas_in_one_line() -> None:
+    def run(text: str) -> str:
+        return f"<m:r><m:t>{text}</m:t></m:r>"
+
+    fraction = f"<m:f><m:num>{run('a')}{run('+b')}</m:num><m:den>{run('2')}</m:den></m:f>"
+    power = f"<m:sSup><m:e>{run('x')}</m:e><m:sup>{run('n')}{run('-1')}</m:sup></m:sSup>"
+    root = f"<m:rad><m:deg/><m:e>{run('y')}{run('+1')}</m:e></m:rad>"
+    total = f'<m:nary><m:naryPr><m:chr m:val="∑"/></m:naryPr><m:sub>{run("i")}</m:sub><m:e>{run("z")}</m:e></m:nary>'
+    brackets = f"<m:d><m:e>{run('u')}</m:e></m:d>"
+    formula = f'<m:oMath xmlns:m="m">{fraction}{run("=")}{power}{run("+")}{root}{run("+")}{total}{brackets}</m:oMath>'
+    document = parse_word(f"<w:p><w:r><w:t>So </w:t></w:r>{formula}<w:r><w:t>.</w:t></w:r></w:p>")
+    assert document.text == "So (a+b)/2=x^(n-1)+√(y+1)+∑_iz(u)."
+
+
 def listed(number_id: int, level: int, text: str) -> str:
     properties = f'<w:pPr><w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{number_id}"/></w:numPr></w:pPr>'
     return f"<w:p>{properties}<w:r><w:t>{text}</w:t></w:r></w:p>"
