@@ -68,6 +68,15 @@ SELECT count(*) FROM generation_documents d JOIN generations g ON g.id = d.gener
 WHERE g.collection_id = %(collection)s
 """
 
+COUNT_FETCHED = """
+SELECT count(*) FROM fetched_sources f JOIN documents d ON d.id = f.document_id WHERE d.collection_id = %(collection)s
+"""
+
+COUNT_POSTINGS = """
+SELECT count(*) FROM chunk_postings p JOIN chunk_segments s ON s.id = p.segment_id
+WHERE s.collection_id = %(collection)s
+"""
+
 STOP_READERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE application_name = %(name)s AND usename = current_user AND pid <> pg_backend_pid()
@@ -202,6 +211,8 @@ def count_rows(collection_id: int) -> dict[str, int]:
         "chunks": chunks,
         "chunk_tables": len(tables),
         "generation_documents": _count(COUNT_GENERATION_DOCUMENTS, scope),
+        "fetched_sources": _count(COUNT_FETCHED, scope),
+        "postings": _count(COUNT_POSTINGS, scope),
     }
 
 

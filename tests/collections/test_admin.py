@@ -9,7 +9,20 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from collections_app.models import ApiKey, Chunk, Collection, Document, Generation, IngestJob
+from collections_app.models import (
+    ApiKey,
+    Chunk,
+    ChunkOverlay,
+    Collection,
+    Document,
+    DocumentRevision,
+    Generation,
+    IngestBatch,
+    IngestJob,
+    Operation,
+    Upload,
+)
+from collections_app.services.chunk_edits import edit_chunk
 from collections_app.services.collections import create_collection
 from collections_app.services.documents import ingest_text, submit_uploads
 from collections_app.services.generations import start_generation
@@ -18,7 +31,8 @@ from collections_app.services.keys import create_key
 
 MODELS = (
     "collection", "document", "chunk", "ingestjob", "apikey", "upload", "workerheartbeat", "idempotencyrecord",
-    "generation", "generationdocument",
+    "generation", "generationdocument", "documentrevision", "chunkoverlay", "ingestbatch", "operation", "storedprobe",
+    "provider", "fetchedsource", "fetchhost", "nearduplicate",
 )  # fmt: skip
 
 
@@ -26,8 +40,8 @@ def address(model: str, action: str = "changelist") -> str:
     return f"/admin/collections_app/{model}/" + ("" if action == "changelist" else action)
 
 
-def run_action(client: Client, model: str, action: str, *rows: Any) -> str:
-    data = {"action": action, "_selected_action": [row.pk for row in rows]}
+def run_action(client: Client, model: str, action: str, *rows: Any, **fields: Any) -> str:
+    data = {"action": action, "_selected_action": [row.pk for row in rows], **fields}
     response = client.post(address(model), data, follow=True)
     assert response.status_code == 200
     return " ".join(str(message) for message in response.context["messages"])
@@ -107,9 +121,9 @@ def test_a_disabled_document_stays_disabled_when_it_changes(admin_client: Client
 
 def test_jobs_are_cancelled_and_retried(admin_client: Client, filled: Collection) -> None:
     job = IngestJob.objects.get()
-    assert run_action(admin_client, "ingestjob", "cancel", job) == "1 jobs cancelled."
+    assert run_action(admin_client, "ingestjob", "cancel", job) == "1 ingest job cancelled."
     assert "nothing to cancel" in run_action(admin_client, "ingestjob", "cancel", job)
-    assert run_action(admin_client, "ingestjob", "retry", job) == "1 jobs queued again."
+    assert run_action(admin_client, "ingestjob", "retry", job) == "1 ingest job queued again."
     assert run_job(job.pk) == "succeeded"
     assert LogEntry.objects.filter(change_message="retried").count() == 1
 
@@ -121,9 +135,8 @@ def test_keys_are_revoked_and_never_deleted(admin_client: Client, filled: Collec
 
 def test_collections_are_indexed_again_and_deleted(admin_client: Client, filled: Collection) -> None:
     assert run_action(admin_client, "collection", "reindex_all", filled) == "2 documents are queued for indexing again."
-    assert (
-        run_action(admin_client, "collection", "delete_collections", filled) == "Deleted notes: 2 documents, 2 chunks."
-    )
+    said = run_action(admin_client, "collection", "delete_collections", filled)
+    assert said.startswith("Deleted notes: 2 documents, 2 chunks. 0 rows are left in any table: <a href=")
     assert not Collection.objects.exists() and not Chunk.objects.exists()
 
 
@@ -139,13 +152,71 @@ def test_somebody_who_may_only_look_has_no_actions(client: Client, filled: Colle
 
 def test_generations_are_let_serve_cancelled_and_dropped(admin_client: Client, filled: Collection) -> None:
     second = start_generation(filled, {"language": "german"}, automatic=False)
-    assert "1 generations cancelled." in run_action(admin_client, "generation", "cancel", second)
+    assert "1 generation cancelled." in run_action(admin_client, "generation", "cancel", second)
     third = start_generation(filled, {"language": "german"}, automatic=False)
     run_job(third.jobs.get().pk)
-    assert "1 generations asked to serve." in run_action(admin_client, "generation", "activate", third)
+    assert "1 generation asked to serve." in run_action(admin_client, "generation", "activate", third)
     run_job(third.jobs.newest()[0].pk)
     said = run_action(admin_client, "generation", "drop", *Generation.objects.filter(number__in=(1, 3)))
-    assert "generation 3 is serving" in said and "1 generations dropped." in said
+    assert "generation 3 is serving" in said and "1 generation dropped." in said
     states = dict(Generation.objects.values_list("number", "state"))
     assert states == {1: "dropped", 2: "cancelled", 3: "serving"}
     assert admin_client.get(address("generation", f"{third.pk}/change/")).status_code == 200
+
+
+def test_documents_are_archived_tagged_and_rolled_back(admin_client: Client, filled: Collection) -> None:
+    a, b = Document.objects.order_by("doc_id")
+    assert run_action(admin_client, "document", "archive", a) == "1 documents archived."
+    assert Document.objects.get(doc_id="a").archived_at is not None
+    refused = run_action(admin_client, "document", "add_tags", a, b, tags="red, blue")
+    assert "a: " in refused and "1 documents tagged anew." in refused
+    assert Document.objects.get(doc_id="b").tags == ["red", "blue"]
+    assert "at least one tag" in run_action(admin_client, "document", "add_tags", b)
+    assert run_action(admin_client, "document", "remove_tags", b, tags="red") == "1 documents tagged anew."
+    assert Document.objects.get(doc_id="b").tags == ["blue"]
+    assert run_action(admin_client, "document", "unarchive", a) == "1 documents taken out of the archive."
+    ingest_text(filled, "b", "another text of b")
+    assert "1 document rolled back." in run_action(admin_client, "document", "roll_back_one", b)
+    assert Document.objects.get(doc_id="b").text == "text of b"
+    newest = DocumentRevision.objects.filter(doc_id="b").order_by("-revision")[0]
+    said = run_action(admin_client, "documentrevision", "roll_back", newest)
+    assert "1 document revision rolled back to." in said
+    assert Document.objects.get(doc_id="b").text == "another text of b"
+
+
+def test_batches_files_overlays_and_what_lost_its_document(admin_client: Client, filled: Collection) -> None:
+    batch = IngestBatch.objects.create(collection=filled, label="all")
+    IngestJob.objects.update(batch=batch)
+    assert run_action(admin_client, "ingestbatch", "cancel", batch) == "1 job cancelled."
+    assert run_action(admin_client, "ingestbatch", "retry_failed", batch).endswith("queued again.")
+    (upload,) = Upload.objects.all()
+    IngestJob.objects.update(state="running")
+    assert run_action(admin_client, "upload", "drop_unneeded", upload).startswith("0 files deleted")
+    IngestJob.objects.update(state="cancelled")
+    assert run_action(admin_client, "upload", "drop_unneeded", upload).startswith("1 file deleted")
+    edit_chunk(filled, "a", 0, "changed by hand")
+    overlay = ChunkOverlay.objects.get()
+    assert Chunk.objects.get(doc_id="a").content == "changed by hand"
+    assert "1 chunk overlay undone." in run_action(admin_client, "chunkoverlay", "undo", overlay)
+    assert Chunk.objects.get(doc_id="a").content == "text of a"
+    lost = ChunkOverlay.objects.create(collection=filled, doc_id="gone", kind="disable")
+    kept = ChunkOverlay.objects.create(collection=filled, doc_id="a", kind="add", content="x")
+    said = run_action(admin_client, "chunkoverlay", "drop_orphans", lost, kept)
+    assert said == "1 row of documents that are gone deleted." and ChunkOverlay.objects.get() == kept
+
+
+def test_collections_are_checked_and_what_failed_is_retried(
+    admin_client: Client, filled: Collection, django_capture_on_commit_callbacks: Any
+) -> None:
+    IngestJob.objects.update(state="failed", error="x")
+    assert run_action(admin_client, "collection", "retry_failed", filled) == "1 job queued again."
+    assert run_action(admin_client, "collection", "cancel_jobs", filled) == "1 job cancelled."
+    assert "no HNSW index" in run_action(admin_client, "collection", "probe_recall", filled)
+    assert run_action(admin_client, "collection", "build_index", filled).startswith("1 build queued")
+    with django_capture_on_commit_callbacks(execute=True):
+        assert "1 collection being checked." in run_action(admin_client, "collection", "check_stored", filled)
+        run_action(admin_client, "operation", "check_everything", *Operation.objects.all())
+    assert sorted(Operation.objects.values_list("subject", "state")) == [("", "succeeded"), ("notes", "succeeded")]
+    assert "Choose one collection" in run_action(
+        admin_client, "collection", "export", filled, create_collection(name="second")
+    )

@@ -1,0 +1,116 @@
+"""Collections in the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from collections_app.admin.base import ReadOnlyAdmin, list_link, page_link
+from collections_app.api.transfers import stream_export
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Document
+from collections_app.services import documents as document_services
+from collections_app.services.cancelling import cancel_collection_jobs
+from collections_app.services.checking import request_check
+from collections_app.services.deleting import record_deletion
+from collections_app.services.exporting import open_export
+from collections_app.services.probing import submit_probe
+from collections_app.services.queueing import submit_index_build
+from collections_app.services.retrying import retry_collection_jobs
+from collections_app.templatetags.interface import counted
+from ragd.errors import RagdError
+
+
+@admin.register(Collection)
+class CollectionAdmin(ReadOnlyAdmin):
+    list_display = (
+        "name", "embed_model", "embed_dims", "hybrid_enabled", "documents_shown", "chunks_shown", "index", "updated_at",
+    )  # fmt: skip
+    list_filter = ("hybrid_enabled", "embed_model", "language")
+    search_fields = ("name", "description")
+    ordering = ("name",)
+    actions = (
+        "reindex_all", "build_index", "probe_recall", "check_stored", "retry_failed", "cancel_jobs", "export",
+        "delete_collections",
+    )  # fmt: skip
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Collection]:
+        return Collection.objects.live().with_counts()
+
+    @admin.display(description="documents", ordering="document_total")
+    def documents_shown(self, collection: Any) -> SafeString:
+        return list_link("document", collection.document_total, collection__id__exact=collection.pk)
+
+    @admin.display(description="chunks", ordering="chunk_total")
+    def chunks_shown(self, collection: Any) -> SafeString:
+        return list_link("chunk", collection.chunk_total, collection__id__exact=collection.pk)
+
+    @admin.display(description="index")
+    def index(self, collection: Collection) -> SafeString:
+        generations = list_link("generation", collection.generation, collection__id__exact=collection.pk)
+        change = page_link("build another", "collections:generations", collection.name)
+        return format_html("generation {}, {}", generations, change)
+
+    @admin.action(description="Re-index all documents of the selected collections", permissions=["manage"])
+    def reindex_all(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
+        queued = 0
+        for collection in rows:
+            ids = Document.objects.filter(collection=collection).values_list("doc_id", flat=True)
+            queued += len(document_services.reindex_documents(collection, ids, actor=request.user))
+        self.message_user(request, f"{queued} documents are queued for indexing again.", messages.SUCCESS)
+
+    @admin.action(description="Build the vector index of the selected collections", permissions=["manage"])
+    def build_index(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
+        jobs = [job for job in map(submit_index_build, rows) if job is not None]
+        self.message_user(request, f"{counted(len(jobs), 'build')} queued; an index that is there stays.")
+
+    @admin.action(description="Measure the recall of the selected collections", permissions=["manage"])
+    def probe_recall(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
+        self.do_each(request, rows, lambda collection: submit_probe(collection, actor=request.user), "being measured")
+
+    @admin.action(description="Check what is stored of the selected collections", permissions=["manage"])
+    def check_stored(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
+        self.do_each(request, rows, lambda collection: request_check(collection, actor=request.user), "being checked")
+
+    @admin.action(description="Retry what failed in the selected collections", permissions=["manage"])
+    def retry_failed(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
+        queued = sum(retry_collection_jobs(collection, actor=request.user) for collection in rows)
+        self.message_user(request, f"{counted(queued, 'job')} queued again.", messages.SUCCESS)
+
+    @admin.action(description="Cancel every job of the selected collections", permissions=["manage"])
+    def cancel_jobs(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
+        ended = sum(cancel_collection_jobs(collection, actor=request.user) for collection in rows)
+        self.message_user(request, f"{counted(ended, 'job')} cancelled.", messages.SUCCESS)
+
+    @admin.action(description="Export the selected collection to one file")
+    def export(self, request: HttpRequest, rows: QuerySet[Collection]) -> HttpResponseBase | None:
+        chosen = list(rows)
+        if len(chosen) != 1:
+            self.message_user(request, "Choose one collection: each is a file of its own.", messages.WARNING)
+            return None
+        try:
+            return stream_export(open_export(chosen[0], actor=request.user))
+        except (ServiceError, RagdError) as error:
+            self.message_user(request, error.message, messages.WARNING)
+            return None
+
+    @admin.action(description="Delete the selected collections with everything in them", permissions=["manage"])
+    def delete_collections(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
+        for collection in rows:
+            try:
+                operation = record_deletion(collection, actor=request.user)
+            except (ServiceError, RagdError) as error:
+                self.message_user(request, f"{collection}: {error.message}", messages.WARNING)
+                continue
+            before = operation.report["before"]
+            left = sum(operation.report["after"].values())
+            proof = page_link("the proof", "collections:operation", operation.pk)
+            text = f"Deleted {collection.name}: {before['documents']} documents, {before['chunks']} chunks."
+            words = format_html("{} {} rows are left in any table: {}.", text, left, proof)
+            self.message_user(request, words, messages.SUCCESS)

@@ -1,0 +1,81 @@
+"""Generations of an index and probes of its recall in the admin."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from collections_app.admin.base import ReadOnlyAdmin
+from collections_app.models import Collection, Generation, GenerationDocument, StoredProbe
+from collections_app.services.generations import activate_generation, cancel_generation, drop_generation
+from collections_app.services.probing import submit_probe
+
+
+@admin.register(Generation)
+class GenerationAdmin(ReadOnlyAdmin):
+    """What each collection's index was, is and is to be."""
+
+    list_display = (
+        "number", "collection", "state", "progress", "embed_model", "embed_dims", "language", "short_hash",
+        "created_at", "swapped_at",
+    )  # fmt: skip
+    list_filter = ("state", "embed_model", "collection")
+    list_select_related = ("collection",)
+    search_fields = ("hash", "embed_model")
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+    actions = ("activate", "cancel", "drop")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Generation]:
+        return Generation.objects.filter(collection__deleted_at__isnull=True)
+
+    @admin.display(description="documents")
+    def progress(self, generation: Generation) -> str:
+        return f"{generation.documents_done} of {generation.documents_total}" if generation.documents_total else "–"
+
+    @admin.display(description="hash", ordering="hash")
+    def short_hash(self, generation: Generation) -> str:
+        return generation.hash[:12]
+
+    @admin.action(description="Let the selected generations serve, once caught up", permissions=["manage"])
+    def activate(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
+        self.do_each(request, rows, lambda row: activate_generation(row, actor=request.user), "asked to serve")
+
+    @admin.action(description="Cancel the work on the selected generations", permissions=["manage"])
+    def cancel(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
+        self.do_each(request, rows, lambda row: cancel_generation(row, actor=request.user), "cancelled")
+
+    @admin.action(description="Drop the selected generations that do not serve", permissions=["manage"])
+    def drop(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
+        self.do_each(request, rows, lambda row: drop_generation(row, actor=request.user), "dropped")
+
+
+@admin.register(GenerationDocument)
+class GenerationDocumentAdmin(ReadOnlyAdmin):
+    list_display = ("doc_id", "generation", "revision", "enabled", "chunk_count")
+    list_filter = ("enabled",)
+    list_select_related = ("generation",)
+    search_fields = ("doc_id",)
+    ordering = ("generation_id", "doc_id")
+
+
+@admin.register(StoredProbe)
+class StoredProbeAdmin(ReadOnlyAdmin):
+    list_display = (
+        "collection", "generation", "chunk_count", "k", "recall", "filtered_recall", "index_ms", "exact_ms",
+        "created_at",
+    )  # fmt: skip
+    list_filter = ("collection",)
+    list_select_related = ("collection",)
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+    actions = ("measure_again",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[StoredProbe]:
+        return StoredProbe.objects.filter(collection__deleted_at__isnull=True)
+
+    @admin.action(description="Measure the collections of the selected probes again", permissions=["manage"])
+    def measure_again(self, request: HttpRequest, rows: QuerySet[StoredProbe]) -> None:
+        collections = Collection.objects.live().filter(pk__in=rows.values("collection_id"))
+        self.do_each(request, collections, lambda found: submit_probe(found, actor=request.user), "being measured")

@@ -1,0 +1,78 @@
+"""Workers, endpoints, operations and kept answers in the admin."""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from collections_app.admin.base import ReadOnlyAdmin, page_link
+from collections_app.models import FetchedSource, FetchHost, IdempotencyRecord, Operation, Provider, WorkerHeartbeat
+from collections_app.services.checking import request_check
+
+
+@admin.register(Operation)
+class OperationAdmin(ReadOnlyAdmin):
+    list_display = (
+        "kind", "subject", "shown_state", "findings", "result", "error", "created_by", "created_at", "finished_at",
+    )  # fmt: skip
+    list_filter = ("kind", "state")
+    search_fields = ("subject", "created_by", "error")
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+    actions = ("check_everything",)
+
+    @admin.display(description="result")
+    def result(self, operation: Operation) -> SafeString:
+        return page_link("show", "collections:operation", operation.pk)
+
+    @admin.action(description="Check everything that is stored", permissions=["manage"])
+    def check_everything(self, request: HttpRequest, _: object) -> None:
+        request_check(actor=request.user)
+        self.message_user(request, "Everything is being checked.")
+
+
+@admin.register(Provider)
+class ProviderAdmin(ReadOnlyAdmin):
+    list_display = ("name", "failures", "open_until", "error", "failed_at")
+    search_fields = ("name", "error")
+
+
+@admin.register(FetchedSource)
+class FetchedSourceAdmin(ReadOnlyAdmin):
+    list_display = ("address", "kind", "collection", "document", "size_bytes", "checked_at")
+    list_filter = ("kind",)
+    list_select_related = ("document__collection",)
+    search_fields = ("address", "final_address")
+    ordering = ("-checked_at", "document_id")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[FetchedSource]:
+        return FetchedSource.objects.filter(document__collection__deleted_at__isnull=True)
+
+    @admin.display(description="collection")
+    def collection(self, source: FetchedSource) -> str:
+        return source.document.collection.name
+
+
+@admin.register(FetchHost)
+class FetchHostAdmin(ReadOnlyAdmin):
+    list_display = ("host", "next_at", "asked_at")
+    search_fields = ("host",)
+    ordering = ("host",)
+
+
+@admin.register(WorkerHeartbeat)
+class WorkerHeartbeatAdmin(ReadOnlyAdmin):
+    list_display = ("name", "host", "pid", "job", "jobs_done", "memory_mb", "started_at", "beat_at")
+    list_filter = ("host",)
+    search_fields = ("name",)
+
+
+@admin.register(IdempotencyRecord)
+class IdempotencyRecordAdmin(ReadOnlyAdmin):
+    list_display = ("key", "owner", "status", "created_at")
+    list_filter = ("status",)
+    search_fields = ("key",)
+    ordering = ("-created_at", "-id")
+    exclude = ("response",)
