@@ -117,6 +117,8 @@ WHERE collection_id = %(collection_id)s AND generation = %(generation)s
 RETURNING chunk_count, length_total, length_baked
 """
 
+COUNT_BOTH = f"WITH terms AS ({COUNT_TERMS}) {COUNT_CHUNKS}"
+
 COPY_CHUNKS = """
 COPY {chunks} (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, token_count,
                revision, enabled, switched_off, embedding, fts, lexical)
@@ -286,12 +288,16 @@ def count_words(words: Words | None, rows: int, change: Change) -> None:
 def apply_change(change: Change, store: Store) -> tuple[int, int, float]:
     """Move the statistics along; returns count, total length and the mean length that weights are baked with."""
     terms, changes = change.per_term()
-    for first in range(0, len(terms), TERMS_AT_ONCE):
+    params: dict[str, Any] = {**store.scope, "added": change.rows, "length": change.length}
+    first = 0
+    while True:
         part = slice(first, first + TERMS_AT_ONCE)
-        params = {**store.scope, "terms": terms[part].tolist(), "changes": changes[part].tolist()}
+        params |= {"terms": terms[part].tolist(), "changes": changes[part].tolist()}
+        first += TERMS_AT_ONCE
+        if first >= len(terms):
+            break
         execute(store.connection, COUNT_TERMS, params)
-    params = {**store.scope, "added": change.rows, "length": change.length}
-    ((count, total, baked),) = fetch_all(store.connection, COUNT_CHUNKS, params)
+    ((count, total, baked),) = fetch_all(store.connection, COUNT_BOTH, params)
     return int(count), int(total), float(baked)
 
 

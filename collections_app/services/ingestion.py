@@ -39,8 +39,8 @@ Result = TypeVar("Result")
 
 COLLECTION_FIELDS = tuple(field.attname for field in Collection._meta.concrete_fields)
 STORED_FIELDS = (
-    "title", "tags", "metadata", "source", "media_type", "text", "size_chars", "token_count", "content_hash",
-    "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision", "updated_at",
+    "title", "tags", "metadata", "source", "media_type", "text", "size_chars", "token_count", "chunk_count",
+    "content_hash", "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision", "updated_at",
 )  # fmt: skip
 
 
@@ -146,6 +146,7 @@ def ingest(
             document = _document(collection, draft, text, digest, policy, stored)
             if stored is not None and stored.revision != document.revision:
                 keep_revision(collection, stored, draft.doc_id, text=text, cause=cause)
+            document.chunk_count = len(chunks)
             outcome = _store(document, chunks, store, force=force)
             overlays.settle(document.revision)
         if isinstance(chunks, LargeEmbedding):

@@ -30,6 +30,9 @@ WHERE c.id = %(collection_id)s AND c.deleted_at IS NULL
 FOR SHARE OF c
 """
 
+# One round trip; the second statement sees what was committed until the first one was through.
+LOCK_AND_HOLD = f"{LOCK_DOCUMENT};{HOLD_DOCUMENT}"
+
 STORED_DOCUMENT = """
 SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars,
        d.chunk_policy_stated, d.archived_at IS NOT NULL
@@ -74,8 +77,8 @@ def lock_document(collection: Collection, doc_id: str) -> StoredDocument | None:
     """`lock_documents` for one, with what is stored of it now."""
     values: dict[str, int | str] = {"doc_id": doc_id, "collection_id": collection.pk}
     with connection.cursor() as cursor:
-        cursor.execute(LOCK_DOCUMENT, values)
-        cursor.execute(HOLD_DOCUMENT, values)
+        cursor.execute(LOCK_AND_HOLD, values)
+        cursor.nextset()
         row = cursor.fetchone()
     if row is None:
         raise _deleted(collection)
