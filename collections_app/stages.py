@@ -22,7 +22,8 @@ EXPECTED: Mapping[str, Sequence[str]] = {
 class StageRow:
     """One stage. state: "waiting", "running", "succeeded", "failed", "cancelled" or "interrupted" (its worker ended).
 
-    done of total count `unit` ("bytes", "chars", "chunks", "files" of an archive, "" for none); total 0: not known. rate: units per second.
+    done of total count `unit` ("bytes", "chars", "chunks", "files" of an archive, "" for none); total 0: not known.
+    rate: units per second.
     remaining_s: of this stage, while it runs and its rate is known. percent: 0 to 100, None where total is not known.
     """
 
