@@ -17,7 +17,7 @@ from collections_app.services.ingestion import IngestOutcome
 from collections_app.services.planning import Entry, PlanLine, Planner, UploadPlan, folder_of
 from collections_app.services.progress import JobProgress
 from collections_app.services.standing import Asked
-from collections_app.services.uploads import Offered, Terms, read_content, take_in
+from collections_app.services.uploads import Offered, Terms, UploadOutcome, read_content, take_in
 from ragd.errors import InvalidInput
 
 GROUP_MEMBERS = 50
@@ -98,7 +98,7 @@ def unpack_archive(collection: Collection, job: IngestJob, progress: JobProgress
         with transaction.atomic():
             progress.hold(forgive=True)
             outcomes = take_in(collection, [_offer(job, member) for member in group], _terms(job))
-            refused += [f"{each.name}: {each.error}" for each in outcomes if each.status == "rejected"]
+            refused += [_say_refused(each) for each in outcomes if each.status == "rejected"]
             job.origin["done"], job.warnings = done, _shortened(refused)
             IngestJob.objects.filter(pk=job.pk).update(origin=job.origin, warnings=job.warnings)
         progress.advance(done, total)
@@ -144,6 +144,10 @@ def _offer(job: IngestJob, member: Member) -> Offered:
         error_type=error_type,
         error=error,
     )
+
+
+def _say_refused(outcome: UploadOutcome) -> str:
+    return outcome.error if outcome.name in outcome.error else f"{outcome.name}: {outcome.error}"
 
 
 def _terms(job: IngestJob) -> Terms:
