@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit
 import urllib3
 from django.conf import settings
 from minio import Minio
-from minio.error import MinioException, S3Error
+from minio.error import InvalidResponseError, MinioException, S3Error
 
 from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError, Found, Guard
@@ -30,6 +31,7 @@ OBJECTS_MAX = 20_000
 BUCKET_MAX_CHARS = 255
 NOT_THERE = ("NoSuchBucket", "NoSuchKey", "ResourceNotFound")
 CLOSED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
+CODE = re.compile(r"Response code: (\d+)")
 PASSING = ("SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "RequestTimeTooSkewed")
 
 
@@ -211,19 +213,27 @@ def _told(place: Place, key: str = "") -> Iterator[None]:
     try:
         yield
     except S3Error as error:
-        raise _explain(error, at, key) from None
+        raise _explain(str(error.code), at, key) from None
+    except InvalidResponseError as error:
+        code = CODE.search(str(error))
+        if code and code[1] in ("401", "403"):
+            raise _explain("AccessDenied", at, key) from None
+        raise _no_answer(at, error) from None
     except (MinioException, urllib3.exceptions.HTTPError, OSError) as error:
-        raise FetchError(
-            "unreachable",
-            f"{at} gave no valid answer ({type(error).__name__}); check the endpoint, or try again later",
-            retryable=True,
-        ) from None
+        raise _no_answer(at, error) from None
     except ValueError as error:  # a name that no bucket can have
         raise InvalidInput(f"bucket: {error}", field="bucket") from None
 
 
-def _explain(error: S3Error, at: str, key: str) -> FetchError:
-    code = str(error.code)
+def _no_answer(at: str, error: Exception) -> FetchError:
+    return FetchError(
+        "unreachable",
+        f"{at} gave no valid answer ({type(error).__name__}); check the endpoint, or try again later",
+        retryable=True,
+    )
+
+
+def _explain(code: str, at: str, key: str) -> FetchError:
     if code in NOT_THERE:
         what = f"the object {key!r}" if key and code != "NoSuchBucket" else "what was asked for"
         return FetchError("not_found", f"{what} is not in {at} ({code}); check the names")

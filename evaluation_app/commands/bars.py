@@ -10,13 +10,14 @@ from typing import Any, Self
 from tqdm import tqdm
 
 LINE_EVERY_S = 5.0
+MEGABYTE = 1_000_000
 FORMAT = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} [{rate_fmt}, {remaining} left{postfix}]"
 
 
 class Bar:
     """How far something is. Used as a context; `show` may be called as often as one likes.
 
-    quiet: plain lines are left out, a bar on a terminal is not.
+    bytes_: what is counted are bytes. quiet: plain lines are left out, a bar on a terminal is not.
     """
 
     def __init__(self, what: str, unit: str, total: int = 0, *, bytes_: bool = False, quiet: bool = False) -> None:
@@ -25,6 +26,7 @@ class Bar:
         self.total = total
         self.done = 0
         self.quiet = quiet
+        self.in_bytes = bytes_
         self.on_terminal = sys.stderr.isatty()
         self._began = self._said_at = time.monotonic()
         self._said = ""
@@ -74,11 +76,19 @@ class Bar:
 
     def _line(self, note: str = "") -> str:
         passed_s = max(time.monotonic() - self._began, 0.001)
-        line = f"{self.what}: {self.done:,} of {self.total:,} {self.unit}"
+        line = f"{self.what}: {self._count(self.done)} of {self._count(self.total)} {self._unit}"
         if self.done and self.done < self.total:
             rate = self.done / passed_s
-            line += f", {rate:,.1f} {self.unit}/s, {(self.total - self.done) / rate:,.0f} s left"
+            shown = f"{rate / MEGABYTE:,.1f}" if self.in_bytes else f"{rate:,.1f}"
+            line += f", {shown} {self._unit}/s, {(self.total - self.done) / rate:,.0f} s left"
         return f"{line}, {note}" if note else line
+
+    @property
+    def _unit(self) -> str:
+        return "MB" if self.in_bytes else self.unit
+
+    def _count(self, count: int) -> str:
+        return f"{count / MEGABYTE:,.1f}" if self.in_bytes else f"{count:,}"
 
     def _say(self, line: str, *, always: bool = False) -> None:
         now = time.monotonic()

@@ -89,7 +89,7 @@ def troubles(batches: Sequence[IngestBatch], most: int = 100) -> list[dict[str, 
     """The jobs of the batches that failed, at most so many, by doc_id."""
     failed = IngestJob.objects.filter(batch__in=batches, state__in=(State.FAILED, State.QUARANTINED))
     rows = failed.order_by("doc_id", "pk").values("pk", "doc_id", "stage", "state", "error_type", "error")[:most]
-    return [{**row, "job_id": str(row.pop("pk"))} for row in map(dict, rows)]
+    return [{"job_id": str(row.pop("pk"))} | row for row in map(dict, rows)]
 
 
 def _note(totals: dict[str, Any]) -> str:

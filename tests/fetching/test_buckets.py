@@ -17,7 +17,7 @@ from collections_app.services.sourcing import SourcePlan
 from ragd.errors import InvalidInput
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
-from tests.fakes.web_server import WebServer
+from tests.fakes.web_server import Page, WebServer
 
 
 @pytest.fixture
@@ -257,3 +257,14 @@ def test_a_deleted_document_comes_again(notes: Collection, bucket: S3Server) -> 
     submit(notes)
     delete_documents(notes, ["docs/reports/one.txt"])
     assert statuses(submit(notes)) == {"docs/reports/in/two.txt": "unchanged", "docs/reports/one.txt": "new"}
+
+
+def test_a_refusal_without_words_is_understood(
+    notes: Collection, bucket: S3Server, web_server: WebServer, settings: Any
+) -> None:
+    web_server.pages["/docs?location="] = Page(b"<html>no</html>", 403, {"Content-Type": "text/html"})
+    settings.AWS_REGION = ""
+    settings.RAGD_S3_ENDPOINT = web_server.url("")
+    with pytest.raises(ServiceError) as caught:
+        submit_prefix(notes, "docs", "reports")
+    assert caught.value.status == 403

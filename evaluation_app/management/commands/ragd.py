@@ -7,12 +7,17 @@ import sys
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import DatabaseError, ProgrammingError
 
 from collections_app.errors import ServiceError, describe
 from evaluation_app.commands.following import StoppedError
 from evaluation_app.commands.subcommand import FAILED, MISUSED, UsageError
 from evaluation_app.subcommands import SUBCOMMANDS
 from ragd.errors import RagdError
+
+NO_SCHEMA = (
+    "the database does not have the tables of this version; `make run` brings them, or `python -m ragd_site.prepare`"
+)
 
 
 class Command(BaseCommand):
@@ -32,11 +37,14 @@ class Command(BaseCommand):
         subcommand = SUBCOMMANDS[options["subcommand"]]
         try:
             answer = subcommand.run(options)
-        except (RagdError, ServiceError) as error:
+        except (RagdError, ServiceError, DatabaseError) as error:
             status = MISUSED if isinstance(error, UsageError) else FAILED
+            told = describe(error)[1]
+            if isinstance(error, ProgrammingError):
+                told["error"]["message"] = told["detail"] = NO_SCHEMA
             if not options["as_json"]:
-                raise CommandError(error.message, returncode=status) from error
-            self._print(json.dumps(describe(error)[1], ensure_ascii=False))
+                raise CommandError(told["detail"], returncode=status) from error
+            self._print(json.dumps(told, ensure_ascii=False))
             sys.exit(status)
         except KeyboardInterrupt:
             raise StoppedError("Stopped.") from None

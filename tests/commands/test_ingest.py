@@ -1,0 +1,250 @@
+"""`manage.py ragd ingest` and `sync`."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management.base import CommandError
+
+from collections_app.models import Collection, Document, IngestBatch, IngestJob, WorkerHeartbeat
+from collections_app.services.documents import ingest_text
+from evaluation_app.commands import following, local_files
+from tests.commands.conftest import run, run_json
+from tests.fakes.s3_server import S3Server
+from tests.fakes.web_server import Page, WebServer
+
+State = IngestJob.State
+
+
+def texts() -> dict[str, str]:
+    return dict(Document.objects.order_by("doc_id").values_list("doc_id", "text"))
+
+
+def test_a_folder_and_a_file(notes: Collection, folder: Path) -> None:
+    said = run("ingest", "notes", str(folder), "--here", "--tag", "a", "--tag", "b", "--metadata", "team=x")
+    assert texts() == {"in/two.md": "# Two\n\nthe second text", "one.txt": "the first text"}
+    assert "2 new" in said
+    assert "2 of 2 documents ingested" in said
+    document = Document.objects.get(doc_id="one.txt")
+    assert (document.tags, document.metadata["team"]) == (["a", "b"], "x")
+    batch = IngestBatch.objects.get()
+    assert (batch.kind, batch.label, batch.open, batch.submitted) == ("folder", str(folder), False, 2)
+    assert "2 unchanged" in run("ingest", "notes", str(folder), "--here")
+
+
+def test_the_answer_as_json(notes: Collection, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = run_json("ingest", "notes", str(folder), "--prefix", "papers", "--here")
+    assert [(item["doc_id"], item["status"]) for item in answer["items"]] == [
+        ("papers/in/two.md", "new"), ("papers/one.txt", "new"),
+    ]  # fmt: skip
+    assert answer["batches"] == [str(IngestBatch.objects.get().pk)]
+    assert (answer["jobs"]["documents"], answer["jobs"]["succeeded"], answer["failed"]) == (2, 2, [])
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(
+    notes: Collection, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("ingest", "notes", str(folder), "--here")
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == "documents: 2 of 2 documents"
+    assert "sending: 2 of 2 files" in told
+
+
+def test_an_archive(notes: Collection, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("a.txt", "first")
+        archive.writestr("b/c.txt", "second")
+    answer = run_json("ingest", "notes", str(tmp_path / "all.zip"), "--here")
+    assert answer["totals"] == {"archive": 1}
+    assert texts() == {"a.txt": "first", "b/c.txt": "second"}
+    assert answer["jobs"]["documents"] == 2
+
+
+def test_addresses_and_a_bucket(notes: Collection, web_server: WebServer, s3_server: S3Server, settings: Any) -> None:
+    settings.RAGD_FETCH_ALLOWED_NETWORKS = ["127.0.0.0/8"]
+    settings.RAGD_FETCH_PAUSE_S = 0
+    settings.RAGD_S3_ENDPOINT = s3_server.url
+    settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
+    s3_server.put("docs", "in/one.txt", b"from the bucket")
+    web_server.pages["/a"] = Page(b"<p>from the web</p>")
+    answer = run_json("ingest", "notes", web_server.url("/a"), web_server.url("/b"), "s3://docs/in", "--here", status=1)
+    assert texts() == {f"127.0.0.1:{web_server.port}/a": "from the web", "docs/in/one.txt": "from the bucket"}
+    assert answer["totals"] == {"new": 3}
+    assert len(answer["batches"]) == 2
+    (failed,) = answer["failed"]
+    assert (failed["doc_id"], failed["error_type"]) == (f"127.0.0.1:{web_server.port}/b", "not_found")
+
+
+def test_a_dry_run_writes_nothing(notes: Collection, folder: Path) -> None:
+    ingest_text(notes, "one.txt", "another text")
+    said = run("ingest", "notes", str(folder), "https://example.org/a", "--dry-run")
+    assert "1 changed" in said and "2 new" in said
+    assert "new: in/two.md" in said
+    assert not IngestBatch.objects.exists() and not IngestJob.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("on_clash", "names"),
+    [("replace", ["one.txt"]), ("skip", ["one.txt"]), ("keep_both", ["one (2).txt", "one.txt"])],
+)
+def test_a_name_that_is_taken(notes: Collection, folder: Path, on_clash: str, names: list[str]) -> None:
+    ingest_text(notes, "one.txt", "another text")
+    run("ingest", "notes", str(folder / "one.txt"), "--on-clash", on_clash, "--here")
+    assert sorted(texts()) == names
+    assert (texts()["one.txt"] == "another text") == (on_clash != "replace")
+
+
+def test_what_is_refused_is_named_and_counts_as_failure(notes: Collection, folder: Path) -> None:
+    (folder / "none.txt").write_text("")
+    answer = run_json("ingest", "notes", str(folder), "--here", status=1)
+    assert answer["totals"] == {"new": 2, "rejected": 1}
+    assert len(texts()) == 2
+
+
+def test_the_collection_is_made_when_asked_for(notes: Collection, folder: Path) -> None:
+    with pytest.raises(CommandError, match="--create makes it"):
+        run("ingest", "fresh", str(folder))
+    run("ingest", "fresh", str(folder), "--create", "--here")
+    assert Collection.objects.filter(name="fresh").exists()
+
+
+@pytest.mark.parametrize("arguments", [["nowhere.txt"], ["{empty}"]])
+def test_a_wrong_path_is_a_misuse(notes: Collection, tmp_path: Path, arguments: list[str]) -> None:
+    paths = [argument.format(empty=tmp_path) for argument in arguments]
+    with pytest.raises(CommandError) as caught:
+        run("ingest", "notes", *paths)
+    assert caught.value.returncode == 2
+    assert "file" in str(caught.value)
+
+
+def test_without_a_worker_nothing_is_waited_for(notes: Collection, folder: Path) -> None:
+    answer = run_json("ingest", "notes", str(folder), status=1)
+    assert "--here" in answer["note"]
+    assert answer["jobs"]["queued"] == 2
+    assert set(IngestJob.objects.values_list("state", flat=True)) == {State.QUEUED}
+    again = run_json("ingest", "notes", str(folder), "--here")
+    assert again["totals"] == {"unchanged": 2}
+
+
+def test_nothing_is_waited_for_when_not_asked(notes: Collection, folder: Path) -> None:
+    said = run("ingest", "notes", str(folder), "--no-wait")
+    assert f"jobs --batch {IngestBatch.objects.get().pk} --watch" in said
+
+
+def test_a_full_queue_is_waited_for(
+    notes: Collection, folder: Path, settings: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.RAGD_QUEUE_MAX_JOBS = 1
+    monkeypatch.setattr(local_files, "GROUP_FILES", 1)
+
+    def rest(seconds: float) -> None:
+        settings.RAGD_QUEUE_MAX_JOBS = 0
+
+    monkeypatch.setattr(local_files.time, "sleep", rest)
+    assert run_json("ingest", "notes", str(folder), "--no-wait")["totals"] == {"new": 2}
+    assert "Waiting" in capsys.readouterr().err
+
+
+def test_stopping_puts_the_job_back(
+    notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ctrl-C in the middle of a job that this process does."""
+    from collections_app.services.claiming import claim_job
+    from collections_app.services.workers import worker_name
+
+    def stop(job_id: Any) -> None:
+        assert claim_job(job_id, worker_name()) is not None
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(following, "run_job", stop)
+    monkeypatch.setattr(following.connection, "close", lambda: None)
+    with pytest.raises(SystemExit) as caught:
+        run("ingest", "notes", str(folder), "--here")
+    assert caught.value.code == 130
+    assert set(IngestJob.objects.values_list("state", flat=True)) == {State.QUEUED}
+    assert max(job.tries for job in IngestJob.objects.all()) == 0
+    told = capsys.readouterr().err
+    assert "Stopped watching: 2 jobs are left" in told
+    assert "is in the queue again" in told
+
+
+def test_stopping_while_files_are_sent_keeps_those(
+    notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(local_files, "GROUP_FILES", 1)
+    real = local_files.submit_uploads
+
+    def send(collection: Collection, files: Any, **values: Any) -> Any:
+        if files[0].name == "one.txt":
+            raise KeyboardInterrupt
+        return real(collection, files, **values)
+
+    monkeypatch.setattr(local_files, "submit_uploads", send)
+    with pytest.raises(SystemExit):
+        run("ingest", "notes", str(folder))
+    assert "1 of 2 files were taken" in capsys.readouterr().err
+    assert IngestBatch.objects.get().open is False
+    assert IngestJob.objects.get().doc_id == "in/two.md"
+
+
+def test_sync_brings_in_changes_and_deletes_when_told(notes: Collection, folder: Path) -> None:
+    assert run_json("sync", "notes", str(folder), "--here")["totals"] == {"new": 2}
+    (folder / "one.txt").unlink()
+    (folder / "in" / "two.md").write_text("# Two\n\nother")
+    (folder / "three.txt").write_text("the third text")
+    ingest_text(notes, "by hand", "stays, because it came from no file")
+    dry = run_json("sync", "notes", str(folder), "--dry-run")
+    assert dry["totals"] == {"changed": 1, "new": 1, "would_delete": 1}
+    with pytest.raises(
+        CommandError, match=r"1 document is not in the folder and would be deleted:\n  one\.txt"
+    ) as caught:
+        run("sync", "notes", str(folder))
+    assert caught.value.returncode == 2
+    assert sorted(texts()) == ["by hand", "in/two.md", "one.txt"]
+    answer = run_json("sync", "notes", str(folder), "--yes", "--here")
+    assert answer["totals"] == {"changed": 1, "new": 1, "deleted": 1}
+    assert sorted(texts()) == ["by hand", "in/two.md", "three.txt"]
+    batch = IngestBatch.objects.order_by("-created_at").first()
+    assert batch and (batch.kind, batch.deleted, batch.open) == ("sync", 1, False)
+
+
+def test_sync_leaves_what_is_missing_when_told(notes: Collection, folder: Path) -> None:
+    run("sync", "notes", str(folder), "--prefix", "kept", "--here")
+    (folder / "one.txt").unlink()
+    answer = run_json("sync", "notes", str(folder), "--prefix", "kept", "--keep-missing", "--here")
+    assert answer["totals"] == {"unchanged": 1}
+    assert sorted(texts()) == ["kept/in/two.md", "kept/one.txt"]
+
+
+def test_an_empty_folder_deletes_nothing(notes: Collection, folder: Path, tmp_path: Path) -> None:
+    run("sync", "notes", str(folder), "--here")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CommandError, match="delete_missing needs at least one file"):
+        run("sync", "notes", str(tmp_path / "empty"), "--yes")
+    assert len(texts()) == 2
+
+
+def test_odd_files_are_passed_over(notes: Collection, folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "broken").symlink_to(folder / "nowhere")
+    assert [file.name for file in local_files.find_files([str(folder)])] == ["in/two.md", "one.txt"]
+
+
+def test_a_worker_that_goes_away_is_noticed(notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    WorkerHeartbeat.objects.create(name="a worker")
+    looked: list[float] = []
+
+    def rest(seconds: float) -> None:
+        looked.append(seconds)
+        if len(looked) == 2:
+            WorkerHeartbeat.objects.all().delete()
+
+    monkeypatch.setattr(following.time, "sleep", rest)
+    answer = run_json("ingest", "notes", str(folder), status=1)
+    assert len(looked) == 2
+    assert answer["jobs"]["waiting_for"] == "a worker"

@@ -1,0 +1,96 @@
+"""`manage.py ragd jobs`, `export` and `import`."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.management.base import CommandError
+
+from collections_app.models import Collection, Document, IngestBatch, IngestJob
+from collections_app.services.collections import create_collection
+from collections_app.services.documents import ingest_text, submit_uploads
+from collections_app.services.jobs import run_job
+from tests.commands.conftest import run, run_json
+from tests.fakes.openai_server import OpenAIServer
+
+
+@pytest.fixture
+def jobs(notes: Collection) -> list[IngestJob]:
+    """good.txt, and bad.pdf, which cannot be read."""
+    files = [SimpleUploadedFile("good.txt", b"some text"), SimpleUploadedFile("bad.pdf", b"%PDF-1.7 broken")]
+    return [outcome.job for outcome in submit_uploads(notes, files) if outcome.job]
+
+
+def test_jobs_are_listed_with_their_stages(jobs: list[IngestJob]) -> None:
+    for job in jobs:
+        run_job(job.pk)
+    said = run("jobs", "--collection", "notes")
+    assert "notes: good.txt" in said and "1 succeeded" in said and "1 failed" in said
+    assert "embed" in said
+    failed = run_json("jobs", "--state", "failed")
+    assert [job["doc_id"] for job in failed["jobs"]] == ["bad.pdf"]
+    assert failed["jobs"][0]["error"]
+    assert run_json("jobs", "--limit", "1")["totals"] == {"succeeded": 1, "failed": 1}
+    assert run_json("jobs", "--batch", str(IngestBatch.objects.get().pk), "--state", "succeeded")["totals"] == {
+        "succeeded": 1
+    }
+
+
+def test_jobs_are_cancelled_and_retried(jobs: list[IngestJob]) -> None:
+    good = jobs[0]
+    answer = run_json("jobs", "--cancel", str(good.pk))
+    assert answer["cancelled"] == [str(good.pk)]
+    answer = run_json("jobs", "--cancel", str(good.pk), "--cancel", str(uuid.uuid4()), status=1)
+    assert len(answer["refused"]) == 2
+    assert run_json("jobs", "--retry", str(good.pk))["retried"] == [str(good.pk)]
+    good.refresh_from_db()
+    assert good.state == "queued"
+
+
+def test_what_failed_is_retried(jobs: list[IngestJob]) -> None:
+    for job in jobs:
+        run_job(job.pk)
+    with pytest.raises(CommandError, match="needs --collection or --batch"):
+        run("jobs", "--retry-failed")
+    assert run_json("jobs", "--collection", "notes", "--retry-failed")["retried_failed"] == 1
+    jobs[1].refresh_from_db()
+    assert jobs[1].state == "queued"
+    run_job(jobs[1].pk)
+    assert run_json("jobs", "--batch", str(jobs[1].batch_id), "--retry-failed")["retried_failed"] == 1
+
+
+def test_watching_ends_when_nobody_works(jobs: list[IngestJob]) -> None:
+    answer = run_json("jobs", "--watch", status=1)
+    assert (answer["left"], answer["workers_alive"]) == (2, False)
+    for job in jobs:
+        run_job(job.pk)
+    assert run_json("jobs", "--watch")["left"] == 0
+
+
+@pytest.mark.parametrize("arguments", [["--cancel", "x"], ["--batch", "x"], ["--state", "odd"]])
+def test_a_wrong_option_is_a_misuse(notes: Collection, arguments: list[str]) -> None:
+    with pytest.raises(CommandError):
+        run("jobs", *arguments)
+    with pytest.raises(CommandError) as caught:
+        run("jobs", "--batch", str(uuid.uuid4()))
+    assert caught.value.returncode == 2
+
+
+def test_a_collection_goes_into_a_file_and_back(committed: None, embeddings: OpenAIServer, tmp_path: Path) -> None:
+    ingest_text(create_collection(name="notes"), "good.txt", "some text")
+    file = tmp_path / "notes.zip"
+    answer = run_json("export", "notes", str(file))
+    assert (answer["documents"], answer["bytes"]) == (1, file.stat().st_size)
+    with pytest.raises(CommandError, match="--force"):
+        run("export", "notes", str(file))
+    assert "1 documents" in run("export", "notes", str(file), "--force")
+    with pytest.raises(CommandError, match="notes"):
+        run("import", str(file))
+    assert run_json("import", str(file), "--name", "copy")["collection"] == "copy"
+    assert Document.objects.get(collection__name="copy").text == "some text"
+    with pytest.raises(CommandError) as caught:
+        run("import", str(tmp_path / "nowhere.zip"))
+    assert caught.value.returncode == 2
