@@ -15,6 +15,7 @@ from collections_app.errors import ServiceError
 from collections_app.paging import DEFAULT_LIMIT, paginate
 from retrieval_app.doors import run_ask, run_search
 from retrieval_app.models import QueryRun
+from retrieval_app.never_api import router as never_router
 from retrieval_app.plan_api import router as plan_router
 from retrieval_app.replaying import replay
 from retrieval_app.responses import encode, run_response, run_summary
@@ -22,6 +23,7 @@ from retrieval_app.schemas import AskRequest, AskResponse, Replay, Run, RunList,
 
 router = Router(auth=BearerAuth(write=False))
 router.add_router("", plan_router)
+router.add_router("", never_router)
 
 
 @router.post(

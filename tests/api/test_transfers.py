@@ -103,3 +103,16 @@ def test_a_limited_key_keeps_to_its_collections(filled: Collection, api: Api, ma
     assert send(make_api(scope="read"), content, name="copy").status_code == 403
     send(api, content, name="other")
     assert {item["subject"] for item in limited.get("/operations").json()["items"]} == {"notes"}
+
+
+def test_what_was_never_retrieved_is_listed_in_pages(filled: Collection, api: Api) -> None:
+    address = "/collections/notes/never-retrieved"
+    assert [item["doc_id"] for item in api.get(address).json()["items"]] == ["a/whales.md", "b.md"]
+    first = api.get(f"{address}?limit=1").json()
+    assert (first["total"], first["next_after"]) == (2, "a/whales.md")
+    rest = api.get(f"{address}?limit=1&after=a/whales.md").json()
+    assert ([item["doc_id"] for item in rest["items"]], rest["next_after"]) == (["b.md"], None)
+    api.post("/collections/notes/search", {"query": "whales krill", "mode": "lexical"})
+    assert [item["doc_id"] for item in api.get(address).json()["items"]] == ["b.md"]
+    assert api.get(f"{address}?days=0").status_code == 422
+    assert api.get("/collections/none/never-retrieved").status_code == 404
