@@ -15,7 +15,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from collections_app.errors import ServiceError, describe
 from collections_app.forms import ChunkChangeForm
-from collections_app.models import Collection, Document
+from collections_app.models import Chunk, Collection, Document
 from collections_app.pages import PageRequest, find_or_404, next_address, render_page
 from collections_app.services.chunk_edits import (
     ChunkChange,
@@ -26,7 +26,7 @@ from collections_app.services.chunk_edits import (
     remove_overlay,
     set_chunk_enabled,
 )
-from collections_app.services.neighbours import find_chunk, nearest_chunks
+from collections_app.services.neighbours import nearest_chunks
 from collections_app.views.collections import find_collection
 from collections_app.views.reading import show_chunk
 from ragd.errors import RagdError
@@ -121,12 +121,13 @@ def neighbours(request: PageRequest, name: str, index: int, doc_id: str) -> Http
     """The chunks nearest to one; ?others=1 leaves its own document out."""
     collection = find_collection(name)
     document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    chunk = find_or_404(Chunk.objects.light(), collection=collection, doc_id=doc_id, chunk_index=index)
     others = request.GET.get("others") == "1"
     found = nearest_chunks(collection, doc_id, index, other_documents=others)
     context = {
         "collection": collection,
         "document": document,
-        "chunk": find_chunk(collection, doc_id, index),
+        "chunk": chunk,
         "neighbours": found,
         "others": others,
     }

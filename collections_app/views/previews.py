@@ -50,7 +50,7 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "query": _stated_query(form) if found else "",
     } | (_window(request, found) if found else {})
     parts = {"preview": "collections/parts/preview.html"}
-    return render_page(request, "collections/preview.html", context, parts=parts, status=status)
+    return render_page(request, "collections/preview.html", context, parts=parts, status=200 if request.htmx else status)
 
 
 @require_GET
@@ -74,7 +74,7 @@ def preview_sample(request: PageRequest, name: str) -> HttpResponse:
         "query": _stated_query(form) if sample else "",
     }
     parts = {"preview": "collections/parts/preview_sample.html"}
-    return render_page(request, "collections/preview_sample.html", context, parts=parts, status=status)
+    return render_page(request, "collections/preview_sample.html", context, parts=parts, status=200 if request.htmx else status)
 
 
 class TryPolicyForm(ChunkPolicyFields):
@@ -101,7 +101,8 @@ def _window(request: PageRequest, preview: Preview) -> dict[str, Any]:
     following = preview.then[first + CHUNKS_PER_PAGE :]
     start = shown[0].start if first else 0
     end = max([following[0].start if following else preview.chars, *(place.end for place in shown)])
-    now = [place for place in preview.now if start <= place.start < end]
+    cut = [place for place in preview.now if place.start < place.end]  # what was added by hand has no edge
+    now = [place for place in cut if start <= place.start < end]
     return {
         "pieces": compare_pieces(preview.text[start:end], start, _spans(shown), _spans(now)),
         "shown": shown,
@@ -109,7 +110,10 @@ def _window(request: PageRequest, preview: Preview) -> dict[str, Any]:
         "total": total,
         "before": number - 1 if number > 1 else None,
         "after": number + 1 if number < total else None,
-        "stay": len({place.start for place in preview.now} & {place.start for place in preview.then}),
+        "edges": len(cut),
+        "stay": len(
+            {place.start for place in cut} & {place.start for place in preview.then if place.start < place.end}
+        ),
     }
 
 

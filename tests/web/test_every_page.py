@@ -44,6 +44,14 @@ NATURE = [
     "/collections/nature/difference/1/1/whales.md/",
     "/collections/nature/?state=archived&tag=nature",
     "/collections/nature/chunks/0/whales.md/",
+    "/collections/nature/documents/whales.md/?flagged=1",
+    "/collections/nature/preview/",
+    "/collections/nature/preview/whales.md/",
+    "/collections/nature/overlays/whales.md/",
+    "/collections/nature/neighbours/0/whales.md/",
+    "/collections/nature/outliers/",
+    "/collections/nature/retrieved/chunk/0/whales.md/",
+    "/collections/nature/retrieved/document/whales.md/",
 ]
 
 

@@ -1,0 +1,73 @@
+"""A document beside its chunks in a real browser: linked both ways, by mouse and by keys; edited; cut otherwise."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+from tests.browser.conftest import Visit
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+WHALES = "/collections/nature/documents/animals/whales.md/"
+
+
+def test_text_and_chunks_are_linked_both_ways(visit: Visit, nature: Collection) -> None:
+    page = visit.go(WHALES)
+    text, chunks = page.locator(".reader .pane").all()
+    page.locator("#chunk-5").hover()
+    expect(page.locator("#text-5")).to_have_class(re.compile("active"))
+    page.locator("#chunk-12 p").click()
+    expect(page.locator("#chunk-12")).to_have_attribute("aria-current", "true")
+    expect(page.locator("#text-12")).to_be_in_viewport()
+    expect(page.locator("#text-12")).to_have_class(re.compile("chosen"))
+
+    piece = text.locator('.piece[data-chunks~="25"]').first
+    piece.click()
+    expect(page.locator("#chunk-25")).to_be_in_viewport()
+    expect(page.locator("#chunk-25")).to_have_attribute("aria-current", "true")
+    expect(page.locator("#chunk-12")).not_to_have_attribute("aria-current", "true")
+
+    page.locator("#text-25").press("Enter")
+    expect(page.locator("#chunk-25")).to_be_focused()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#chunk-26")).to_be_focused()
+    expect(page.locator("#text-26")).to_be_in_viewport()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    expect(chunks.locator("[aria-current=true]")).to_have_id("chunk-24")
+    assert visit.violations() == []
+
+
+def test_a_chunk_is_edited_in_place_and_undone(visit: Visit, nature: Collection) -> None:
+    page = visit.go(WHALES)
+    card = page.locator("#chunk-3")
+    card.get_by_text("Edit", exact=False).first.click()
+    area = card.get_by_label("Content of chunk 3")
+    area.fill("This whale does not sing at all.")
+    area.press("Control+Enter")
+    expect(page).to_have_url(re.compile(r"\?chunk=3#chunk-3$"))
+    expect(page.locator("#chunk-3")).to_contain_text("edited")
+    expect(page.locator("#chunk-3 p")).to_have_text("This whale does not sing at all.")
+    toast = page.locator("#toasts")
+    expect(toast).to_contain_text("Chunk 3 is edited.")
+    toast.get_by_role("button", name="Undo").click()
+    expect(page.locator("#toasts")).to_contain_text("The change is undone.")
+    expect(page.locator("#chunk-3")).not_to_contain_text("edited")
+
+
+def test_another_policy_moves_the_edges_as_it_is_typed(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/preview/animals/whales.md/")
+    expect(page.locator(".preview-text .edge:not(.same)")).to_have_count(0)
+    page.get_by_label("Target, words").fill("60")
+    expect(page).to_have_url(re.compile("target_tokens=60"))
+    expect(page.locator("#preview")).to_contain_text("would be embedded")
+    expect(page.locator(".preview-text .edge-gone").first).to_be_attached()
+    page.get_by_label("Overlap, words").fill("60")
+    expect(page.locator("#preview")).to_contain_text("overlap_tokens must be smaller than target_tokens (60)")
+    page.get_by_label("Overlap, words").fill("5")
+    page.get_by_role("button", name="Apply to this document").click()
+    expect(page.locator("#toasts")).to_contain_text("is cut by a policy of its own from now on")
