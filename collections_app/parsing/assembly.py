@@ -20,6 +20,8 @@ TITLES_OF_NOBODY = frozenset(
     {"powerpoint presentation", "slide 1", "untitled", "untitled document", "document", "word document", "(untitled)"}
 )
 METADATA_CHARS = 2000
+# Programs write the first day of their calendar where they know none.
+NO_DATE = ("1601-01-01T", "0000-", "0001-01-01T")
 SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -54,7 +56,7 @@ class Assembly:
         """Append a piece without its outer blank lines; a piece without any visible character is dropped (False)."""
         if len(text) > 2 * self.limits.max_chars:
             raise self._too_long(len(text))
-        self._count_lost(text)
+        self.count_lost(text)
         piece = normalize(text).replace(SOFT_HYPHEN, "").strip("\n")
         if not piece.strip().strip(INVISIBLE):
             return False
@@ -92,7 +94,7 @@ class Assembly:
                 continue
             if isinstance(value, bool | int | float | list | dict):
                 self.metadata[name] = value
-            elif cleaned := normalize(str(value)).strip()[:METADATA_CHARS]:
+            elif (cleaned := normalize(str(value)).strip()[:METADATA_CHARS]) and not cleaned.startswith(NO_DATE):
                 self.metadata[name] = cleaned
 
     def attach(self, name: str, data: bytes, media_type: str = "") -> None:
@@ -128,8 +130,11 @@ class Assembly:
         self._attachment_names.add(unique)
         return unique
 
-    def _count_lost(self, text: str) -> None:
-        """Count what normalization takes out although it may have meant something: NUL and halves of characters."""
+    def count_lost(self, text: str) -> None:
+        """Count what normalization takes out although it may have meant something: NUL and halves of characters.
+
+        add() does it; a reader calls it for text whose NUL it takes out itself.
+        """
         if "\x00" in text:
             self._zeros += text.count("\x00")
         try:

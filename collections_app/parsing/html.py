@@ -51,6 +51,8 @@ def read(source: Source, assembly: Assembly) -> None:
     if decoded.warning:
         assembly.warn(decoded.warning)
     page = render_page(decoded.text)
+    if "\x00" in decoded.text:  # the parser drops it
+        assembly.count_lost(decoded.text)
     if page.warning:
         assembly.warn(page.warning)
     assembly.describe(charset=decoded.charset, description=page.description, language=page.language, author=page.author)

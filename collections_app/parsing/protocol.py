@@ -26,6 +26,7 @@ TRAILER_MAGIC = b"RGDT"
 ENDED, OUT_OF_TIME, NOT_STARTED = 0, 1, 2
 HEAD_LIMIT_BYTES = 1024 * 1024 * 1024
 PIECE_BYTES = 1024 * 1024
+TEXT_PIECE_BYTES = 64 * 1024  # small, because one character of another plane makes all of a piece four times as wide
 
 
 class DisconnectedError(Exception):
@@ -87,7 +88,7 @@ def read_frame(
 def _read_text(connection: socket.socket, count: int, before_each: Callable[[], None] | None) -> str:
     """`count` bytes of UTF-8, decoded as they come: of a large text its bytes never stand beside its characters."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    sizes = (min(PIECE_BYTES, count - place) for place in range(0, count, PIECE_BYTES))
+    sizes = (min(TEXT_PIECE_BYTES, count - place) for place in range(0, count, TEXT_PIECE_BYTES))
     text = "".join([decoder.decode(read_exactly(connection, size, before_each)) for size in sizes])
     return text + decoder.decode(b"", final=True)
 

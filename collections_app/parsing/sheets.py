@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from typing import Any
 
@@ -13,6 +14,7 @@ from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.markup import cell, heading, squeeze
 from collections_app.parsing.ooxml import main_part, read_core_properties, related, relationships
+from collections_app.parsing.sheetformats import Cell, percent_cells, percent_styles
 from collections_app.parsing.types import ParseError, Source
 from collections_app.parsing.xmlstream import Attributes, collect_text, stream_xml
 
@@ -23,6 +25,14 @@ NEARLY_SECOND_US = 998_000
 ZIPPED = frozenset({types.XLSX, types.XLSB, types.ODS})
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a sheet's cells do not tell: its comments and text boxes, and which cells show percentages."""
+
+    lines: list[str] = field(default_factory=list)
+    percents: frozenset[Cell] = frozenset()
+
+
 def read(source: Source, assembly: Assembly) -> None:
     """Add every sheet that holds a value, as a heading and a table, labelled "sheet NAME". Raises ParseError."""
     package = Package(source.data, source.limits) if source.media_type in ZIPPED else None
@@ -31,18 +41,17 @@ def read(source: Source, assembly: Assembly) -> None:
 
         check_not_encrypted(package)
         read_properties(package, assembly)
-    beside: dict[str, list[str]] = {}
+    beside: dict[str, Beside] = {}
     if package is not None and source.media_type == types.XLSX:
         read_core_properties(package, assembly)
         beside = _beside_sheets(package, assembly)
     workbook = _open(source)
     for metadata in workbook.sheets_metadata:
+        held = beside.get(metadata.name) or Beside()
         if metadata.typ != python_calamine.SheetTypeEnum.WorkSheet:
-            assembly.add(
-                "\n".join([heading(metadata.name, 2), *beside.get(metadata.name, [])]), f"sheet {metadata.name}"
-            )
+            assembly.add("\n".join([heading(metadata.name, 2), *held.lines]), f"sheet {metadata.name}")
             continue
-        _add_sheet(workbook, metadata.name, beside.get(metadata.name, []), assembly)
+        _add_sheet(workbook, metadata.name, held, assembly)
     workbook.close()
 
 
@@ -68,20 +77,33 @@ def _unreadable(error: BaseException) -> BaseException:
     )
 
 
-def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: list[str], assembly: Assembly) -> None:
+def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: Beside, assembly: Assembly) -> None:
     try:
-        rows = workbook.get_sheet_by_name(name).to_python(skip_empty_area=True)
+        sheet = workbook.get_sheet_by_name(name)
+        rows = sheet.to_python(skip_empty_area=True)
     except BaseException as error:
         failure = _unreadable(error)
         if not isinstance(failure, ParseError):
             raise failure from error
         assembly.leave_out(f"Sheet {name!r} could not be read ({str(error)[:200]}).")
         return
+    if sheet.start is not None:
+        _show_percents(rows, sheet.start, beside.percents)
     lines = _table_lines(rows)
-    if not lines and not beside:
+    if not lines and not beside.lines:
         return
-    label = f"sheet {name}"
-    assembly.add("\n\n".join(part for part in (heading(name, 2), "\n".join(lines), "\n".join(beside)) if part), label)
+    parts = (heading(name, 2), "\n".join(lines), "\n".join(beside.lines))
+    assembly.add("\n\n".join(part for part in parts if part), f"sheet {name}")
+
+
+def _show_percents(rows: list[list[Any]], start: Cell, percents: frozenset[Cell]) -> None:
+    """Write the numbers in the cells that show percentages as such. start: the cell that the rows begin with."""
+    for row, column in percents:
+        at, place = row - start[0], column - start[1]
+        if 0 <= at < len(rows) and 0 <= place < len(rows[at]):
+            value = rows[at][place]
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                rows[at][place] = f"{value * 100:.10g}%"
 
 
 def _table_lines(rows: list[list[Any]]) -> list[str]:
@@ -127,12 +149,13 @@ def _whole_second(value: datetime) -> datetime:
     return value.replace(microsecond=0)
 
 
-def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, list[str]]:
-    """Comments, text boxes and page headers by sheet name. Damage there costs only them."""
-    found: dict[str, list[str]] = {}
+def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, Beside]:
+    """Comments, text boxes and percentages by sheet name. Damage there costs only them."""
+    found: dict[str, Beside] = {}
     try:
+        styles = percent_styles(package, main_part(package, MAIN))
         for name, part in _sheet_parts(package).items():
-            found[name] = _beside_sheet(package, part)
+            found[name] = Beside(_beside_sheet(package, part), percent_cells(package, part, styles))
     except ParseError as error:
         if error.kind in ("bomb", "encrypted"):
             raise

@@ -94,4 +94,6 @@ def test_nul_and_halves_of_characters_are_warnings() -> None:
     document = parse(b'{"half": "a \\ud800 b", "whole": "\\ud83d\\ude00"}', "a.json")
     assert document.text == "half: a \ufffd b\nwhole: \U0001f600"
     assert document.warnings == ("The text held halves of characters (lone surrogates, 1), which show as \ufffd.",)
+    for name, data in (("a.csv", b"a,b\n1\x00,2\n"), ("a.html", b"<html><body><p>a\x00b</p>")):
+        assert parse(data, name).warnings == ("The text held NUL characters (1), which were removed.",)
     assert parse("no such thing \U0001f600".encode(), "a.txt").warnings == ()

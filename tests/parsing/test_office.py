@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+import xlsxwriter
 
 from collections_app.parsing import ParsedDocument, ParseError, ParseLimits, office, parse
 from collections_app.parsing.reading import read_document
@@ -200,6 +203,26 @@ def test_xlsx_maps_sheets_and_writes_values_as_people_do() -> None:
         ),
         ("sheet Stock", "## Stock\n\nSpade\nRake"),
     ]
+
+
+def test_xlsx_shows_percentages_as_such_and_times_in_whole_seconds() -> None:
+    buffer = io.BytesIO()
+    book = xlsxwriter.Workbook(buffer, {"in_memory": True})
+    sheet = book.add_worksheet("S")
+    percent, own = book.add_format({"num_format": "0%"}), book.add_format({"num_format": '0.0"of"%'})
+    moment = book.add_format({"num_format": "yyyy-mm-dd hh:mm"})
+    sheet.write_row(2, 1, ["Share", "Own", "Plain", "Time"])
+    sheet.write_number(3, 1, 2 / 3, percent)
+    sheet.write_number(3, 2, 0.025, own)
+    sheet.write_number(3, 3, 0.5)
+    sheet.write_number(3, 4, 33966.2604167, moment)
+    sheet.write_string(4, 1, "text", percent)
+    book.close()
+    document = parse(buffer.getvalue(), "a.xlsx")
+    assert document.text == (
+        "## S\n\n| Share | Own | Plain | Time |\n| --- | --- | --- | --- |\n"
+        "| 66.66666667% | 2.5% | 0.5 | 1992-12-28 06:15:00 |\n| text |  |  |  |"
+    )
 
 
 def test_odt_keeps_headings_numbers_tables_and_notes() -> None:
