@@ -1,11 +1,13 @@
-"""Facts about texts of any length, found a piece at a time: whole copies of a large document cost more than it does."""
+"""Texts of any length, gone through a piece at a time: whole copies of a large document cost more than it does."""
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 from collections.abc import Iterator
 
 PIECE_CHARS = 1 << 20
+LONG_CHARS = 1 << 20  # a text of more is handled in pieces throughout
 
 
 def text_pieces(text: str) -> Iterator[str]:
@@ -39,3 +41,11 @@ def count_words(text: str) -> int:
 def size_utf8(text: str) -> int:
     """len(text.encode())."""
     return sum(len(piece.encode()) for piece in text_pieces(text))
+
+
+def give_back_memory() -> None:
+    """Return what is free to the operating system, where the C library can: pieces of a long text leave holes."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)
+    except (AttributeError, OSError):
+        return

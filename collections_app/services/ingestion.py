@@ -14,7 +14,6 @@ import ragd
 from collections_app.models import Chunk, Collection, Document
 from collections_app.services.kept_vectors import KeptVectors, SpooledVectors
 from collections_app.services.large_documents import (
-    LARGE_CHARS,
     KnownVectors,
     LargeCut,
     LargeEmbedding,
@@ -26,7 +25,7 @@ from collections_app.services.overlays import DocumentOverlays, with_vectors_of
 from collections_app.services.providers import ingest_embedder
 from collections_app.services.revisions import UNSTATED, Cause, keep_revision
 from collections_app.stores import open_store
-from collections_app.texts import count_words, hash_text
+from collections_app.texts import LONG_CHARS, count_words, give_back_memory, hash_text
 from ragd import telemetry
 from ragd.chunking import document_text, iter_bound, iter_chunks, segment_spans
 from ragd.errors import EmptyContent, GenerationChanged
@@ -120,6 +119,8 @@ def ingest(
     digest = hash_content(collection, draft, text, policy, overlays.digest)
     if before is not None and before.content_hash == digest and not force:
         return _leave(draft, before, progress)
+    if len(text) > LONG_CHARS:
+        give_back_memory()  # what reading it took
     progress.enter("chunk", chars=len(text))
     cut = _cut(draft, text, policy)
     laid = cut if isinstance(cut, LargeCut) and not overlays.listed else overlays.apply(list(cut))
@@ -362,7 +363,7 @@ def _store(
 
 def _write_row(document: Document) -> None:
     text = document.text
-    if is_long := len(text) > LARGE_CHARS:
+    if is_long := len(text) > LONG_CHARS:
         document.text = ""
     Document.objects.bulk_create(
         [document], update_conflicts=True, unique_fields=["collection", "doc_id"], update_fields=STORED_FIELDS

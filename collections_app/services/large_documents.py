@@ -26,7 +26,6 @@ from ragd.store import cursor, execute, fetch_all
 from ragd.types import Chunk
 
 LARGE_CHUNKS = 256  # a document of more is large
-LARGE_CHARS = 1 << 20  # a text of more is not sent as a parameter
 
 KNOWN = """
 SELECT sha256(convert_to(CASE WHEN context = '' THEN content ELSE context || E'\\n' || content END, 'UTF8')),

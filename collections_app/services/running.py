@@ -40,11 +40,12 @@ from collections_app.services.probing import run_probe, submit_probe
 from collections_app.services.progress import JobProgress
 from collections_app.services.providers import require_endpoint
 from collections_app.services.queueing import require_collection
-from collections_app.services.revisions import Cause
+from collections_app.services.revisions import Cause, hand_edits
 from collections_app.services.unpacking import parse_limits, unpack_archive
 from collections_app.services.uploads import drop_stale_uploads, open_content
 from collections_app.services.workers import hold_lease, worker_name
 from collections_app.stores import open_store
+from collections_app.texts import LONG_CHARS, give_back_memory
 from ragd import telemetry
 from ragd.errors import UnknownCollection
 from ragd.types import ChunkPolicy
@@ -79,6 +80,9 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
         except Exception as exc:
             log.warning("job %s (%s) failed: %s", job.pk, job, exc, exc_info=not _is_expected(exc))
             _settle(job, exc, progress)
+        finally:
+            if job.chars > LONG_CHARS:
+                give_back_memory()
         if job.kind == IngestJob.Kind.GENERATION:
             settle_generations(job.collection_id)
     return IngestJob.objects.filter(pk=job.pk).values_list("state", flat=True).first()
@@ -203,11 +207,13 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
 
 
 def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument) -> Draft:
-    metadata = _merge(parsed.metadata, job.metadata)
+    """What was said with the file, over what was set by hand before, over what the file says of itself."""
+    title, fields = hand_edits(job.collection_id, job.doc_id)
+    metadata = _merge(parsed.metadata, {**fields, **job.metadata})
     return Draft(
         doc_id=job.doc_id,
         content=parsed.text,
-        title=clean_title((job.title or parsed.title)[:TITLE_MAX_CHARS]),
+        title=clean_title((job.title or title or parsed.title)[:TITLE_MAX_CHARS]),
         tags=tuple(job.tags),
         metadata=metadata,
         source=job.source if job.kind == IngestJob.Kind.FETCH else upload.name,

@@ -62,7 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """A document of more than six chunks, and a text of more than a hundred characters, counts as large."""
     settings.RAGD_EMBED_BATCH_SIZE = 4
     monkeypatch.setattr(large_documents, "LARGE_CHUNKS", 6)
-    monkeypatch.setattr(ingestion, "LARGE_CHARS", 100)
+    monkeypatch.setattr(ingestion, "LONG_CHARS", 100)
     monkeypatch.setattr(texts, "PIECE_CHARS", 33)
     monkeypatch.setattr(streaming, "PIECE", 5)
 
@@ -72,7 +72,7 @@ def both(monkeypatch: pytest.MonkeyPatch, *steps: Any) -> list[list[Any]]:
     found = []
     for name, most, chars in (("plain", 10**9, 10**9), ("large", 6, 100)):
         monkeypatch.setattr(large_documents, "LARGE_CHUNKS", most)
-        monkeypatch.setattr(ingestion, "LARGE_CHARS", chars)
+        monkeypatch.setattr(ingestion, "LONG_CHARS", chars)
         collection = create_collection(name=name, chunk_policy=POLICY)
         for step in steps:
             step(collection)
