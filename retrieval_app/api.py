@@ -14,6 +14,7 @@ from collections_app.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.errors import ServiceError
 from collections_app.paging import DEFAULT_LIMIT, paginate
 from retrieval_app.doors import run_ask, run_search
+from retrieval_app.lineage_api import router as lineage_router
 from retrieval_app.models import QueryRun
 from retrieval_app.never_api import router as never_router
 from retrieval_app.plan_api import router as plan_router
@@ -23,6 +24,7 @@ from retrieval_app.schemas import AskRequest, AskResponse, Replay, Run, RunList,
 
 router = Router(auth=BearerAuth(write=False))
 router.add_router("", plan_router)
+router.add_router("", lineage_router)
 router.add_router("", never_router)
 
 

@@ -50,7 +50,8 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "query": _stated_query(form) if found else "",
     } | (_window(request, found) if found else {})
     parts = {"preview": "collections/parts/preview.html"}
-    return render_page(request, "collections/preview.html", context, parts=parts, status=200 if request.htmx else status)
+    status = 200 if request.htmx else status
+    return render_page(request, "collections/preview.html", context, parts=parts, status=status)
 
 
 @require_GET
@@ -74,7 +75,8 @@ def preview_sample(request: PageRequest, name: str) -> HttpResponse:
         "query": _stated_query(form) if sample else "",
     }
     parts = {"preview": "collections/parts/preview_sample.html"}
-    return render_page(request, "collections/preview_sample.html", context, parts=parts, status=200 if request.htmx else status)
+    status = 200 if request.htmx else status
+    return render_page(request, "collections/preview_sample.html", context, parts=parts, status=status)
 
 
 class TryPolicyForm(ChunkPolicyFields):

@@ -146,3 +146,28 @@ def test_a_preview_says_which_changes_would_wait(house: Api) -> None:
     body["policy"] = SMALL
     said = house.post("/collections/notes/chunk-preview", body).json()
     assert (said["waiting_overlays"], said["equal"], said["chunks"][1]["overlay"]) == (0, 3, "edit")
+
+
+def test_a_chunk_and_a_document_tell_the_runs_that_retrieved_them(house: Api) -> None:
+    house.post("/collections/notes/search", {"query": "rivers", "mode": "lexical"})
+    house.post("/collections/notes/search", {"query": "stones", "mode": "lexical"})
+    of_chunk = house.get("/collections/notes/retrieved/1/docs/a.md").json()
+    assert (of_chunk["runs"], [item["query"] for item in of_chunk["items"]]) == (1, ["rivers"])
+    of_document = house.get("/collections/notes/retrieved?doc_id=docs/a.md&limit=1").json()
+    assert (of_document["runs"], [item["query"] for item in of_document["items"]]) == (2, ["stones"])
+    every = house.get("/collections/notes/retrieved").json()["items"]
+    assert [(item["doc_id"], item["runs"]) for item in every] == [("docs/a.md", 2), ("b.md", 1)]
+    assert house.get("/collections/notes/retrieved/9/docs/a.md").status_code == 404
+    assert house.get("/collections/notes/retrieved?doc_id=none").status_code == 404
+
+
+def test_outliers_are_listed_after_near_duplicates_were_looked_for(house: Api) -> None:
+    house.put("/collections/notes/documents/c.md", {"content": "Rivers, and birds!"})
+    assert house.get("/collections/notes/outliers").json()["scan"] is None
+    assert house.post("/collections/notes/outliers/scan", {}).json()["found"] == 1
+    said = house.get("/collections/notes/outliers?flag=duplicate").json()
+    assert said["by_flag"]["duplicate"] == 1
+    assert [(item["doc_id"], item["like"]) for item in said["items"]] == [
+        ("c.md", {"doc_id": "b.md", "chunk_index": 0, "share": 1.0})
+    ]
+    assert house.get("/collections/notes/outliers?flag=ugly").status_code == 422
