@@ -6,14 +6,13 @@ XLS is read as it is; LibreOffice only helps where that gives nothing, as with t
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import olefile
 
 from collections_app.parsing import binarydoc, binaryppt, office, sheets
 from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.charsets import known_charset
+from collections_app.parsing.oleproperties import read_properties
 from collections_app.parsing.types import ParseError, Source
 
 CONVERTED = {
@@ -44,7 +43,7 @@ def read(source: Source, assembly: Assembly) -> None:
             assembly.leave_out(
                 f"LibreOffice {reason} for this old format, so it was read as plain text. Headings and tables are lost."
             )
-        _read_properties(container, assembly)
+        read_properties(container, assembly)
         reader = binarydoc.read_text if source.media_type == types.DOC else binaryppt.read_text
         reader(container, assembly)
 
@@ -69,18 +68,3 @@ def _read_converted(source: Source, assembly: Assembly) -> None:
     old, new, media_type = CONVERTED[source.media_type]
     converted = office.convert(source.data, old, new, source.limits)
     read_into(Source(converted, "", media_type, source.limits, source.depth + 1, converted=True), assembly)
-
-
-def _read_properties(container: olefile.OleFileIO[Any], assembly: Assembly) -> None:
-    try:
-        properties: Any = container.get_metadata()
-    except Exception:
-        return
-    page = properties.codepage if isinstance(properties.codepage, int) else 0
-    charset = known_charset("utf-8" if page == 65001 else f"cp{page}") or "cp1252"
-    assembly.entitle(_text(properties.title, charset))
-    assembly.describe(author=_text(properties.author, charset))
-
-
-def _text(value: object, charset: str) -> str:
-    return value.decode(charset, "replace").rstrip("\x00") if isinstance(value, bytes) else ""

@@ -314,8 +314,8 @@ def make_ole(streams: Mapping[str, bytes]) -> bytes:
     return bytes(header + body + struct.pack(f"<{len(fat)}I", *fat))
 
 
-def make_doc(text: str, *, encrypted: bool = False) -> bytes:
-    """A Word 97 document of one UTF-16 piece."""
+def make_doc(text: str, *, encrypted: bool = False, properties: bytes = b"") -> bytes:
+    """A Word 97 document of one UTF-16 piece. properties: its summary property set."""
     content = text.encode("utf-16-le")
     start = 1024
     header = bytearray(start)
@@ -324,7 +324,18 @@ def make_doc(text: str, *, encrypted: bool = False) -> bytes:
     struct.pack_into("<i", header, 0x4C, len(text))
     table = b"\x02" + struct.pack("<I", 4 * 2 + 8) + struct.pack("<ii", 0, len(text)) + struct.pack("<HIH", 0, start, 0)
     struct.pack_into("<II", header, 0x1A2, 0, len(table))
-    return make_ole({"WordDocument": bytes(header) + content, "1Table": table})
+    streams = {"WordDocument": bytes(header) + content, "1Table": table}
+    return make_ole(streams | ({"\x05SummaryInformation": properties} if properties else {}))
+
+
+def make_property_set(values: Mapping[int, bytes], *, count: int | None = None) -> bytes:
+    """A summary property set; values: by number, the type and the value. count: stated instead of the true one."""
+    table, body = b"", b""
+    for number, value in values.items():
+        table += struct.pack("<II", number, 8 + 8 * len(values) + len(body))
+        body += value
+    section = struct.pack("<II", 8 + len(table) + len(body), len(values) if count is None else count) + table + body
+    return bytes(44) + struct.pack("<I", 48) + section
 
 
 def make_ppt(slides: Sequence[str]) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 
 import pytest
 import xlsxwriter
@@ -300,6 +301,20 @@ def test_doc_without_libreoffice_is_plain_text_with_a_warning() -> None:
     document = parse(data, "a.doc", limits=NO_OFFICE)
     assert document.text == "First\n\nSecond link\n\na | b"
     assert "LibreOffice is switched off" in document.warnings[0]
+
+
+@pytest.mark.parametrize("count", [None, 0xFFFFFFFF])
+def test_doc_properties_are_read_however_many_are_stated(count: int | None) -> None:
+    text = "Grüße".encode("cp1250")
+    values = {
+        1: struct.pack("<IHH", 2, 1250, 0),
+        2: struct.pack("<II", 30, len(text)) + text + bytes(-len(text) % 4),
+        12: struct.pack("<IQ", 64, 132_000_000_000_000_000),
+    }
+    data = builders.make_doc("Body", properties=builders.make_property_set(values, count=count))
+    document = parse(data, "a.doc", limits=ParseLimits(use_office=False, timeout_s=10))
+    assert (document.title, document.text) == ("Grüße", "Body")
+    assert document.metadata["created_at"] == "2019-04-17T18:40:00+00:00"
 
 
 def test_an_encrypted_doc_is_named_before_any_conversion() -> None:
