@@ -20,7 +20,8 @@ from collections_app.errors import ServiceError
 from collections_app.idempotency import HEADER
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.documents import UploadOutcome, submit_uploads
-from collections_app.services.planning import Entry, PlanLine, UploadPlan, plan_uploads
+from collections_app.services.entries import Entry
+from collections_app.services.planning import PlanLine, UploadPlan, plan_uploads
 from collections_app.services.previews import preview_uploads
 from collections_app.services.submissions import close_batch, find_batch
 from ragd.errors import InvalidInput

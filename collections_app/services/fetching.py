@@ -18,7 +18,7 @@ from collections_app.fetching import FetchError, Found
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
 from collections_app.parsing import archive_type
 from collections_app.services.bucket_reading import read_object
-from collections_app.services.planning import folder_of
+from collections_app.services.entries import folder_of
 from collections_app.services.progress import JobProgress
 from collections_app.services.uploads import keep_upload
 from collections_app.services.web_reading import read_page

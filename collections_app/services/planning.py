@@ -2,45 +2,35 @@
 
 from __future__ import annotations
 
-import posixpath
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.conf import settings
-
-from collections_app.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
 from collections_app.models import Collection, Document
 from collections_app.policies import policy_of
 from collections_app.services.belonging import owners_of
+from collections_app.services.entries import (
+    Entry,
+    RefusedError,
+    check_clash,
+    check_entry,
+    check_size,
+    clean_prefix,
+    is_archive_name,
+    name_document,
+    numbered,
+    wanted_id,
+)
 from collections_app.services.quarantine import Quarantined, load_quarantined
-from collections_app.services.standing import Asked, Labels, Standing, load_siblings, load_standings
+from collections_app.services.standing import Asked, Labels, Standing, load_siblings, load_standings, stands
 from ragd.errors import InvalidInput
 
-MEGABYTE = 1_000_000
-CLASHES = ("replace", "skip", "keep_both")
+FIRST_NUMBERS = (2, 3, 4)
 STATUSES = ("new", "changed", "unchanged", "skipped", "renamed", "rejected", "archive", "deleted")
 SENT = ("new", "changed", "renamed", "archive")
-ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")
-SHA256 = re.compile(r"[0-9a-f]{64}")
 
 IsFree = Callable[[str], bool]
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A file as it is offered. doc_id "": made from the name. sha256 in hex, "" when unknown. size in bytes.
-
-    on_clash: "replace", "skip" or "keep_both" for this one; "": what holds for all.
-    """
-
-    doc_id: str
-    sha256: str
-    size: int
-    name: str = ""
-    on_clash: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +79,6 @@ class UploadPlan:
         return [line.doc_id for line in self.lines if line.status == "deleted"]
 
 
-class RefusedError(Exception):
-    """Why one file is not taken; it holds up no other."""
-
-    def __init__(self, type: str, message: str) -> None:
-        super().__init__(message)
-        self.type = type
-        self.message = message
-
-
 def plan_uploads(
     collection: Collection,
     entries: Sequence[Entry],
@@ -144,6 +125,7 @@ class Planner:
         self.on_clash = on_clash
         self._is_free = is_free or (lambda _: True)
         self._standings: dict[str, Standing] = {}
+        self._siblings: dict[str, Standing] | None = None
         self._taken: dict[str, str] = {}  # doc_id -> sha256 of a file of this request
         self._quarantined: Mapping[str, Quarantined] | None = None
 
@@ -174,9 +156,11 @@ class Planner:
 
     def labels_of(self, line: PlanLine) -> Labels:
         """The tags and metadata that a job for this line is to have: those asked for, or those that stand."""
-        stands = self._standings.get(line.doc_id)
-        tags = self.asked.tags if self.asked.tags is not None else stands.own[0] if stands else []
-        metadata = self.asked.metadata if self.asked.metadata is not None else stands.stated_metadata if stands else {}
+        present = self._standings.get(line.doc_id)
+        tags = self.asked.tags if self.asked.tags is not None else present.own[0] if present else []
+        metadata = (
+            self.asked.metadata if self.asked.metadata is not None else present.stated_metadata if present else {}
+        )
         return list(tags), dict(metadata)
 
     def _find_quarantined(self, sha256: str) -> Quarantined | None:
@@ -201,17 +185,17 @@ class Planner:
         return replace(line, status="rejected", error_type="duplicate_name", reason=_said_twice(line.doc_id))
 
     def _compare(self, line: PlanLine, entry: Entry, how: str) -> PlanLine:
-        stands = self._standings.get(line.doc_id)
-        if stands is None:
+        present = self._standings.get(line.doc_id)
+        if present is None:
             return line
-        if stands.archived:
+        if present.archived:
             reason = f"{line.doc_id!r} is archived and read-only; unarchive it first, or upload under another name"
             return replace(line, status="rejected", error_type="archived", reason=reason)
-        if stands.has(entry.sha256):
-            why = self._difference(stands)
+        if present.has(entry.sha256):
+            why = self._difference(present)
             if not why:
-                reason = "the same bytes are under way" if stands.job_id else stands.remark
-                return replace(line, status="unchanged", reason=reason, job_id=stands.job_id)
+                reason = "the same bytes are under way" if present.job_id else present.remark
+                return replace(line, status="unchanged", reason=reason, job_id=present.job_id)
             if how == "replace":
                 return replace(line, status="changed", reason=f"the same bytes, other {why}")
             return replace(line, status="skipped", reason=f"the same bytes are there with other {why}")
@@ -223,11 +207,11 @@ class Planner:
 
     def _beside(self, line: PlanLine, entry: Entry) -> PlanLine:
         """The next free number after the name, or the numbered copy that has these bytes already."""
-        siblings = load_siblings(self.collection, line.doc_id)
-        for doc_id, stands in siblings.items():
-            if stands.has(entry.sha256) and not self._difference(stands):
+        siblings = self._siblings_of(line.doc_id)
+        for doc_id, present in siblings.items():
+            if present.has(entry.sha256) and not self._difference(present):
                 reason = "a numbered copy has the same bytes"
-                return replace(line, doc_id=doc_id, status="unchanged", reason=reason, job_id=stands.job_id)
+                return replace(line, doc_id=doc_id, status="unchanged", reason=reason, job_id=present.job_id)
         number = 2
         while True:
             doc_id = numbered(line.doc_id, number)
@@ -238,89 +222,21 @@ class Planner:
                 return replace(line, doc_id=doc_id, status="unchanged", reason=reason)
             number += 1
 
-    def _difference(self, stands: Standing) -> str:
-        return stands.differs(self.asked, lambda: policy_of(self.collection, stands, self.asked.policy).as_dict())
+    def _difference(self, present: Standing) -> str:
+        return present.differs(self.asked, lambda: policy_of(self.collection, present, self.asked.policy).as_dict())
+
+    def _siblings_of(self, doc_id: str) -> dict[str, Standing]:
+        """The numbered copies of a document. The first few of all documents are asked for at once."""
+        if self._siblings is None:
+            firsts = {numbered(name, number) for name in self._standings for number in FIRST_NUMBERS}
+            self._siblings = load_standings(self.collection, firsts)
+        firsts_of_it = [numbered(doc_id, number) for number in FIRST_NUMBERS]
+        known = {name: self._siblings[name] for name in firsts_of_it if name in self._siblings}
+        return load_siblings(self.collection, doc_id) if len(known) == len(firsts_of_it) else known
 
     def _may_take(self, doc_id: str) -> bool:
         """Asked of the database last, when the lock on the name is held: somebody may have taken it meanwhile."""
-        return self._is_free(doc_id) and not load_standings(self.collection, [doc_id])
-
-
-def numbered(doc_id: str, number: int) -> str:
-    """ "a/b.pdf" and 2 make "a/b (2).pdf"; a name that is too long for it loses its end before the number."""
-    stem, suffix = posixpath.splitext(doc_id)
-    mark = f" ({number}){suffix}"
-    return stem[: DOC_ID_MAX_CHARS - len(mark)].rstrip() + mark
-
-
-def check_size(entry: Entry) -> None:
-    """RefusedError for a file that is empty or larger than documents may be."""
-    limit = settings.RAGD_MAX_DOCUMENT_MB
-    name = entry.name or entry.doc_id
-    if entry.size > limit * MEGABYTE:
-        raise RefusedError(
-            "too_large",
-            f"{name} has {entry.size / MEGABYTE:.1f} MB; at most {limit} MB are taken. "
-            "Split it, or raise RAGD_MAX_DOCUMENT_MB.",
-        )
-    if not entry.size:
-        raise RefusedError("empty_content", f"{name} is empty; upload a file with some content")
-
-
-def is_refused(entry: Entry) -> bool:
-    """Whether the size or the name alone rules it out, so that its bytes need not be read."""
-    try:
-        name_document(entry)
-        check_size(entry)
-    except RefusedError:
-        return True
-    return False
-
-
-def name_document(entry: Entry) -> str:
-    """The doc_id that an entry asks for, or a RefusedError when it is not acceptable."""
-    try:
-        return check_doc_id(entry.doc_id) if entry.doc_id else doc_id_from_name(entry.name)
-    except InvalidInput as error:
-        raise RefusedError("invalid_input", error.message) from None
-
-
-def wanted_id(entry: Entry) -> str:
-    """The doc_id that an entry asks for, "" when it is not acceptable."""
-    try:
-        return name_document(entry)
-    except RefusedError:
-        return ""
-
-
-def check_clash(on_clash: str) -> None:
-    if on_clash not in CLASHES:
-        raise InvalidInput(f"on_clash must be one of {', '.join(CLASHES)}, not {on_clash!r}", field="on_clash")
-
-
-def check_entry(entry: Entry) -> None:
-    if entry.on_clash:
-        check_clash(entry.on_clash)
-    if entry.sha256 and not SHA256.fullmatch(entry.sha256):
-        raise InvalidInput(
-            f"sha256 must be 64 hexadecimal digits in lower case, not {entry.sha256[:80]!r}", field="sha256"
-        )
-
-
-def is_archive_name(name: str) -> bool:
-    return name.lower().endswith(ARCHIVE_SUFFIXES)
-
-
-def folder_of(doc_id: str) -> str:
-    """Where the members of an archive come: beside it."""
-    folder = doc_id.rpartition("/")[0]
-    return f"{folder}/" if folder else ""
-
-
-def clean_prefix(prefix: str) -> str:
-    """A folder as the beginning of doc_ids, with a slash at its end; "" for everything. Raises InvalidInput."""
-    kept = prefix.strip("/ ")
-    return f"{check_doc_id(kept)}/" if kept else ""
+        return self._is_free(doc_id) and not stands(self.collection, doc_id)
 
 
 def find_missing(collection: Collection, named: set[str], prefix: str) -> list[PlanLine]:

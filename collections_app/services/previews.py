@@ -9,7 +9,8 @@ from typing import Any
 
 from collections_app.models import Collection
 from collections_app.parsing import ParseError, archive_type
-from collections_app.services.planning import Entry, PlanLine, Planner, UploadPlan, check_clash, is_refused, wanted_id
+from collections_app.services.entries import Entry, check_clash, is_refused, wanted_id
+from collections_app.services.planning import PlanLine, Planner, UploadPlan
 from collections_app.services.standing import Asked
 from collections_app.services.unpacking import list_archive, plan_archive
 from collections_app.services.uploads import NOTHING, UploadedFile, check_counts

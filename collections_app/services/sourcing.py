@@ -14,8 +14,9 @@ from collections_app.policies import check_policy, policy_for, window_of
 from collections_app.services import audit
 from collections_app.services.backpressure import check_queue
 from collections_app.services.documents import delete_documents
+from collections_app.services.entries import Entry, RefusedError, check_clash, check_size, numbered
 from collections_app.services.fetching import address_of
-from collections_app.services.planning import Entry, PlanLine, RefusedError, check_clash, check_size, numbered
+from collections_app.services.planning import PlanLine
 from collections_app.services.queueing import send_jobs, supersede_jobs
 from collections_app.services.standing import Asked, Labels, Standing, load_siblings, load_standings
 from collections_app.services.submissions import close_batch, count_outcomes, hold_names, open_batch

@@ -38,6 +38,12 @@ WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s) AND kind I
 ORDER BY doc_id, created_at DESC, id DESC
 """
 
+STANDS = """
+SELECT EXISTS (SELECT FROM documents WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s)
+    OR EXISTS (SELECT FROM ingest_jobs WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
+               AND kind IN ('file', 'fetch') AND state IN ('queued', 'running'))
+"""
+
 Labels = tuple[list[str], dict[str, Any]]
 
 
@@ -136,6 +142,14 @@ def load_standings(collection: Collection, doc_ids: Iterable[str]) -> dict[str, 
                 policy=_object(policy) or None,
             )
     return found
+
+
+def stands(collection: Collection, doc_id: str) -> bool:
+    """Whether there is such a document, or a job that brings it."""
+    with connection.cursor() as cursor:
+        cursor.execute(STANDS, {"collection_id": collection.pk, "doc_id": doc_id})
+        (found,) = cursor.fetchone()
+    return bool(found)
 
 
 def _document(row: Sequence[Any], labels: Labels | None) -> Standing:

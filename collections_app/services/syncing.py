@@ -12,7 +12,8 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestBatch
 from collections_app.services import audit
 from collections_app.services.documents import delete_documents
-from collections_app.services.planning import Entry, UploadPlan, clean_prefix, plan_uploads
+from collections_app.services.entries import Entry, clean_prefix
+from collections_app.services.planning import UploadPlan, plan_uploads
 from collections_app.services.submissions import close_batch, count_outcomes, open_batch
 from ragd.errors import InvalidInput
 

@@ -13,8 +13,9 @@ from collections_app.identity import doc_id_from_name
 from collections_app.models import Collection, IngestJob, Upload
 from collections_app.parsing import Member, ParseLimits, is_readable, iter_members, list_members
 from collections_app.services.attachments import HeldFile
+from collections_app.services.entries import Entry, folder_of
 from collections_app.services.ingestion import IngestOutcome
-from collections_app.services.planning import Entry, PlanLine, Planner, UploadPlan, folder_of
+from collections_app.services.planning import PlanLine, Planner, UploadPlan
 from collections_app.services.progress import JobProgress
 from collections_app.services.standing import Asked
 from collections_app.services.uploads import Offered, Terms, UploadOutcome, read_content, take_in

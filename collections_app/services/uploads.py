@@ -20,8 +20,9 @@ from collections_app.models import Collection, IngestBatch, IngestJob, Upload
 from collections_app.parsing import archive_type
 from collections_app.services import audit
 from collections_app.services.backpressure import check_queue
-from collections_app.services.planning import MEGABYTE as MEGABYTE
-from collections_app.services.planning import Entry, PlanLine, Planner, check_clash, folder_of, is_refused, wanted_id
+from collections_app.services.entries import MEGABYTE as MEGABYTE
+from collections_app.services.entries import Entry, check_clash, folder_of, is_refused, wanted_id
+from collections_app.services.planning import PlanLine, Planner
 from collections_app.services.queueing import send_jobs, supersede_jobs
 from collections_app.services.standing import Asked, Labels
 from collections_app.services.submissions import close_batch, count_outcomes, hold_names, open_batch, try_name

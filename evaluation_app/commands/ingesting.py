@@ -12,7 +12,8 @@ from typing import Any
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.buckets import submit_prefix
 from collections_app.services.collections import create_collection, get_collection
-from collections_app.services.planning import CLASHES, PlanLine, plan_uploads
+from collections_app.services.entries import CLASHES
+from collections_app.services.planning import PlanLine, plan_uploads
 from collections_app.services.sourcing import SourcePlan
 from collections_app.services.submissions import close_batch, open_batch
 from collections_app.services.syncing import commit_sync, open_sync

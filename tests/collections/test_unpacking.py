@@ -16,8 +16,9 @@ from collections_app.parsing import ParseLimits
 from collections_app.services import unpacking
 from collections_app.services.belonging import attachments_of, with_attachments
 from collections_app.services.documents import delete_documents
+from collections_app.services.entries import Entry
 from collections_app.services.jobs import run_job
-from collections_app.services.planning import Entry, plan_uploads
+from collections_app.services.planning import plan_uploads
 from collections_app.services.previews import preview_uploads
 from collections_app.services.progress import JobProgress
 from collections_app.services.uploads import UploadOutcome, submit_uploads
