@@ -16,6 +16,7 @@ ALIVE_S = 30.0
 RECENT_RUNS = 8
 RECENT_JOBS = 8
 FAILED_JOBS = 20
+ACTIVE_JOBS = 8  # what runs first, then what waits longest
 RUN_WINDOW = timedelta(hours=24)
 
 
@@ -86,7 +87,7 @@ def operations_summary() -> OperationsSummary:
         workers=_workers(now),
         jobs_by_state=_jobs_by_state(),
         oldest_queued_s=(now - queued_at).total_seconds() if queued_at else None,
-        active_jobs=list(IngestJob.objects.active().newest().listed()[:FAILED_JOBS]),
+        active_jobs=list(IngestJob.objects.active().listed().order_by("-state", "created_at", "id")[:ACTIVE_JOBS]),
         failed_jobs=list(IngestJob.objects.failed().newest().listed()[:FAILED_JOBS]),
         runs_by_status=_runs_by_status(now),
         spans=_span_state(),

@@ -89,7 +89,7 @@ def test_a_job_shows_its_stages(visitor: Client, make_batch: Callable[..., Any])
     ]  # fmt: skip
     job.save()
     html = text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
-    for words in ("2.5 MB", "2.0 MB/s", "40 chunks of 100 chunks", "10 chunks/s", "6 s", 'max="100" value="40"'):
+    for words in ("2.5 MB", "2.0 MB/s", "40 of 100 chunks", "10/s", "6 s", 'max="100" value="40"'):
         assert words in html
     assert html.count("Waiting</span>") == 2
 
