@@ -93,6 +93,7 @@ NOUNS = {
     "ingest_jobs": "jobs",
     "recall_probes": "probes",
     "retrieval_app_queryrun": "runs",
+    "retrieval_app_retrievedchunk": "retrieved_chunks",
     "retrieval_app_savedplan": "plans",
 }
 

@@ -12,9 +12,10 @@ from typing import Any
 from django.db import connections
 from django.utils import timezone
 
-from collections_app.errors import describe
+from collections_app.errors import ServiceError, describe
 from collections_app.models import Operation
 from collections_app.services import audit
+from ragd.errors import RagdError
 
 log = logging.getLogger(__name__)
 
@@ -136,8 +137,10 @@ def run_beside(work: Callable[[], object]) -> None:
     def run() -> None:
         try:
             work()
+        except (ServiceError, RagdError) as error:
+            log.info("an operation that a page began was refused: %s", error)
         except Exception:
-            log.info("an operation that was started by a page failed", exc_info=True)
+            log.exception("an operation that a page began failed")
         finally:
             connections.close_all()
 

@@ -27,6 +27,7 @@ from collections_app.services.operations import recent_transfers, run_beside
 from ragd.errors import RagdError
 
 PROOF_FIRST = ("documents", "chunks", "chunk_tables")
+COUNTS_FIRST = ("documents", "chunks", "sources", "revisions", "overlays")
 
 
 @require_POST
@@ -102,9 +103,19 @@ def operation(request: PageRequest, operation_id: UUID) -> HttpResponse:
     """One export, import, check, deletion or retention: how far it is, and what came of it."""
     found = get_object_or_404(Operation, pk=operation_id)
     collection = Collection.objects.live().filter(name=found.subject).first() if found.subject else None
-    context = {"operation": found, "collection": collection, "proof": _proof(found)}
+    context = {"operation": found, "collection": collection, "proof": _proof(found), "counts": _counts(found)}
     parts = {"operation": "collections/parts/operation.html"}
     return render_page(request, "collections/operation.html", context, parts=parts)
+
+
+def _counts(found: Operation) -> list[tuple[str, int]]:
+    """(what, how many) of an export or import, documents and chunks first."""
+    counts = found.report.get("counts", {})
+    return [(noun, counts[noun]) for noun in sorted(counts, key=lambda noun: (_place(COUNTS_FIRST, noun), noun))]
+
+
+def _place(order: tuple[str, ...], noun: str) -> int:
+    return order.index(noun) if noun in order else len(order)
 
 
 def _proof(found: Operation) -> list[tuple[str, int, int]]:
@@ -112,7 +123,7 @@ def _proof(found: Operation) -> list[tuple[str, int, int]]:
     if found.kind != Operation.Kind.DELETION or "before" not in found.report:
         return []
     before, after = found.report["before"], found.report["after"]
-    order = [*(noun for noun in PROOF_FIRST if noun in before), *sorted(set(before) - set(PROOF_FIRST))]
+    order = sorted(before, key=lambda noun: (_place(PROOF_FIRST, noun), noun))
     return [(noun, before[noun], after.get(noun, 0)) for noun in order]
 
 
