@@ -19,7 +19,7 @@ from collections_app.services.documents import delete_documents, reindex_documen
 from collections_app.services.editing import rewrite_document
 from collections_app.services.labels import Labels, relabel, touches_chunk_keys
 from collections_app.services.locks import lock_documents, refuse_archived
-from collections_app.services.revisions import Cause
+from collections_app.services.revisions import BULK_EDIT, Cause
 from collections_app.services.states import archive_documents, unarchive_documents
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 
@@ -181,7 +181,7 @@ class _Bulk:
                     self._refuse(doc_id, "refused", "invalid_input", error.message)
                     continue
                 (slow if touches_chunk_keys(metadata, labels.metadata) else quick).append(labels)
-            cause = Cause("bulk edit", audit.name_actor(self.actor))
+            cause = Cause(BULK_EDIT, audit.name_actor(self.actor))
             changed = set(relabel(self.collection, quick, cause, actor=self.actor))
         for labels in slow:
             fields = {"tags": labels.tags, "metadata": labels.metadata}

@@ -18,7 +18,7 @@ from collections_app.services.documents import DirectProgress, draft_of, get_doc
 from collections_app.services.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.labels import OWN_KEYS, Labels, relabel, touches_chunk_keys
 from collections_app.services.locks import find_stored, lock_documents, refuse_archived
-from collections_app.services.revisions import Cause, find_revision, revision_maps, revision_text
+from collections_app.services.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
 from collections_app.services.states import archive_documents, unarchive_documents
 from ragd import telemetry
 from ragd.chunking import document_text
@@ -119,7 +119,7 @@ def _edit_content(collection: Collection, doc_id: str, wanted: Mapping[str, Any]
             metadata = fields.get("metadata", document.metadata)
             if not touches_chunk_keys(document.metadata, metadata):
                 labels = Labels(document.pk, doc_id, tuple(fields.get("tags", document.tags)), metadata)
-                relabel(collection, [labels], Cause("edit", audit.name_actor(actor)), actor=actor)
+                relabel(collection, [labels], Cause(EDIT, audit.name_actor(actor)), actor=actor)
                 return
     rewrite_document(collection, doc_id, fields, actor=actor)
 
@@ -163,7 +163,7 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
             policy,
             _EditProgress(collection, document, stated),
             before=before,
-            cause=Cause("edit", audit.name_actor(actor)),
+            cause=Cause(EDIT, audit.name_actor(actor)),
         )
     if not outcome.unchanged:
         audit.record(actor, [document], audit.CHANGE, f"edited {', '.join(sorted(fields))}")

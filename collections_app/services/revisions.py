@@ -8,6 +8,7 @@ revision that has it, or from the document. The oldest are dropped first, so wha
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,21 @@ coalesce((
     WHERE c.collection_id = %(collection_id)s AND c.doc_id = d.doc_id
 ), '[]')
 """
+
+
+# What edits by hand changed, each as it was before and after; a document without any gives no row.
+HAND_EDITS = """
+SELECT r.title, r.metadata::text, coalesce(n.title, d.title), coalesce(n.metadata, d.metadata)::text,
+       d.title, d.metadata::text
+FROM document_revisions r
+JOIN documents d ON d.collection_id = r.collection_id AND d.doc_id = r.doc_id
+LEFT JOIN document_revisions n
+  ON n.collection_id = r.collection_id AND n.doc_id = r.doc_id AND n.revision = r.revision + 1
+WHERE r.collection_id = %(collection_id)s AND r.doc_id = %(doc_id)s AND r.reason = ANY(%(reasons)s)
+ORDER BY r.revision
+"""
+
+EDIT, BULK_EDIT = "edit", "bulk edit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +140,19 @@ def _keep(collection: Collection, doc_ids: Sequence[str], cause: Cause, sql: str
     execute(connection, DROP, values)
     if kept:
         execute(connection, sql, values)
+
+
+def hand_edits(collection_id: int, doc_id: str) -> tuple[str, dict[str, Any]]:
+    """(title, metadata fields) of a document that were set by hand and still hold: a file with other content, which
+    would bring its own, leaves them. "" and {} where there are none, or their revisions are kept no longer."""
+    params = {"collection_id": collection_id, "doc_id": doc_id, "reasons": [EDIT, BULK_EDIT]}
+    title, fields = "", {}
+    for old_title, old, new_title, new, present_title, present in fetch_all(connection, HAND_EDITS, params):
+        before, after, now = json.loads(old), json.loads(new), json.loads(present)
+        changed = {key for key in after if key not in before or before[key] != after[key]}
+        fields |= {key: now[key] for key in changed if key in now}
+        title = present_title if new_title != old_title else title
+    return title, fields
 
 
 def drop_history(collection: Collection, doc_ids: Sequence[str]) -> dict[str, int]:

@@ -71,6 +71,26 @@ def test_an_uploaded_file_is_still_unchanged_after_an_edit(
     assert (get_document(notes, "a.md").tags, get_document(notes, "a.md").revision) == (["kept"], 2)
 
 
+def test_a_file_with_other_content_leaves_what_was_set_by_hand(
+    notes: Collection, django_capture_on_commit_callbacks: Any
+) -> None:
+    def upload(content: bytes, **values: Any) -> Document:
+        with django_capture_on_commit_callbacks(execute=True):
+            submit_uploads(notes, [SimpleUploadedFile("a.md", content)], tags=None, **{"metadata": None} | values)
+        return get_document(notes, "a.md")
+
+    upload(b"---\nauthor: Ada\n---\n# Title\n\nSome text.", metadata={"team": "core", "year": 1})
+    edit_document(notes, "a.md", {"title": "By hand", "metadata": {"author": "Ada", "team": "core", "year": 2, "k": 3}})
+    change_documents(notes, BulkChange("set_metadata", key="level", value="high"), ["a.md"])
+    edit_document(notes, "a.md", {"tags": ["kept"]})
+    document = upload(b"---\nauthor: Bob\n---\n# Title\n\nOther text.")
+    assert (document.title, document.tags) == ("By hand", ["kept"])
+    said_by_the_file = {"author": document.metadata["author"], "charset": "utf-8"}
+    assert document.metadata == said_by_the_file | {"team": "core", "year": 2, "k": 3, "level": "high"}
+    document = upload(b"Third text.", metadata={"year": 9})
+    assert (document.metadata["year"], document.metadata["k"]) == (9, 3)
+
+
 def test_keys_that_chunks_have_of_their_own_are_cut_anew(notes: Collection, embeddings: OpenAIServer) -> None:
     write(notes, [Segment("first line", 0.0, 1.0), Segment("second line", 1.0, 2.0)], metadata={"page": "7"})
     assert {chunk.metadata["page"] for chunk in chunks(notes)} == {"7"}
