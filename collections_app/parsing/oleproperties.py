@@ -31,7 +31,8 @@ def read_properties(container: olefile.OleFileIO[Any], assembly: Assembly) -> No
     except (struct.error, OSError):
         return
     page = values.get(CODE_PAGE)
-    charset = known_charset("utf-8" if page == UTF_8_PAGE else f"cp{page}") or "cp1252"
+    label = "utf-8" if page == UTF_8_PAGE else f"cp{page}" if isinstance(page, int) else ""
+    charset = known_charset(label) or "cp1252"
     texts = {key: value.decode(charset, "replace") for key, value in values.items() if isinstance(value, bytes)}
     assembly.entitle(texts.get(TITLE))
     assembly.describe(
