@@ -1,0 +1,61 @@
+"""Every example of docs/cli.md runs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import zipfile
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.management import call_command
+
+from collections_app.models import IngestJob
+from collections_app.services.collections import create_collection
+from collections_app.services.documents import submit_uploads
+from evaluation_app.subcommands import SUBCOMMANDS
+from tests.fakes.openai_server import OpenAIServer
+from tests.fakes.s3_server import S3Server
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+PAGE = (REPOSITORY / "docs" / "cli.md").read_text()
+EXAMPLES = re.findall(r"^python manage\.py ragd (.+)$", PAGE, re.MULTILINE)
+
+
+def test_every_command_is_told_of() -> None:
+    named = {shlex.split(example)[0] for example in EXAMPLES}
+    assert named | {"load-sample", "conformance"} == set(SUBCOMMANDS)
+    assert "`load-sample`" in PAGE and "`conformance`" in PAGE
+
+
+def test_every_example_runs(
+    committed: None,
+    embeddings: OpenAIServer,
+    s3_server: S3Server,
+    settings: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings.RAGD_S3_ENDPOINT = s3_server.url
+    settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
+    s3_server.put("docs", "reports/one.txt", b"a report")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "one.txt").write_text("The largest pump moves 400 litres.")
+    with zipfile.ZipFile(tmp_path / "papers" / "all.zip", "w") as archive:
+        archive.writestr("two.txt", "A smaller pump moves 40 litres.")
+    (other,) = submit_uploads(create_collection(name="other"), [SimpleUploadedFile("a.txt", b"some text")])
+    assert other.job and other.batch
+    for example in EXAMPLES:
+        words = shlex.split(example.replace("JOB_ID", str(other.job.pk)).replace("BATCH_ID", str(other.batch.pk)))
+        out = StringIO()
+        try:
+            call_command("ragd", *words, stdout=out)
+        except SystemExit as exit:  # what waits for a worker is left; there is none here
+            assert "--watch" in words, (example, exit.code, out.getvalue())
+        assert out.getvalue().strip(), example
+    assert IngestJob.objects.filter(collection__name="notes", state="succeeded").count() >= 4
+    assert (tmp_path / "notes.ragd.zip").stat().st_size
