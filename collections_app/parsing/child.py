@@ -7,12 +7,10 @@ when its time is over or its caller has gone, and reports how it ended. The end 
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import hashlib
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -24,19 +22,15 @@ from typing import Any
 
 from collections_app.parsing import protocol, reading
 from collections_app.parsing.archives import expand_archive
+from collections_app.parsing.childlimits import LIGHT_CPU_S, die_with, limit_process, memory_error
 from collections_app.parsing.sniffing import sniff
-from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits, Source
+from collections_app.parsing.types import ParseError, ParseLimits, Source
 
-PR_SET_PDEATHSIG = 1
 CONTROL_BYTES = 4096
-FILE_LIMIT_MB = 512
-OPEN_FILES_LIMIT = 256
 REAP_EVERY_S = 1.0
-CPU_GRACE_S = 2
 # read by Python code alone, in a few milliseconds: nothing that could spoil the process for the next document
 LIGHT_TYPES = frozenset({"text/markdown", "text/plain", "text/csv", "text/tab-separated-values", "application/json"})
 LIGHT_BYTES = 128 * 1024
-LIGHT_CPU_S = 10
 WAITING_S = 1.0
 READY = b"R"
 NEXT = b"N"
@@ -233,7 +227,7 @@ class Server:
 def work(connection: socket.socket, line: socket.socket, server: int) -> None:
     """Read requests, parse under limits, send results. Runs in the forked child of process `server`."""
     os.setsid()
-    _die_with(server)
+    die_with(server)
     while answer(connection, line):
         _, descriptors, _, _ = socket.recv_fds(line, len(NEXT), 1)
         if not descriptors:
@@ -284,40 +278,6 @@ def send_members(connection: socket.socket, data: bytes, limits: ParseLimits, *,
     except MemoryError:
         pieces = protocol.pack_error(memory_error(limits))
     protocol.send_pieces(connection, pieces)
-
-
-def memory_error(limits: ParseLimits) -> ParseError:
-    return ParseError(
-        "memory",
-        f"The document needs more than the {limits.memory_mb} MB of memory that one document may take"
-        " (RAGD_PARSE_MEMORY_MB). Split it, or raise the limit.",
-    )
-
-
-def limit_process(limits: ParseLimits) -> None:
-    """Lower this process's own limits. The hard limit on memory leaves room for LibreOffice, which sets its own."""
-    cpu_s = int(limits.timeout_s) + CPU_GRACE_S + int(time.process_time())
-    soft_bytes = limits.memory_mb * MEBIBYTE
-    hard_bytes = max(limits.memory_mb, limits.office_memory_mb) * MEBIBYTE
-    file_bytes = FILE_LIMIT_MB * MEBIBYTE
-    for name, soft, hard in (
-        (resource.RLIMIT_CORE, 0, 0),
-        (resource.RLIMIT_CPU, cpu_s, cpu_s + CPU_GRACE_S + LIGHT_CPU_S),
-        (resource.RLIMIT_FSIZE, file_bytes, file_bytes),
-        (resource.RLIMIT_NOFILE, OPEN_FILES_LIMIT, OPEN_FILES_LIMIT),
-        (resource.RLIMIT_AS, soft_bytes, hard_bytes),
-    ):
-        _, present = resource.getrlimit(name)
-        ceiling = hard if present == resource.RLIM_INFINITY else min(hard, present)
-        resource.setrlimit(name, (min(soft, ceiling), ceiling))
-
-
-def _die_with(server: int) -> None:
-    """Have the kernel kill this process when its parent, the server, ends; end now if that has happened already."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != server:
-            os._exit(1)
 
 
 def _kill(pid: int) -> None:
