@@ -404,3 +404,22 @@ def test_a_rollback_and_a_write_come_one_after_the_other(committed: None, embedd
     assert "".join(chunk.content for chunk in chunks(notes)).split()[0] == document.text.split()[0]
     assert revision_text(document, 3) in (WORDS, "Third text.")
     assert revision_text(document, 3) != document.text
+
+
+def test_a_new_generation_keeps_a_documents_own_policy(
+    notes: Collection, django_capture_on_commit_callbacks: Any
+) -> None:
+    from collections_app.services.generations import start_generation
+
+    ingest_text(notes, "a", WORDS)
+    ingest_text(notes, "b", WORDS)
+    edit_document(notes, "a", {"chunk_policy": {"target_tokens": 4, "overlap_tokens": 0}})
+    edit_document(notes, "b", {"tags": ["x"]})
+    with django_capture_on_commit_callbacks(execute=True):
+        start_generation(notes, {"chunk_policy": SMALL})
+    notes.refresh_from_db()
+    assert notes.generation == 2
+    assert (len(chunks(notes, "a")), len(chunks(notes, "b"))) == (4, 2)
+    assert {chunk.revision for chunk in chunks(notes, "a") + chunks(notes, "b")} == {2}
+    assert get_document(notes, "a").chunk_policy["target_tokens"] == 4
+    assert edit_document(notes, "a", {"chunk_policy": {}}).chunk_count == 2
