@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from django.conf import settings
 from django.db import connections
@@ -21,6 +22,7 @@ from ragd.types import Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"
 LOCAL_DIMS = 384
+WORKER_RETRIES = 1
 
 
 def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
@@ -55,7 +57,15 @@ def embedder_for(model: str, dims: int) -> Embedder:
         api_key=settings.RAGD_EMBED_API_KEY or None,
         batch_size=settings.RAGD_EMBED_BATCH_SIZE,
         timeout_s=settings.RAGD_EMBED_TIMEOUT_S,
+        **_patience(),
     )
+
+
+def _patience() -> dict[str, Any]:
+    """How long one batch is tried. A worker soon lets its job wait instead, so that other work is not held up."""
+    if settings.PROCESS != "worker":
+        return {}
+    return {"max_retries": WORKER_RETRIES, "deadline_s": settings.RAGD_EMBED_TIMEOUT_S * (WORKER_RETRIES + 1)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,15 @@ DOCUMENTS = 40
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 
+def test_the_default_lease_and_sweep_leave_time_to_run_again_within_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAGD_PROCESS", "command")  # the import would set it
+    from ragd_site.environment import Environment
+    from ragd_site.worker import SWEEP_EVERY_S
+
+    lease_s = Environment.model_fields["RAGD_JOB_LEASE_S"].default
+    assert lease_s + SWEEP_EVERY_S <= 45
+
+
 def test_nothing_is_lost_or_done_twice_under_fire() -> None:
     draw, tally = random.Random(7), kills.Tally()
     documents = kills.make_documents(DOCUMENTS, seed=7)
