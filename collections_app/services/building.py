@@ -22,7 +22,9 @@ from collections_app.models import Collection, Document, Generation, GenerationD
 from collections_app.policies import policy_of
 from collections_app.services.documents import draft_of
 from collections_app.services.index_builds import build_index
-from collections_app.services.ingestion import IngestOutcome, hash_content, split_draft
+from collections_app.services.ingestion import IngestOutcome, cut_draft, hash_content
+from collections_app.services.kept_vectors import JobVectors
+from collections_app.services.large_documents import Chunks, KnownVectors, LargeCut, LargeEmbedding
 from collections_app.services.overlays import DocumentOverlays
 from collections_app.services.progress import JobProgress
 from collections_app.services.providers import ingest_embedder
@@ -33,6 +35,7 @@ from ragd.generations import SwapBlocked, open_generation
 from ragd.indexing import delete_document_chunks, embed_chunks
 from ragd.postings import refresh_weights
 from ragd.store import execute, fetch_all
+from ragd.streaming import index_document
 from ragd.types import Chunk, ChunkPolicy
 
 log = logging.getLogger(__name__)
@@ -94,12 +97,13 @@ WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_inde
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One document as it was read, with its chunks to be and the policy that cut them."""
+    """One document as it was read, with its chunks to be and the policy that cut them. A large one is a batch alone."""
 
     document: Document
-    chunks: Sequence[Chunk]
+    chunks: Chunks
     content_hash: str
     policy: ChunkPolicy
+    is_large: bool = False
 
 
 def build_generation(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
@@ -210,7 +214,14 @@ class Builder:
     def _batches(self) -> Iterator[list[Prepared]]:
         batch: list[Prepared] = []
         for document in self._pending():
-            batch.append(self._prepare(document))
+            prepared = self._prepare(document)
+            if prepared.is_large:
+                if batch:
+                    yield batch
+                    batch = []
+                yield [prepared]
+                continue
+            batch.append(prepared)
             if sum(len(each.chunks) for each in batch) >= STORE_EVERY_CHUNKS:
                 yield batch
                 batch = []
@@ -231,12 +242,12 @@ class Builder:
         text = document_text(draft.content)
         policy = policy_of(self.target, document) if document.chunk_policy_stated else self.policy
         overlays = DocumentOverlays.read(self.collection.pk, document.doc_id)
-        if text.strip():
-            chunks = overlays.apply(split_draft(draft, text, policy))
-        else:  # indexed through the library, which keeps no text: the chunks stay as they were cut
-            chunks = self._served_chunks(document)
+        # what is indexed through the library has no text: its chunks stay as they were cut
+        cut = cut_draft(draft, text, policy) if text.strip() else self._served_chunks(document)
+        is_large = isinstance(cut, LargeCut)
+        chunks = overlays.apply(list(cut)) if text.strip() and (overlays.listed or not is_large) else cut
         content_hash = hash_content(self.target, draft, text, policy, overlays.digest)
-        return Prepared(document, chunks, content_hash, policy)
+        return Prepared(document, chunks, content_hash, policy, is_large)
 
     def _served_chunks(self, document: Document) -> list[Chunk]:
         rows = fetch_all(connection, SERVED_ROWS, self.scope | {"doc_id": document.doc_id})
@@ -249,6 +260,8 @@ class Builder:
 
     def _embed(self, batch: Sequence[Prepared]) -> list[Prepared]:
         """With vectors. A text that the document has already, here or under the same model, keeps its vector."""
+        if batch[0].is_large:
+            return [self._embed_large(batch[0])]
         waiting = [chunk for each in batch for chunk in self._with_known_vectors(each)]
         done = self.generation.chunks_done
 
@@ -264,6 +277,19 @@ class Builder:
             )
         )
         return [replace(each, chunks=[next(embedded) for _ in each.chunks]) for each in batch]
+
+    def _embed_large(self, prepared: Prepared) -> Prepared:
+        tables = ["chunks"] if spec_of(self.generation).shares_vectors(spec_of(self.collection)) else []
+        tables.append(self.store.collection.partition)
+        kept = JobVectors(self.progress.job, self.progress)
+        embedding = LargeEmbedding(prepared.chunks, kept, settings.RAGD_EMBED_BATCH_SIZE)
+        done = self.generation.chunks_done
+        embedding.fill(
+            ingest_embedder(self.generation.embed_model, self.generation.embed_dims),
+            KnownVectors(self.collection.pk, prepared.document.doc_id, tables),
+            lambda embedded: self.progress.advance(done + embedded, self._expected_chunks(done)),
+        )
+        return replace(prepared, chunks=embedding)
 
     def _with_known_vectors(self, prepared: Prepared) -> list[Chunk]:
         params = self.scope | {"doc_id": prepared.document.doc_id}
@@ -284,11 +310,12 @@ class Builder:
     def _store(self, batch: Sequence[Prepared]) -> None:
         """In one transaction: the chunks of those that are still as they were read, and the note of it."""
         with transaction.atomic():
-            self.progress.hold(forgive=True)
+            if not batch[0].is_large:
+                self.progress.hold(forgive=True)
             rows = fetch_all(connection, HOLD_DOCUMENTS, {"ids": [each.document.pk for each in batch]})
             now = {pk: (revision, enabled) for pk, revision, enabled in rows}
             kept = [each for each in batch if now.get(each.document.pk, (0, False))[0] == each.document.revision]
-            ragd.index([chunk for each in kept for chunk in each.chunks], self.store)
+            self._index(kept)
             GenerationDocument.objects.bulk_create(
                 [self._note(each, enabled=now[each.document.pk][1]) for each in kept],
                 update_conflicts=True,
@@ -296,6 +323,15 @@ class Builder:
                 update_fields=["document_id", "revision", "enabled", "chunk_count", "content_hash", "chunk_policy"],
             )
             self._advance(kept)
+            if batch[0].is_large:  # its rows take so long that the lease runs out while the job's row is held
+                JobVectors(self.progress.job, self.progress).drop()
+                self.progress.hold(forgive=True)
+
+    def _index(self, batch: Sequence[Prepared]) -> None:
+        if batch and batch[0].is_large:
+            index_document(batch[0].chunks, self.store, on_piece=lambda done: self.progress.check())
+        else:
+            ragd.index([chunk for each in batch for chunk in each.chunks], self.store)
 
     def _note(self, prepared: Prepared, *, enabled: bool) -> GenerationDocument:
         return GenerationDocument(

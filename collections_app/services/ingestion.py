@@ -14,6 +14,7 @@ import ragd
 from collections_app.models import Chunk, Collection, Document
 from collections_app.services.kept_vectors import KeptVectors, SpooledVectors
 from collections_app.services.large_documents import (
+    Chunks,
     KnownVectors,
     LargeCut,
     LargeEmbedding,
@@ -122,7 +123,7 @@ def ingest(
     if len(text) > LONG_CHARS:
         give_back_memory()  # what reading it took
     progress.enter("chunk", chars=len(text))
-    cut = _cut(draft, text, policy)
+    cut = cut_draft(draft, text, policy)
     laid = cut if isinstance(cut, LargeCut) and not overlays.listed else overlays.apply(list(cut))
     progress.enter("embed", chunks_total=len(laid))
     fresh = fresh or force or before is None
@@ -242,10 +243,10 @@ def _outcome(stored: StoredDocument) -> IngestOutcome:
 
 def split_draft(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk]:
     """The document's chunks, bound, without vectors. text: the normalized text of the draft's content."""
-    return list(_cut(draft, text, policy))
+    return list(cut_draft(draft, text, policy))
 
 
-def _cut(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk] | LargeCut:
+def cut_draft(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk] | LargeCut:
     """`split_draft`, without holding the chunks of a large document."""
     pages = [(start, end, label) for start, end, label in draft.page_map]
 
@@ -285,7 +286,7 @@ def _embed(
 def _embed_large(
     collection: Collection,
     doc_id: str,
-    chunks: Sequence[LibraryChunk] | LargeCut,
+    chunks: Chunks,
     progress: Progress,
     kept: KeptVectors,
     *,
@@ -295,7 +296,7 @@ def _embed_large(
     embedding = LargeEmbedding(chunks, kept, settings.RAGD_EMBED_BATCH_SIZE)
     embedding.fill(
         ingest_embedder(collection.embed_model, collection.embed_dims),
-        KnownVectors(collection, doc_id, fresh=fresh),
+        KnownVectors(collection.pk, doc_id, () if fresh else ("chunks",)),
         lambda done: progress.advance(done, len(embedding)),
     )
     return embedding

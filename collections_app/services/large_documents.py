@@ -11,13 +11,11 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from django.db import connection
 
-from collections_app.models import Chunk as StoredChunk
-from collections_app.models import Collection
 from collections_app.services.kept_vectors import Floats, KeptVectors
 from collections_app.texts import size_utf8, text_pieces
 from ragd.embedding import Embedder
@@ -30,7 +28,12 @@ LARGE_CHUNKS = 256  # a document of more is large
 KNOWN = """
 SELECT sha256(convert_to(CASE WHEN context = '' THEN content ELSE context || E'\\n' || content END, 'UTF8')),
        chunk_index
-FROM chunks WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
+FROM {chunks} WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
+"""
+
+VECTORS = """
+SELECT context, content, embedding::real[] FROM {chunks}
+WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s AND chunk_index = ANY(%(numbers)s)
 """
 
 MAKE_TEXT = "CREATE TEMPORARY TABLE ragd_text (content text) ON COMMIT DROP"
@@ -40,6 +43,13 @@ UPDATE documents SET text = (SELECT content FROM ragd_text)
 WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
 """
 DROP_TEXT = "DROP TABLE ragd_text"
+
+
+class Chunks(Protocol):
+    """The chunks of one document: how many there are, and each in order, as often as it is asked."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Chunk]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +80,7 @@ def gather_chunks(read: Callable[[], Iterator[Chunk]]) -> list[Chunk] | LargeCut
 class LargeEmbedding:
     """The chunks of a large document with their vectors, which lie with `kept`."""
 
-    def __init__(self, chunks: LargeCut | Sequence[Chunk], kept: KeptVectors, batch_size: int) -> None:
+    def __init__(self, chunks: Chunks, kept: KeptVectors, batch_size: int) -> None:
         self.chunks, self.kept, self.batch_size = chunks, kept, batch_size
 
     def __len__(self) -> int:
@@ -127,22 +137,30 @@ class _Relaid(LargeEmbedding):
 
 
 class KnownVectors:
-    """What is stored of a document, asked for by text: a text that it had before keeps its vector."""
+    """What is stored of a document, asked for by text: a text that it had before keeps its vector.
 
-    def __init__(self, collection: Collection, doc_id: str, *, fresh: bool) -> None:
-        self.scope = {"collection_id": collection.pk, "doc_id": doc_id}
-        rows = [] if fresh else fetch_all(connection, KNOWN, self.scope)
-        self.numbers: dict[bytes, int] = {bytes(digest): number for digest, number in rows}
+    tables: of chunks under the same model, where to look; the later ones win.
+    """
+
+    def __init__(self, collection_id: int, doc_id: str, tables: Sequence[str] = ("chunks",)) -> None:
+        self.scope = {"collection_id": collection_id, "doc_id": doc_id}
+        self.places: dict[bytes, tuple[str, int]] = {}
+        for table in tables:
+            rows = fetch_all(connection, KNOWN.format(chunks=table), self.scope)
+            self.places |= {bytes(digest): (table, number) for digest, number in rows}
 
     def find(self, texts: Sequence[str]) -> dict[str, Any]:
         """text -> vector, of those that are known."""
-        numbers = [number for text in texts if (number := self.numbers.get(_digest(text))) is not None]
-        if not numbers:
-            return {}
-        rows = StoredChunk.objects.filter(**self.scope, chunk_index__in=numbers)
+        numbers: dict[str, list[int]] = {}
+        for text in texts:
+            if place := self.places.get(_digest(text)):
+                numbers.setdefault(place[0], []).append(place[1])
         return {
             f"{context}\n{content}" if context else content: vector
-            for context, content, vector in rows.values_list("context", "content", "embedding")
+            for table, asked in numbers.items()
+            for context, content, vector in fetch_all(
+                connection, VECTORS.format(chunks=table), self.scope | {"numbers": asked}
+            )
         }
 
 

@@ -296,3 +296,35 @@ def test_a_long_text_is_stored_as_it_is(notes: Collection, small: None) -> None:
     ingest_text(notes, "b", text + "more")
     assert Document.objects.get(doc_id="a").text == text
     assert Document.objects.get(doc_id="b").text == text + "more"
+
+
+def generation_rows(collection: Collection, number: int) -> list[Any]:
+    chunks = ROWS.replace("FROM chunks", f"FROM chunks_c{collection.pk}_g{number}")
+    stats = f"{STATS} AND generation = {number}"
+    terms = TERMS.replace("AND chunk_count", f"AND generation = {number} AND chunk_count")
+    return [fetch_all(connection, sql, {"id": collection.pk}) for sql in (chunks, stats, terms)]
+
+
+@pytest.mark.parametrize("spec", [{"chunk_policy": {"target_tokens": 11, "overlap_tokens": 3}}, {"embed_dims": 48}])
+def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
+    committed: None, embeddings: OpenAIServer, small: None, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
+) -> None:
+    from collections_app.models import GenerationDocument
+    from collections_app.services.generations import start_generation
+
+    wanted = {"embed_model": "text-embedding-3-large", **spec} if "embed_dims" in spec else spec
+    found, notes = [], []
+    for name, most in (("plain", 10**9), ("large", 6)):
+        monkeypatch.setattr(large_documents, "LARGE_CHUNKS", most)
+        collection = create_collection(name=name, chunk_policy=POLICY)
+        for doc_id, size in (("a", 2), ("b", 30), ("c", 3), ("d", 25)):
+            ingest_text(collection, doc_id, text_of(size))
+        job = start_generation(collection, wanted).jobs.get()
+        embeddings.requests.clear()
+        assert run_job(job.pk) == "succeeded"
+        found.append([*generation_rows(collection, 2), sorted(set(asked(embeddings)))])
+        noted = GenerationDocument.objects.filter(generation__collection=collection).order_by("doc_id")
+        notes.append(list(noted.values_list("doc_id", "chunk_count", "content_hash", "enabled")))
+    assert found[0] == found[1]
+    assert notes[0] == notes[1] and len(notes[0]) == 4
+    assert not EmbeddedBatch.objects.exists()
