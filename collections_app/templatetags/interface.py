@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from collections_app.stages import StageRow
 from ragd.telemetry import names
 
 register = template.Library()
@@ -234,6 +235,43 @@ def score_bar(value: float | None, text: str = "") -> SafeString:
         f"{100 * share:.1f}",
         text or f"{share:.2f}",
     )
+
+
+@register.simple_tag
+def stage_marks(rows: Sequence[StageRow]) -> SafeString:
+    """One short bar per stage, coloured by its state and filled as far as it is; "" without stages."""
+    if not rows:
+        return SafeString("")
+    width = 100 / len(rows)
+    filled = {"waiting": 0.0, "running": 0.5}
+    bars = format_html_join(
+        "",
+        '<g data-state="{}"><title>{}</title><rect class="track" x="{}" width="{}" height="6"/>'
+        '<rect class="fill" x="{}" width="{}" height="6"/></g>',
+        (
+            (
+                row.state,
+                _spell_stage(row),
+                f"{number * width:.1f}",
+                f"{width - 4:.1f}",
+                f"{number * width:.1f}",
+                f"{(width - 4) * (row.percent / 100 if row.percent is not None else filled.get(row.state, 1.0)):.1f}",
+            )
+            for number, row in enumerate(rows)
+        ),
+    )
+    return format_html(
+        '<svg class="stage-marks" role="img" aria-label="{}" viewBox="0 0 100 6" preserveAspectRatio="none">{}</svg>',
+        "; ".join(_spell_stage(row) for row in rows),
+        bars,
+    )
+
+
+def _spell_stage(row: StageRow) -> str:
+    word = STATES.get(row.state, ("", "", row.state))[2].lower()
+    share = f" {row.percent} %" if row.state == "running" and row.percent is not None else ""
+    took = f", {duration(row.took_ms)}" if row.took_ms else ""
+    return f"{row.stage}: {word}{share}{took}"
 
 
 @register.simple_tag

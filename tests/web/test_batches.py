@@ -92,6 +92,8 @@ def test_a_job_shows_its_stages(visitor: Client, make_batch: Callable[..., Any])
     for words in ("2.5 MB", "2.0 MB/s", "40 of 100 chunks", "10/s", "6 s", 'max="100" value="40"'):
         assert words in html
     assert html.count("Waiting</span>") == 2
+    listed = text(visitor.get("/collections/nature/jobs/"))
+    assert "parse: done, 1,234 ms; chunk: waiting; embed: running 40 %, 4,000 ms; store: waiting" in listed
 
 
 def test_a_waiting_job_says_what_it_waits_for(visitor: Client, make_batch: Callable[..., Any]) -> None:
