@@ -226,11 +226,9 @@ def _told(place: Place, key: str = "") -> Iterator[None]:
 
 
 def _no_answer(at: str, error: Exception) -> FetchError:
-    return FetchError(
-        "unreachable",
-        f"{at} gave no valid answer ({type(error).__name__}); check the endpoint, or try again later",
-        retryable=True,
-    )
+    silent = isinstance(error, (urllib3.exceptions.HTTPError, OSError))
+    said = "does not answer" if silent else "gave no valid answer"
+    return FetchError("unreachable", f"{at} {said}; check the endpoint, or try again later", retryable=True)
 
 
 def _explain(code: str, at: str, key: str) -> FetchError:
