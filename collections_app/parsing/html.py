@@ -31,6 +31,9 @@ SCRIPTED = re.compile(r"<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE
 LAYOUT_CELL_CHARS = 600
 WHITE = re.compile(r"[ \t\r\n\f]+")
 DESCRIPTION_CHARS = 1000
+# What a page itself marks as its content; a shorter one is a frame that scripts would fill.
+MAIN = "main, [role=main]"
+MAIN_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +78,26 @@ def render_page(markup: str) -> Page:
         if node.tag not in ("body", "html"):
             node.decompose()
     return Page(
-        text=join_blocks(Walk(root).blocks()),
+        text=_main_text(root),
         title=squeeze(title.text(strip=True)) if title is not None and not _in_drawing(title) else "",
         description=_meta(tree, "description")[:DESCRIPTION_CHARS],
         author=_meta(tree, "author")[:200],
         language=_language(tree),
     )
+
+
+def _main_text(root: LexborNode) -> str:
+    """The text of the page's one <main>, under the page's heading; all of it when there is none or it says little."""
+    found = root.css(MAIN)
+    if len(found) != 1:
+        return join_blocks(Walk(root).blocks())
+    blocks = Walk(found[0]).blocks()
+    if len("".join(blocks)) < MAIN_CHARS:
+        return join_blocks(Walk(root).blocks())
+    heading_of_page = root.css_first("h1")
+    if heading_of_page is not None and found[0].css_first("h1") is None:
+        blocks.insert(0, heading(squeeze(heading_of_page.text()), 1))
+    return join_blocks(blocks)
 
 
 def is_too_deep(markup: str) -> bool:

@@ -113,6 +113,20 @@ def test_html_as_markdown() -> None:
     assert (document.title, document.metadata["language"]) == ("T & T", "en")
 
 
+def test_a_page_that_marks_its_main_content_is_read_for_that() -> None:
+    long = "The content of this page goes on for a while. " * 6
+    page = (
+        "<html><body><header>Shop | Login<h1>The page</h1></header>{}<footer>Imprint</footer>"
+        "<script>if (a) document.write('no')</script></body></html>"
+    )
+    main = parse(page.format(f"<main><h2>Part</h2><p>{long}</p><nav>menu</nav></main>").encode(), "a.html")
+    assert main.text == f"# The page\n\n## Part\n\n{long.strip()}"
+    short = parse(page.format("<main>Loading</main>").encode(), "a.html")
+    assert "Shop | Login" in short.text and "Loading" in short.text and "Imprint" in short.text
+    two = parse(page.format(f"<main>{long}</main><div role=main>{long}</div>").encode(), "a.html")
+    assert "Imprint" in two.text and two.text.count("The content of this page") == 12
+
+
 def test_a_table_that_only_lays_out_becomes_blocks() -> None:
     page = (
         "<table><tr><td><h2>Left</h2><p>text</p></td><td><table><tr><td>1</td><td>2</td></tr></table></td></tr></table>"
