@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.resources import files
 
 from ragd.security.findings import Finding
@@ -17,15 +18,27 @@ SOURCE = files("ragd.security").joinpath("instructions.toml")
 FRAGMENT = re.compile(r"<<([A-Z]+)>>")
 
 
-def read_rules() -> tuple[tuple[str, str, float, re.Pattern[str]], ...]:
-    """(family, rule, confidence, pattern) of each rule in the order of the file."""
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """needs: lower-case texts of which each match has one; () for a rule that is always tried."""
+
+    family: str
+    name: str
+    confidence: float
+    needs: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def read_rules() -> tuple[Rule, ...]:
+    """The rules in the order of the file."""
     data = tomllib.loads(SOURCE.read_text("utf-8"))
     fragments: dict[str, str] = data["fragments"]
     return tuple(
-        (
+        Rule(
             rule["family"],
             rule["name"],
             rule["confidence"],
+            tuple(rule.get("needs", ())),
             re.compile(FRAGMENT.sub(lambda match: fragments[match[1]], rule["pattern"]), re.IGNORECASE | re.MULTILINE),
         )
         for rule in data["rules"]
@@ -51,10 +64,13 @@ TALK_AFTER = 80
 def find_instructions(text: str) -> Iterator[Finding]:
     """Every place that a rule matches and that is not only talked of, by rule and place."""
     quoted = quoted_places(text)
-    for family, rule, confidence, pattern in RULES:
-        for match in pattern.finditer(text):
+    lowered = text.lower()
+    for rule in RULES:
+        if rule.needs and not any(need in lowered for need in rule.needs):
+            continue
+        for match in rule.pattern.finditer(text):
             if not _only_talked_of(text, match.start(), match.end(), quoted):
-                yield Finding(family, rule, match.start(), match.end(), confidence)
+                yield Finding(rule.family, rule.name, match.start(), match.end(), rule.confidence)
 
 
 def quoted_places(text: str) -> list[tuple[int, int]]:
