@@ -169,7 +169,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
                 title=" › ".join((result["context"] or result["doc_id"]).split(" > ")),
                 excerpt=shorten_passage(source["excerpt"] if source else result["content"]),
                 href=_document_href(run, result["doc_id"], start, end, result["revision"]),
-                chunk_href=f"{chunk}?start={start}&end={end}",
+                chunk_href=f"{chunk}?start={start}&end={end}&revision={result['revision']}",
                 cited=result["rank"] in cited,
                 places=places,
                 arithmetic=_arithmetic(run, places),

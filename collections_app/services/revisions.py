@@ -192,6 +192,14 @@ def any_revision(document: Document, number: int) -> DocumentRevision:
     return present_revision(document) if number == document.revision else find_revision(document, number)
 
 
+def has_present_text(document: Document, number: int) -> bool:
+    """Whether an earlier revision that is kept has the text which the document still has: places in it are the same."""
+    later = DocumentRevision.objects.filter(
+        collection_id=document.collection_id, doc_id=document.doc_id, revision__gte=number
+    )
+    return not later.exclude(text="", size_chars__gt=0).exists()
+
+
 def revision_text(document: Document, number: int, start: int = 0, end: int | None = None) -> str:
     """text[start:end] of a revision, cut in the database; end None: to its end."""
     length = None if end is None else max(end - start, 0)

@@ -19,7 +19,7 @@ from collections_app.passages import ChunkSpan, Piece, cut_pieces
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunk_scenes import Scene, overlays_by_chunk
 from collections_app.views.collections import find_collection
-from collections_app.views.revisions import cited_revision_address
+from collections_app.views.revisions import cited_elsewhere
 from ragd.types import ChunkPolicy
 
 CHUNKS_PER_PAGE = 40
@@ -31,9 +31,9 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text with its chunks' edges beside the chunks, some chunks at a time; ?start=&end= marks a cited place."""
     collection = find_collection(name)
     found = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    earlier = cited_revision_address(request, collection, found)
-    if earlier:
-        return redirect(earlier)
+    elsewhere, moved_from = cited_elsewhere(request, found)
+    if elsewhere:
+        return redirect(elsewhere)
     cited = _cited_span(request, found)
     limits = _limits(collection, found)
     flagged = request.GET.get("flagged") == "1"
@@ -41,7 +41,6 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     if flagged:
         chunks = chunks.outlying(limits, _duplicates(found))
     reading = _read(request, found, chunks, None if flagged else cited, flagged=flagged)
-    cited_revision = _whole_number(request.GET.get("revision"))
     context = {
         "collection": collection,
         "document": found,
@@ -51,7 +50,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "overlays": _count_overlays(found),
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
-        "moved_from": cited_revision if cited and cited_revision not in (None, found.revision) else None,
+        "moved_from": moved_from if cited else None,
     }
     return render_page(request, "collections/document.html", context)
 
@@ -194,6 +193,9 @@ def chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpRespo
     """One chunk with its numbers, its neighbours, what can be done with it and, with ?start=&end=, the cited place."""
     collection = find_collection(name)
     found = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    elsewhere, _ = cited_elsewhere(request, found)
+    if elsewhere:
+        return redirect(elsewhere)
     return show_chunk(request, collection, found, index)
 
 

@@ -21,6 +21,7 @@ from collections_app.services.editing import is_busy, roll_back
 from collections_app.services.revisions import (
     any_revision,
     find_revision,
+    has_present_text,
     present_revision,
     revision_places,
     revision_text,
@@ -195,19 +196,22 @@ def _or_404(document: Document, number: int, *, earlier: bool = False) -> Docume
         raise Http404(error.message) from None
 
 
-def cited_revision_address(request: PageRequest, collection: Collection, document: Document) -> str | None:
-    """Where the place that an address cites (?start=&end=&revision=) stands in the revision it was cited from.
+def cited_elsewhere(request: PageRequest, document: Document) -> tuple[str | None, int | None]:
+    """(address, number) for an address that cites a place (?start=&end=&revision=) of an earlier revision.
 
-    None when the document has not changed since, or that revision is kept no longer.
+    address: of the place in that revision, where it is kept and had another text. number: of the revision, where it is
+    not kept any more, so that nobody can tell whether the place has moved. (None, None): the place is here.
     """
     number, start, end = (_whole_number(request.GET.get(name)) for name in ("revision", "start", "end"))
     if number is None or start is None or end is None or number == document.revision:
-        return None
-    rows = DocumentRevision.objects.of_document(collection.pk, document.doc_id)
+        return None, None
+    rows = DocumentRevision.objects.of_document(document.collection_id, document.doc_id)
     if not rows.filter(revision=number).exists():
-        return None
-    address = reverse("collections:revision", args=[collection.name, number, document.doc_id])
-    return f"{address}?start={start}&end={end}"
+        return None, number
+    if has_present_text(document, number):
+        return None, None
+    address = reverse("collections:revision", args=[document.collection.name, number, document.doc_id])
+    return f"{address}?start={start}&end={end}", None
 
 
 def _cited(request: PageRequest, revision: DocumentRevision) -> tuple[int, int] | None:

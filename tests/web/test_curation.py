@@ -187,11 +187,18 @@ def test_a_citation_opens_the_revision_it_was_cited_from(visitor: Client, nature
     assert address
     cited = address[1].replace("&amp;", "&")
     assert visitor.get(cited).status_code == 200
+    edit_document(nature, WHALES, {"tags": ["sea"]})  # a new revision of the same text: the place is where it was
+    here = visitor.get(cited)
+    assert here.status_code == 200
+    assert "The citation is from revision" not in text(here)
     ingest_text(nature, WHALES, "Nothing about that any more.", title="Whales")
     moved = visitor.get(cited)
     assert moved.status_code == 302
     html = text(visitor.get(moved["Location"]))
-    assert "the document is at revision 2 by now" in html
+    assert "the document is at revision 3 by now" in html
+    chunk = re.search(r'href="(/collections/nature/chunks/\d+/whales.md/\?start=[^"#]+)', page)
+    assert chunk
+    assert visitor.get(chunk[1].replace("&amp;", "&"))["Location"].startswith("/collections/nature/revision/1/")
     marked = "".join(re.findall(r'<mark class="piece"[^>]*>([^<]*)</mark>', html))
     citation = run.citations[0]
     assert marked.strip() in re.sub(r"\s+", " ", citation["quote"]) or citation["quote"] in marked
