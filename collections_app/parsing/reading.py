@@ -121,8 +121,8 @@ def refusal(source: Source) -> ParseError:
     if media_type in ARCHIVE_TYPES:
         return ParseError(
             "unsupported",
-            f"One document was expected, but this is {types.speak(media_type)}, which holds several. Upload it by itself,"
-            " and each file in it becomes a document.",
+            f"One document was expected, but this is {types.speak(media_type)}, which holds several. Upload it by"
+            " itself, and each file in it becomes a document.",
             media_type=media_type,
         )
     return ParseError(
