@@ -55,7 +55,11 @@ async function sendGroup(group, batch, onBytes) {
       continue;
     }
     if (xhr.status !== 200) throw new Error(`the server answered ${xhr.status}`);
-    return xhr.responseText;
+    if (!xhr.getResponseHeader("Ragd-Part")) throw new Error(LOGGED_OUT);
+    const lines = Object.assign(document.createElement("template"), { innerHTML: xhr.responseText }).content;
+    const refused = lines.querySelector("[data-refused]");
+    if (refused) throw new Error(refused.textContent.trim());
+    return lines;
   }
 }
 
@@ -84,11 +88,11 @@ async function sendAll(files, batch) {
       for (const item of group) item.cell?.replaceChildren(element("span", "Sending", "muted small"));
       const mine = group;
       try {
-        const html = await sendGroup(mine, batch, (value) => {
+        const sent = await sendGroup(mine, batch, (value) => {
           loaded.set(mine, value);
           tell();
         });
-        results.insertAdjacentHTML("beforeend", html);
+        results.append(sent);
         done += mine.length;
         for (const item of mine) item.cell?.replaceChildren(element("span", "Sent", "small good"));
       } catch (error) {

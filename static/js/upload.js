@@ -32,12 +32,14 @@ let sending = false;
 let failed = [];
 
 class Refusal extends Error {}
+const LOGGED_OUT = "the answer cannot be read, perhaps because you were logged out; log in in another tab";
 
 async function post(address, body, headers = {}) {
   const token = find("[name=csrfmiddlewaretoken]", form).value;
   const response = await fetch(address, { method: "POST", body, headers: { "X-CSRFToken": token, ...headers } });
   const answer = await response.json().catch(() => null);
   if (!response.ok) throw new Refusal(answer?.detail ?? `the server answered ${response.status}`);
+  if (answer === null) throw new Refusal(LOGGED_OUT);
   return answer;
 }
 const postJson = (address, values) => post(address, JSON.stringify(values), { "Content-Type": "application/json" });
@@ -177,13 +179,11 @@ async function lookNow(mine) {
 
 async function lookInside(mine) {
   for (const item of items.filter((each) => each.line.status === "archive")) {
-    const data = new FormData(form);
-    data.set("uploads", item.file);
-    data.set("doc_ids", item.line.asked);
-    if (item.choice) data.set("on_clash", item.choice);
-    part("state").textContent = `Looking into ${item.path}`;
-    const plan = await post(form.dataset.members, data).catch((error) => ({ error }));
+    const asked = JSON.stringify([item.choice || form.elements.on_clash.value, form.elements.tags.value, form.elements.metadata.value]);
+    if (item.inside?.asked !== asked) item.inside = { asked, plan: await readInside(item, mine) };
     if (mine !== turn) return;
+    const { plan } = item.inside;
+    if (plan.error) item.inside = null;
     if (plan.error) item.line = { ...item.line, reason: `It could not be looked into: ${plan.error.message}` };
     else [item.line, ...item.members] = plan.items;
     item.line = { ...item.line, name: item.path };
@@ -192,6 +192,15 @@ async function lookInside(mine) {
   }
   part("state").textContent = "";
   render();
+}
+
+async function readInside(item, mine) {
+  const data = new FormData(form);
+  data.set("uploads", item.file);
+  data.set("doc_ids", item.line.asked);
+  if (item.choice) data.set("on_clash", item.choice);
+  if (mine === turn) part("state").textContent = `Looking into ${item.path}`;
+  return post(form.dataset.members, data).catch((error) => ({ error }));
 }
 
 // --- the table of what will happen

@@ -6,7 +6,7 @@ import re
 import zipfile
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from collections_app.models import Document, IngestBatch
 from collections_app.services.collections import create_collection
@@ -80,14 +80,21 @@ def test_what_could_not_be_sent_is_named_and_sent_again(visit: Visit, tmp_path: 
     page = visit.go("/collections/nature/upload/")
     (tmp_path / "a.txt").write_text("Some text.")
     page.locator("#id_uploads").set_input_files(tmp_path / "a.txt")
-    page.route(
-        re.compile("/upload/$"),
-        lambda route: route.abort() if route.request.method == "POST" else route.continue_(),
-    )
+    held: list[Route] = []
+    page.route(re.compile("/upload/$"), lambda route: held.append(route))
+    leave = "window.dispatchEvent(new Event('beforeunload', {cancelable: true}))"  # false: the browser would ask
+    assert page.evaluate(leave) is True
     page.get_by_role("button", name="Upload 1 file").click()
+    expect(page.locator("[data-sent]")).to_have_text("0 of 1 file sent")
+    while not held:
+        page.wait_for_timeout(50)
+    assert page.evaluate(leave) is False
+    held[0].abort()
     expect(page.locator("#upload-results li")).to_contain_text("The server does not answer. Send it again.")
+    expect(page.get_by_role("button", name="Upload 1 file")).to_be_hidden()
     visit.complaints.clear()  # the browser notes the request that was cut off
     page.unroute(re.compile("/upload/$"))
     page.get_by_role("button", name="Send again what failed").click()
     expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(1)
     assert Document.objects.get().doc_id == "a.txt"
+    assert page.evaluate(leave) is True
