@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,7 +156,7 @@ class DocumentForm(ChunkPolicyFields):
     def of(cls, document: Document) -> DocumentForm:
         """Filled in with what the document is."""
         metadata = json.dumps(document.metadata, ensure_ascii=False, indent=2) if document.metadata else ""
-        values: Mapping[str, Any] = {
+        values: dict[str, Any] = {
             "title": document.title,
             "tags": document.tags,
             "metadata": metadata,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,9 +93,11 @@ def find_stored(collection: Collection, doc_id: str) -> StoredDocument | None:
     return None if row is None else _stored(row)
 
 
-def _stored(row: tuple[Any, ...]) -> StoredDocument:
-    stated = json.loads(row[7]) if isinstance(row[7], str) else row[7]
-    return StoredDocument(*row[:7], policy_stated=stated, archived=row[8])
+def _stored(row: Sequence[Any]) -> StoredDocument:
+    pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars, stated, archived = row
+    policy_stated = json.loads(stated) if isinstance(stated, str) else stated
+    facts = (pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars)
+    return StoredDocument(*facts, policy_stated, archived)
 
 
 def refuse_archived(doc_id: str) -> ServiceError:

@@ -7,7 +7,6 @@ revision that has it, or from the document. The oldest are dropped first, so wha
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision
 from collections_app.overlays import MARK
 from collections_app.services.locks import StoredDocument
+from collections_app.texts import hash_text
 from ragd.store import execute, fetch_all
 
 # Numbers that were used before stand for a document that was deleted past this module.
@@ -117,7 +117,7 @@ def keep_revision(
 
     text: that of the state which follows. The caller holds the document's lock and the transaction.
     """
-    text_hash = hashlib.sha256(text.encode()).hexdigest() if len(text) == stored.size_chars else ""
+    text_hash = hash_text(text) if len(text) == stored.size_chars else ""
     _keep(collection, [doc_id], cause, KEEP.format(same_text=SAME_TEXT, chunks=OWN_CHUNKS), text_hash)
 
 
@@ -146,7 +146,8 @@ def hand_edits(collection_id: int, doc_id: str) -> tuple[str, dict[str, Any]]:
     """(title, metadata fields) of a document that were set by hand and still hold: a file with other content, which
     would bring its own, leaves them. "" and {} where there are none, or their revisions are kept no longer."""
     params = {"collection_id": collection_id, "doc_id": doc_id, "reasons": [EDIT, BULK_EDIT]}
-    title, fields = "", {}
+    title = ""
+    fields: dict[str, Any] = {}
     for old_title, old, new_title, new, present_title, present in fetch_all(connection, HAND_EDITS, params):
         before, after, now = json.loads(old), json.loads(new), json.loads(present)
         changed = {key for key in after if key not in before or before[key] != after[key]}

@@ -17,7 +17,7 @@ from collections_app.models import Collection, Document
 from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.policies import policy_for
 from collections_app.services.belonging import attached_to
-from collections_app.services.curation import BulkChange, BulkOutcome, change_documents
+from collections_app.services.curation import BulkChange, BulkOutcome, DocumentResult, change_documents
 from collections_app.services.editing import edit_document
 from collections_app.services.revisions import count_revisions
 from collections_app.services.selection import count_facets
@@ -147,7 +147,7 @@ def _label(request: PageRequest, collection: Collection, selection: Selection, c
 def _joined(outcomes: Sequence[BulkOutcome]) -> BulkOutcome:
     """Of several changes to the same documents: what is worth telling of each."""
     order = ("unknown", "refused", "changed", "unchanged")
-    best = {}
+    best: dict[str, DocumentResult] = {}
     for outcome in outcomes:
         for result in outcome.results:
             known = best.get(result.doc_id)
