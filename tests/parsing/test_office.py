@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 import xlsxwriter
 
-from collections_app.parsing import ParsedDocument, ParseError, ParseLimits, office, parse
+from collections_app.parsing import ParsedDocument, ParseError, ParseLimits, office, parse, stop_server
 from collections_app.parsing.reading import read_document
 from collections_app.parsing.slides import Slide
 from collections_app.parsing.types import Source
@@ -282,18 +285,32 @@ def test_rtf_that_never_closes_is_read_as_far_as_it_goes() -> None:
 
 
 @pytest.mark.skipif(not office.is_installed("doc"), reason="LibreOffice Writer is not installed")
-def test_doc_through_libreoffice_leaves_no_process_and_no_folder(tmp_path, monkeypatch) -> None:
-    import shutil
-    import subprocess
-
+def test_doc_through_libreoffice_leaves_no_process_and_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    stop_server()
     source = tmp_path / "a.rtf"
     source.write_bytes(rb"{\rtf1{\stylesheet{\s1 heading 1;}}\pard\s1\outlinelevel0 Top\par\pard body\par}")
-    command = [shutil.which("soffice"), f"-env:UserInstallation={(tmp_path / 'p').as_uri()}", "--headless"]
+    command = ["soffice", f"-env:UserInstallation={(tmp_path / 'p').as_uri()}", "--headless"]
     command += ["--convert-to", "doc", "--outdir", str(tmp_path), str(source)]
     subprocess.run(command, check=True, capture_output=True, timeout=60)
-    document = parse((tmp_path / "a.doc").read_bytes(), "a.doc")
-    assert document.text == "# Top\n\nbody"
+    try:
+        document = parse((tmp_path / "a.doc").read_bytes(), "a.doc")
+    finally:
+        stop_server()
+    assert (document.text, document.warnings) == ("# Top\n\nbody", ())
     assert document.media_type == "application/msword"
+    assert list(tmp_path.glob("ragd-office-*")) == []
+    marker = str(tmp_path).encode()
+    assert [path for path in Path("/proc").glob("[0-9]*/cmdline") if marker in read_quietly(path)] == []
+
+
+def read_quietly(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def test_doc_without_libreoffice_is_plain_text_with_a_warning() -> None:
