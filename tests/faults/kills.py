@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -200,21 +201,21 @@ def fire(
 ) -> None:
     """Kill so often, each after a pause of random length; note what was cut off and when that ran again.
 
-    What supervisors keep down for a while after several deaths is waited for: every kill hits something.
+    A pause begins when worker, web server and database are all up again: the supervisor waits longer with each death.
     """
     owner = collection_id(server)
     pending: list[Pending] = []
     for _ in range(kills):
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_up(server) and time.monotonic() < deadline:
+            pending = settle(server, pending, tally)
+            time.sleep(0.2)
         resume = time.monotonic() + draw.uniform(*pauses_s)
         while time.monotonic() < resume:
             pending = settle(server, pending, tally)
-            time.sleep(0.2)
+            time.sleep(0.1)
         held = ask(server, HELD, owner)
-        deadline = time.monotonic() + PATIENCE_S
-        while not (hit := kill(server, draw)) and time.monotonic() < deadline:
-            pending = settle(server, pending, tally)
-            time.sleep(0.2)
-            held = ask(server, HELD, owner)
+        hit = kill(server, draw)
         tally.kills += bool(hit)
         cut_off = [(job, attempts) for job, attempts, pid in held if pid in hit or kill is kill_database]
         tally.cut_off += len(cut_off)
@@ -225,6 +226,16 @@ def fire(
         pending = settle(server, pending, tally)
         time.sleep(0.2)
     tally.wrong += [f"{len(jobs)} jobs that were cut off never ran again" for _, jobs in pending]
+
+
+def is_up(server: Server) -> bool:
+    """Whether the worker has its processes and the web server answers, which needs the database."""
+    lines = server.processes().values()
+    if sum("celery" in line for line in lines) < 2:
+        return False
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{server.url}/v1/health", timeout=5):
+        return True
+    return False
 
 
 def settle(server: Server, pending: list[Pending], tally: Tally) -> list[Pending]:
