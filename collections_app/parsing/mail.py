@@ -23,6 +23,10 @@ ADDRESSES_CHARS = 1000
 PART_LIMIT = 1000
 PLAIN_SHARE = 0.3
 MBOX_FROM = re.compile(rb"^From \S.*?\d\d:\d\d.*$", re.MULTILINE)
+# They prove who sent the message and say nothing.
+SIGNATURE_TYPES = frozenset(
+    {"application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature"}
+)
 ENCRYPTED_TYPES = frozenset({"multipart/encrypted", "application/pkcs7-mime", "application/x-pkcs7-mime"})
 
 
@@ -185,7 +189,7 @@ class MessageBody:
             if decoded.warning:
                 self._assembly.warn(decoded.warning)
             return decoded.text
-        if data:
+        if data and kind not in SIGNATURE_TYPES:
             self._assembly.attach(name or kind.replace("/", "."), data, kind)
         return ""
 

@@ -77,10 +77,16 @@ def test_an_outlook_message_gives_its_files_and_those_of_the_message_inside() ->
     assert named.data == b"" and named.size_bytes == attachment.size_bytes
 
 
+def test_a_signature_is_no_file() -> None:
+    message = make_message("S", "B", [("signature.asc", "application/pgp-signature", b"-----BEGIN PGP SIGNATURE-----")])
+    assert parse(message.as_bytes(), "a.eml", limits=KEEP).attachments == ()
+
+
 def test_limits_on_attachments_leave_out_and_say_so() -> None:
     message = make_message("S", "B", [(f"{n}.bin", "application/octet-stream", bytes(700_000)) for n in range(3)])
     few = parse(message.as_bytes(), "a.eml", limits=ParseLimits(keep_attachments=True, max_attachments=2))
     assert len(few.attachments) == 2
+    assert few.is_partial
     assert "1 attached files were left out" in few.warnings[0]
     small = parse(message.as_bytes(), "a.eml", limits=ParseLimits(keep_attachments=True, max_attachments_mb=1))
     assert len(small.attachments) == 1

@@ -10,6 +10,7 @@ from tests.parsing.builders import deflated_zeros, make_pdf
 
 def test_each_page_is_a_slice_with_its_label() -> None:
     document = parse(make_pdf(["First page (one)", "Second page\nwith two lines"], title="A Title"), "a.pdf")
+    assert not document.is_partial
     assert document.text == "First page (one)\n\nSecond page\nwith two lines"
     assert [(document.text[start:end], label) for start, end, label in document.page_map] == [
         ("First page (one)", "page 1"),
@@ -38,6 +39,7 @@ def test_scanned_pages_are_reported() -> None:
     assert document.text == "words\n\nmore"
     assert [label for _, _, label in document.page_map] == ["page 1", "page 3"]
     assert document.metadata["scanned_pages"] == [2]
+    assert document.is_partial
     assert document.warnings == (
         "Page 2 of 3 holds only pictures and gave no text. Text recognition (OCR) would add it.",
     )
