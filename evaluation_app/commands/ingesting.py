@@ -193,12 +193,19 @@ def _ask_to_delete(lines: Sequence[PlanLine], doomed: Sequence[str], *, quiet: b
     if not sys.stdin.isatty() or quiet:
         raise UsageError(f"{question}\nNothing was done. Add --yes to delete them, or --keep-missing to leave them")
     print(question, file=sys.stderr)
-    try:
-        said = input("Delete them? [y/N] ")
-    except (EOFError, KeyboardInterrupt):
-        said = ""
-    if said.strip().lower() not in ("y", "yes"):
+    if not _ask("Delete them? [y/N] ", otherwise=False):
         raise UsageError("nothing was done. --keep-missing brings the rest in and leaves them")
+
+
+def _ask(question: str, *, otherwise: bool) -> bool:
+    """What a person at the terminal says; the question goes where the progress goes, never to standard output.
+
+    otherwise: what an empty line means. The end of the input means no.
+    """
+    print(question, end="", file=sys.stderr, flush=True)
+    said = sys.stdin.readline()
+    word = said.strip().lower()
+    return otherwise if said and not word else word in ("y", "yes")
 
 
 class _Answer:
@@ -255,12 +262,9 @@ class _Answer:
         if has_worker() or self.quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
             return False
         try:
-            said = input("No worker is alive. Do the work in this process? [Y/n] ")
-        except EOFError:
-            return False
+            return _ask("No worker is alive. Do the work in this process? [Y/n] ", otherwise=True)
         except KeyboardInterrupt:
             raise StoppedError("Stopped. What was sent waits for a worker.") from None
-        return said.strip().lower() in ("", "y", "yes")
 
 
 def show(answer: Answer) -> str:

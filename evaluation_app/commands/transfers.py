@@ -98,10 +98,8 @@ def show_export(answer: Answer) -> str:
 
 
 def show_import(answer: Answer) -> str:
-    lines = [
-        f"{answer['collection']}: {answer['documents']:,} documents, {answer['chunks']:,} chunks, "
-        f"{answer['seconds']:.1f} s"
-    ]
+    counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in answer["counts"].items() if count)
+    lines = [f"{answer['collection']}: {counts or 'empty'}, {answer['seconds']:.1f} s"]
     if answer.get("generation"):
         lines.append(f"generation {answer['generation']} makes the vectors anew; `ragd jobs --watch` shows it")
     return "\n".join([*lines, *(str(warning) for warning in answer.get("warnings", ()))])

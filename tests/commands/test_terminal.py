@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -25,6 +28,7 @@ from tests.fakes.openai_server import OpenAIServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 120
+COLUMNS = 100
 
 pytestmark = pytest.mark.timeout(400)  # a process takes seconds to start, and far more on a busy machine
 
@@ -34,6 +38,7 @@ class Terminal:
 
     def __init__(self, environment: dict[str, str], *arguments: str) -> None:
         self.there, here = pty.openpty()
+        fcntl.ioctl(here, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
         self.seen = ""
         command = [sys.executable, "manage.py", "ragd", *arguments]
         self.process = subprocess.Popen(
@@ -90,7 +95,6 @@ def environment(committed: None, embeddings: OpenAIServer, tmp_path: Path) -> It
         "EMBED_API_KEY": embeddings.api_key or "",
         "RAGD_EMBED_MODEL": "text-embedding-3-small",
         "RAGD_EMBED_DIMS": "32",
-        "COLUMNS": "100",
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with suppress(OSError):
