@@ -19,6 +19,7 @@ INVISIBLE = "\u200b\u2060 "
 TITLES_OF_NOBODY = frozenset(
     {"powerpoint presentation", "slide 1", "untitled", "untitled document", "document", "word document", "(untitled)"}
 )
+TITLE_OF_PRINTER = re.compile(r"^Microsoft (?:Office )?(?:Word|PowerPoint|Excel) ?- ")
 METADATA_CHARS = 2000
 # Programs write the first day of their calendar where they know none.
 NO_DATE = ("1601-01-01T", "0000-", "0001-01-01T")
@@ -83,7 +84,7 @@ class Assembly:
 
     def entitle(self, title: str | None) -> None:
         """Set the title unless there is one."""
-        cleaned = " ".join(normalize(title or "").split())[:TITLE_CHARS]
+        cleaned = TITLE_OF_PRINTER.sub("", " ".join(normalize(title or "").split()))[:TITLE_CHARS]
         if cleaned and not self.title and cleaned.lower() not in TITLES_OF_NOBODY:
             self.title = cleaned
 

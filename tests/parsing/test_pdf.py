@@ -21,6 +21,10 @@ def test_each_page_is_a_slice_with_its_label() -> None:
     assert document.warnings == ()
 
 
+def test_the_printers_part_of_a_title_goes() -> None:
+    assert parse(make_pdf(["x"], title="Microsoft Word - Report 7.doc"), "a.pdf").title == "Report 7.doc"
+
+
 def test_a_password_is_named_as_the_reason() -> None:
     with pytest.raises(ParseError) as caught:
         parse(make_pdf(["secret"], password="open sesame"), "a.pdf")
