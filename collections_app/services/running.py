@@ -246,11 +246,18 @@ def _merge(found: Any, stated: dict[str, Any]) -> dict[str, Any]:
 
 
 def _index_again(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
-    document = Document.objects.filter(collection=collection, doc_id=job.doc_id).first()
+    rows = Document.objects.filter(collection=collection, doc_id=job.doc_id)
+    document, upload = rows.listed().first(), None
+    if document is not None:
+        files = Upload.objects.listed().of_document(collection.pk, job.doc_id)
+        upload = files.filter(sha256=document.source_hash).first()
+        if upload is None:
+            document = rows.first()
+        else:  # read from its source, so the text that is stored stays where it is
+            document.text, document.page_map, document.segments = "", [], []
     if document is None:
         raise ServiceError("the document was deleted", type="unknown_document", status=404)
     draft = draft_of(document)
-    upload = Upload.objects.listed().of_document(collection.pk, job.doc_id).filter(sha256=document.source_hash).first()
     if upload is not None:
         parsed = _parse(job, upload, progress)
         draft = replace(
