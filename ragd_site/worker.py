@@ -47,6 +47,21 @@ def begin_sweeping(**_: Any) -> None:
 @worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
 def end_sweeping(**_: Any) -> None:
     stopping.set()
+    try:
+        forgive_jobs()
+    except Exception:
+        logger.exception("The jobs that are cut off now lose an attempt.")
+
+
+def forgive_jobs() -> None:
+    from django.db import connection
+
+    from collections_app.services.claiming import forgive_attempts
+
+    try:
+        forgive_attempts(socket.gethostname())
+    finally:
+        connection.close()
 
 
 def sweep_until_stopped() -> None:

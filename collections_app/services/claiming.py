@@ -154,6 +154,12 @@ def wait_for_site(mine: Any, wait_s: float, told: dict[str, Any]) -> None:
     mine.update(**told | waits | {"error_type": WAITING_FOR_SITE})
 
 
+def forgive_attempts(host: str) -> int:
+    """The workers of a host are asked to stop, and what they cut off is no fault of it. Returns how many jobs run there."""
+    running = IngestJob.objects.filter(state=State.RUNNING, worker__startswith=f"{host}:")
+    return running.update(attempts_forgiven=F("attempts"))
+
+
 def _delay(job: IngestJob, asked_s: float | None) -> float:
     delay_s: float = max(min(RETRY_DELAY_S * 2 ** (job.tries - 1), RETRY_DELAY_MAX_S), asked_s or 0)
     return min(delay_s, 2 * RETRY_DELAY_MAX_S) * (1 + random.uniform(0, JITTER))  # noqa: S311

@@ -1,0 +1,82 @@
+"""What is sent again, to which lane, and what is left alone because it only waits."""
+
+from __future__ import annotations
+
+import socket
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from collections_app.models import Collection, IngestJob
+from collections_app.services import queueing
+from collections_app.services.claiming import claim_job, forgive_attempts
+from collections_app.services.jobs import sweep
+from collections_app.services.queueing import BULK_QUEUE, jobs_ahead, send_jobs
+from collections_app.services.workers import worker_name
+from tests.collections.test_jobs import reload, upload
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, int]]:
+    """(queue, how many jobs) of each sending."""
+    calls: list[tuple[str | None, int]] = []
+    monkeypatch.setattr(queueing.transaction, "on_commit", lambda send: send())
+    monkeypatch.setattr(queueing, "_send_now", lambda ids, delay_s, queue=None: calls.append((queue, len(ids))))
+    return calls
+
+
+def make(collection: Collection, **values: Any) -> IngestJob:
+    return IngestJob.objects.create(collection=collection, kind="reindex", **values)
+
+
+def ago(**distance: float) -> datetime:
+    return timezone.now() - timedelta(**distance)
+
+
+def test_many_go_to_the_bulk_lane_and_few_to_the_quick_one(notes: Collection, sent: list[Any]) -> None:
+    many = [make(notes).pk for _ in range(21)]
+    send_jobs(many)
+    send_jobs([make(notes).pk for _ in range(20)])
+    send_jobs([])
+    assert sent == [(BULK_QUEUE, 21), (None, 20)]
+    send_jobs(many[:1])  # it stays in its lane
+    assert sent[2:] == [(BULK_QUEUE, 1)]
+
+
+def test_a_job_that_lost_its_worker_goes_before_those_that_wait(notes: Collection, sent: list[Any]) -> None:
+    held = make(notes, lane=1, state="running", lease_until=ago(seconds=1), attempts=1)
+    waits = make(notes, lane=1)
+    assert sweep()["resent"] == 1
+    assert sent == [(None, 1)]
+    assert (reload(held).lane, reload(held).state, reload(waits).lane) == (0, "queued", 1)
+
+
+def test_a_lane_that_only_waits_for_the_other_is_left_alone(notes: Collection, sent: list[Any]) -> None:
+    waits = make(notes, lane=1, sent_at=ago(seconds=100))
+    works = make(notes, lane=0, state="running", lease_until=timezone.now() + timedelta(minutes=1))
+    assert sweep()["resent"] == 0
+    IngestJob.objects.filter(pk=waits.pk).update(sent_at=ago(minutes=10))
+    assert sweep()["resent"] == 1  # the two take turns, so its message was lost
+    assert sent == [(BULK_QUEUE, 1)]
+    assert reload(works).state == "running"
+
+
+def test_how_many_are_ahead_counts_the_lane_that_one_waits_in(notes: Collection) -> None:
+    first, second = make(notes, sent_at=ago(seconds=9)), make(notes, sent_at=ago(seconds=5))
+    other = make(notes, lane=1, sent_at=ago(seconds=1))
+    assert [jobs_ahead(job) for job in (first, second, other)] == [0, 1, 0]
+    IngestJob.objects.filter(pk=second.pk).update(state="running")
+    assert jobs_ahead(reload(second)) == 0
+
+
+def test_a_worker_that_is_asked_to_stop_costs_its_jobs_no_attempt(notes: Collection, settings: Any) -> None:
+    settings.RAGD_JOB_MAX_ATTEMPTS = 1
+    mine, other = upload(notes, name="a.txt"), upload(notes, name="b.txt")
+    claim_job(mine.pk, worker_name())
+    claim_job(other.pk, "elsewhere:7")
+    assert forgive_attempts(socket.gethostname()) == 1
+    IngestJob.objects.update(lease_until=ago(seconds=1))
+    sweep()
+    assert (reload(mine).state, reload(other).state) == ("queued", "quarantined")
