@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Visit
@@ -27,9 +28,7 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
         "broken.pdf": "%PDF-1.7 and nothing else",
     }.items():
         (tmp_path / name).write_text(text)
-    page.locator("#id_uploads").set_input_files(
-        [tmp_path / "owls.md", tmp_path / "bees.txt", tmp_path / "broken.pdf"]
-    )
+    page.locator("#id_uploads").set_input_files([tmp_path / "owls.md", tmp_path / "bees.txt", tmp_path / "broken.pdf"])
     page.get_by_label("Tags").fill("outdoors")
     page.get_by_role("button", name="Upload 3 files").click()
     expect(page.locator("#upload-results li")).to_have_count(3)
@@ -100,7 +99,7 @@ def test_the_table_is_filtered_while_typing(visit: Visit, nature: Collection) ->
     page.keyboard.press("/")
     page.keyboard.type("tree")
     expect(page.locator("#documents tbody tr")).to_have_count(1)
-    assert page.url.endswith("?q=tree&tag=&enabled=")
+    assert page.url.endswith("?q=tree&tag=&type=")
     expect(page.locator("#id_q")).to_be_focused()
     page.reload()
     expect(page.locator("#documents tbody tr")).to_have_count(1)
@@ -121,6 +120,38 @@ def test_documents_are_chosen_and_changed_together(visit: Visit, nature: Collect
     expect(page.get_by_role("heading", name="Delete 3 documents?")).to_be_visible()
     page.get_by_role("link", name="Keep").click()
     expect(page.locator("#documents tbody tr")).to_have_count(3)
+
+
+def test_all_that_match_are_chosen_and_labelled(
+    visit: Visit, nature: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collections_app.views.documents.DOCUMENTS_PER_PAGE", 2)
+    page = visit.go("/collections/nature/")
+    page.get_by_label("All 3 that match").check()
+    expect(page.locator(".bulk output")).to_have_text("3 selected")
+    page.get_by_label("Choose trees.md").or_(page.get_by_label("Choose rivers.md")).first.uncheck()
+    expect(page.get_by_label("All 3 that match")).not_to_be_checked()
+    expect(page.locator(".bulk output")).to_have_text("1 selected")
+    page.get_by_label("All 3 that match").check()
+    page.get_by_role("button", name="Tags and metadata").click()
+    expect(page.get_by_role("heading", name="Tags and metadata of all 3 documents that match")).to_be_visible()
+    page.get_by_label("Add tags").fill("green")
+    page.get_by_role("button", name="Change 3 documents").click()
+    expect(page.locator("#toasts")).to_contain_text("3 documents changed.")
+
+
+def test_a_revision_is_compared_and_brought_back(visit: Visit, nature: Collection) -> None:
+    from collections_app.services.documents import ingest_text
+
+    ingest_text(nature, "trees.md", "Every tree was cut down.", title="Trees")
+    page = visit.go("/collections/nature/history/trees.md/")
+    page.get_by_role("link", name="with 1").click()
+    expect(page.locator(".change ins").first).to_be_visible()
+    page.get_by_role("link", name="Revisions 2").click()
+    page.get_by_role("link", name="Roll back to revision 1").click()
+    expect(page.locator("#dialog")).to_contain_text("as revision 3")
+    page.locator("#dialog").get_by_role("button", name="Roll back").click()
+    expect(page.locator("#toasts")).to_contain_text("has the content of revision 1 again")
 
 
 def test_a_collection_is_deleted_by_typing_its_name(visit: Visit, nature: Collection) -> None:
@@ -204,9 +235,7 @@ def test_everything_works_without_script(
     page.locator(".answer .cite").first.click()
     expect(page.locator("#cited")).to_contain_text("coast redwood")
     page.goto(f"{live_server.url}/collections/nature/upload/")
-    page.locator("#id_uploads").set_input_files(
-        {"name": "new.txt", "mimeType": "text/plain", "buffer": b"A new text."}
-    )
+    page.locator("#id_uploads").set_input_files({"name": "new.txt", "mimeType": "text/plain", "buffer": b"A new text."})
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#upload-results")).to_contain_text("new.txt")
     page.goto(f"{live_server.url}/collections/nature/?q=new")
