@@ -155,7 +155,7 @@ def wait_for_site(mine: Any, wait_s: float, told: dict[str, Any]) -> None:
 
 
 def forgive_attempts(host: str) -> int:
-    """The workers of a host are asked to stop, and what they cut off is no fault of it. Returns how many jobs run there."""
+    """The workers of a host are asked to stop: no job is to blame for being cut off. Returns how many run there."""
     running = IngestJob.objects.filter(state=State.RUNNING, worker__startswith=f"{host}:")
     return running.update(attempts_forgiven=F("attempts"))
 
