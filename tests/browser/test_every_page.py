@@ -40,6 +40,8 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/",
         "/collections/nature/?q=nothing+matches",
         "/collections/nature/upload/",
+        "/collections/nature/urls/",
+        "/collections/nature/s3/",
         "/collections/nature/text/",
         "/collections/nature/jobs/",
         f"/collections/nature/jobs/{job.pk}/",

@@ -26,6 +26,8 @@ ONLY_POST = {
 NATURE = [
     "/collections/nature/",
     "/collections/nature/upload/",
+    "/collections/nature/urls/",
+    "/collections/nature/s3/",
     "/collections/nature/text/",
     "/collections/nature/jobs/",
     "/collections/nature/attempts/",

@@ -1,0 +1,125 @@
+"""The pages that bring documents from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
+from tests.fakes.s3_server import S3Server, running_s3_server, s3_server
+
+__all__ = ["running_s3_server", "s3_server"]
+
+URLS = "/collections/nature/urls/"
+S3 = "/collections/nature/s3/"
+
+
+@pytest.fixture
+def nature(fill: Callable[..., Collection]) -> Collection:
+    return fill("nature", 1)
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, settings: Any) -> S3Server:
+    settings.RAGD_S3_ENDPOINT = s3_server.url
+    settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY = s3_server.access_key, s3_server.secret_key
+    s3_server.put("docs", "a/one.txt", b"one")
+    return s3_server
+
+
+def test_every_way_in_leads_to_the_others(visitor: Client, nature: Collection) -> None:
+    for address in (URLS, S3, "/collections/nature/upload/", "/collections/nature/text/"):
+        page = visitor.get(address).content.decode()
+        for other in (URLS, S3, "/collections/nature/upload/", "/collections/nature/text/"):
+            assert f'href="{other}"' in page
+        assert page.count('aria-current="page" href="/collections/nature/') == 1
+
+
+def test_a_look_first_writes_nothing(visitor: Client, nature: Collection) -> None:
+    answer = visitor.post(URLS, {"urls": "https://example.org/a\nnothing\n", "tags": "x, y"})
+    page = answer.content.decode()
+    assert answer.status_code == 200
+    assert "1 new" in page and "1 rejected" in page and "must begin with http://" in page
+    assert "https://example.org/a\nnothing" in page and 'value="x, y"' in page
+    assert not IngestBatch.objects.exists()
+
+
+def test_addresses_are_queued_and_the_attempt_is_shown(visitor: Client, nature: Collection) -> None:
+    answer = visitor.post(URLS, {"urls": "https://example.org/a", "tags": "x", "metadata": '{"y": 1}', "go": "1"})
+    batch = IngestBatch.objects.get()
+    assert answer["Location"] == f"/collections/nature/attempts/{batch.pk}/"
+    job = IngestJob.objects.get()
+    assert (job.kind, job.tags, job.metadata, job.created_by) == ("fetch", ["x"], {"y": 1}, "ada")
+    page = visitor.get(answer["Location"]).content.decode()
+    assert "1 document will be fetched." in page and "example.org/a" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("list.txt", b"# ours\nhttps://example.org/a\n\nhttps://example.org/b\n"),
+        ("list.csv", b"\xef\xbb\xbftitle;url;doc_id\nA;https://example.org/a;\nB;https://example.org/b;mine\n"),
+        ("list.csv", b"link,other\nhttps://example.org/a,x\nhttps://example.org/b,y\n"),
+    ],
+)
+def test_a_list_comes_as_a_file(visitor: Client, nature: Collection, name: str, content: bytes) -> None:
+    visitor.post(URLS, {"file": SimpleUploadedFile(name, content), "urls": "https://example.org/c", "go": "1"})
+    jobs = {job.origin["url"]: job for job in IngestJob.objects.all()}
+    assert sorted(jobs) == [f"https://example.org/{letter}" for letter in "abc"]
+    if b"doc_id" in content:
+        assert (jobs["https://example.org/b"].doc_id, jobs["https://example.org/a"].title) == ("mine", "A")
+
+
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [
+        ({"urls": ""}, "give at least one address"),
+        ({"urls": "https://a.org", "metadata": "[1]"}, "JSON object"),
+        ({"urls": "https://a.org", "tags": "x" * 300}, "a tag must have at most"),
+        ({"urls": "\n".join(f"https://a.org/{number}" for number in range(10_001))}, "1 to 10,000 addresses"),
+    ],
+)
+def test_what_is_wrong_stands_beside_its_field(
+    visitor: Client, nature: Collection, typed: dict[str, str], told: str
+) -> None:
+    answer = visitor.post(URLS, {**typed, "go": "1"})
+    assert answer.status_code == 422
+    assert told in answer.content.decode()
+    assert not IngestJob.objects.exists()
+
+
+def test_a_bucket_is_looked_at_and_then_fetched(visitor: Client, nature: Collection, bucket: S3Server) -> None:
+    page = visitor.post(S3, {"bucket": "docs", "prefix": "a/"}).content.decode()
+    assert "Fetch 1 document" in page and "docs/a/one.txt" in page
+    assert not IngestBatch.objects.exists()
+    answer = visitor.post(S3, {"bucket": "docs", "prefix": "a/", "go": "1"})
+    assert answer["Location"] == f"/collections/nature/attempts/{IngestBatch.objects.get().pk}/"
+    assert "There is nothing there" in visitor.post(S3, {"bucket": "docs", "prefix": "b/"}).content.decode()
+
+
+def test_only_what_was_seen_is_deleted(visitor: Client, nature: Collection, bucket: S3Server) -> None:
+    document = Document.objects.get()
+    FetchedSource.objects.create(
+        document=document, kind="s3", address="s3://docs/a/gone.txt", endpoint=bucket.url, sha256=document.source_hash
+    )
+    typed = {"bucket": "docs", "prefix": "a/", "delete_missing": "on"}
+    page = visitor.post(S3, {**typed, "go": "1"}).content.decode()
+    assert "Fetch 1 document, delete 1 document" in page
+    assert 'name="agreed" value="1"' in page
+    assert Document.objects.count() == 1 and not IngestBatch.objects.exists()
+    visitor.post(S3, {**typed, "go": "1", "agreed": "2"})
+    assert Document.objects.count() == 1
+    answer = visitor.post(S3, {**typed, "go": "1", "agreed": "1"})
+    assert answer.status_code == 302
+    assert not Document.objects.exists()
+    assert IngestBatch.objects.get().deleted == 1
+
+
+def test_a_bucket_that_cannot_be_read_says_so(visitor: Client, nature: Collection, bucket: S3Server) -> None:
+    answer = visitor.post(S3, {"bucket": "nowhere"})
+    assert answer.status_code == 404
+    assert "NoSuchBucket" in answer.content.decode() and 'value="nowhere"' in answer.content.decode()
