@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.charts import chart_blocks
 from collections_app.parsing.markup import heading, join_blocks, list_item, squeeze, table
 from collections_app.parsing.ooxml import main_part, read_core_properties, related, relationships
 from collections_app.parsing.types import ParseError, Source
@@ -63,9 +64,10 @@ def _slide_blocks(package: Package, part: str, assembly: Assembly, *, dated: boo
     blocks = slide.blocks()
     if slide.title:
         assembly.entitle(slide.title)
-    for kind in ("diagramData", "chart"):
-        for name in related(package, part, kind):
-            blocks.append("\n".join(drawn_lines(package.read(name))))
+    for name in related(package, part, "diagramData"):
+        blocks.append("\n".join(drawn_lines(package.read(name))))
+    for name in related(package, part, "chart"):
+        blocks.extend(chart_blocks(package.read(name)))
     for name in related(package, part, "comments"):
         lines = collect_text(package.read(name), COMMENT_TEXT, frozenset({"cm", "p"}))
         blocks.extend(f"Comment: {squeeze(line)}" for line in lines)

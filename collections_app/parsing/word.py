@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.charts import chart_blocks
 from collections_app.parsing.markup import flatten, join_blocks, squeeze
 from collections_app.parsing.ooxml import (
     Parts,
@@ -113,9 +114,10 @@ def _add_alternative_chunks(package: Parts, part: str, body: Body, source: Sourc
 
 def _add_drawn(package: Parts, part: str, assembly: Assembly) -> None:
     """The words of diagrams and charts, which live in parts of their own."""
-    for kind in ("diagramData", "chart"):
-        for name in related(package, part, kind):
-            assembly.add("\n".join(drawn_lines(package.read(name))))
+    for name in related(package, part, "diagramData"):
+        assembly.add("\n".join(drawn_lines(package.read(name))))
+    for name in related(package, part, "chart"):
+        assembly.add("\n\n".join(chart_blocks(package.read(name))))
 
 
 def drawn_lines(data: bytes) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 import xlsxwriter
 
 from collections_app.parsing import ParsedDocument, ParseError, ParseLimits, office, parse, stop_server
+from collections_app.parsing.charts import chart_blocks
 from collections_app.parsing.reading import read_document
 from collections_app.parsing.slides import Slide
 from collections_app.parsing.types import Source
@@ -181,6 +182,28 @@ def test_pptx_maps_slides_and_keeps_notes() -> None:
         ("slide 2", "## Water\n\n| Month | Litres |\n| --- | --- |\n| May | 40 |\n\nNotes: Mention the rain barrel"),
     ]
     assert document.title == "Soil"
+
+
+def test_a_chart_is_the_table_that_it_draws() -> None:
+    def points(values: dict[int, str]) -> str:
+        return "".join(f'<c:pt idx="{at}"><c:v>{value}</c:v></c:pt>' for at, value in values.items())
+
+    def series(name: str, values: dict[int, str]) -> str:
+        return (
+            f"<c:ser><c:tx><c:strCache>{points({0: name})}</c:strCache></c:tx>"
+            f"<c:cat><c:strCache>{points({0: 'May', 1: 'June'})}</c:strCache></c:cat>"
+            f"<c:val><c:numCache>{points(values)}</c:numCache></c:val></c:ser>"
+        )
+
+    chart = (
+        '<c:chart xmlns:c="c" xmlns:a="a"><c:title><a:p><a:t>Rain </a:t><a:t>fall</a:t></a:p></c:title>'
+        f"{series('North', {0: '4.2999999999999998', 1: '2'})}{series('South', {1: 'n/a'})}</c:chart>"
+    )
+    assert chart_blocks(chart.encode()) == [
+        "Rain fall",
+        "|  | North | South |\n| --- | --- | --- |\n| May | 4.3 |  |\n| June | 2 | n/a |",
+    ]
+    assert chart_blocks(b"<c/>") == []
 
 
 def test_pptx_leaves_out_slide_numbers_and_the_date_of_a_conversion() -> None:
