@@ -10,7 +10,8 @@ from collections_app.models import Collection, Document
 from collections_app.pages import PageRequest, find_or_404, render_page
 from retrieval_app.lineage import RUNS_SHOWN, count_retrievals, runs_of_chunk, runs_of_document
 
-PARTS = {"retrieved": "retrieval/parts/retrieved.html"}
+PART = "retrieval/parts/retrieved.html"
+PARTS = {"retrieved": PART, "retrieved-document": PART}  # a chunk may be shown over the page of its document
 
 
 @require_GET
