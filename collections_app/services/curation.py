@@ -16,7 +16,7 @@ from collections_app.identity import clean_metadata, clean_tags
 from collections_app.models import Collection, Document
 from collections_app.services import audit
 from collections_app.services.documents import delete_documents, reindex_documents, set_documents_enabled
-from collections_app.services.editing import rewrite_document
+from collections_app.services.editing import FILE_KINDS, find_busy, refuse_busy, rewrite_document
 from collections_app.services.labels import Labels, relabel, touches_chunk_keys
 from collections_app.services.locks import lock_documents, refuse_archived
 from collections_app.services.revisions import BULK_EDIT, Cause
@@ -167,6 +167,7 @@ class _Bulk:
         slow: list[Labels] = []
         with transaction.atomic():
             lock_documents(self.collection, names)
+            busy = find_busy(self.collection, names, FILE_KINDS)
             quick: list[Labels] = []
             rows = Document.objects.filter(collection=self.collection, doc_id__in=names)
             for pk, doc_id, tags, metadata, archived_at in rows.values_list(
@@ -174,6 +175,9 @@ class _Bulk:
             ):
                 if archived_at is not None:
                     self._refuse_archived(doc_id)
+                    continue
+                if doc_id in busy:
+                    self._refuse(doc_id, "refused", refuse_busy(doc_id).type, refuse_busy(doc_id).message)
                     continue
                 try:
                     labels = Labels(pk, doc_id, *_labelled(self.change, tuple(tags), metadata))

@@ -10,16 +10,18 @@ from django.db import transaction
 
 from collections_app.errors import ServiceError
 from collections_app.identity import clean_metadata, clean_tags, clean_title
-from collections_app.models import Collection, Document, IngestJob
+from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.policies import check_policy, policy_of, window_of
 from collections_app.querysets import ACTIVE_STATES
 from collections_app.services import audit
+from collections_app.services.as_read import AsRead, until_settled
 from collections_app.services.documents import DirectProgress, draft_of, get_document, set_documents_enabled
 from collections_app.services.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.labels import OWN_KEYS, Labels, relabel, touches_chunk_keys
 from collections_app.services.locks import find_stored, lock_documents, refuse_archived
 from collections_app.services.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
 from collections_app.services.states import archive_documents, unarchive_documents
+from collections_app.services.uploads import drop_stale_uploads
 from ragd import telemetry
 from ragd.chunking import document_text
 from ragd.errors import InvalidInput
@@ -28,34 +30,34 @@ from ragd.types import ChunkPolicy, Segment
 __all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_back"]
 
 EDITABLE = ("title", "tags", "metadata", "chunk_policy", "enabled", "archived")
-WRITE_KINDS = (IngestJob.Kind.FILE, IngestJob.Kind.REINDEX, IngestJob.Kind.FETCH)
-TRIES = 3
-
-
-class _ChangedMeanwhileError(Exception):
-    """Somebody else wrote the document between its reading and its writing."""
+FILE_KINDS = (IngestJob.Kind.FILE, IngestJob.Kind.FETCH)  # they bring labels of their own
+WRITE_KINDS = (*FILE_KINDS, IngestJob.Kind.REINDEX)
 
 
 class _EditProgress(DirectProgress):
-    """The end of an edit: nobody wrote in between, and the document's own chunk policy is noted."""
+    """The end of an edit: the document's own chunk policy is noted."""
 
     def __init__(self, collection: Collection, document: Document, policy_stated: Mapping[str, Any] | None) -> None:
         super().__init__(collection, document.doc_id)
         self.document, self.policy_stated = document, policy_stated
 
     def finish(self, outcome: IngestOutcome) -> None:
-        if outcome.revision > self.document.revision + (0 if outcome.unchanged else 1):
-            raise _ChangedMeanwhileError
         if self.policy_stated is not None:
             rows = Document.objects.filter(collection=self.collection, doc_id=self.document.doc_id)
             rows.update(chunk_policy_stated=dict(self.policy_stated))
 
 
 class _RollbackProgress(DirectProgress):
-    """The end of a rollback: no job writes the document at the same time."""
+    """The end of a rollback: no job writes the document at the same time, and no file but its own is kept."""
+
+    def __init__(self, collection: Collection, doc_id: str, source_hash: str) -> None:
+        super().__init__(collection, doc_id)
+        self.source_hash = source_hash
 
     def finish(self, outcome: IngestOutcome) -> None:
         _refuse_busy(self.collection, self.doc_id)
+        files = Upload.objects.of_document(self.collection.pk, self.doc_id).filter(sha256=self.source_hash)
+        drop_stale_uploads(self.collection.pk, self.doc_id, keep=files.values_list("pk", flat=True).first() or 0)
 
 
 def edit_document(
@@ -71,7 +73,8 @@ def edit_document(
     tags and metadata replace what is there; nothing is embedded for them. A title is part of what is embedded, so
     every chunk is embedded anew; of another chunk_policy ({} for the collection's) the chunks that differ are.
     expected_revision: refuse (409) when the document has changed since that one. Raises ServiceError 404, 409 for
-    anything but `archived: false` on an archived document, InvalidInput, EmbedderError.
+    anything but `archived: false` on an archived document and for content while a file is ingested for it,
+    InvalidInput, EmbedderError.
     """
     wanted = _check(collection, changes)
     document = get_document(collection, doc_id)
@@ -112,6 +115,7 @@ def _edit_content(collection: Collection, doc_id: str, wanted: Mapping[str, Any]
     fields = {name: wanted[name] for name in ("title", "tags", "metadata", "chunk_policy") if name in wanted}
     if not fields:
         return
+    _refuse_busy(collection, doc_id, FILE_KINDS)
     if "title" not in fields and "chunk_policy" not in fields:
         with transaction.atomic():
             lock_documents(collection, [doc_id])
@@ -129,16 +133,14 @@ def rewrite_document(
 ) -> IngestOutcome:
     """Cut the document anew with other fields (title, tags, metadata, chunk_policy, checked); equal texts keep vectors.
 
-    What somebody else wrote meanwhile is kept: the change is then made to that. ServiceError 409 after TRIES times.
+    What somebody else wrote meanwhile is kept: the change is then made to that. ServiceError 409 when that happens
+    again and again.
     """
-    for _ in range(TRIES):
-        try:
-            return in_current_generation(collection, lambda: _rewrite(collection, doc_id, fields, actor))
-        except _ChangedMeanwhileError:
-            continue
-    raise ServiceError(
-        f"{doc_id!r} is being written all the time; nothing was changed. Try again", type="conflict", status=409
-    )
+
+    def work() -> IngestOutcome:
+        return in_current_generation(collection, lambda: _rewrite(collection, doc_id, fields, actor))
+
+    return until_settled(doc_id, work)
 
 
 def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], actor: audit.Actor) -> IngestOutcome:
@@ -161,7 +163,7 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
             collection,
             draft,
             policy,
-            _EditProgress(collection, document, stated),
+            AsRead(_EditProgress(collection, document, stated), document.revision),
             before=before,
             cause=Cause(EDIT, audit.name_actor(actor)),
         )
@@ -182,11 +184,12 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
         before = find_stored(collection, doc_id)
         document = get_document(collection, doc_id)
         _refuse_unwritable(collection, document)
+        draft = _draft_of_revision(document, number)
         return ingest(
             collection,
-            _draft_of_revision(document, number),
+            draft,
             policy_of(collection, before),
-            _RollbackProgress(collection, doc_id),
+            _RollbackProgress(collection, doc_id, draft.source_hash),
             before=before,
             cause=Cause(f"rollback to {number}", audit.name_actor(actor)),
         )
@@ -226,9 +229,13 @@ def _content(text: str, spans: Sequence[Sequence[Any]]) -> str | list[Segment]:
 
 def is_busy(collection: Collection, doc_id: str) -> bool:
     """Whether a job that writes the document is queued or running."""
-    return IngestJob.objects.filter(
-        collection=collection, doc_id=doc_id, kind__in=WRITE_KINDS, state__in=ACTIVE_STATES
-    ).exists()
+    return bool(find_busy(collection, [doc_id]))
+
+
+def find_busy(collection: Collection, doc_ids: Sequence[str], kinds: Sequence[str] = WRITE_KINDS) -> set[str]:
+    """Which of these documents a job of these kinds is about to write."""
+    rows = IngestJob.objects.filter(collection=collection, doc_id__in=doc_ids, kind__in=kinds, state__in=ACTIVE_STATES)
+    return set(rows.values_list("doc_id", flat=True))
 
 
 def _refuse_unwritable(collection: Collection, document: Document) -> None:
@@ -237,14 +244,19 @@ def _refuse_unwritable(collection: Collection, document: Document) -> None:
     _refuse_busy(collection, document.doc_id)
 
 
-def _refuse_busy(collection: Collection, doc_id: str) -> None:
-    if is_busy(collection, doc_id):
-        raise ServiceError(
-            f"{doc_id!r} is being ingested right now; wait until its job has ended, or cancel it",
-            type="being_ingested",
-            status=409,
-            field="doc_id",
-        )
+def _refuse_busy(collection: Collection, doc_id: str, kinds: Sequence[str] = WRITE_KINDS) -> None:
+    if find_busy(collection, [doc_id], kinds):
+        raise refuse_busy(doc_id)
+
+
+def refuse_busy(doc_id: str) -> ServiceError:
+    """What whoever wants to change a document is told while a job is about to write it."""
+    return ServiceError(
+        f"{doc_id!r} is being ingested right now; wait until its job has ended, or cancel it",
+        type="being_ingested",
+        status=409,
+        field="doc_id",
+    )
 
 
 def _moved_on(doc_id: str, expected: int, present: int) -> ServiceError:

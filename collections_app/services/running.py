@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from django.db import close_old_connections, connection
@@ -17,6 +18,7 @@ from collections_app.parsing import parse
 from collections_app.parsing.process import stop_server
 from collections_app.parsing.types import ParsedDocument
 from collections_app.policies import policy_of
+from collections_app.services.as_read import AsRead, until_settled
 from collections_app.services.attachments import watch_attachments
 from collections_app.services.building import build_generation
 from collections_app.services.cancelling import settle_generations
@@ -132,7 +134,8 @@ def _work(job: IngestJob, progress: JobProgress) -> None:
             file = upload
             in_current_generation(collection, lambda: _ingest_file(collection, job, file, progress))
         else:
-            in_current_generation(collection, lambda: _index_again(collection, job, progress))
+            again = partial(_index_again, collection, job, progress)
+            until_settled(job.doc_id, lambda: in_current_generation(collection, again))
 
 
 def _fetch(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
@@ -268,4 +271,5 @@ def _index_again(collection: Collection, job: IngestJob, progress: JobProgress) 
     policy = policy_of(collection, before, job.policy)
     cause = Cause("re-index", job.created_by)
     kept = JobVectors(job, progress)
-    ingest(collection, draft, policy, progress, before=before, force=True, cause=cause, kept=kept)
+    watcher = AsRead(progress, document.revision)
+    ingest(collection, draft, policy, watcher, before=before, force=True, cause=cause, kept=kept)

@@ -172,6 +172,45 @@ def test_a_file_that_waits_for_an_archived_document_is_cancelled(notes: Collecti
     assert (outcome.job.state, outcome.job.error) == ("cancelled", "the document was archived")
 
 
+def test_what_a_file_is_about_to_say_is_not_edited_in_between(notes: Collection) -> None:
+    write(notes, WORDS)
+    write(notes, WORDS, "b")
+    submit_uploads(notes, [SimpleUploadedFile("a", b"New text.")])
+    with pytest.raises(ServiceError, match="is being ingested right now"):
+        edit_document(notes, "a", {"tags": ["x"]})
+    outcome = change_documents(notes, BulkChange("add_tags", tags=("x",)), ["a", "b"])
+    assert [(result.status, result.error_type) for result in outcome.results] == [
+        ("refused", "being_ingested"),
+        ("changed", ""),
+    ]
+    assert edit_document(notes, "a", {"enabled": False}).enabled is False
+
+
+def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
+    notes: Collection, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
+) -> None:
+    from collections_app.services import running
+    from collections_app.services.documents import reindex_documents
+
+    write(notes, WORDS, tags=["before"])
+    ingest = running.ingest
+    runs = []
+
+    def edit_first(*args: Any, **values: Any) -> Any:
+        runs.append(args[1].tags)
+        if len(runs) == 1:  # while its chunks are made, as it were
+            edit_document(notes, "a", {"tags": ["edited"]})
+        return ingest(*args, **values)
+
+    monkeypatch.setattr(running, "ingest", edit_first)
+    with django_capture_on_commit_callbacks(execute=True):
+        reindex_documents(notes, ["a"])
+    assert runs == [("before",), ("edited",)]
+    document = get_document(notes, "a")
+    assert (document.tags, document.chunk_count) == (["edited"], 1)
+    assert IngestJob.objects.get().state == "succeeded"
+
+
 # --- back to an earlier revision
 
 
