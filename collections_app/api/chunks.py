@@ -28,6 +28,7 @@ from collections_app.api.chunk_schemas import (
     ScanItem,
 )
 from collections_app.api.documents import chunk_item
+from collections_app.api.documents import router as documents_router
 from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
 from collections_app.models import ChunkOverlay, DuplicateScan
@@ -78,7 +79,13 @@ def change_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id
     return _changed(change)
 
 
-@router.post("/collections/{collection}/chunks", operation_id="chunks-add", response={201: ChunkChanged, **ERRORS})
+# the list of chunks has the same address, so it is the same router
+@documents_router.post(
+    "/collections/{collection}/chunks",
+    operation_id="chunks-add",
+    tags=["chunks"],
+    response={201: ChunkChanged, **ERRORS},
+)
 def add_chunk(request: HttpRequest, collection: str, payload: NewChunk) -> Any:
     """Add a chunk behind another one of a document, or at its end."""
     change = chunk_edits.add_chunk(
