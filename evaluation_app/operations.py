@@ -1,4 +1,4 @@
-"""What Operations shows of the work: the queue, what is stuck, attempts, endpoints, the last sweep and check."""
+"""What Operations shows of the work: the queue, what is stuck, attempts, endpoints, the last sweep."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from datetime import datetime
 from django.db.models import Count
 from django.utils import timezone
 
-from collections_app.models import Collection, Generation, IngestBatch, IngestJob, Operation, Report
+from collections_app.models import Collection, Generation, IngestBatch, IngestJob, Report
 from collections_app.querysets import IngestJobQuerySet
 from collections_app.services.audit import Actor
 from collections_app.services.backpressure import QueueState, queue_state
 from collections_app.services.batches import BatchProgress, batch_progress
-from collections_app.services.operations import last_operation
 from collections_app.services.providers import ProviderState, provider_states
 from collections_app.services.retrying import retry_collection_jobs
 from collections_app.services.sweeping import SWEEP_REPORT
@@ -26,7 +25,7 @@ BATCHES_SHOWN = 5
 class Work:
     """queue: the whole of it; bulk_waiting: of these in the bulk lane. stuck: jobs whose worker stopped to hold them.
 
-    A job that waits is never stuck, however long. batches: the newest that are under way. check: the last one, if any.
+    A job that waits is never stuck, however long. batches: the newest that are under way.
     """
 
     queue: QueueState
@@ -38,7 +37,6 @@ class Work:
     generations: list[Generation]
     providers: list[ProviderState]
     sweep: Report | None
-    check: Operation | None
 
 
 def work_summary() -> Work:
@@ -58,7 +56,6 @@ def work_summary() -> Work:
         ),
         providers=provider_states(now),
         sweep=Report.objects.filter(name=SWEEP_REPORT).first(),
-        check=last_operation(Operation.Kind.CHECK),
     )
 
 

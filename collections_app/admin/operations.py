@@ -8,7 +8,15 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import ReadOnlyAdmin, page_link
-from collections_app.models import FetchedSource, FetchHost, IdempotencyRecord, Operation, Provider, WorkerHeartbeat
+from collections_app.models import (
+    FetchedSource,
+    FetchHost,
+    IdempotencyRecord,
+    Operation,
+    Provider,
+    Report,
+    WorkerHeartbeat,
+)
 from collections_app.services.checking import request_check
 
 
@@ -37,6 +45,11 @@ class OperationAdmin(ReadOnlyAdmin):
 class ProviderAdmin(ReadOnlyAdmin):
     list_display = ("name", "failures", "open_until", "error", "failed_at")
     search_fields = ("name", "error")
+
+
+@admin.register(Report)
+class ReportAdmin(ReadOnlyAdmin):
+    list_display = ("name", "made_at")
 
 
 @admin.register(FetchedSource)
