@@ -30,8 +30,9 @@ class AttachingProgress:
         return getattr(self._inner, name)
 
     def finish(self, outcome: IngestOutcome) -> None:
-        self._inner.finish(outcome)
+        # before the job's row is held: whoever submits the same names waits for that row while holding the names
         take_attachments(self._collection, self._job, self._attachments)
+        self._inner.finish(outcome)
 
 
 @dataclass(frozen=True, slots=True)
