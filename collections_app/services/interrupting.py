@@ -25,16 +25,12 @@ _run = {"is_lost": False, "may_raise": False}
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Around a run: what the signal does. In another thread than the main one it does nothing."""
+    """Around a run, which begins with nothing lost. In another thread than the main one the signal does nothing."""
     _run.update(is_lost=False, may_raise=False)
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(SIGNAL, _on_signal)
-    try:
-        yield
-    finally:
-        signal.signal(SIGNAL, before)
+    if threading.current_thread() is threading.main_thread():
+        # never taken back: a signal that comes a moment after the run would otherwise end the process
+        signal.signal(SIGNAL, _on_signal)
+    yield
 
 
 @contextmanager
