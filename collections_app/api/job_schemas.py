@@ -16,7 +16,7 @@ class StageItem(Schema):
     state: Literal["waiting", "running", "succeeded", "failed", "cancelled", "interrupted"]
     done: int
     total: int = Field(description="0: not known")
-    unit: Literal["bytes", "chars", "chunks", ""]
+    unit: Literal["bytes", "chars", "chunks", "files", ""]
     started_at: datetime | None
     took_ms: float | None
     rate: float | None

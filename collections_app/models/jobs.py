@@ -81,8 +81,8 @@ class IngestJob(models.Model):
     origin: where a fetched document comes from, {"type": "url", "url"} or {"type": "s3", "endpoint", "bucket", "key"},
     or, for a file that another one held, {"type": "member" or "attachment", "of": its doc_id or name}.
     stages: one entry per stage that the present attempt entered, in order: {"stage", "state", "done", "total", "unit",
-    "started_at", "ms", "rate", "error"}; unit is bytes, chars, chunks or "", state is running, succeeded or failed,
-    rate is per second. `stage_rows` reads them.
+    "started_at", "ms", "rate", "error"}; unit is bytes, chars, chunks, files or "", state is running, succeeded or
+    failed, rate is per second. `stage_rows` reads them.
     lane: 0 for what somebody waits for, 1 for what came with many others; the two take turns.
     quarantined: the file stopped its worker or its parser as often as RAGD_JOB_MAX_ATTEMPTS allows, and is set aside.
     """
