@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -248,13 +248,3 @@ def _store(collection: Collection, scene: Scene, proposal: Proposal, cause: Caus
 
     with telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id):
         return in_current_generation(collection, work)
-
-
-def overlays_by_chunk(scene: Scene) -> dict[int, list[Overlay]]:
-    """chunk_index -> what lies over it, of chunks that have something."""
-    found: dict[int, list[Overlay]] = {}
-    for number, row in enumerate(scene.laid):
-        own: Sequence[int] = [place for place in (row.edit, row.disable, row.add) if place is not None]
-        if own:
-            found[number] = [scene.overlays[place] for place in own]
-    return found

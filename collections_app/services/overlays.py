@@ -7,8 +7,13 @@ from dataclasses import replace
 
 from django.db import connection
 
+from collections_app.models import Chunk as StoredChunk
 from collections_app.models import ChunkOverlay, Document
 from collections_app.overlays import (
+    ADD,
+    DISABLE,
+    EDIT,
+    MARK,
     Overlaid,
     Overlay,
     digest_overlays,
@@ -74,6 +79,29 @@ def read_overlays(collection_id: int, doc_id: str) -> list[Overlay]:
     """In the order in which they were made."""
     rows = fetch_all(connection, READ, {"collection_id": collection_id, "doc_id": doc_id})
     return [Overlay(*row) for row in rows]
+
+
+def overlays_of_chunk(chunk: StoredChunk, original: str) -> list[Overlay]:
+    """What lies over one stored chunk, without reading the rest of its document. original: its text as it was cut.
+
+    Of several chunks of equal text that were changed alike, the change that was made nearest to this one is meant.
+    """
+    added = chunk.metadata.get(MARK) == ADD
+    digest, found = hash_anchor(original), {}
+    for overlay in sorted(
+        read_overlays(chunk.collection_id, chunk.doc_id),
+        key=lambda overlay: abs(overlay.start - chunk.start_char),
+        reverse=True,
+    ):
+        if added:
+            mine = overlay.kind == ADD and overlay.content == chunk.content
+        elif overlay.kind == EDIT:
+            mine = overlay.anchor_hash == digest and overlay.content == chunk.content
+        else:
+            mine = overlay.kind == DISABLE and overlay.anchor_hash == digest and chunk.switched_off
+        if mine:
+            found[overlay.kind] = overlay
+    return list(found.values())
 
 
 def apply_overlays(collection_id: int, doc_id: str, chunks: Sequence[Chunk]) -> tuple[Sequence[Chunk], list[int]]:

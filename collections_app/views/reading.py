@@ -17,7 +17,7 @@ from collections_app.overlays import EDIT, MARK
 from collections_app.pages import PageRequest, find_or_404, render_page
 from collections_app.passages import ChunkSpan, Piece, cut_pieces
 from collections_app.policies import policy_for, window_of
-from collections_app.services.chunk_scenes import Scene, overlays_by_chunk
+from collections_app.services.overlays import overlays_of_chunk
 from collections_app.views.collections import find_collection
 from collections_app.views.revisions import cited_elsewhere
 from ragd.types import ChunkPolicy
@@ -217,15 +217,14 @@ def show_chunk(
         pieces = [Piece(shown.content, shown.start_char, (index,), ())]
     else:
         pieces = cut_pieces(shown.content, shown.start_char, [span], cited)
-    changed = overlay or shown.switched_off
-    over = overlays_by_chunk(Scene.read(_with_text(document))).get(index, []) if changed and document.size_chars else []
+    original = _text_of(document, shown.start_char, shown.end_char) if overlay or shown.switched_off else ""
     context = {
         "collection": collection,
         "document": document,
         "chunk": shown,
         "pieces": pieces,
-        "original": _text_of(document, shown.start_char, shown.end_char) if overlay == EDIT else "",
-        "overlays": over,
+        "original": original if overlay == EDIT else "",
+        "overlays": overlays_of_chunk(shown, original) if overlay or shown.switched_off else [],
         "overlay": overlay,
         "flags": flags_of(shown.content, _limits(collection, document)),
         "refused": refused,
@@ -237,10 +236,6 @@ def show_chunk(
         "tab": "documents",
     }
     return render_page(request, "collections/chunk.html", context, status=status)
-
-
-def _with_text(document: Document) -> Document:
-    return Document.objects.get(pk=document.pk)
 
 
 def _limits(collection: Collection, document: Document) -> Limits:

@@ -84,7 +84,7 @@ def measure(size: int) -> None:
     from collections_app.services.documents import ingest_text
 
     embedder = HashEmbedder()
-    ingestion.embedder_for = lambda model, dims: embedder  # type: ignore[assignment]
+    ingestion.ingest_embedder = lambda model, dims: embedder
     collection = create_collection(name="bench")
     _, took_ms = timed(lambda: ingest_text(collection, "large.md", make_text(size * MEGABYTE).decode(errors="replace")))
     document = collection.documents.defer("text").get()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document
 from collections_app.overlays import Overlay, hash_anchor, lay_out, lay_over
-from collections_app.services import chunk_scenes
+from collections_app.services import chunk_scenes, ingestion
 from collections_app.services.chunk_edits import (
     add_chunk,
     attach_overlay,
@@ -23,9 +23,12 @@ from collections_app.services.chunk_edits import (
     set_chunk_enabled,
 )
 from collections_app.services.documents import delete_documents, ingest_text, reindex_documents, set_documents_enabled
+from collections_app.services.editing import roll_back
 from collections_app.services.generations import start_generation
 from collections_app.services.jobs import run_job
 from collections_app.services.overlays import apply_overlays
+from collections_app.services.revisions import revision_chunks
+from collections_app.services.states import archive_documents
 from collections_app.stores import open_store
 from ragd.chunking import bind, chunk
 from ragd.errors import EmptyContent, InvalidInput
@@ -196,6 +199,43 @@ def test_a_change_is_made_again_when_somebody_was_faster(
     monkeypatch.setattr(chunk_scenes, "read_overlays", slow)
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
     assert contents(notes)[:2] == ["Birds sing.", "Rivers run to the sea."]
+
+
+def test_a_rollback_keeps_the_changes(notes: Collection, document: Document) -> None:
+    edit_chunk(notes, "a", 1, "Rivers run to the sea.")
+    ingest_text(notes, "a", "\n\n".join(LINES[:2]))
+    assert contents(notes) == [LINES[0], "Rivers run to the sea."]
+    roll_back(notes, "a", 1)
+    assert contents(notes) == [LINES[0], "Rivers run to the sea.", *LINES[2:]]
+    stored = Document.objects.get(pk=document.pk)
+    assert [chunk.content for chunk in revision_chunks(stored, 1)] == LINES
+    assert [chunk.content for chunk in revision_chunks(stored, 2)] == contents(notes)
+
+
+def test_a_text_that_was_on_its_way_takes_a_change_along(
+    notes: Collection, document: Document, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = ingestion.cut_draft
+    edits: list[int] = []
+
+    def slow(*values: Any) -> Any:
+        found = cut(*values)
+        if not edits:  # after the overlays were read, before anything is stored
+            edits.append(1)
+            edit_chunk(notes, "a", 1, "Rivers run to the sea.")
+        return found
+
+    monkeypatch.setattr(ingestion, "cut_draft", slow)
+    ingest_text(notes, "a", f"{TEXT}\n\nSentence 4 is about bread.")
+    assert contents(notes) == [LINES[0], "Rivers run to the sea.", *LINES[2:], "Sentence 4 is about bread."]
+    assert list_overlays(notes, "a")[0].applies
+
+
+def test_an_archived_document_is_not_changed(notes: Collection, document: Document) -> None:
+    archive_documents(notes, ["a"])
+    with pytest.raises(ServiceError, match="archived"):
+        edit_chunk(notes, "a", 1, "Rivers run to the sea.")
+    assert contents(notes) == LINES
 
 
 def test_what_cannot_be_done_is_told(notes: Collection, document: Document) -> None:
