@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import ReadOnlyAdmin, page_link
 from collections_app.models import (
-    FetchedSource,
-    FetchHost,
     IdempotencyRecord,
     Operation,
     Provider,
@@ -50,29 +47,6 @@ class ProviderAdmin(ReadOnlyAdmin):
 @admin.register(Report)
 class ReportAdmin(ReadOnlyAdmin):
     list_display = ("name", "made_at")
-
-
-@admin.register(FetchedSource)
-class FetchedSourceAdmin(ReadOnlyAdmin):
-    list_display = ("address", "kind", "collection", "document", "size_bytes", "checked_at")
-    list_filter = ("kind",)
-    list_select_related = ("document__collection",)
-    search_fields = ("address", "final_address")
-    ordering = ("-checked_at", "document_id")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[FetchedSource]:
-        return FetchedSource.objects.filter(document__collection__deleted_at__isnull=True)
-
-    @admin.display(description="collection")
-    def collection(self, source: FetchedSource) -> str:
-        return source.document.collection.name
-
-
-@admin.register(FetchHost)
-class FetchHostAdmin(ReadOnlyAdmin):
-    list_display = ("host", "next_at", "asked_at")
-    search_fields = ("host",)
-    ordering = ("host",)
 
 
 @admin.register(WorkerHeartbeat)
