@@ -2,8 +2,8 @@
 
 Each of the three has a server of its own, under the real supervisor with the default lease; the embedder is a stub on
 the loopback with a fixed latency. The worker is killed whole or by one process, and so is the web server while it
-receives the files. Afterwards every document must be there once, with exactly the chunks and vectors that its text gives when it is
-chunked afresh, and no job may be left waiting or running.
+receives the files. Afterwards every document must be there once, with exactly the chunks and vectors that its text
+gives when it is chunked afresh, and no job may be left waiting or running.
 
 Run: python -m tests.benchmarks.bench_kills [worker|database|web] [documents] [kills]     (default: all three, 500)
 """
