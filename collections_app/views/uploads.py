@@ -7,6 +7,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpResponse, JsonResponse
+from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
@@ -108,13 +109,13 @@ def members(request: PageRequest, name: str) -> HttpResponse:
 
 @require_POST
 def begin(request: PageRequest, name: str) -> HttpResponse:
-    """Open the batch that many small requests add to; JSON with its id."""
+    """Open the batch that many small requests add to; JSON with its id and the address of its page."""
     collection = find_collection(name)
     kind = request.POST.get("kind", "")
     if kind not in (IngestBatch.Kind.UPLOAD, IngestBatch.Kind.FOLDER, IngestBatch.Kind.SYNC):
         return error_response(request, InvalidInput(f"kind must be upload, folder or sync, not {kind!r}", field="kind"))
     batch = open_batch(collection, kind=kind, label=request.POST.get("label", ""), actor=request.user)
-    return JsonResponse({"batch": str(batch.pk)})
+    return JsonResponse({"batch": str(batch.pk), "address": reverse("collections:batch", args=[name, batch.pk])})
 
 
 @require_POST

@@ -124,7 +124,8 @@ async function send(files, going) {
     const about = new FormData();
     about.set("kind", isSync() || going.length ? "sync" : folder ? "folder" : "upload");
     about.set("label", folder || (files.length === 1 ? files[0].path : counted(files.length, "file")));
-    const { batch } = await post(form.dataset.begin, about);
+    const { batch, address } = await post(form.dataset.begin, about);
+    part("batch").href = address;
     const done = await sendAll(files, batch);
     // what could not be sent may be the newer state of something: nothing is deleted then
     const end = await postJson(form.dataset.finish, { batch, delete: failed.length ? [] : going });

@@ -44,6 +44,9 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     page.get_by_role("button", name="Upload 3 files").click()
     expect(page.locator("[data-done]")).to_contain_text("All 3 files are here: you may leave this page")
     expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(3)
+    expect(page.get_by_role("link", name="Follow it")).to_have_attribute(
+        "href", re.compile("/attempts/[0-9a-f-]{36}/$")
+    )
     ids = ["field/in/bees.txt", "field/inside/moss.txt", "field/owls.md"]
     assert sorted(Document.objects.values_list("doc_id", flat=True)) == ids
     assert (IngestBatch.objects.get().kind, IngestBatch.objects.get().open) == ("folder", False)

@@ -261,6 +261,28 @@ def test_two_that_keep_both_at_once_get_two_names(committed: None, embeddings: A
     assert sorted(IngestJob.objects.active().values_list("doc_id", flat=True)) == sorted(found)
 
 
+def test_of_two_that_send_the_same_document_at_once_one_is_carried_out(committed: None, embeddings: Any) -> None:
+    notes = create_collection(name="notes")
+    barrier = threading.Barrier(2)
+
+    def put(number: int) -> None:
+        try:
+            barrier.wait()
+            send(notes, ("a.txt", f"text {number}"))
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    states = sorted(IngestJob.objects.values_list("state", flat=True))
+    assert states == ["cancelled", "queued"]
+    run_all()
+    assert Document.objects.get().source_hash == Upload.objects.get(jobs__state="succeeded").sha256
+
+
 def test_a_number_that_another_submission_is_taking_is_passed_over(committed: None, embeddings: Any) -> None:
     notes = create_collection(name="notes")
     send(notes, ("a.txt", "first"))

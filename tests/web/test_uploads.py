@@ -70,7 +70,9 @@ def test_a_wrong_request_of_the_script_says_what_is_wrong(visitor: Client, fill:
 
 def test_many_small_requests_share_one_batch(visitor: Client, fill: Callable[..., Any]) -> None:
     fill(documents=0)
-    batch = visitor.post(f"{HERE}begin/", {"kind": "folder", "label": "hb"}).json()["batch"]
+    begun = visitor.post(f"{HERE}begin/", {"kind": "folder", "label": "hb"}).json()
+    batch = begun["batch"]
+    assert visitor.get(begun["address"]).status_code == 200
     for number in range(3):
         put(visitor, {f"hb/{number}.txt": b"text"}, batch=batch)
     assert IngestBatch.objects.get().open
