@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import time
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -10,7 +11,7 @@ from django.conf import settings
 
 from collections_app.fetching import Address, Answer, Deadline, FetchError, Found, Guard, read_address, request
 from collections_app.models import FetchedSource, FetchHost
-from collections_app.services.hosts import rest, robots_of, turn
+from collections_app.services.hosts import LOOK_EVERY_S, rest, robots_of, turn
 from collections_app.services.interrupting import interruptible
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION
@@ -55,6 +56,7 @@ class _Walk:
         self.guard = make_guard()
         self.max_bytes = settings.RAGD_MAX_DOCUMENT_MB * MEGABYTE
         self.counted = (0, 0)
+        self.asked_at: float | None = None  # in the present turn
 
     def to(self, address: Address) -> Found:
         at = address
@@ -73,6 +75,7 @@ class _Walk:
     def _step(self, address: Address) -> Answer:
         """One request, in the host's turn; the host rests afterwards, for as long as it asks for."""
         with turn(address.host, self._wait) as state:
+            self.asked_at = None
             pause_s = settings.RAGD_FETCH_PAUSE_S
             try:
                 pause_s = max(pause_s, self._permit(state, address))
@@ -105,6 +108,11 @@ class _Walk:
         return robots.pause_s()
 
     def _ask(self, address: Address, conditions: dict[str, str]) -> Answer:
+        """One request; a second one in the same turn, after robots.txt, waits for the pause too."""
+        while self.asked_at and (left_s := self.asked_at + settings.RAGD_FETCH_PAUSE_S - time.monotonic()) > 0:
+            self._wait()
+            time.sleep(min(left_s, LOOK_EVERY_S))
+        self.asked_at = time.monotonic()
         return request(
             address,
             guard=self.guard,
