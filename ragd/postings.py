@@ -15,10 +15,10 @@ underestimated.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,8 @@ MERGE_RATIO = 4
 DEAD_SHARE_MAX = 0.3
 COMMON_MIN = 64
 BUCKETS = 1_024
-READ_ROWS = 2_048  # whose weights are taken apart at a time
+READ_ROWS = 512  # whose weights are taken apart at a time
+SCAN_POSTINGS = 1 << 20
 WEIGHT_MAX = 2.2
 STEP = WEIGHT_MAX / 255
 
@@ -96,16 +97,6 @@ class Segment:
     first_id: int
     last_id: int
     size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """The stored BM25 weights of chunks in order of id: ids[i] has counts[i] of the terms and weights, in turn."""
-
-    ids: Ints
-    counts: Ints
-    terms: npt.NDArray[np.int32]
-    weights: npt.NDArray[np.float32]
 
 
 def read_segments(store: Store) -> list[Segment]:
@@ -204,30 +195,27 @@ def _drop(store: Store, segments: Sequence[Segment]) -> None:
 
 def _pack(store: Store, *, after: int, until: int = ID_MAX) -> int | None:
     """One segment of the first chunks with after < id <= until; returns its last id, None when there is none."""
-    read = _read_weights(store, after, until)
-    ids, size = read.ids, len(read.ids)
-    if not size:
+    ids, packed = _read_postings(store, after, until)
+    if not ids:
         return None
-    packed = _pack_weights(read)
-    del read  # as large as the postings
     params = {
         **store.scope,
-        "first_id": int(ids[0]),
-        "last_id": int(ids[-1]),
-        "size": size,
-        "chunk_ids": ids.astype(">i8").tobytes(),
+        "first_id": ids[0],
+        "last_id": ids[-1],
+        "size": len(ids),
+        "chunk_ids": np.asarray(ids, dtype=">i8").tobytes(),
     }
     ((segment_id,),) = fetch_all(store.connection, INSERT_SEGMENT, params)
     with cursor(store.connection) as opened, opened.copy(COPY_POSTINGS) as copy:
         copy.write(b"PGCOPY\n\xff\r\n\x00" + struct.pack("!ii", 0, 0))
-        for slot, postings in _encode(size, packed):
+        for slot, postings in _encode(len(ids), packed):
             copy.write(struct.pack("!hiqiii", 3, 8, segment_id, 4, slot, len(postings)) + postings)
         copy.write(struct.pack("!h", -1))
-    return int(ids[-1])
+    return ids[-1]
 
 
-def _read_weights(store: Store, after: int, until: int) -> Weights:
-    """The weights of at most SEGMENT_MAX chunks, from the binary form of sparsevec: dim, count, 0, terms, values."""
+def _read_postings(store: Store, after: int, until: int) -> tuple[list[int], Packed]:
+    """Ids in order and sorted postings of at most SEGMENT_MAX chunks; a large segment is never in memory twice."""
     sql = READ_WEIGHTS.format(
         chunks=store.collection.partition,
         collection_id=store.collection.id,
@@ -235,72 +223,77 @@ def _read_weights(store: Store, after: int, until: int) -> Weights:
         until=until,
         most=SEGMENT_MAX,
     )
-    blocks = []
+    ids: list[int] = []
+    packed: Packed = np.empty(0, dtype=np.uint64)
     with cursor(store.connection) as opened, opened.copy(sql) as copy:
         copy.set_types(["int8", "bytea"])
         rows = copy.rows()
-        while block := list(islice(rows, READ_ROWS)):
-            blocks.append(_unpack_rows(block))
-    if not blocks:
-        blocks.append(_unpack_rows([]))
-    return Weights(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
+        while block := list(itertools.islice(rows, READ_ROWS)):
+            postings = _pack_vectors([vector for _, vector in block], len(ids))
+            ids += [chunk_id for chunk_id, _ in block]
+            before = len(packed)
+            packed.resize(before + len(postings), refcheck=False)
+            packed[before:] = postings
+    packed.sort()
+    return ids, packed
 
 
-def _unpack_rows(rows: Sequence[tuple[int, bytes]]) -> tuple[Any, Any, Any, Any]:
-    """ids, counts, terms and weights of Weights."""
-    vectors = [vector for _, vector in rows]
+def _pack_vectors(vectors: Sequence[bytes], first: int) -> Packed:
+    """One number per posting, as they sort several times faster than three columns; first: the first one's place.
+
+    vectors: the binary form of sparsevec: dim, count, 0, terms, values.
+    """
     words = np.frombuffer(b"".join(vectors), dtype=">i4")
     lengths = np.fromiter(map(len, vectors), dtype=np.int64, count=len(vectors)) // 4
     counts = (lengths - 3) // 2
     starts = np.cumsum(lengths) - lengths + 3
     before = np.cumsum(counts) - counts
     places = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
-    terms = words[places].astype(np.int32) + 1  # the binary form counts from 0
-    weights = words.view(">f4")[places + np.repeat(counts, counts)].astype(np.float32)
-    return np.asarray([chunk_id for chunk_id, _ in rows], dtype=np.int64), counts, terms, weights
-
-
-def _pack_weights(read: Weights) -> Packed:
-    """One number per posting, in order; they sort several times faster than three columns."""
-    packed = np.empty(len(read.terms), dtype=np.uint64)
-    ends = np.cumsum(read.counts)
-    for first in range(0, len(read.ids), READ_ROWS):
-        owners = np.arange(first, min(first + READ_ROWS, len(read.ids)), dtype=np.uint64)
-        part = slice(int(ends[first] - read.counts[first]), int(ends[first + len(owners) - 1]))
-        steps = np.ceil(read.weights[part].astype(np.float64) / STEP).clip(1, 255).astype(np.uint64)
-        owner = np.repeat(owners, read.counts[first : first + len(owners)])
-        packed[part] = (read.terms[part].astype(np.uint64) << 24) | (owner << 8) | steps
-    packed.sort()
+    terms = words[places].astype(np.uint64) + np.uint64(1)  # the binary form counts from 0
+    weights = words.view(">f4")[places + np.repeat(counts, counts)].astype(np.float64)
+    steps = np.ceil(weights / STEP).clip(1, 255).astype(np.uint64)
+    owners = np.repeat(np.arange(first, first + len(vectors), dtype=np.uint64), counts)
+    packed: Packed = (terms << 24) | (owners << 8) | steps
     return packed
+
+
+def _term_starts(packed: Packed) -> Ints:
+    """Where the postings of each term begin."""
+    found, before = [np.empty(0, dtype=np.int64)], np.uint64(0)
+    for first in range(0, len(packed), SCAN_POSTINGS):
+        terms = packed[first : first + SCAN_POSTINGS] >> 24
+        found.append(np.flatnonzero(np.diff(terms, prepend=before)) + first)
+        before = terms[-1]
+    return np.concatenate(found)
 
 
 def _encode(size: int, packed: Packed) -> Iterator[tuple[int, bytes]]:
     """(slot, postings) of one segment of `size` chunks, as the module's docstring lays them out."""
-    terms = (packed >> 24).astype(np.int32)
-    starts = np.flatnonzero(np.diff(terms, prepend=np.int32(0)))
-    counts = np.diff(starts, append=len(terms))
+    starts = _term_starts(packed)
+    counts = np.diff(starts, append=len(packed))
     common = counts >= COMMON_MIN
     for start, count in zip(starts[common].tolist(), counts[common].tolist(), strict=True):
-        _, places, impacts = _unpack(packed[start : start + count])
+        terms, places, impacts = _unpack(packed[start : start + count])
         if count * 4 >= size:
             every = np.zeros(size, dtype=np.uint8)
             every[places] = impacts
-            yield int(terms[start]), every.tobytes()
+            yield int(terms[0]), every.tobytes()
         else:
-            yield int(terms[start]), places.tobytes() + impacts.tobytes()
-    del terms
+            yield int(terms[0]), places.tobytes() + impacts.tobytes()
     yield from _encode_rare(packed[np.repeat(~common, counts)])
 
 
-def _encode_rare(packed: Packed) -> Iterator[tuple[int, bytes]]:
-    in_buckets = np.sort(((packed >> 24) % BUCKETS << 54) | packed)
-    edges = np.searchsorted(in_buckets >> 54, np.arange(BUCKETS + 1)).tolist()
-    terms, places, impacts = _unpack(in_buckets & ((1 << 54) - 1))
-    for bucket in range(BUCKETS):
-        first, last = edges[bucket], edges[bucket + 1]
+def _encode_rare(rare: Packed) -> Iterator[tuple[int, bytes]]:
+    in_buckets = rare >> 24
+    in_buckets %= BUCKETS
+    in_buckets <<= 54
+    in_buckets |= rare
+    in_buckets.sort()
+    edges = np.searchsorted(in_buckets, np.arange(BUCKETS, dtype=np.uint64) << 54).tolist()
+    for bucket, (first, last) in enumerate(itertools.pairwise([*edges, len(in_buckets)])):
         if first < last:
-            columns = (terms[first:last].astype("<i4"), places[first:last], impacts[first:last])
-            yield -1 - bucket, b"".join(column.tobytes() for column in columns)
+            terms, places, impacts = _unpack(in_buckets[first:last] & ((1 << 54) - 1))
+            yield -1 - bucket, terms.astype("<i4").tobytes() + places.tobytes() + impacts.tobytes()
 
 
 def _unpack(packed: Packed) -> tuple[Packed, npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
