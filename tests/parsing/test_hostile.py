@@ -50,7 +50,7 @@ BUILDERS: dict[str, Callable[[], bytes]] = {
 }  # fmt: skip
 PACKED = ("a.docx", "a.pptx", "a.xlsx", "a.odt", "a.epub")
 # Damages of each format; more by hand: RAGD_FUZZ_ROUNDS=2000.
-ROUNDS = int(os.environ.get("RAGD_FUZZ_ROUNDS", "15"))
+ROUNDS = int(os.environ.get("RAGD_FUZZ_ROUNDS", "8"))
 QUIET = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
