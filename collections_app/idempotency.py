@@ -5,19 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest
-from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import IdempotencyRecord
 
 HEADER = "Idempotency-Key"
 KEY_MAX_CHARS = 255
-ABANDONED_AFTER = timedelta(minutes=10)
 
 Answer = tuple[int, Any]  # status and body as JSON values
 
@@ -41,10 +38,13 @@ def answer_once(
         return record.status, json.loads(record.response), True
     try:
         with transaction.atomic():
+            held = _hold(record)
+            if held.status is not None:
+                return held.status, json.loads(held.response), True
             status, body = produce()
             IdempotencyRecord.objects.filter(pk=record.pk).update(status=status, response=json.dumps(body))
     except BaseException:
-        IdempotencyRecord.objects.filter(pk=record.pk, status__isnull=True).delete()
+        _forget(record)
         raise
     return status, body, False
 
@@ -67,11 +67,8 @@ def _check_key(key: str) -> None:
 
 
 def _begin(owner: str, key: str, wanted: str) -> IdempotencyRecord:
-    """The finished record of an equal request, or a new one that is ours to finish."""
-    IdempotencyRecord.objects.filter(
-        owner=owner, key=key, status__isnull=True, created_at__lt=timezone.now() - ABANDONED_AFTER
-    ).delete()
-    record, made = IdempotencyRecord.objects.get_or_create(owner=owner, key=key, defaults={"request_hash": wanted})
+    """The record of an equal request, finished or not, or a new one."""
+    record, _ = IdempotencyRecord.objects.get_or_create(owner=owner, key=key, defaults={"request_hash": wanted})
     if record.request_hash != wanted:
         raise ServiceError(
             f"this {HEADER} was used for another request; use a new one for each request",
@@ -79,11 +76,28 @@ def _begin(owner: str, key: str, wanted: str) -> IdempotencyRecord:
             status=422,
             field=HEADER,
         )
-    if not made and record.status is None:
+    return record
+
+
+def _forget(record: IdempotencyRecord) -> None:
+    """Take the record away, unless it is finished or somebody else carries the request out."""
+    with transaction.atomic():
+        unfinished = IdempotencyRecord.objects.select_for_update(skip_locked=True).filter(status__isnull=True)
+        for held in unfinished.filter(pk=record.pk):
+            held.delete()
+
+
+def _hold(record: IdempotencyRecord) -> IdempotencyRecord:
+    """The record as it is now, held until the transaction ends: who holds it carries the request out.
+
+    The lock goes with the process or connection that held it, so a request that was cut off can be repeated at once.
+    """
+    held = IdempotencyRecord.objects.select_for_update(skip_locked=True).filter(pk=record.pk).first()
+    if held is None:
         raise ServiceError(
             "the first request with this key is still running; ask again in a moment",
             type="idempotency_key_in_use",
             status=409,
             field=HEADER,
         )
-    return record
+    return held

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
+import psycopg
+from django.db import connection
 
 from collections_app.models import Collection, IdempotencyRecord, IngestJob
+from tests.collections.conftest import committed
 from tests.fakes.openai_server import OpenAIServer
+
+__all__ = ["committed"]
 
 KEY = {"Idempotency-Key": "one"}
 
@@ -37,16 +40,29 @@ def test_keys_of_two_callers_do_not_meet(api: Any, make_api: Any, embeddings: Op
     assert make_api().post("/collections", {"name": "b"}, **KEY).status_code == 200
 
 
-def test_a_request_that_still_runs_is_a_conflict_and_an_abandoned_one_is_not(
-    api: Any, embeddings: OpenAIServer
+def test_a_request_that_still_runs_is_a_conflict_and_one_that_was_cut_off_is_not(
+    committed: None, make_api: Any, embeddings: OpenAIServer
 ) -> None:
+    api = make_api()
     api.post("/collections", {"name": "a"}, **KEY)
     IdempotencyRecord.objects.update(status=None)
     Collection.objects.all().update(name="b")
-    response = api.post("/collections", {"name": "a"}, **KEY)
-    assert (response.status_code, response.json()["error"]["type"]) == (409, "idempotency_key_in_use")
-    IdempotencyRecord.objects.update(created_at=timezone.now() - timedelta(hours=1))
+    with psycopg.connect(**connection_values()) as other:  # whoever carries the first one out
+        other.execute("SELECT 1 FROM idempotency_records FOR UPDATE")
+        response = api.post("/collections", {"name": "a"}, **KEY)
+        assert (response.status_code, response.json()["error"]["type"]) == (409, "idempotency_key_in_use")
+        assert IdempotencyRecord.objects.count() == 1
     assert api.post("/collections", {"name": "a"}, **KEY).status_code == 200
+    assert api.post("/collections", {"name": "a"}, **KEY)["Idempotency-Replayed"] == "true"
+    IdempotencyRecord.objects.all().delete()
+
+
+def connection_values() -> dict[str, Any]:
+    values = connection.settings_dict
+    return {
+        "host": values["HOST"], "port": values["PORT"], "dbname": values["NAME"], "user": values["USER"],
+        "password": values["PASSWORD"],
+    }  # fmt: skip
 
 
 def test_an_unusable_key_is_422(api: Any, embeddings: OpenAIServer) -> None:
