@@ -148,12 +148,13 @@ class Import:
     def _sources(self) -> None:
         total = self.manifest.counts.get("sources", 0)
         done = 0
-        with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-            for row, content in self.archive.source_bytes():
-                # bound by the server, in binary: as text the bytes would take several times their size
-                cursor.execute(INSERT_SOURCE, row | {"collection": self.collection.pk, "content": content})
-                done += 1
-                self._beat("sources", done, total)
+        for batch in _batches_of_files(self.archive.source_bytes()):
+            with transaction.atomic(), connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+                for row, content in batch:
+                    # bound by the server, in binary: as text the bytes would take several times their size
+                    cursor.execute(INSERT_SOURCE, row | {"collection": self.collection.pk, "content": content})
+            done += len(batch)
+            self._beat("sources", done, total)
         self.counts["sources"] = done
 
     def _chunks(self) -> None:
@@ -447,6 +448,20 @@ def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
         if len(batch) == ROWS_AT_ONCE or chars > ROWS_CHARS:
             yield batch
             batch, chars = [], 0
+    if batch:
+        yield batch
+
+
+def _batches_of_files(files: Iterable[tuple[Row, bytes]]) -> Iterator[list[tuple[Row, bytes]]]:
+    """Some hundred files at a time, fewer where they are large."""
+    batch: list[tuple[Row, bytes]] = []
+    size = 0
+    for row, content in files:
+        batch.append((row, content))
+        size += len(content)
+        if len(batch) == ROWS_AT_ONCE or size > ROWS_CHARS:
+            yield batch
+            batch, size = [], 0
     if batch:
         yield batch
 

@@ -4,20 +4,21 @@ Run: python -m tests.benchmarks.bench_export [CHUNKS ...]      (10000 50000)
 
 Documents of ten chunks of about 120 words each with vectors of 384 dimensions, a lexical index, and for every document
 its uploaded file of about 8 KB, in a database of its own. Exported to a file on disk and imported under another name
-by the services, in this process; the vectors need no model. Memory is resident memory, sampled every 10 ms, over what
-the process held before the step began; PostgreSQL's own is not counted. Equal: every chunk with its vector, its parsed
-words and its lexical weights, compared by a hash over all rows in the database.
+by the services, each step in a process of its own; the vectors need no model. Memory is resident memory, sampled every
+10 ms, over what that process held before the step began; PostgreSQL's own is not counted. Equal: every chunk with its
+vector, its parsed words and its lexical weights, compared by a hash over all rows in the database.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,9 @@ def peak_memory() -> Iterator[Peak]:
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["--step"]:
+        run_step(*sys.argv[2:])
+        return
     sizes = [int(value) for value in sys.argv[1:]] or [10_000, 50_000]
     with tempfile.TemporaryDirectory() as folder, service(Path(folder)):
         print(f"{'':28}{'seconds':>10}{'MB':>10}{'MB/s':>10}{'chunks/s':>10}{'peak MB':>10}")
@@ -101,29 +105,49 @@ def service(folder: Path) -> Iterator[None]:
 
 def measure(size: int, folder: Path) -> None:
     from collections_app.services.collections import delete_collection, get_collection
-    from collections_app.services.exporting import export_to_file
-    from collections_app.services.importing import import_collection
 
     name, path = f"bench{size}", folder / f"{size}.ragd.zip"
     fill(name, size)
-    report("export", size, path, lambda: export_to_file(get_collection(name), path))
-    report("import", size, path, lambda: import_collection(path, name=f"{name}-back"))
+    for step in ("export", "import"):
+        took, peak = in_process(step, name, path)
+        megabytes = path.stat().st_size / MEGABYTE
+        print(
+            f"{f'{step} of {size:,} chunks':28}{took:10.1f}{megabytes:10.1f}{megabytes / took:10.1f}{size / took:10.0f}"
+            f"{peak:10.0f}  (target: peak under {MEMORY_TARGET_MB} MB)"
+        )
     same = digest(name) == digest(f"{name}-back")
-    print(f"{'':2}every stored value of {size:,} chunks is equal: {'yes' if same else 'NO'} (target: yes)")
+    print(f"  every stored value of {size:,} chunks is equal: {'yes' if same else 'NO'} (target: yes)")
     for each in (name, f"{name}-back"):
         delete_collection(get_collection(each))
     path.unlink()
 
 
-def report(step: str, size: int, path: Path, work: Callable[[], Any]) -> None:
+def in_process(step: str, name: str, path: Path) -> tuple[float, float]:
+    """(seconds, peak MB) of one step."""
+    command = [sys.executable, "-m", "tests.benchmarks.bench_export", "--step", step, name, str(path)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    took, peak = done.stdout.split()[-2:]
+    return float(took), float(peak)
+
+
+def run_step(step: str, name: str, path: str) -> None:
+    """In the process of its own, over the database that runs."""
+    import django
+
+    django.setup()
+    from collections_app.services.collections import get_collection
+    from collections_app.services.exporting import export_to_file
+    from collections_app.services.importing import import_collection
+
+    collection = get_collection(name)  # connected, and everything imported
     began = time.perf_counter()
     with peak_memory() as peak:
-        work()
-    took, megabytes = time.perf_counter() - began, path.stat().st_size / MEGABYTE
-    print(
-        f"{f'{step} of {size:,} chunks':28}{took:10.1f}{megabytes:10.1f}{megabytes / took:10.1f}{size / took:10.0f}"
-        f"{peak.megabytes:10.0f}  (target: peak under {MEMORY_TARGET_MB} MB)"
-    )
+        if step == "export":
+            export_to_file(collection, path)
+        else:
+            import_collection(path, name=f"{name}-back")
+        took = time.perf_counter() - began
+    print(took, peak.megabytes)
 
 
 def fill(name: str, size: int) -> None:
