@@ -23,8 +23,7 @@ from collections_app.stores import open_store
 from ragd.store import fetch_all
 from ragd.types import Chunk, ChunkPolicy
 
-DOCUMENTS = 10_000
-LARGE_CHARS = 10_000_000
+INDEXED_SHARE = 10  # one document in so many is changed with the vector index
 DIMS = 384
 NAME = "bench-curation"
 
@@ -46,15 +45,15 @@ def timed(label: str, work: Callable[[], Any]) -> Any:
     return made
 
 
-def fill(collection: Collection) -> list[str]:
+def fill(collection: Collection, count: int) -> list[str]:
     """Documents with one chunk each, written at once."""
-    names = [f"d{number:05}" for number in range(DOCUMENTS)]
-    texts = [f"document {number} speaks of subject {number % 97} and of {number % 31}" for number in range(DOCUMENTS)]
+    names = [f"d{number:05}" for number in range(count)]
+    texts = [f"document {number} speaks of subject {number % 97} and of {number % 31}" for number in range(count)]
     Document.objects.bulk_create(
         Document(collection=collection, doc_id=name, text=text, size_chars=len(text), chunk_policy={}, tags=["bench"])
         for name, text in zip(names, texts, strict=True)
     )
-    vectors = np.random.default_rng(1).standard_normal((DOCUMENTS, DIMS)).astype(np.float32)
+    vectors = np.random.default_rng(1).standard_normal((count, DIMS)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     chunks = [
         Chunk(name, 0, text, 0, len(text), ("bench",), {}, "", vector)
@@ -64,9 +63,8 @@ def fill(collection: Collection) -> list[str]:
     return names
 
 
-def many(collection: Collection) -> None:
-    names = timed(f"{DOCUMENTS:,} documents made", lambda: fill(collection))
-    timed("vector index built", lambda: open_store(collection).build_vector_index())
+def many(collection: Collection, count: int) -> None:
+    names = timed(f"{count:,} documents made", lambda: fill(collection, count))
     changes = {
         "add a tag to all": BulkChange("add_tags", tags=("new",)),
         "set a metadata field of all": BulkChange("set_metadata", key="team", value="search"),
@@ -76,11 +74,17 @@ def many(collection: Collection) -> None:
     }
     for label, change in changes.items():
         outcome = timed(label, lambda change=change: change_documents(collection, change, names))
-        assert outcome.count("changed", "unchanged") == DOCUMENTS, outcome.counts
+        assert outcome.count("changed", "unchanged") == count, outcome.counts
+    timed("vector index built", lambda: open_store(collection).build_vector_index())
+    few = names[: count // INDEXED_SHARE]
+    timed(
+        f"add a tag to {len(few):,}, with the vector index",
+        lambda: change_documents(collection, BulkChange("add_tags", tags=("newer",)), few),
+    )
 
 
-def large(collection: Collection) -> None:
-    words = [f"word{number % 5003}" for number in range(LARGE_CHARS // 9)]
+def large(collection: Collection, chars: int) -> None:
+    words = [f"word{number % 5003}" for number in range(chars // 9)]
     text = " ".join(words)
     policy = ChunkPolicy("words", 120, 20, 4000)
 
@@ -116,9 +120,9 @@ class _Constant:
         return len(text.split())
 
 
-def run() -> None:
+def run(documents: int, large_mb: int) -> None:
     ingestion.ingest_embedder = lambda *_: _Constant()  # type: ignore[assignment]
     collection = create_collection(name=NAME)
-    many(collection)
-    large(collection)
+    many(collection, documents)
     timed("all of it deleted", lambda: delete_collection(collection))
+    large(create_collection(name=f"{NAME}-large"), large_mb * 1_000_000)
