@@ -15,7 +15,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,6 @@ FILES = 1000
 CHROMIUM = os.environ.get("RAGD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
 PATIENCE_S = 1800
 Documents = Sequence[tuple[str, bytes]]
-
-
-@dataclass
-class Figures:
-    """Times from the moment when the files were chosen or the request began; memory is the peak of one process, MB."""
-
-    left_s: float
-    ingested_s: float
-    single_s: float
-    web_mb: float
-    worker_mb: float
-    done: int
-    errors: int
 
 
 def pids(server: Server, word: str) -> list[int]:
@@ -89,7 +75,9 @@ def wait_for(is_done: Callable[[], bool]) -> None:
         time.sleep(0.5)
 
 
-def measure(server: Server, way: str, documents: Documents) -> Figures:
+def measure(server: Server, way: str, documents: Documents) -> None:
+    """Print each figure as soon as it is known. Memory is the peak of one process."""
+    idle = peak_memory_mb(pids(server, "gunicorn")), peak_memory_mb(pids(server, "celery"))
     server.call("POST", "/v1/collections", {"name": way, "hybrid_enabled": True})
     server.call("POST", "/v1/collections", {"name": f"single-{way}", "hybrid_enabled": True})
     began = time.monotonic()
@@ -99,40 +87,33 @@ def measure(server: Server, way: str, documents: Documents) -> Figures:
     else:
         upload_by_api(server, way, documents)
         left_s = time.monotonic() - began
+    tell(way, "the browser may leave after", f"{left_s:9.1f} s")
     single = time.monotonic()
     (job,) = server.upload(f"single-{way}", [("single.md", b"# One\n\nA single short text.")])
     wait_for(lambda: server.call("GET", f"/v1/jobs/{job['job_id']}")["state"] == "succeeded")
-    single_s = time.monotonic() - single
+    tell(way, "a single file sent behind them is done after", f"{time.monotonic() - single:9.1f} s")
+    tell(way, "peak of a web process (idle)", f"{peak_memory_mb(pids(server, 'gunicorn')):9.0f} MB ({idle[0]:.0f})")
     wait_for(lambda: all(batch["status"].startswith("completed") for batch in batches(server, way)))
+    took_s = time.monotonic() - began
     found = batches(server, way)
-    return Figures(
-        left_s=left_s,
-        ingested_s=time.monotonic() - began,
-        single_s=single_s,
-        web_mb=peak_memory_mb(pids(server, "gunicorn")),
-        worker_mb=peak_memory_mb(pids(server, "celery")),
-        done=sum(batch["succeeded"] for batch in found),
-        errors=sum(batch["errors"] for batch in found),
-    )
+    done, errors = sum(batch["succeeded"] for batch in found), sum(batch["errors"] for batch in found)
+    tell(way, "all ingested after", f"{took_s:9.1f} s")
+    tell(way, "documents per second", f"{done / took_s:9.1f}")
+    tell(way, "peak of a worker process (idle)", f"{peak_memory_mb(pids(server, 'celery')):9.0f} MB ({idle[1]:.0f})")
+    tell(way, "ingested", f"{done} of {len(documents)}, {errors} errors   (target: all, no error)")
+
+
+def tell(way: str, what: str, figure: str) -> None:
+    print(f"{way + ': ' + what:52} {figure}", flush=True)
 
 
 def main() -> None:
     ways = [sys.argv[1]] if len(sys.argv) > 1 else ["page", "api"]
     documents = read_files(int(sys.argv[2]) if len(sys.argv) > 2 else FILES)
-    size_mb = sum(len(data) for _, data in documents) / 1e6
-    print(f"{len(documents)} files, {size_mb:.1f} MB")
+    print(f"{len(documents)} files, {sum(len(data) for _, data in documents) / 1e6:.1f} MB", flush=True)
     for way in ways:
         with running_server() as server:
-            idle = peak_memory_mb(pids(server, "gunicorn")), peak_memory_mb(pids(server, "celery"))
-            figures = measure(server, way, documents)
-        print(f"{way + ': the browser may leave after':50} {figures.left_s:9.1f} s", flush=True)
-        print(f"{way + ': all ingested after':50} {figures.ingested_s:9.1f} s")
-        print(f"{way + ': documents per second':50} {figures.done / figures.ingested_s:9.1f}")
-        print(f"{way + ': a single file sent behind them is done after':50} {figures.single_s:9.1f} s")
-        print(f"{way + ': peak of a web process (idle)':50} {figures.web_mb:9.0f} MB ({idle[0]:.0f})")
-        print(f"{way + ': peak of a worker process (idle)':50} {figures.worker_mb:9.0f} MB ({idle[1]:.0f})")
-        done = f"{figures.done} of {len(documents)}, {figures.errors} errors"
-        print(f"{way + ': ingested':50} {done}   (target: all, no error)", flush=True)
+            measure(server, way, documents)
 
 
 if __name__ == "__main__":
