@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
+from django.utils import timezone
 
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
 from tests.fakes.s3_server import S3Server, running_s3_server, s3_server
@@ -123,3 +125,11 @@ def test_a_bucket_that_cannot_be_read_says_so(visitor: Client, nature: Collectio
     answer = visitor.post(S3, {"bucket": "nowhere"})
     assert answer.status_code == 404
     assert "NoSuchBucket" in answer.content.decode() and 'value="nowhere"' in answer.content.decode()
+
+
+def test_a_job_that_waits_for_its_site_says_so(visitor: Client, nature: Collection) -> None:
+    visitor.post(URLS, {"urls": "https://example.org/a", "go": "1"})
+    IngestJob.objects.update(error_type="waiting_for_site", sent_at=timezone.now() + timedelta(minutes=5))
+    page = visitor.get(f"/collections/nature/jobs/{IngestJob.objects.get().pk}/").content.decode()
+    assert "waits for the site, which is asked again" in page
+    assert "for the site" in visitor.get("/collections/nature/jobs/").content.decode()
