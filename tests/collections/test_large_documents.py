@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -327,4 +328,33 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
         notes.append(list(noted.values_list("doc_id", "chunk_count", "content_hash", "enabled")))
     assert found[0] == found[1]
     assert notes[0] == notes[1] and len(notes[0]) == 4
+    assert not EmbeddedBatch.objects.exists()
+
+
+def test_cancelling_while_the_rows_are_written_stores_nothing(
+    committed: None, embeddings: OpenAIServer, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collections_app.services.progress import JobProgress
+
+    job = upload(create_collection(name="notes", chunk_policy=POLICY), text_of(30))
+    check, calls = JobProgress.check, []
+
+    def cancel() -> None:
+        cancel_job(reload(job))
+        connection.close()
+
+    def cancel_before(progress: JobProgress) -> None:
+        calls.append(1)
+        if len(calls) == 2:
+            canceller = threading.Thread(target=cancel)  # the row is held by nobody, so this does not wait
+            canceller.start()
+            canceller.join(30)
+            assert not canceller.is_alive()
+        check(progress)
+
+    monkeypatch.setattr(JobProgress, "check", cancel_before)
+    assert run_job(job.pk) == "cancelled"
+    assert len(calls) == 2
+    assert not Document.objects.exists() and not job.collection.chunks.exists()
+    assert sweep()["kept_vectors"] > 0
     assert not EmbeddedBatch.objects.exists()
