@@ -18,7 +18,7 @@ from collections_app.services.queueing import BULK_LANE, QUICK_LANE, send_jobs
 State, Stage = IngestJob.State, IngestJob.Stage
 
 RESEND_AFTER = timedelta(seconds=30)
-LANE_RESEND_AFTER = timedelta(minutes=2)
+LANE_RESEND_AFTER = timedelta(minutes=1)
 IDLE_AFTER = timedelta(seconds=15)
 SENT_AT_ONCE = 1000
 
@@ -26,19 +26,21 @@ SENT_AT_ONCE = 1000
 def resend_lost_jobs(now: datetime) -> dict[str, int]:
     """Send again what a dead worker or a broker lost, and end what was tried too often.
 
-    A queued job counts as lost only when jobs of its lane that were sent well after it have been started, or when
-    nothing at all runs: a long queue that moves is healthy.
+    A queued job counts as lost only when jobs of its lane that were sent well after it have been started; or when
+    nothing of its lane runs although jobs of the other one, with which it takes turns, were started well after it was
+    sent; or when nothing at all runs. A long queue that moves is healthy, and so is one behind long jobs.
     """
     counts = {"resent": 0, "failed": 0}
     busy = IngestJob.objects.filter(Q(state=State.RUNNING) | Q(heartbeat_at__gte=now - IDLE_AFTER))
-    newest = dict(busy.order_by().values_list("lane").annotate(newest=Max("sent_at")))
+    lanes = busy.order_by().values_list("lane").annotate(sent=Max("sent_at"), started=Max("started_at"))
+    moving = {lane: (sent, started or sent) for lane, sent, started in lanes}
     for lane in (QUICK_LANE, BULK_LANE):
-        if not newest:
+        if not moving:
             unsent_before = now - IDLE_AFTER
-        elif lane in newest:
-            unsent_before = min(newest[lane], now) - RESEND_AFTER
-        else:  # the other lane moves, and the two take turns
-            unsent_before = min(*newest.values(), now) - LANE_RESEND_AFTER
+        elif lane in moving:
+            unsent_before = min(moving[lane][0], now) - RESEND_AFTER
+        else:
+            unsent_before = max(started for _, started in moving.values()) - LANE_RESEND_AFTER
         resent, failed = _resend(now, lane, unsent_before)
         counts["resent"] += resent
         counts["failed"] += failed

@@ -53,14 +53,15 @@ def test_a_job_that_lost_its_worker_goes_before_those_that_wait(notes: Collectio
     assert (reload(held).lane, reload(held).state, reload(waits).lane) == (0, "queued", 1)
 
 
-def test_a_lane_that_only_waits_for_the_other_is_left_alone(notes: Collection, sent: list[Any]) -> None:
-    waits = make(notes, lane=1, sent_at=ago(seconds=100))
-    works = make(notes, lane=0, state="running", lease_until=timezone.now() + timedelta(minutes=1))
+def test_a_lane_that_waits_behind_long_jobs_of_the_other_is_left_alone(notes: Collection, sent: list[Any]) -> None:
+    held = {"state": "running", "lease_until": timezone.now() + timedelta(minutes=1), "sent_at": ago(hours=1)}
+    works = make(notes, lane=1, started_at=ago(minutes=50), **held)
+    make(notes, lane=0, sent_at=ago(minutes=40))
     assert sweep()["resent"] == 0
-    IngestJob.objects.filter(pk=waits.pk).update(sent_at=ago(minutes=10))
-    assert sweep()["resent"] == 1  # the two take turns, so its message was lost
-    assert sent == [(BULK_QUEUE, 1)]
-    assert reload(works).state == "running"
+    IngestJob.objects.filter(pk=works.pk).update(started_at=timezone.now())
+    assert sweep()["resent"] == 1  # jobs of the other lane begin, and the two take turns: its message was lost
+    assert sent == [(None, 1)]
+    assert sweep()["resent"] == 0
 
 
 def test_how_many_are_ahead_counts_the_lane_that_one_waits_in(notes: Collection) -> None:
