@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragd.postings import drop_postings, extend_postings
+from ragd.rows import binary_row
 from ragd.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
@@ -345,47 +346,8 @@ def copy_rows(
     with cursor(store.connection) as opened, opened.copy(sql) as copy:
         waiting = bytearray(b"PGCOPY\n\xff\r\n\x00" + struct.pack("!ii", 0, 0))
         for chunk, its_fts, its_lexical in zip(chunks, fts, lexical, strict=True):
-            waiting += _binary_row(chunk, collection_id, documents[chunk.doc_id], its_fts, its_lexical)
+            waiting += binary_row(chunk, collection_id, documents[chunk.doc_id], its_fts, its_lexical)
             if len(waiting) >= COPY_BYTES:
                 copy.write(bytes(waiting))
                 waiting.clear()
         copy.write(bytes(waiting) + struct.pack("!h", -1))
-
-
-def _binary_row(
-    chunk: Chunk, collection_id: bytes, document: tuple[int, bool, int], fts: bytes | None, lexical: bytes | None
-) -> bytes:
-    revision, enabled, _ = document
-    values = (
-        collection_id,
-        chunk.doc_id.encode(),
-        struct.pack("!i", chunk.chunk_index),
-        chunk.content.encode(),
-        struct.pack("!i", chunk.start),
-        struct.pack("!i", chunk.end),
-        chunk.context.encode(),
-        _binary_array(chunk.tags),
-        b"\x01" + (canonical_json(dict(chunk.metadata)).encode() if chunk.metadata else b"{}"),
-        struct.pack("!i", len(chunk.content.split())),
-        struct.pack("!i", revision),
-        b"\x01" if enabled and chunk.enabled else b"\x00",
-        b"\x00" if chunk.enabled else b"\x01",
-        None if chunk.embedding is None else _binary_vector(chunk.embedding),
-        fts,
-        lexical,
-    )
-    parts = [struct.pack("!h", len(values))]
-    parts += [b"\xff\xff\xff\xff" if value is None else struct.pack("!i", len(value)) + value for value in values]
-    return b"".join(parts)
-
-
-def _binary_array(texts: Sequence[str]) -> bytes:
-    if not texts:
-        return struct.pack("!iii", 0, 0, 25)
-    encoded = [text.encode() for text in texts]
-    header = struct.pack("!iiiii", 1, 0, 25, len(encoded), 1)
-    return header + b"".join(struct.pack("!i", len(text)) + text for text in encoded)
-
-
-def _binary_vector(vector: Sequence[float]) -> bytes:
-    return struct.pack("!hh", len(vector), 0) + np.asarray(vector, dtype=">f4").tobytes()
