@@ -79,7 +79,8 @@ class IngestJob(models.Model):
     """One piece of background work and all that is known about it. The broker carries only its id.
 
     origin: where a fetched document comes from, {"type": "url", "url"} or {"type": "s3", "endpoint", "bucket", "key"},
-    with "found", {"etag", "last_modified", "final_address"} as the server told them, once it was fetched; or, for a file that another one held, {"type": "member" or "attachment", "of": its doc_id or name}.
+    with "found", {"etag", "last_modified", "final_address"} as the server told them, once it was fetched; or, for a
+    file that another one held, {"type": "member" or "attachment", "of": its doc_id or name}.
     stages: one entry per stage that the present attempt entered, in order: {"stage", "state", "done", "total", "unit",
     "started_at", "ms", "rate", "error"}; unit is bytes, chars, chunks, files or "", state is running, succeeded or
     failed, rate is per second. `stage_rows` reads them.
