@@ -7,13 +7,7 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import ReadOnlyAdmin, page_link
-from collections_app.models import (
-    IdempotencyRecord,
-    Operation,
-    Provider,
-    Report,
-    WorkerHeartbeat,
-)
+from collections_app.models import IdempotencyRecord, Operation, Provider, Report, WorkerHeartbeat
 from collections_app.services.checking import request_check
 
 
