@@ -237,3 +237,13 @@ def test_attachments_of_a_mail_that_is_there_are_not_missing(notes: Collection) 
     send(notes, "f/mail.eml", content, doc_ids=["f/mail.eml"])
     run_all()
     assert plan_uploads(notes, [Entry("f/mail.eml", "", len(content))], delete_missing=True, prefix="f").deletions == []
+
+
+def test_what_is_not_said_stays_with_a_member_that_is_replaced(notes: Collection) -> None:
+    send(notes, "a.txt", b"first", tags=["kept"], metadata={"team": "x"})
+    run_all()
+    send(notes, "b.zip", pack({"a.txt": b"second", "b.txt": b"new"}), tags=None, metadata=None)
+    run_all()
+    document = Document.objects.get(doc_id="a.txt")
+    assert (document.text, document.tags, document.metadata["team"]) == ("second", ["kept"], "x")
+    assert Document.objects.get(doc_id="b.txt").tags == []
