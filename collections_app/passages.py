@@ -71,6 +71,18 @@ def cut_pieces(text: str, offset: int, spans: Sequence[ChunkSpan], cited: tuple[
     return pieces
 
 
+def join_chunks(chunks: Sequence[tuple[int, str]]) -> str:
+    """The text that neighbouring chunks, (start, content) in order, were cut from; what none holds becomes line feeds.
+
+    That is exact up to white space, which alone lies between chunks. "" for none.
+    """
+    text, begin = "", chunks[0][0] if chunks else 0
+    for start, content in chunks:
+        text += "\n" * (start - begin - len(text))
+        text += content[max(0, begin + len(text) - start) :]
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedPiece:
     """A run of text under two cuts. begins: chunks of the new one that begin here; began: whether one of the old does.

@@ -15,7 +15,7 @@ from collections_app.models import Chunk, ChunkOverlay, Collection, Document, Ne
 from collections_app.outliers import DUPLICATE, Limits, flags_of, limits_of
 from collections_app.overlays import EDIT, MARK
 from collections_app.pages import PageRequest, find_or_404, render_page
-from collections_app.passages import ChunkSpan, Piece, cut_pieces
+from collections_app.passages import ChunkSpan, Piece, cut_pieces, join_chunks
 from collections_app.policies import policy_for, window_of
 from collections_app.services.overlays import overlays_of_chunk
 from collections_app.views.collections import find_collection
@@ -97,9 +97,7 @@ def _read(
     following = shown[CHUNKS_PER_PAGE:]
     shown = shown[:CHUNKS_PER_PAGE]
     if flagged:
-        return Reading(
-            number, total, [_cut(document, *place, shown, None) for place in _surroundings(document, shown)], shown
-        )
+        return Reading(number, total, _stretches(document, shown), shown)
     start = shown[0].start_char if shown and first else 0
     end = following[0].start_char if following else document.size_chars
     end = max([end, *(chunk.end_char for chunk in shown)])
@@ -116,16 +114,30 @@ def _cut(
     return [*pieces, Piece("", end, (), behind, crowded=True)] if behind else pieces
 
 
-def _surroundings(document: Document, chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
-    """The stretches of text around some chunks, in order; those that touch are one."""
-    found: list[tuple[int, int]] = []
-    for chunk in chunks:
-        start, end = max(0, chunk.start_char - AROUND_CHARS), min(document.size_chars, chunk.end_char + AROUND_CHARS)
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+def _stretches(document: Document, shown: Sequence[Chunk]) -> list[list[Piece]]:
+    """The shown chunks with a little text around, put together from the chunks beside them: no text is read for it."""
+    wanted = {chunk.chunk_index + step for chunk in shown for step in (-1, 0, 1)}
+    rows = Chunk.objects.light().of_document(document).filter(chunk_index__in=wanted)
+    stretches: list[list[Chunk]] = []
+    for row in rows:
+        if stretches and stretches[-1][-1].chunk_index == row.chunk_index - 1:
+            stretches[-1].append(row)
         else:
-            found.append((start, end))
-    return found
+            stretches.append([row])
+    indexes = {chunk.chunk_index for chunk in shown}
+    return [_stretch(document, rows, [row for row in rows if row.chunk_index in indexes]) for rows in stretches]
+
+
+def _stretch(document: Document, rows: Sequence[Chunk], shown: Sequence[Chunk]) -> list[Piece]:
+    start, end = rows[0].start_char, max(row.end_char for row in rows)
+    if any(row.metadata.get(MARK) == EDIT for row in rows):
+        text = _text_of(document, start, end)  # what the document has there is in no chunk
+    else:
+        text = join_chunks([(row.start_char, row.content) for row in rows if row.end_char > row.start_char])
+    first = max(0, shown[0].start_char - start - AROUND_CHARS)
+    last = max(row.end_char for row in shown) - start + AROUND_CHARS
+    spans = [ChunkSpan(row.chunk_index, row.start_char, row.end_char) for row in shown]
+    return cut_pieces(text[first:last], start + first, spans)
 
 
 @dataclass(frozen=True, slots=True)
