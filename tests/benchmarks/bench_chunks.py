@@ -53,6 +53,7 @@ class HashEmbedder:
 def main() -> None:
     size = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     with tempfile.TemporaryDirectory(prefix="ragd-bench-") as folder:
+        Path(folder).chmod(0o755)  # PostgreSQL runs as another user
         os.environ |= {"RAGD_VAR": folder, "RAGD_MAX_DOCUMENT_MB": "400", "RAGD_LOG_LEVEL": "ERROR"}
         os.environ["DJANGO_SETTINGS_MODULE"] = "ragd_site.settings"
         from ragd_site import embedded
