@@ -261,8 +261,8 @@ CELERY_BROKER_URL, CELERY_BROKER_TRANSPORT_OPTIONS = describe_broker(environment
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_TASK_DEFAULT_QUEUE = "ragd"
-# the worker takes from both in turn; what came with many others is sent to the second
-CELERY_TASK_QUEUES = {name: {"exchange": name, "routing_key": name} for name in ("ragd", "ragd_bulk")}
+# the worker takes from them in turn: what came with many others, and what lost its worker, is sent to its own
+CELERY_TASK_QUEUES = {name: {"exchange": name, "routing_key": name} for name in ("ragd", "ragd_bulk", "ragd_first")}
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True

@@ -84,7 +84,7 @@ class IngestJob(models.Model):
     stages: one entry per stage that the present attempt entered, in order: {"stage", "state", "done", "total", "unit",
     "started_at", "ms", "rate", "error"}; unit is bytes, chars, chunks, files or "", state is running, succeeded or
     failed, rate is per second. `stage_rows` reads them.
-    lane: 0 for what somebody waits for, 1 for what came with many others; the two take turns.
+    lane: 0 for what somebody waits for, 1 for what came with many others, 2 for what lost its worker; they take turns.
     quarantined: the file stopped its worker or its parser as often as RAGD_JOB_MAX_ATTEMPTS allows, and is set aside.
     """
 

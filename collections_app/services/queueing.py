@@ -3,8 +3,9 @@
 A job runs under its attempt number: every write of a run says which attempt it belongs to, and one that finds the job
 cancelled, taken over or gone changes nothing and stops.
 
-The queue has two lanes, and a worker takes from them in turn: what came with many others waits in the bulk lane, so
-that a single file, a retry or a probe is not behind ten thousand files that somebody sent before.
+The queue has lanes, and a worker takes from them in turn: what came with many others waits in the bulk lane, so that a
+single file, a retry or a probe is not behind ten thousand files that somebody sent before. What lost its worker has a
+lane of its own, which is nearly always empty.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
@@ -25,11 +27,11 @@ log = logging.getLogger(__name__)
 
 State, Kind = IngestJob.State, IngestJob.Kind
 
-QUICK_LANE, BULK_LANE = 0, 1
-BULK_QUEUE = "ragd_bulk"
+QUICK_LANE, BULK_LANE, FIRST_LANE = 0, 1, 2
+BULK_QUEUE, FIRST_QUEUE = "ragd_bulk", "ragd_first"
 BULK_FROM = 20  # jobs of one batch, or sent at once, that make it one for the bulk lane
 
-# Of each batch only as many rows are counted as decide. Returns those of the bulk lane.
+# Of each batch only as many rows are counted as decide. Returns those that are not in the quick lane.
 CHOOSE_LANES = """
 WITH moved AS (
     UPDATE ingest_jobs j SET lane = 1
@@ -38,7 +40,7 @@ WITH moved AS (
     ) >= %(limit)s)
     RETURNING j.id
 )
-SELECT id::text FROM moved UNION SELECT id::text FROM ingest_jobs WHERE id = ANY(%(ids)s) AND lane = 1
+SELECT id::text, 1 FROM moved UNION SELECT id::text, lane FROM ingest_jobs WHERE id = ANY(%(ids)s) AND lane > 0
 """
 
 
@@ -46,14 +48,14 @@ def send_jobs(job_ids: Iterable[uuid.UUID], *, delay_s: float = 0, had_turn: boo
     """Hand the jobs to the broker once the transaction has committed. A broker that is down only delays them.
 
     Their rows must be there. Jobs that are many, by themselves or with their batch, go to the bulk lane; those that
-    had their turn and lost it through no fault of their own (had_turn) go to the quick one, not behind all others.
+    had their turn and lost it through no fault of their own (had_turn) go to the first one, not behind all others.
     """
     ids = [str(job_id) for job_id in job_ids]
     if not ids:
         return
     if had_turn:
-        IngestJob.objects.filter(pk__in=ids).update(lane=QUICK_LANE)
-        transaction.on_commit(lambda: _send_now(ids, delay_s))
+        IngestJob.objects.filter(pk__in=ids).update(lane=FIRST_LANE)
+        transaction.on_commit(lambda: _send_now(ids, delay_s, FIRST_QUEUE))
         return
     params: dict[str, Any] = {
         "ids": [uuid.UUID(job_id) for job_id in ids],
@@ -62,13 +64,11 @@ def send_jobs(job_ids: Iterable[uuid.UUID], *, delay_s: float = 0, had_turn: boo
     }
     with connection.cursor() as cursor:
         cursor.execute(CHOOSE_LANES, params)
-        bulk = {job_id for (job_id,) in cursor.fetchall()}
-    quick = [job_id for job_id in ids if job_id not in bulk]
-    if quick:
-        transaction.on_commit(lambda: _send_now(quick, delay_s))
-    if bulk:
-        slow = [job_id for job_id in ids if job_id in bulk]
-        transaction.on_commit(lambda: _send_now(slow, delay_s, BULK_QUEUE))
+        lanes = dict(cursor.fetchall())
+    for lane, queue in ((QUICK_LANE, None), (BULK_LANE, BULK_QUEUE), (FIRST_LANE, FIRST_QUEUE)):
+        members = [job_id for job_id in ids if lanes.get(job_id, QUICK_LANE) == lane]
+        if members:
+            transaction.on_commit(partial(_send_now, members, delay_s, queue))
 
 
 def _send_now(ids: list[str], delay_s: float, queue: str | None = None) -> None:

@@ -13,7 +13,7 @@ from django.db.models.functions import Coalesce
 from collections_app.models import IngestJob
 from collections_app.services.claiming import WAITING, WAITING_FOR_SITE, give_up
 from collections_app.services.providers import open_providers, provider_name
-from collections_app.services.queueing import BULK_LANE, QUICK_LANE, send_jobs
+from collections_app.services.queueing import BULK_LANE, FIRST_LANE, QUICK_LANE, send_jobs
 
 State, Stage = IngestJob.State, IngestJob.Stage
 
@@ -27,14 +27,14 @@ def resend_lost_jobs(now: datetime) -> dict[str, int]:
     """Send again what a dead worker or a broker lost, and end what was tried too often.
 
     A queued job counts as lost only when jobs of its lane that were sent well after it have been started; or when
-    nothing of its lane runs although jobs of the other one, with which it takes turns, were started well after it was
+    nothing of its lane runs although jobs of another one, with which it takes turns, were started well after it was
     sent; or when nothing at all runs. A long queue that moves is healthy, and so is one behind long jobs.
     """
     counts = {"resent": 0, "failed": 0}
     busy = IngestJob.objects.filter(Q(state=State.RUNNING) | Q(heartbeat_at__gte=now - IDLE_AFTER))
     lanes = busy.order_by().values_list("lane").annotate(sent=Max("sent_at"), started=Max("started_at"))
     moving = {lane: (sent, started or sent) for lane, sent, started in lanes}
-    for lane in (QUICK_LANE, BULK_LANE):
+    for lane in (QUICK_LANE, BULK_LANE, FIRST_LANE):
         if not moving:
             unsent_before = now - IDLE_AFTER
         elif lane in moving:

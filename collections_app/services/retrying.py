@@ -12,7 +12,7 @@ from collections_app.models import Collection, Generation, IngestBatch, IngestJo
 from collections_app.querysets import IngestJobQuerySet
 from collections_app.services import audit
 from collections_app.services.backpressure import check_queue
-from collections_app.services.queueing import send_jobs, supersede_jobs
+from collections_app.services.queueing import QUICK_LANE, send_jobs, supersede_jobs
 from ragd import telemetry
 
 State, Stage, Kind = IngestJob.State, IngestJob.Stage, IngestJob.Kind
@@ -108,13 +108,13 @@ def _queue_again(jobs: Sequence[IngestJob]) -> None:
         job.state, job.stage = State.QUEUED, Stage.QUEUED
         job.attempts = job.attempts_forgiven = 0
         job.error = job.error_type = ""
-        job.stages, job.worker = [], ""
+        job.stages, job.worker, job.lane = [], "", QUICK_LANE
         job.sent_at, job.finished_at, job.started_at = now, None, None
         job.traceparent = telemetry.current_traceparent()
     IngestJob.objects.bulk_update(
         jobs,
-        ["state", "stage", "attempts", "attempts_forgiven", "error", "error_type", "stages", "worker", "sent_at",
-         "finished_at", "started_at", "traceparent"],
+        ["state", "stage", "attempts", "attempts_forgiven", "error", "error_type", "stages", "worker", "lane",
+         "sent_at", "finished_at", "started_at", "traceparent"],
         batch_size=200,
     )  # fmt: skip
     send_jobs([job.pk for job in jobs])

@@ -13,7 +13,7 @@ from collections_app.models import Collection, IngestJob
 from collections_app.services import queueing
 from collections_app.services.claiming import claim_job, forgive_attempts
 from collections_app.services.jobs import sweep
-from collections_app.services.queueing import BULK_QUEUE, jobs_ahead, send_jobs
+from collections_app.services.queueing import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
 from collections_app.services.workers import worker_name
 from tests.collections.test_jobs import reload, upload
 
@@ -49,8 +49,10 @@ def test_a_job_that_lost_its_worker_goes_before_those_that_wait(notes: Collectio
     held = make(notes, lane=1, state="running", lease_until=ago(seconds=1), attempts=1)
     waits = make(notes, lane=1)
     assert sweep()["resent"] == 1
-    assert sent == [(None, 1)]
-    assert (reload(held).lane, reload(held).state, reload(waits).lane) == (0, "queued", 1)
+    assert sent == [(FIRST_QUEUE, 1)]
+    assert (reload(held).lane, reload(held).state, reload(waits).lane) == (2, "queued", 1)
+    send_jobs([held.pk])  # a lost message is sent to the same lane again
+    assert sent[1:] == [(FIRST_QUEUE, 1)]
 
 
 def test_a_lane_that_waits_behind_long_jobs_of_the_other_is_left_alone(notes: Collection, sent: list[Any]) -> None:
