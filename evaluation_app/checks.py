@@ -8,6 +8,7 @@ from typing import Any
 
 from collections_app.services.checking import check_invariants
 from collections_app.services.collections import get_collection
+from collections_app.templatetags.interface import counted
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -32,11 +33,13 @@ def show(answer: Mapping[str, Any]) -> str:
             f"  {finding['remedy']}",
         ]
     lines += [f"not finished within its time: {rule}" for rule in answer["unfinished"]]
-    verdict = "nothing is wrong" if not answer["findings"] else f"{len(answer['findings'])} rules found something"
+    found = counted(len(answer["findings"]), "rule")
+    verdict = f"{found} found something" if answer["findings"] else "nothing is wrong"
     return "\n".join(
         [
             *lines,
-            f"{answer['rules']} rules over {answer['collections']} collections in {answer['seconds']:.1f} s: {verdict}",
+            f"{counted(answer['rules'], 'rule')} over {counted(answer['collections'], 'collection')} in "
+            f"{answer['seconds']:.1f} s: {verdict}",
         ]
     )
 
