@@ -36,7 +36,9 @@ def fill(rows: int) -> None:
 def test_nothing_is_there() -> None:
     home, operations = home_summary(), operations_summary()
     assert (home.collections, home.runs, home.jobs, home.workers_alive_count) == ([], [], [], 0)
-    assert operations.jobs_by_state == dict.fromkeys(("queued", "running", "succeeded", "failed", "cancelled"), 0)
+    assert operations.jobs_by_state == dict.fromkeys(
+        ("queued", "running", "succeeded", "failed", "cancelled", "quarantined"), 0
+    )
     assert (operations.oldest_queued_s, operations.spans.written_count, operations.spans.newest_at) == (None, 0, None)
 
 
