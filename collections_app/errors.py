@@ -14,6 +14,7 @@ from django.core.exceptions import (
 )
 from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
 from ninja.errors import HttpError, Throttled, ValidationError
 
 from collections_app.parsing.types import ParseError
@@ -73,6 +74,7 @@ TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (TooManyFilesSent, 413, "too_many_files"),
     (TooManyFieldsSent, 413, "too_many_fields"),
     (UnreadablePostError, 400, "request_interrupted"),
+    (MultiPartParserError, 400, "bad_request"),
     (SuspiciousOperation, 400, "bad_request"),
     (OperationalError, 503, "database_unavailable"),
     (InterfaceError, 503, "database_unavailable"),

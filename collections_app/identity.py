@@ -25,6 +25,7 @@ RESERVED_NAMES = ("new", "import")
 # control characters, format marks that do not show, lone surrogates
 UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 SPACES = re.compile(r"\s+")
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def check_collection_name(name: str) -> str:
@@ -69,7 +70,7 @@ def doc_id_from_name(name: str) -> str:
 
 def clean_title(title: str) -> str:
     """One line of at most 500 characters."""
-    kept = _clean_line(title)
+    kept = clean_line(title)
     if len(kept) > TITLE_MAX_CHARS:
         raise InvalidInput(
             f"title must have at most {TITLE_MAX_CHARS} characters; this one has {len(kept)}", field="title"
@@ -79,7 +80,7 @@ def clean_title(title: str) -> str:
 
 def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Without blanks and repeats, in the order given."""
-    kept = tuple(dict.fromkeys(tag for tag in (_clean_line(tag) for tag in tags) if tag))
+    kept = tuple(dict.fromkeys(tag for tag in (clean_line(tag) for tag in tags) if tag))
     if len(kept) > TAGS_MAX:
         raise InvalidInput(f"tags must be at most {TAGS_MAX}, not {len(kept)}", field="tags")
     if long := next((tag for tag in kept if len(tag) > TAG_MAX_CHARS), None):
@@ -88,7 +89,7 @@ def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def clean_label(label: str) -> str:
-    kept = _clean_line(label)
+    kept = clean_line(label)
     if not kept or len(kept) > LABEL_MAX_CHARS:
         raise InvalidInput(
             f"label must have 1 to {LABEL_MAX_CHARS} characters; this one has {len(kept)}", field="label"
@@ -123,7 +124,13 @@ def _clean_value(value: Any, depth: int) -> Any:
     raise InvalidInput(f"metadata must be JSON; {type(value).__name__} is not", field="metadata")
 
 
-def _clean_line(text: str) -> str:
+def can_be_stored(text: str) -> bool:
+    """Whether the database could hold it: nothing that is looked up by another text is there."""
+    return not UNSTORABLE.search(text)
+
+
+def clean_line(text: str) -> str:
+    """One line in the form that is kept: without control and invisible characters, single spaces; may be empty."""
     return SPACES.sub(" ", UNSEEN.sub(" ", unicodedata.normalize("NFC", text))).strip()
 
 

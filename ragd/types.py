@@ -218,7 +218,7 @@ class RetrievePlan:
             _between("ef_search", self.ef_search, 1, 1000)
         # Floats for every list, so that plans that mean the same have the same hash.
         object.__setattr__(self, "weights", _list_weights(self.weights))
-        if self.rerank is not None and (not isinstance(self.rerank, str) or not self.rerank.strip()):
+        if self.rerank is not None and not _is_name(self.rerank):
             raise InvalidInput(f"rerank must be the name of a reranker, or null, not {self.rerank!r}", field="rerank")
         if self.compress is not None:
             _one_of("compress", self.compress, COMPRESS_KINDS)
@@ -307,6 +307,10 @@ def _weighs(weight: float) -> bool:
 def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise InvalidInput(f"{name} must be one of {', '.join(allowed)}, not {value!r}", field=name)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
 
 def _between(name: str, value: object, low: int, high: int) -> None:

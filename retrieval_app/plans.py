@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from collections_app.errors import ServiceError
-from collections_app.identity import check_collection_name, clean_metadata, clean_tags
+from collections_app.identity import can_be_stored, check_collection_name, clean_metadata, clean_tags
 from collections_app.models import Collection
 from collections_app.services import audit
 from collections_app.services.collections import check_description
@@ -130,7 +130,7 @@ def default_plan(collection: Collection) -> SavedPlan | None:
 
 def find_plan(collection: Collection, name: str) -> SavedPlan:
     """Raises ServiceError 404 that lists the saved plans."""
-    found = None if "\x00" in name else SavedPlan.objects.of(collection).filter(name=name).first()
+    found = SavedPlan.objects.of(collection).filter(name=name).first() if can_be_stored(name) else None
     if found is None:
         known = ", ".join(SavedPlan.objects.of(collection).by_name().values_list("name", flat=True)[:20])
         raise ServiceError(

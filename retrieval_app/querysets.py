@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from django.db import models
 
+from collections_app.identity import can_be_stored
+
 if TYPE_CHECKING:
     from collections_app.models import Collection
     from retrieval_app.models import QueryRun, SavedPlan  # noqa: F401
@@ -42,6 +44,8 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
     ) -> QueryRunQuerySet:
         """All given conditions hold; None or "" leaves one out. text is looked up in the query, case-insensitively."""
         wanted = {"collection_name": collection, "kind": kind, "status": status, "door": door, "query__icontains": text}
+        if not all(can_be_stored(value) for value in wanted.values() if value):
+            return self.none()
         return self.filter(**{name: value for name, value in wanted.items() if value})
 
     def older_than(self, moment: datetime) -> QueryRunQuerySet:

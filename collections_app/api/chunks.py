@@ -50,6 +50,7 @@ from ragd.types import Segment
 
 router = Router(auth=BearerAuth(), tags=["chunks"])
 
+OFFSET_MAX = 1_000_000_000
 FILE = param.File(..., description="one file")
 ONE_CHUNK = "/collections/{collection}/chunks/{int:chunk_index}/{path:doc_id}"
 ONE_OVERLAY = "/collections/{collection}/overlays/{int:overlay_id}"
@@ -265,7 +266,7 @@ def outliers(
     request: HttpRequest,
     collection: str,
     flag: Flag | None = None,
-    offset: int = param.Query(0, ge=0),
+    offset: int = param.Query(0, ge=0, le=OFFSET_MAX),
     limit: int = param.Query(CHUNKS_SHOWN, ge=1, le=CHUNKS_SHOWN_MAX),
 ) -> Any:
     """Chunks that deserve a look, with counts per flag. 503 when the collection is too large to be counted at once."""

@@ -17,6 +17,7 @@ from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.errors import ServiceError
 from collections_app.idempotency import HEADER
+from collections_app.identity import can_be_stored
 from collections_app.models import Operation
 from collections_app.paging import paginate
 from collections_app.services.archive_reading import read_manifest
@@ -150,7 +151,7 @@ def list_operations(
     if limits:
         rows = rows.filter(subject__in=limits)
     if collection is not None:
-        rows = rows.filter(subject=collection)
+        rows = rows.filter(subject=collection) if can_be_stored(collection) else rows.none()
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
     return {"items": [operation_item(row) for row in page.items], "next_cursor": page.next_cursor}
 

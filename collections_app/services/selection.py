@@ -9,7 +9,7 @@ from typing import Any
 from django.db.models import Count, F, Func, Q, TextField
 
 from collections_app.errors import ServiceError
-from collections_app.identity import check_doc_id
+from collections_app.identity import can_be_stored, check_doc_id
 from collections_app.models import Collection, Document
 from collections_app.querysets import DocumentQuerySet
 from ragd.errors import InvalidInput
@@ -40,7 +40,10 @@ class DocumentFilter:
 
     def rows(self, collection: Collection) -> DocumentQuerySet:
         """The documents that it lets through, in no order."""
-        found: DocumentQuerySet = Document.objects.filter(collection=collection).matching(self.q)
+        found: DocumentQuerySet = Document.objects.filter(collection=collection)
+        if not all(can_be_stored(text) for text in (self.q, self.media_type, *self.tags)):
+            return found.none()
+        found = found.matching(self.q)
         return found.tagged(self.tags).in_state(self.state).of_type(self.media_type)
 
 

@@ -115,7 +115,7 @@ def submit_sources(
     stated = check_policy(wanted.policy, window_of(collection)) if wanted.policy else None
     check_queue(len(sources))
     with transaction.atomic():
-        hold_names(collection, {source.doc_id for source in sources})
+        hold_names(collection, {source.doc_id for source in sources if not source.refused})
         plan = plan_sources(collection, sources, wanted, missing=missing)
         batch = open_batch(collection, kind=kind, label=label, actor=actor)
         jobs: list[IngestJob] = []
@@ -164,7 +164,7 @@ class _Planner:
         self.labels: dict[str, Labels] = {}
 
     def load(self, sources: Sequence[Source]) -> None:
-        doc_ids = [source.doc_id for source in sources]
+        doc_ids = [source.doc_id for source in sources if not source.refused]
         self.standings = load_standings(self.collection, doc_ids)
         rows = FetchedSource.objects.filter(document__collection=self.collection, document__doc_id__in=doc_ids)
         self.known = {row.document.doc_id: row for row in rows.select_related("document").defer("document__text")}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collections_app.fetching import doc_id_of, read_address
-from collections_app.identity import check_doc_id, clean_title
+from collections_app.identity import check_doc_id, clean_line, clean_title
 from collections_app.models import Collection, IngestBatch
 from collections_app.services import audit
 from collections_app.services.sourcing import Source, SourcePlan, Wanted, plan_sources, submit_sources
@@ -94,8 +94,10 @@ def _source(entry: UrlEntry) -> Source:
         doc_id = check_doc_id(entry.doc_id) if entry.doc_id else doc_id_of(address)
         title = clean_title(entry.title)
     except InvalidInput as error:
-        shown = entry.doc_id or entry.url[:512]
-        return Source(shown, {"type": "url", "url": entry.url[:2000]}, refused=("invalid_input", error.message))
+        shown = clean_line((entry.doc_id or entry.url)[:512])
+        return Source(
+            shown, {"type": "url", "url": clean_line(entry.url[:2000])}, refused=("invalid_input", error.message)
+        )
     return Source(doc_id, {"type": "url", "url": str(address)}, title=title)
 
 

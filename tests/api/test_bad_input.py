@@ -70,6 +70,62 @@ def test_a_nasty_string_in_an_address_is_taken_or_refused(api: Any, notes: Colle
 
 
 @pytest.mark.parametrize("text", NASTY, ids=ascii)
+def test_a_nasty_string_in_what_curation_asks_is_taken_or_refused(api: Any, notes: Collection, text: str) -> None:
+    api.put("/collections/notes/documents/a", {"content": "Some text."})
+    part = quote(text[:2000].encode("utf-8", "surrogatepass"))
+    doc = quote(text[:2000].encode("utf-8", "surrogatepass"), safe="")
+    at = "/collections/notes"
+    for method, path, body in (
+        ("POST", f"{at}/urls", {"urls": [text], "dry_run": True}),
+        ("POST", f"{at}/urls", {"urls": [text]}),
+        ("POST", f"{at}/urls", {"urls": [{"url": "ftp://x", "doc_id": text, "title": text}]}),
+        ("POST", f"{at}/sync", {"manifest": [], "label": text}),
+        ("POST", f"{at}/sync", {"manifest": [], "prefix": text}),
+        ("POST", f"{at}/uploads/plan", {"entries": [{"doc_id": text, "sha256": "0" * 64, "size": 1}]}),
+        ("POST", f"{at}/search", {"query": "x", "plan": text}),
+        ("POST", f"{at}/search", {"query": "x", "rerank": text}),
+        ("POST", f"{at}/documents/bulk", {"action": "add_tags", "tags": [text], "doc_ids": [text]}),
+        ("POST", f"{at}/documents/bulk", {"action": "enable", "filter": {"q": text, "tags": [text]}}),
+        ("POST", f"{at}/chunks", {"doc_id": text, "content": text}),
+        ("POST", f"{at}/chunk-preview", {"content": text}),
+        ("POST", f"{at}/documents/{doc}/revisions/1/rollback", None),
+        ("POST", f"{at}/revisions/1/rollback?doc_id={part}", None),
+        ("GET", f"{at}/revisions?doc_id={part}&cursor={part}", None),
+        ("GET", f"{at}/overlays?doc_id={part}", None),
+        ("GET", f"{at}/neighbours/0/{part}", None),
+        ("GET", f"{at}/retrieved?doc_id={part}", None),
+        ("GET", f"{at}/never-retrieved?after={part}", None),
+        ("GET", f"{at}/facets?q={part}&tag={part}&media_type={part}", None),
+        ("GET", f"/operations?collection={part}", None),
+        ("GET", f"/batches?collection={part}", None),
+        ("GET", f"/runs?collection={part}", None),
+    ):
+        response = api.send(method, path, body)
+        assert response.status_code in (200, 201, 202, 400, 404, 405, 409, 422), (method, path, response.content[:500])
+        assert response.status_code < 400 or set(response.json()) == {"error", "detail"}
+
+
+def test_numbers_beyond_the_database_are_refused(api: Any, notes: Collection) -> None:
+    api.put("/collections/notes/documents/a", {"content": "Some text."})
+    for path in (
+        "outliers?offset={}", "revisions/{}?doc_id=a", "chunks/{}/a", "neighbours/{}/a", "retrieved/{}/a",
+        "generations/{}", "outliers?limit={}", "never-retrieved?days={}", "revisions/1/diff?doc_id=a&with={}",
+    ):  # fmt: skip
+        for number in (2**31, 2**63, 10**30):
+            response = api.get(f"/collections/notes/{path.format(number)}")
+            assert response.status_code in (404, 422), (path, number, response.content[:500])
+
+
+def test_a_form_with_headers_without_end_is_refused(api: Any, notes: Collection) -> None:
+    body = f'--b\r\nContent-Disposition: form-data; name="files"; filename="{"a" * 3000}"\r\n\r\ntext\r\n--b--\r\n'
+    response = api.client.post(
+        "/v1/collections/notes/documents", body.encode(), "multipart/form-data; boundary=b",
+        headers={"Authorization": f"Bearer {api.secret}"},
+    )  # fmt: skip
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "bad_request")
+
+
+@pytest.mark.parametrize("text", NASTY, ids=ascii)
 def test_a_nasty_file_name_is_taken_or_refused(api: Any, notes: Collection, text: str) -> None:
     kept = text[:300].encode("utf-8", "ignore").decode()
     name = kept.replace("/", "").strip(".") or "x"
