@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from collections_app.errors import ServiceError
+from collections_app.models import Document
 from collections_app.services.ingestion import IngestOutcome, Progress
 
 Result = TypeVar("Result")
@@ -14,14 +15,17 @@ TRIES = 3
 
 
 class ChangedMeanwhileError(Exception):
-    """Somebody else wrote the document between its reading and its writing; nothing of this ingest was stored."""
+    """Somebody else wrote or deleted the document after it was read; nothing of this ingest was stored."""
 
 
 class AsRead:
-    """A progress that stops an ingest, in its transaction, when the document was written since that revision of it."""
+    """A progress that stops an ingest, in its transaction, when the document was written or deleted since it was read.
 
-    def __init__(self, progress: Progress, revision: int) -> None:
-        self.progress, self.revision = progress, revision
+    document: as it was read. any_revision: what was written to it since does not matter, only that it is there.
+    """
+
+    def __init__(self, progress: Progress, document: Document, *, any_revision: bool = False) -> None:
+        self.progress, self.document, self.any_revision = progress, document, any_revision
 
     def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0) -> None:
         self.progress.enter(stage, chunks_total=chunks_total, chars=chars)
@@ -30,7 +34,8 @@ class AsRead:
         self.progress.advance(done, total)
 
     def finish(self, outcome: IngestOutcome) -> None:
-        if outcome.revision > self.revision + 1:
+        is_newer = outcome.revision > self.document.revision + 1 and not self.any_revision
+        if is_newer or not Document.objects.filter(pk=self.document.pk).exists():  # a row of another key was made
             raise ChangedMeanwhileError
         self.progress.finish(outcome)
 

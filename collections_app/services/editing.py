@@ -9,7 +9,7 @@ from typing import Any
 from django.db import transaction
 
 from collections_app.errors import ServiceError
-from collections_app.identity import clean_metadata, clean_tags, clean_title
+from collections_app.identity import check_doc_id, clean_metadata, clean_tags, clean_title
 from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.policies import check_policy, policy_of, window_of
 from collections_app.querysets import ACTIVE_STATES
@@ -163,7 +163,7 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
             collection,
             draft,
             policy,
-            AsRead(_EditProgress(collection, document, stated), document.revision),
+            AsRead(_EditProgress(collection, document, stated), document),
             before=before,
             cause=Cause(EDIT, audit.name_actor(actor)),
         )
@@ -180,22 +180,25 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
     or revision) and 409 (archived, being ingested right now, or a revision without a text).
     """
 
+    check_doc_id(doc_id)
+
     def work() -> IngestOutcome:
         before = find_stored(collection, doc_id)
         document = get_document(collection, doc_id)
         _refuse_unwritable(collection, document)
         draft = _draft_of_revision(document, number)
+        progress = _RollbackProgress(collection, doc_id, draft.source_hash)
         return ingest(
             collection,
             draft,
             policy_of(collection, before),
-            _RollbackProgress(collection, doc_id, draft.source_hash),
+            AsRead(progress, document, any_revision=True),
             before=before,
             cause=Cause(f"rollback to {number}", audit.name_actor(actor)),
         )
 
     with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
-        outcome = in_current_generation(collection, work)
+        outcome = until_settled(doc_id, lambda: in_current_generation(collection, work))
     if not outcome.unchanged:
         document = get_document(collection, doc_id)
         audit.record(actor, [document], audit.CHANGE, f"rolled back to revision {number}")

@@ -211,6 +211,27 @@ def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
     assert IngestJob.objects.get().state == "succeeded"
 
 
+@pytest.mark.parametrize("change", ["edit", "rollback"])
+def test_a_document_that_is_deleted_meanwhile_does_not_come_back(
+    notes: Collection, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    from collections_app.services import editing
+    from collections_app.services.documents import delete_documents
+
+    write(notes, "First.")
+    write(notes, "Second.")
+    ingest = editing.ingest
+
+    def delete_first(*args: Any, **values: Any) -> Any:
+        delete_documents(notes, ["a"])  # while its chunks are made, as it were
+        return ingest(*args, **values)
+
+    monkeypatch.setattr(editing, "ingest", delete_first)
+    with pytest.raises(ServiceError, match="has no document 'a'"):
+        edit_document(notes, "a", {"title": "New"}) if change == "edit" else roll_back(notes, "a", 1)
+    assert not Document.objects.exists() and not Chunk.objects.exists()
+
+
 # --- back to an earlier revision
 
 
