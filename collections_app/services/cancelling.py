@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
+from collections_app.querysets import IngestJobQuerySet
 from collections_app.services import audit
 
 State = IngestJob.State
@@ -36,7 +37,7 @@ def cancel_batch(batch: IngestBatch, *, actor: audit.Actor = None) -> int:
     """End every job of a batch that waits or runs, and take no more into it; returns how many."""
     with transaction.atomic():
         IngestBatch.objects.filter(pk=batch.pk, open=True).update(open=False)
-        ended = IngestJob.objects.active().filter(batch=batch).update(**_cancelled(actor))
+        ended = _end(IngestJob.objects.active().filter(batch=batch), actor)
         if ended:
             audit.record(actor, [batch], audit.CHANGE, f"cancelled {ended} jobs")
     return ended
@@ -46,10 +47,18 @@ def cancel_collection_jobs(collection: Collection, *, actor: audit.Actor = None)
     """End every job of a collection that waits or runs, index builds included; returns how many."""
     with transaction.atomic():
         IngestBatch.objects.filter(collection=collection, open=True).update(open=False)
-        ended = IngestJob.objects.active().filter(collection=collection).update(**_cancelled(actor))
+        ended = _end(IngestJob.objects.active().filter(collection=collection), actor)
         if ended:
             settle_generations(collection.pk)
             audit.record(actor, [collection], audit.CHANGE, f"cancelled {ended} jobs")
+    return ended
+
+
+def _end(jobs: IngestJobQuerySet, actor: audit.Actor) -> int:
+    """End them, and what they made until the moment at which they ended, such as members of an archive."""
+    ended = 0
+    while found := jobs.update(**_cancelled(actor)):
+        ended += found
     return ended
 
 

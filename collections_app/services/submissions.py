@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import F
 
 from collections_app.errors import ServiceError
+from collections_app.identity import clean_line
 from collections_app.models import Collection, IngestBatch
 from collections_app.services import audit
 from collections_app.services.locks import lock_documents
@@ -30,7 +31,7 @@ def open_batch(
     return IngestBatch.objects.create(
         collection=collection,
         kind=kind,
-        label=label[:LABEL_MAX_CHARS],
+        label=clean_line(label[:LABEL_MAX_CHARS]),
         open=True,
         created_by=audit.name_actor(actor),
     )
@@ -40,6 +41,17 @@ def close_batch(batch: IngestBatch) -> None:
     """Nothing more comes. Closing twice is fine."""
     IngestBatch.objects.filter(pk=batch.pk).update(open=False)
     batch.open = False
+
+
+def require_open(batch: IngestBatch) -> None:
+    """ServiceError 409 when a batch was closed or cancelled. After `count_outcomes`: then it stays as it is found."""
+    if not IngestBatch.objects.filter(pk=batch.pk, open=True).exists():
+        raise ServiceError(
+            f"batch {batch.pk} is closed or was cancelled, so nothing is added to it; send the files without it",
+            type="batch_closed",
+            status=409,
+            field="batch",
+        )
 
 
 def find_batch(collection: Collection, batch_id: uuid.UUID | str) -> IngestBatch:

@@ -9,10 +9,11 @@ from typing import Any
 from django.db import transaction
 
 from collections_app.errors import ServiceError
-from collections_app.models import Collection, Document, IngestBatch
+from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.services import audit
 from collections_app.services.documents import delete_documents
 from collections_app.services.entries import Entry, clean_prefix
+from collections_app.services.locks import lock_documents
 from collections_app.services.planning import UploadPlan, plan_uploads
 from collections_app.services.submissions import close_batch, count_outcomes, open_batch
 from ragd.errors import InvalidInput
@@ -86,16 +87,19 @@ def commit_sync(
     """
     if batch.kind != IngestBatch.Kind.SYNC:
         raise InvalidInput(f"batch {batch.pk} is no sync; begin one with POST .../sync", field="batch")
+    wanted = list(dict.fromkeys(delete))
     with transaction.atomic():
+        lock_documents(collection, wanted)  # before the batch, as a job of it does; what is read is what is deleted
         current = IngestBatch.objects.select_for_update().filter(pk=batch.pk).first()
         if current is None or not current.open:
             raise ServiceError("this sync is closed already; begin a new one", type="conflict", status=409)
-        wanted = list(dict.fromkeys(delete))
         known = dict(
             Document.objects.filter(collection=collection, doc_id__in=wanted).values_list("doc_id", "updated_at")
         )
         kept = {doc_id: GONE for doc_id in wanted if doc_id not in known}
         kept |= {doc_id: CHANGED for doc_id, updated_at in known.items() if updated_at > current.created_at}
+        coming = IngestJob.objects.active().filter(collection=collection, created_at__gt=current.created_at)
+        kept |= dict.fromkeys(coming.filter(doc_id__in=wanted).values_list("doc_id", flat=True), CHANGED)
         doomed = [doc_id for doc_id in wanted if doc_id not in kept]
         if doomed:
             delete_documents(collection, doomed, actor=actor)

@@ -25,7 +25,14 @@ from collections_app.services.entries import Entry, check_clash, folder_of, is_r
 from collections_app.services.planning import PlanLine, Planner
 from collections_app.services.queueing import send_jobs, supersede_jobs
 from collections_app.services.standing import Asked, Labels
-from collections_app.services.submissions import close_batch, count_outcomes, hold_names, open_batch, try_name
+from collections_app.services.submissions import (
+    close_batch,
+    count_outcomes,
+    hold_names,
+    open_batch,
+    require_open,
+    try_name,
+)
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
@@ -139,7 +146,7 @@ def submit_uploads(
     policy make no job. A ZIP or TAR makes one job that unpacks it, and its members are treated the same way. Bytes and
     jobs are committed together, before anything is sent to the broker; a file of the same document that is still under
     way is superseded. batch: what all this is added to; None: one of its own, of a kind and with a label, which stays
-    open when more is to come. ServiceError 429 when the queue would become too deep.
+    open when more is to come. ServiceError 429 when the queue would become too deep, 409 for a batch that is closed.
     """
     check_clash(on_clash)
     wanted, clashes = check_counts(files, doc_ids, choices)
@@ -151,7 +158,9 @@ def submit_uploads(
         batch = batch or open_batch(collection, kind=kind, label=label or _label(files), actor=actor)
         terms = Terms(asked, on_clash, batch, audit.name_actor(actor))
         outcomes = take_in(collection, offered, terms)
-        if own and not more:
+        if not own:
+            require_open(batch)
+        elif not more:
             close_batch(batch)
     return outcomes
 

@@ -63,6 +63,28 @@ def test_what_changed_after_the_plan_or_is_gone_is_kept_and_told(notes: Collecti
     assert present() == ["b"]
 
 
+def test_a_document_whose_new_file_is_under_way_is_kept(notes: Collection) -> None:
+    put(notes, {"a": b"1", "b": b"2"})
+    sync = open_sync(notes, [entry("c", b"3")], delete_missing=True)
+    assert sync.batch is not None
+    (sent,) = submit_uploads(notes, [SimpleUploadedFile("file", b"by somebody else")], doc_ids=["b"])
+    done = commit_sync(notes, sync.batch, ["a", "b"])
+    assert (done.deleted, list(done.kept)) == (["a"], ["b"])
+    assert sent.job is not None
+    assert run_job(sent.job.pk) == "succeeded"
+    assert Document.objects.get().text == "by somebody else"
+
+
+def test_nothing_is_added_to_a_batch_that_is_closed(notes: Collection) -> None:
+    sync = open_sync(notes, [entry("a", b"1")])
+    assert sync.batch is not None
+    commit_sync(notes, sync.batch)
+    with pytest.raises(ServiceError, match="is closed or was cancelled") as caught:
+        put(notes, {"a": b"1"}, sync.batch)
+    assert (caught.value.status, caught.value.type) == (409, "batch_closed")
+    assert not IngestJob.objects.exists()
+
+
 def test_an_empty_folder_deletes_nothing(notes: Collection) -> None:
     put(notes, {"a": b"1"})
     with pytest.raises(InvalidInput, match="delete_missing needs at least one file"):

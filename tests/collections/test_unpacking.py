@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import io
 import tarfile
+import threading
+import time
 import zipfile
 from email.message import EmailMessage
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.parsing import ParseLimits
 from collections_app.services import unpacking
 from collections_app.services.belonging import attachments_of, with_attachments
+from collections_app.services.cancelling import cancel_batch
+from collections_app.services.collections import create_collection
 from collections_app.services.documents import delete_documents
 from collections_app.services.entries import Entry
 from collections_app.services.jobs import run_job
@@ -22,6 +27,7 @@ from collections_app.services.planning import plan_uploads
 from collections_app.services.previews import preview_uploads
 from collections_app.services.progress import JobProgress
 from collections_app.services.uploads import UploadOutcome, submit_uploads
+from tests.fakes.openai_server import OpenAIServer
 
 
 def pack(members: dict[str, bytes]) -> bytes:
@@ -125,6 +131,42 @@ def test_a_run_that_is_killed_goes_on_and_makes_no_member_twice(
     ]
     batch = IngestBatch.objects.get()
     assert (batch.submitted, batch.unchanged) == (6, 0)
+
+
+def test_members_that_are_made_while_their_batch_is_cancelled_are_cancelled_too(
+    committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = create_collection(name="notes")
+    outcome = send(notes, "b.zip", pack({f"m{number}.txt": f"text {number}".encode() for number in range(5)}))
+    assert outcome.job is not None and outcome.batch is not None
+    batch, hold = outcome.batch, JobProgress.hold
+
+    def cancel() -> None:
+        cancel_batch(batch)
+        connection.close()
+
+    canceller = threading.Thread(target=cancel)
+
+    def be_cancelled_after(progress: JobProgress, **values: Any) -> None:
+        hold(progress, **values)
+        canceller.start()
+        while not waiters():
+            time.sleep(0.01)
+
+    monkeypatch.setattr(JobProgress, "hold", be_cancelled_after)
+    run_job(outcome.job.pk)
+    canceller.join()
+    assert list(IngestJob.objects.values_list("state", flat=True)) == ["cancelled"] * 6
+
+
+def waiters() -> int:
+    """Of the sessions of this database those that wait for another one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        (count,) = cursor.fetchone()
+    return int(count)
 
 
 def test_the_choice_on_a_clash_holds_for_members(notes: Collection) -> None:
