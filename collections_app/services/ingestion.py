@@ -132,7 +132,7 @@ def ingest(
         chunks = _embed_large(collection, draft.doc_id, laid, progress, kept or SpooledVectors(), fresh=fresh)
     else:
         chunks = _embed(collection, draft.doc_id, list(laid), progress, fresh=fresh)
-    progress.enter("store")
+    progress.enter("store", chunks_total=len(chunks) if isinstance(chunks, LargeEmbedding) else 0)
     with transaction.atomic():
         stored = lock_document(collection, draft.doc_id)
         if stored is not None and stored.archived:
