@@ -10,6 +10,7 @@ const WORDS = {
   unchanged: "Unchanged", rejected: "Refused", would_delete: "Would be deleted",
 };
 const TONES = { new: "good", changed: "watch", renamed: "accent", archive: "accent", rejected: "bad", would_delete: "bad" };
+const CLASHES = new Set(["changed", "skipped", "renamed"]);
 const ORDER = ["rejected", "would_delete", "changed", "renamed", "skipped", "new", "archive", "unchanged"];
 const CHOICES = [["replace", "Replace"], ["skip", "Skip"], ["keep_both", "Keep both"]];
 const JUNK = /(^|\/)(\.[^/]*|__MACOSX|Thumbs\.db|desktop\.ini)(\/|$)/;
@@ -81,6 +82,7 @@ function add(found) {
   results.replaceChildren();
   part("done").hidden = true;
   part("again").hidden = true;
+  part("sent").textContent = "";
   look();
 }
 
@@ -231,7 +233,8 @@ function row(line, { item = null, gone = null, inner = false }) {
   name.append(element("span", inner ? `↳ ${line.name}` : gone ? line.doc_id : line.name, "path"));
   size.textContent = gone ? "" : sized(line.size);
   what.append(chip(line.status));
-  if (item && !inner && ["changed", "skipped", "renamed"].includes(line.status)) what.append(choice(item, line));
+  const clashes = [line, ...(item?.members ?? [])].some((one) => CLASHES.has(one.status));
+  if (item && !inner && clashes) what.append(choice(item, line));
   const why = line.status === "renamed" ? `as ${line.doc_id}` : line.reason;
   if (why) what.append(element("span", why, "sub"));
   tr.append(...cells);

@@ -10,6 +10,7 @@ from playwright.sync_api import Route, expect
 
 from collections_app.models import Document, IngestBatch
 from collections_app.services.collections import create_collection
+from collections_app.services.documents import ingest_text
 from tests.browser.conftest import Visit
 
 
@@ -76,6 +77,24 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
         "field/owls (2).md",
         "field/owls.md",
     ]
+
+
+def test_an_archive_has_a_choice_for_the_files_in_it(visit: Visit, tmp_path: Path) -> None:
+    ingest_text(create_collection(name="nature"), "moss.txt", "Moss is green.")
+    with zipfile.ZipFile(tmp_path / "more.zip", "w") as archive:
+        archive.writestr("moss.txt", "Moss grows in the shade.")
+    page = visit.go("/collections/nature/upload/")
+    page.locator("#id_uploads").set_input_files(tmp_path / "more.zip")
+    inside = page.locator("[data-review] tbody tr[data-inner]")
+    expect(inside).to_contain_text("Replaces")
+    page.get_by_label("What to do with more.zip").select_option("keep_both")
+    expect(inside).to_contain_text("as moss (2).txt")
+    page.get_by_role("button", name="Upload 1 file").click()
+    expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(1)
+    assert sorted(Document.objects.values_list("doc_id", flat=True)) == ["moss (2).txt", "moss.txt"]
+    expect(page.locator("[data-sent]")).to_have_text("1 of 1 file sent")
+    page.locator("#id_uploads").set_input_files(tmp_path / "more.zip")
+    expect(page.locator("[data-sent]")).to_have_text("")
 
 
 def test_what_could_not_be_sent_is_named_and_sent_again(visit: Visit, tmp_path: Path) -> None:
