@@ -150,7 +150,9 @@ def _status(batch: IngestBatch, row: dict[str, Any] | None, active: int, *, has_
     if row is None:
         if batch.open:
             return "waiting"
-        return "completed_with_errors" if batch.rejected else "completed" if batch.submitted else "empty"
+        return (
+            "completed_with_errors" if batch.rejected else "completed" if batch.submitted or batch.deleted else "empty"
+        )
     if active:
         if not has_worker and not row["held"]:
             return "interrupted"

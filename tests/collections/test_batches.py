@@ -46,6 +46,7 @@ def beat() -> None:
     ("states", "values", "status", "percent"),
     [
         ("", {}, "empty", 100),
+        ("", {"deleted": 1}, "completed", 100),
         ("", {"submitted": 3, "unchanged": 3}, "completed", 100),
         ("", {"submitted": 1, "rejected": 1}, "completed_with_errors", 100),
         ("", {"open": True}, "waiting", 100),
