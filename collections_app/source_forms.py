@@ -15,7 +15,7 @@ LIST_MAX_BYTES = 5_000_000
 
 class SourceForm(LabelFields):
     on_clash = forms.ChoiceField(
-        label="A document that is there already",
+        label="When a document is there already",
         required=False,
         choices=[
             ("replace", "Replace it"),
@@ -35,6 +35,8 @@ class SourceForm(LabelFields):
 
 
 class UrlsForm(SourceForm):
+    either = ("urls", "file")  # one of them is required, so neither is shown as optional
+
     urls = forms.CharField(
         label="Addresses",
         required=False,

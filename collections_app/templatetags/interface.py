@@ -60,6 +60,17 @@ STATES: dict[str, tuple[str, str, str]] = {
     "retired": ("neutral", "clock", "Kept"),
     "dropped": ("neutral", "minus", "Dropped"),
 }
+PLANNED: dict[str, tuple[str, str]] = {  # the words and tones of the upload page (static/js/upload.js)
+    "new": ("good", "New"),
+    "changed": ("watch", "Replaces"),
+    "renamed": ("accent", "Kept beside"),
+    "refetch": ("accent", "Asked again"),
+    "skipped": ("", "Skipped"),
+    "unchanged": ("", "Unchanged"),
+    "rejected": ("bad", "Refused"),
+    "deleted": ("bad", "Would be deleted"),
+    "would_delete": ("bad", "Would be deleted"),
+}
 TOASTS = {"error": ("bad", "alert"), "warning": ("watch", "alert"), "success": ("good", "check")}
 
 
@@ -84,6 +95,14 @@ def state(name: str) -> SafeString:
     spin = "spin" if name in ("running", "ingesting", "building") else ""
     drawn = icon(symbol, spin)
     return format_html('<span class="state" data-tone="{}">{}<span class="word">{}</span></span>', tone, drawn, word)
+
+
+@register.simple_tag
+def planned(status: str, total: int | None = None) -> SafeString:
+    """What would happen to a document, as a chip; with a number behind the word where one is given."""
+    tone, word = PLANNED.get(status, ("", status.replace("_", " ").capitalize()))
+    shown = word if total is None else f"{word} {total:,}"
+    return format_html('<span class="chip" data-tone="{}">{}</span>', tone, shown)
 
 
 @register.filter
@@ -393,7 +412,8 @@ def rail_link(context: Context, name: str, symbol: str, label: str) -> dict[str,
 def field(bound: Any, label: str = "") -> dict[str, Any]:
     """A form field with its label above, help and errors beside it."""
     kind = getattr(bound.field.widget, "input_type", "")
-    return {"field": bound, "label": label or bound.label, "inline": kind == "checkbox"}
+    needed = bound.field.required or kind == "select" or bound.name in getattr(bound.form, "either", ())
+    return {"field": bound, "label": label or bound.label, "inline": kind == "checkbox", "optional": not needed}
 
 
 @register.inclusion_tag("components/sort_head.html", takes_context=True)

@@ -45,7 +45,7 @@ def test_a_look_first_writes_nothing(visitor: Client, nature: Collection) -> Non
     answer = visitor.post(URLS, {"urls": "https://example.org/a\nnothing\n", "tags": "x, y"})
     page = answer.content.decode()
     assert answer.status_code == 200
-    assert "1 new" in page and "1 rejected" in page and "must begin with http://" in page
+    assert ">New 1<" in page and ">Refused 1<" in page and "must begin with http://" in page
     assert "https://example.org/a\nnothing" in page and 'value="x, y"' in page
     assert not IngestBatch.objects.exists()
 
