@@ -79,16 +79,16 @@ class Bar:
         line = f"{self.what}: {self._count(self.done)} of {self._count(self.total)} {self._unit}"
         if self.done and self.done < self.total:
             rate = self.done / passed_s
-            shown = f"{rate / MEGABYTE:,.1f}" if self.in_bytes else f"{rate:,.1f}"
+            shown = self._count(int(rate)) if rate >= 10 or self.in_bytes else f"{rate:,.1f}"
             line += f", {shown} {self._unit}/s, {(self.total - self.done) / rate:,.0f} s left"
         return f"{line}, {note}" if note else line
 
     @property
     def _unit(self) -> str:
-        return "MB" if self.in_bytes else self.unit
+        return self.unit if not self.in_bytes else "kB" if self.total < MEGABYTE else "MB"
 
     def _count(self, count: int) -> str:
-        return f"{count / MEGABYTE:,.1f}" if self.in_bytes else f"{count:,}"
+        return f"{count / (1_000 if self._unit == 'kB' else MEGABYTE):,.1f}" if self.in_bytes else f"{count:,}"
 
     def _say(self, line: str, *, always: bool = False) -> None:
         now = time.monotonic()

@@ -278,7 +278,9 @@ def show(answer: Answer) -> str:
     if answer["jobs"]:
         jobs = answer["jobs"]
         done = f"{jobs['succeeded']:,} of {jobs['documents']:,} documents ingested"
-        lines.append(f"{done}, {jobs['unchanged']:,} of them unchanged" if jobs["unchanged"] else done)
+        done += f", {jobs['unchanged']:,} of them unchanged" if jobs["unchanged"] else ""
+        done += f", {jobs['cancelled']:,} cancelled" if jobs["cancelled"] else ""
+        lines += [done] if jobs["documents"] else []
     for job in answer["failed"][:SHOWN_LINES]:
         lines.append(f"  failed: {job['doc_id']}: {job['error']}")
     if answer["note"]:

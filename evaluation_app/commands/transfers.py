@@ -81,7 +81,9 @@ class _Stages:
     def tell(self, stage: str, done: int, total: int) -> None:
         if stage != self.stage or self.bar is None:
             self._end()
-            self.stage, self.bar = stage, Bar(stage, "rows", total, quiet=self.quiet)
+            in_bytes = stage == "check"
+            unit = "B" if in_bytes else "files" if stage == "sources" else "rows"
+            self.stage, self.bar = stage, Bar(stage, unit, total, bytes_=in_bytes, quiet=self.quiet)
         self.bar.show(done, total)
 
     def _end(self) -> None:
