@@ -77,7 +77,7 @@ def _open(data: bytes) -> pdfium.PdfDocument:
             ) from error
         raise ParseError(
             "broken",
-            f"The PDF cannot be opened ({error}). It is cut off or damaged; upload a whole copy.",
+            f"The PDF cannot be opened: {str(error).rstrip('.')}. It is cut off or damaged; upload a whole copy.",
         ) from error
 
 
