@@ -67,6 +67,13 @@ class DocumentQuerySet(QuerySet["Document"]):
         """Without the text and the maps over it: what a list needs."""
         return self.defer("text", "page_map", "segments")
 
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Without the texts: Django reads what it deletes where other rows point at it."""
+        return super(DocumentQuerySet, self.listed()).delete()
+
+    delete.queryset_only = True  # type: ignore[attr-defined]
+    delete.alters_data = True  # type: ignore[attr-defined]
+
     def newest(self) -> DocumentQuerySet:
         return self.order_by("-updated_at", "doc_id")
 
@@ -132,6 +139,13 @@ class UploadQuerySet(QuerySet["Upload"]):
 
     def of_document(self, collection_id: int, doc_id: str) -> UploadQuerySet:
         return self.filter(collection_id=collection_id, doc_id=doc_id)
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Without the bytes: Django reads what it deletes where other rows point at it."""
+        return super(UploadQuerySet, self.listed()).delete()
+
+    delete.queryset_only = True  # type: ignore[attr-defined]
+    delete.alters_data = True  # type: ignore[attr-defined]
 
 
 class IngestJobQuerySet(QuerySet["IngestJob"]):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
@@ -76,7 +78,7 @@ def _retry_failed(jobs: IngestJobQuerySet) -> int:
     before = timezone.now()
     while True:
         with transaction.atomic():
-            rows = list(failed.filter(created_at__lt=before).newest().select_for_update()[:RETRIED_AT_ONCE])
+            rows = list(_told_newer(failed.filter(created_at__lt=before)).newest()[:RETRIED_AT_ONCE])
             chosen = _worth_retrying(rows, seen)
             _queue_again(chosen)
             retried += len(chosen)
@@ -85,8 +87,19 @@ def _retry_failed(jobs: IngestJobQuerySet) -> int:
         before = rows[-1].created_at
 
 
-def _worth_retrying(rows: Sequence[IngestJob], seen: set[tuple[int, str]]) -> list[IngestJob]:
-    """Those whose file is there and whose document has no newer job."""
+def _told_newer(jobs: IngestJobQuerySet) -> Any:
+    """The rows, held, each with has_newer: whether another job brought its document since, or is about to."""
+    newer = IngestJob.objects.filter(
+        collection_id=OuterRef("collection_id"),
+        doc_id=OuterRef("doc_id"),
+        created_at__gt=OuterRef("created_at"),
+        kind__in=READ_AGAIN,
+    )
+    return jobs.annotate(has_newer=Exists(newer.exclude(state__in=RETRIED_STATES))).select_for_update(of=("self",))
+
+
+def _worth_retrying(rows: Sequence[Any], seen: set[tuple[int, str]]) -> list[IngestJob]:
+    """Of what `_told_newer` gave those whose file is there and whose document has no newer job."""
     chosen = []
     for job in rows:
         key = (job.collection_id, job.doc_id)
@@ -94,10 +107,7 @@ def _worth_retrying(rows: Sequence[IngestJob], seen: set[tuple[int, str]]) -> li
         if key in seen or is_gone:
             continue
         seen.add(key)
-        newer = IngestJob.objects.filter(
-            collection_id=job.collection_id, doc_id=job.doc_id, created_at__gt=job.created_at, kind__in=READ_AGAIN
-        )
-        if job.kind == Kind.ARCHIVE or not newer.exclude(state__in=RETRIED_STATES).exists():
+        if job.kind == Kind.ARCHIVE or not job.has_newer:
             chosen.append(job)
     return chosen
 

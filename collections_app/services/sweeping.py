@@ -7,9 +7,19 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
-from collections_app.models import Collection, Document, Generation, IdempotencyRecord, IngestJob, Report, Upload
+from collections_app.models import (
+    Collection,
+    Document,
+    Generation,
+    IdempotencyRecord,
+    IngestBatch,
+    IngestJob,
+    Report,
+    Upload,
+)
 from collections_app.services.cancelling import settle_generations
 from collections_app.services.collections import purge_deleted
 from collections_app.services.hosts import forget_hosts
@@ -26,6 +36,7 @@ ONE_SWEEPER_LOCK = 0x7261676402
 QUIET_FOR = timedelta(seconds=20)
 IDEMPOTENCY_KEPT = timedelta(days=1)
 ORPHAN_KEPT = timedelta(days=7)
+ABANDONED_AFTER = timedelta(hours=6)
 
 TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
 UNLOCK = "SELECT pg_advisory_unlock(%s)"
@@ -58,6 +69,7 @@ def sweep() -> dict[str, int]:
             "index_builds": build_missing_indexes(now),
             "generations": tidy_generations(now),
             "uploads": drop_orphan_uploads(now),
+            "batches": close_abandoned_batches(now),
             "kept_vectors": drop_leftover_vectors(now),
             "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
             "workers": forget_workers(now),
@@ -105,13 +117,22 @@ def tidy_generations(now: datetime) -> int:
     return drop_leftovers()
 
 
+def close_abandoned_batches(now: datetime) -> int:
+    """Close batches whose client went away: nothing of them is under way, and nothing came for hours."""
+    since = now - ABANDONED_AFTER
+    jobs = IngestJob.objects.filter(batch=OuterRef("pk"))
+    left = IngestBatch.objects.filter(open=True, created_at__lt=since)
+    return left.exclude(Exists(jobs.active())).exclude(Exists(jobs.filter(created_at__gte=since))).update(open=False)
+
+
 def drop_orphan_uploads(now: datetime) -> int:
     """Remove files a week old that are no document's source and that no job needs; what is quarantined is kept."""
-    needed = ("queued", "running", "quarantined")
-    old = Upload.objects.filter(created_at__lt=now - ORPHAN_KEPT).exclude(jobs__state__in=needed)
+    needed = IngestJob.objects.filter(upload=OuterRef("pk"), state__in=("queued", "running", "quarantined"))
+    made_of_it = Document.objects.filter(
+        collection_id=OuterRef("collection_id"), doc_id=OuterRef("doc_id"), source_hash=OuterRef("sha256")
+    )
+    old = Upload.objects.filter(~Exists(needed), ~Exists(made_of_it), created_at__lt=now - ORPHAN_KEPT)
     gone = 0
-    for pk, collection_id, doc_id, sha256 in old.values_list("pk", "collection_id", "doc_id", "sha256"):
-        if not Document.objects.filter(collection_id=collection_id, doc_id=doc_id, source_hash=sha256).exists():
-            Upload.objects.filter(pk=pk).delete()
-            gone += 1
+    for pk in list(old.values_list("pk", flat=True)):
+        gone += Upload.objects.filter(~Exists(needed), ~Exists(made_of_it), pk=pk).delete()[0]
     return gone
