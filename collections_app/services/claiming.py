@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError
+from collections_app.identity import UNSTORABLE
 from collections_app.models import IngestJob
 from collections_app.parsing.types import ParseError
 from collections_app.services.progress import lease_length
@@ -166,7 +167,12 @@ def _delay(job: IngestJob, asked_s: float | None) -> float:
 
 
 def describe_failure(exc: BaseException) -> tuple[str, str, bool]:
-    """(type, message for people, whether another try may help)."""
+    """(type, message for people, whether another try may help). What others wrote in it is made fit to be kept."""
+    kind, message, retryable = _describe(exc)
+    return kind, UNSTORABLE.sub("\ufffd", message), retryable
+
+
+def _describe(exc: BaseException) -> tuple[str, str, bool]:
     if isinstance(exc, EmbedderError):
         return f"embedder_failed_{exc.kind}", exc.message, exc.retryable
     if isinstance(exc, FetchError):

@@ -103,7 +103,7 @@ class LargeEmbedding:
         """Embed what is not there yet. advance(done) is called after each batch with the chunks that have vectors."""
         there = self.kept.find()
         for first, batch in self.batches():
-            digest = digest_batch(embedder.model, batch)
+            digest = digest_batch(embedder, batch)
             if there.get(first) != digest:
                 self.kept.keep(first, digest, _embed(batch, embedder, known))
             advance(first + len(batch))
@@ -179,9 +179,9 @@ def _embed(batch: Sequence[Chunk], embedder: Embedder, known: KnownVectors) -> F
     return vectors
 
 
-def digest_batch(model: str, batch: Sequence[Chunk]) -> str:
-    """SHA-256 (hex) of what decides the vectors of these chunks."""
-    digest = hashlib.sha256(model.encode())
+def digest_batch(embedder: Embedder, batch: Sequence[Chunk]) -> str:
+    """SHA-256 (hex) of what decides the vectors of these chunks: texts, model and dimensions."""
+    digest = hashlib.sha256(f"{embedder.model} {embedder.dims}\n".encode())
     for chunk in batch:
         text = chunk.embed_text.encode()
         digest.update(struct.pack("!q", len(text)) + text)

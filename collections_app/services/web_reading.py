@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from django.conf import settings
 
 from collections_app.fetching import Address, Answer, Deadline, FetchError, Found, Guard, read_address, request
+from collections_app.identity import clean_line
 from collections_app.models import FetchedSource, FetchHost
 from collections_app.services.hosts import LOOK_EVERY_S, rest, robots_of, turn
 from collections_app.services.interrupting import interruptible
@@ -189,5 +190,5 @@ def _refusal(answer: Answer) -> FetchError:
 
 def _name_of(address: Address) -> str:
     """A file name for what is at an address."""
-    name = unquote(posixpath.basename(address.target.partition("?")[0].rstrip("/")))
+    name = clean_line(unquote(posixpath.basename(address.target.partition("?")[0].rstrip("/"))))
     return (name or address.host)[:NAME_MAX_CHARS]

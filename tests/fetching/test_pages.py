@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.fetching import read_address
 from collections_app.models import Collection, Document, FetchedSource, FetchHost, IngestJob, Upload
 from collections_app.services import hosts, progress
 from collections_app.services.claiming import claim_job
@@ -21,6 +22,7 @@ from collections_app.services.fetching import fetch_source
 from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
 from collections_app.services.progress import JobProgress
 from collections_app.services.url_lists import UrlEntry, submit_urls
+from collections_app.services.web_reading import _name_of
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.web_server import Page, WebServer
 
@@ -360,3 +362,8 @@ def test_what_is_known_goes_with_the_document(notes: Collection, web_server: Web
 def test_an_empty_page_says_so(notes: Collection, web_server: WebServer) -> None:
     web_server.pages["/a"] = Page(b"")
     assert fetch(notes, web_server.url("/a")).error_type == "empty_content"
+
+
+def test_the_name_of_a_file_is_one_that_can_be_kept() -> None:
+    assert _name_of(read_address("http://example.org/in/a%00b%0A.html?x=1")) == "a b .html"
+    assert _name_of(read_address("http://example.org/%00")) == "example.org"
