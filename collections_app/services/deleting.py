@@ -6,6 +6,7 @@ collection_id is emptied of the collection and counted.
 
 from __future__ import annotations
 
+import logging
 import time
 from datetime import datetime, timedelta
 from typing import Any
@@ -32,6 +33,8 @@ from collections_app.services.portable import registered_parts
 from collections_app.services.snapshots import READER_NAME
 from ragd.errors import UnknownCollection
 from ragd.store import drop_collection, execute, fetch_all
+
+log = logging.getLogger(__name__)
 
 PURGE_ATTEMPTS = 20
 PURGE_PAUSE_S = 0.5
@@ -183,12 +186,21 @@ def _delete_rows(collection_id: int) -> None:
 
 
 def purge_deleted(now: datetime) -> int:
-    """Finish what a stopped process left fenced, deletions and imports alike; returns how many collections went."""
-    left = list(Collection.objects.filter(deleted_at__lt=now - PURGE_GRACE))
-    for collection in left:
+    """Finish what a stopped process left fenced, deletions and imports alike; returns how many collections went.
+
+    One that is still in use waits for the next time, and holds up no other.
+    """
+    gone = 0
+    for collection in Collection.objects.filter(deleted_at__lt=now - PURGE_GRACE):
+        try:
+            proof = purge_collection(collection)
+        except ServiceError as error:
+            log.info("%s", error.message)
+            continue
         with running(Operation.Kind.DELETION, collection.name) as progress:
-            progress.succeed(purge_collection(collection))
-    return len(left)
+            progress.succeed(proof)
+        gone += 1
+    return gone
 
 
 def collection_tables() -> list[tuple[str, bool]]:

@@ -61,7 +61,7 @@ def import_collection(
             archive.check(lambda done, total: progress.tell("check", done, total))
             current, before = _import(archive, chosen, spec, progress, replace=replace, actor=actor)
             if before is not None:
-                purge_collection(before)
+                _purge(before, current)
             generation = _rebuild(current, embed_model, embed_dims, actor)
             report = {
                 "collection": chosen,
@@ -99,6 +99,14 @@ def _import(
         if isinstance(error, RagdError) and not isinstance(error, UnknownCollection):
             raise invalid_export(f"the file holds what cannot be stored: {error.message}") from error
         raise
+
+
+def _purge(replaced: Collection, current: Import) -> None:
+    """Remove what the import took the place of. It is invisible by now, so one in use goes later and spoils nothing."""
+    try:
+        purge_collection(replaced)
+    except ServiceError as error:
+        current.warnings.append(error.message)
 
 
 def _rebuild(current: Import, model: str | None, dims: int | None, actor: audit.Actor) -> int | None:
