@@ -15,7 +15,13 @@ from collections_app.errors import ServiceError, describe
 from collections_app.identity import clean_metadata, clean_tags
 from collections_app.models import Collection, Document
 from collections_app.services import audit
-from collections_app.services.documents import delete_documents, reindex_documents, set_documents_enabled
+from collections_app.services.documents import (
+    IngestOutcome,
+    delete_documents,
+    get_document,
+    reindex_documents,
+    set_documents_enabled,
+)
 from collections_app.services.editing import FILE_KINDS, find_busy, refuse_busy, rewrite_document
 from collections_app.services.labels import Labels, relabel, touches_chunk_keys
 from collections_app.services.locks import lock_documents, refuse_archived
@@ -188,15 +194,21 @@ class _Bulk:
             cause = Cause(BULK_EDIT, audit.name_actor(self.actor))
             changed = set(relabel(self.collection, quick, cause, actor=self.actor))
         for labels in slow:
-            fields = {"tags": labels.tags, "metadata": labels.metadata}
             try:
-                outcome = rewrite_document(self.collection, labels.doc_id, fields, actor=self.actor)
+                outcome = self._rewrite(labels.doc_id)
             except (ServiceError, RagdError) as error:
                 told = describe(error)[1]["error"]
                 self._refuse(labels.doc_id, "refused", told["type"], told["message"])
             else:
                 changed |= set() if outcome.unchanged else {labels.doc_id}
         return changed
+
+    def _rewrite(self, doc_id: str) -> IngestOutcome:
+        """From what the document says at that moment: those before it may have taken a while."""
+        document = get_document(self.collection, doc_id)
+        tags, metadata = _labelled(self.change, tuple(document.tags), document.metadata)
+        fields = {"tags": tags, "metadata": metadata}
+        return rewrite_document(self.collection, doc_id, fields, actor=self.actor)
 
     def _refuse(self, doc_id: str, status: str, error_type: str, error: str) -> None:
         self.results[doc_id] = DocumentResult(doc_id, status, error_type, error)

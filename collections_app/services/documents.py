@@ -14,8 +14,8 @@ from collections_app.identity import check_doc_id, clean_metadata, clean_tags, c
 from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.policies import policy_of
 from collections_app.services import audit
-from collections_app.services.belonging import with_attachments
 from collections_app.services.backpressure import check_queue
+from collections_app.services.belonging import with_attachments
 from collections_app.services.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.locks import find_stored, lock_documents
 from collections_app.services.queueing import send_jobs, supersede_jobs
@@ -160,10 +160,13 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
 
     What was attached to them goes too. Unknown ids are passed over.
     """
-    names = with_attachments(collection, [check_doc_id(doc_id) for doc_id in doc_ids])
+    named = with_attachments(collection, [check_doc_id(doc_id) for doc_id in doc_ids])
     with transaction.atomic():
-        lock_documents(collection, names)
-        names = with_attachments(collection, names)  # a mail that was being stored has made its attachments by now
+        names: list[str] = []
+        while named != names:  # a mail that was being stored has made its attachments by now
+            names = named
+            lock_documents(collection, names)
+            named = with_attachments(collection, names)
         found = list(Document.objects.listed().filter(collection=collection, doc_id__in=names))
         supersede_jobs(collection, names, "the document was deleted")
         audit.record(actor, found, audit.DELETION, f"deleted from {collection.name}")
