@@ -37,6 +37,8 @@ from collections_app.services.portable import (
     Row,
     registered_parts,
 )
+from collections_app.services.retention import check_retention
+from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION
 
 Source = str | os.PathLike[str] | BinaryIO
@@ -256,6 +258,12 @@ def read_manifest_values(values: Any) -> Manifest:
         ("counts", ()),
     ):
         _check_object(values.get(name), name, fields)
+    for name in ("chunk_policy", "retention"):
+        _check_object(values["collection"][name], name, ())
+    try:
+        check_retention(values["collection"]["retention"])
+    except InvalidInput as error:
+        raise invalid_export(f"the collection's settings cannot be kept: {error.message}") from None
     members = values.get("members")
     _check_object(members, "members", OWN_MEMBERS)
     assert isinstance(members, dict)

@@ -31,14 +31,20 @@ BROKER_ERRORS = (KombuError, OSError)
 RULE_LIMIT_S = 60.0
 SHOWN_ROWS = 5
 DOCUMENTS_AT_ONCE = 50
+CHARS_AT_ONCE = 4_000_000
 WAITING = "waits for a worker"
 
 SET_LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
 
 LISTED_DOCUMENTS = """
-SELECT d.doc_id, d.text FROM documents d
-WHERE d.collection_id = %(collection)s AND d.doc_id > %(after)s AND d.text <> ''
-ORDER BY d.doc_id LIMIT %(most)s
+SELECT doc_id, text FROM (
+    SELECT d.doc_id, d.text, sum(d.size_chars) OVER (ORDER BY d.doc_id) - d.size_chars AS before
+    FROM documents d
+    WHERE d.collection_id = %(collection)s AND d.doc_id > %(after)s AND d.size_chars > 0
+    ORDER BY d.doc_id LIMIT %(most)s
+) AS listed
+WHERE before < %(chars)s
+ORDER BY doc_id
 """
 
 PLACED_CHUNKS = """
@@ -179,7 +185,8 @@ class Check:
         """
         began, after = time.monotonic(), ""
         sql = PLACED_CHUNKS.format(**names)
-        while rows := fetch_all(connection, LISTED_DOCUMENTS, {**params, "after": after, "most": DOCUMENTS_AT_ONCE}):
+        params = {**params, "most": DOCUMENTS_AT_ONCE, "chars": CHARS_AT_ONCE}
+        while rows := fetch_all(connection, LISTED_DOCUMENTS, {**params, "after": after}):
             texts: dict[str, str] = dict(rows)
             for doc_id, index, start, end, content in fetch_all(connection, sql, {"doc_ids": list(texts)}):
                 if texts[doc_id][start:end] != content:
