@@ -32,7 +32,8 @@ def pids(server: Server, word: str) -> list[int]:
 
 
 def upload_by_api(server: Server, collection: str, documents: Documents) -> None:
-    refused = [result for result in server.upload(collection, documents) if result["status"] != "queued"]
+    flat = [(name.replace("/", "__"), data) for name, data in documents]  # a file's name in a request has no folder
+    refused = [result for result in server.upload(collection, flat) if result["status"] != "queued"]
     assert not refused, refused[:3]
 
 
