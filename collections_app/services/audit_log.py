@@ -42,6 +42,13 @@ def list_entries(wanted: AuditFilter) -> QuerySet[LogEntry]:
     return rows
 
 
+def tell(entry: LogEntry) -> str:
+    """What was done, without the name behind it: the log tells that beside it."""
+    words = str(entry.get_change_message() or entry.get_action_flag_display())
+    subject = getattr(entry, "audit_subject", None)
+    return words.removesuffix(f" (by {subject.actor})") if subject else words
+
+
 def list_subject_kinds() -> list[ContentType]:
     """What entries there are about, by name."""
     used = LogEntry.objects.order_by().values("content_type").distinct()

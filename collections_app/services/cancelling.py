@@ -55,10 +55,10 @@ def cancel_collection_jobs(collection: Collection, *, actor: audit.Actor = None)
 
 
 def _end(jobs: IngestJobQuerySet, actor: audit.Actor) -> int:
-    """End them, and what they made until the moment at which they ended, such as members of an archive."""
-    ended = 0
-    while found := jobs.update(**_cancelled(actor)):
-        ended += found
+    """End them, and what they made until they ended, such as members of an archive: that is seen only afterwards."""
+    ended = jobs.update(**_cancelled(actor))
+    while jobs.exists():
+        ended += jobs.update(**_cancelled(actor))
     return ended
 
 

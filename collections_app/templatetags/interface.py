@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django import template
+from django.contrib.admin.models import LogEntry
 from django.core.paginator import Page
 from django.http import HttpRequest, QueryDict
 from django.template import Context
@@ -16,6 +17,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from collections_app.services.audit_log import tell
 from collections_app.stages import StageRow
 from ragd.telemetry import names
 
@@ -103,6 +105,13 @@ def planned(status: str, total: int | None = None) -> SafeString:
     tone, word = PLANNED.get(status, ("", status.replace("_", " ").capitalize()))
     shown = word if total is None else f"{word} {total:,}"
     return format_html('<span class="chip" data-tone="{}">{}</span>', tone, shown)
+
+
+@register.filter
+def what_was_done(entry: LogEntry) -> str:
+    """The words of an entry of the audit log, with a capital letter in front."""
+    words = tell(entry)
+    return words[:1].upper() + words[1:]
 
 
 @register.filter

@@ -13,6 +13,7 @@ from django.views.decorators.http import require_http_methods
 
 from collections_app.curation_forms import BulkLabelForm, DocumentForm, Selection
 from collections_app.errors import ServiceError, describe
+from collections_app.identity import can_be_stored
 from collections_app.models import Collection, Document
 from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.policies import policy_for
@@ -51,7 +52,7 @@ def change(request: PageRequest, name: str) -> HttpResponse:
     """Change the chosen documents. Deleting, and whatever is done to all that match, asks first; a GET only asks."""
     collection = find_collection(name)
     if request.method == "GET":
-        named = Selection(tuple(request.GET.getlist("doc_id")))
+        named = Selection(tuple(name for name in request.GET.getlist("doc_id") if can_be_stored(name)))
         return _confirm(request, collection, named, list(named.doc_ids), "delete")
     selection = Selection.read(request.POST)
     action = request.POST.get("action", "")

@@ -126,7 +126,7 @@ def finish(request: PageRequest, name: str) -> HttpResponse:
         asked: Any = json.loads(request.body)
         batch = find_batch(collection, str(asked["batch"]))
         doomed = [str(doc_id) for doc_id in asked.get("delete", [])]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return error_response(request, InvalidInput('a JSON object with "batch" and "delete" was expected'))
     except ServiceError as error:
         return error_response(request, error)

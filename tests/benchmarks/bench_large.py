@@ -188,9 +188,8 @@ def measure(label: str, size: int, variables: dict[str, str]) -> None:
     over = memory.peak["worker"] - idle["worker"]
     print(f"{label + ', peak over the idle worker':36} {over:9.0f} MB  (target: under 600)")
     for stage in job["timings_ms"]:
-        print(
-            f"{'  over the idle worker, ' + stage:36} {memory.peak.get('worker ' + stage, 0.0) - idle['worker']:9.0f} MB"
-        )
+        over = memory.peak.get(f"worker {stage}", 0.0) - idle["worker"]
+        print(f"{'  over the idle worker, ' + stage:36} {over:9.0f} MB")
     for role in ("parser", "postgres", "web"):
         print(f"{role + ', peak':36} {memory.peak[role]:9.0f} MB")
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def addresses_of(nature: Collection) -> list[str]:
     """Every page there is, with something to show, and the ones that show a failure."""
-    from collections_app.models import IngestJob
+    from collections_app.models import IngestBatch, IngestJob
+    from collections_app.services.checking import request_check
     from evaluation_app.conformance import run_now
     from evaluation_app.models import GoldenQuestion, GoldenSet
     from retrieval_app import services
@@ -31,6 +32,11 @@ def addresses_of(nature: Collection) -> list[str]:
     golden = GoldenSet.objects.create(name="basics", collection_name="nature")
     GoldenQuestion.objects.create(golden_set=golden, question="Which tree?", expected_doc_ids=["trees.md"])
     job = IngestJob.objects.get(state="failed")
+    batch = IngestBatch.objects.create(
+        collection=nature, kind="folder", label="field", submitted=4, rejected=1, deleted=2, created_by="ada"
+    )
+    IngestJob.objects.filter(collection=nature, doc_id__endswith=".pdf").update(batch=batch)
+    check = request_check()
     start = nature.documents.get(doc_id="animals/whales.md").text.index("song number 57")
     whales = "/collections/nature/documents/animals/whales.md/"
     return [
@@ -45,6 +51,12 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/text/",
         "/collections/nature/jobs/",
         f"/collections/nature/jobs/{job.pk}/",
+        "/collections/nature/attempts/",
+        f"/collections/nature/attempts/{batch.pk}/",
+        "/collections/import/",
+        f"/collections/operation/{check.pk}/",
+        "/audit/",
+        "/audit/?q=nothing+like+this",
         "/collections/nature/settings/",
         "/collections/nature/generations/",
         "/collections/nature/statistics/",
@@ -68,7 +80,11 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/preview/animals/whales.md/?target_tokens=60&overlap_tokens=10",
         "/collections/nature/overlays/animals/whales.md/",
         "/collections/nature/neighbours/3/animals/whales.md/",
+        "/collections/nature/rollback/1/animals/whales.md/",
         "/collections/nature/outliers/",
+        "/collections/nature/never-retrieved/",
+        "/collections/nature/plans/",
+        "/collections/nature/retrieved/chunk/3/animals/whales.md/",
         "/collections/nature/retrieved/document/animals/whales.md/",
         "/ask/",
         f"/ask/?run={answered.pk}",
@@ -80,6 +96,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/evaluation/",
         "/traces/",
         "/operations/",
+        "/operations/upkeep/",
         "/status/",
         "/go/?q=tree",
         "/style/",
