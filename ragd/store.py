@@ -319,8 +319,8 @@ class Store:
     `serving` is False for a generation that is being built (ragd.generations.open_generation).
 
     Needs only `cursor()` of the connection (COPY for writing), never opens, commits or rolls back a transaction.
-    exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. hidden: a collection
-    that nobody sees, given by its id, may be opened too: one that is filled before it is shown. Raises
+    exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. hidden: a
+    collection that nobody sees, given by its id, may be opened too: one that is filled before it is shown. Raises
     UnknownCollection, DimensionMismatch when the embedder's dims differ, InvalidInput when its model differs.
     """
 
