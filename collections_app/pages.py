@@ -74,6 +74,8 @@ def next_address(request: HttpRequest, otherwise: str) -> str:
     """Where the form wants to lead back to, if that is on this server; else the address of `otherwise`."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     is_address = "/" in wanted  # else it would be taken for the name of a view
-    if is_address and url_has_allowed_host_and_scheme(wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+    if is_address and url_has_allowed_host_and_scheme(
+        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    ):
         return wanted
     return resolve_url(otherwise)

@@ -204,3 +204,10 @@ def test_a_citation_opens_the_revision_it_was_cited_from(visitor: Client, nature
     assert marked.strip() in re.sub(r"\s+", " ", citation["quote"]) or citation["quote"] in marked
     DocumentRevision.objects.all().delete()
     assert "The citation is from revision 1" in text(visitor.get(cited))
+
+
+def test_odd_input_of_the_bulk_bar_is_no_error_of_the_server(visitor: Client, nature: Any) -> None:
+    for back in ("x", "-1", "{}", "//elsewhere.example/", "https://elsewhere.example/"):
+        response = visitor.post(CHANGE, {"action": "enable", "doc_id": WHALES, "next": back})
+        assert (response.status_code, response.headers["Location"]) == (302, TABLE)
+    assert visitor.get(CHANGE, {"doc_id": "a\x00"}).status_code == 404

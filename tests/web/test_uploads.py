@@ -64,6 +64,8 @@ def test_a_wrong_request_of_the_script_says_what_is_wrong(visitor: Client, fill:
         response = send_json(visitor, part, values)
         assert response.status_code in (404, 422)
         assert word in response.json()["detail"]
+    deep = visitor.post(f"{HERE}finish/", "[" * 100_000, content_type="application/json")
+    assert deep.status_code == 422
     assert visitor.post(f"{HERE}begin/", {"kind": "reindex"}).status_code == 422
     assert visitor.post(f"{HERE}members/", {}).status_code == 422
 
