@@ -63,7 +63,7 @@ class CollectionAdmin(ReadOnlyAdmin):
         for collection in rows:
             ids = Document.objects.filter(collection=collection).values_list("doc_id", flat=True)
             queued += len(document_services.reindex_documents(collection, ids, actor=request.user))
-        self.message_user(request, f"{queued} documents are queued for indexing again.", messages.SUCCESS)
+        self.message_user(request, f"{counted(queued, 'document')} queued for indexing again.", messages.SUCCESS)
 
     @admin.action(description="Build the vector index of the selected collections", permissions=["manage"])
     def build_index(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from collections_app.admin.base import ReadOnlyAdmin, is_list, page_link, per_collection
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, NearDuplicate
-from collections_app.services.chunk_edits import remove_overlay
+from collections_app.services.chunk_edits import remove_overlay, set_chunk_enabled
 from collections_app.services.curation import BulkChange, BulkOutcome, change_documents
 from collections_app.services.editing import roll_back
 from collections_app.services.leftovers import drop_orphans
@@ -60,7 +60,7 @@ class DocumentAdmin(ReadOnlyAdmin):
     @admin.action(description="Re-index the selected documents", permissions=["manage"])
     def reindex(self, request: HttpRequest, rows: QuerySet[Document]) -> None:
         queued = self._change(request, rows, BulkChange("reindex"), "queued")
-        self.message_user(request, f"{queued} documents are queued for indexing again.", messages.SUCCESS)
+        self.message_user(request, f"{counted(queued, 'document')} queued for indexing again.", messages.SUCCESS)
 
     @admin.action(description="Enable the selected documents: they are retrieved again", permissions=["manage"])
     def enable(self, request: HttpRequest, rows: QuerySet[Document]) -> None:
@@ -126,7 +126,7 @@ class DocumentAdmin(ReadOnlyAdmin):
                 self.message_user(request, f"{result.doc_id}: {result.error}", messages.WARNING)
 
     def _tell(self, request: HttpRequest, count: int, done: str) -> None:
-        self.message_user(request, f"{count} documents {done}.", messages.SUCCESS)
+        self.message_user(request, f"{counted(count, 'document')} {done}.", messages.SUCCESS)
 
 
 @admin.register(DocumentRevision)
@@ -203,9 +203,24 @@ class ChunkAdmin(ReadOnlyAdmin):
     search_fields = ("doc_id", "content")
     ordering = ("collection_id", "doc_id", "chunk_index")
     exclude = ("embedding", "lexical", "fts")
+    actions = ("disable", "enable")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Chunk]:
         return Chunk.objects.light().filter(collection__deleted_at__isnull=True)
+
+    @admin.action(description="Disable the selected chunks: kept, not retrieved", permissions=["manage"])
+    def disable(self, request: HttpRequest, rows: QuerySet[Chunk]) -> None:
+        self._switch(request, rows, enabled=False)
+
+    @admin.action(description="Enable the selected chunks: they are retrieved again", permissions=["manage"])
+    def enable(self, request: HttpRequest, rows: QuerySet[Chunk]) -> None:
+        self._switch(request, rows, enabled=True)
+
+    def _switch(self, request: HttpRequest, rows: QuerySet[Chunk], *, enabled: bool) -> None:
+        def switch(chunk: Chunk) -> None:
+            set_chunk_enabled(chunk.collection, chunk.doc_id, chunk.chunk_index, enabled=enabled, actor=request.user)
+
+        self.do_each(request, rows.select_related("collection"), switch, "enabled" if enabled else "disabled")
 
     @admin.display(description="content")
     def beginning(self, chunk: Chunk) -> str:

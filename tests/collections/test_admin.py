@@ -98,15 +98,25 @@ def test_the_key_hash_and_the_vectors_are_not_shown(admin_client: Client, filled
     assert "Embedding" not in chunk
 
 
+def test_chunks_are_disabled_and_enabled(admin_client: Client, filled: Collection) -> None:
+    a, b = Chunk.objects.order_by("doc_id")
+    assert run_action(admin_client, "chunk", "disable", a, b) == "2 chunks disabled."
+    assert not Chunk.objects.filter(enabled=True).exists()
+    assert {entry.change_message for entry in LogEntry.objects.all()} >= {"chunk 0 disabled"}
+    again = Chunk.objects.get(doc_id="a")
+    assert run_action(admin_client, "chunk", "enable", again) == "1 chunk enabled."
+    assert list(Chunk.objects.filter(enabled=True).values_list("doc_id", flat=True)) == ["a"]
+
+
 def test_documents_are_disabled_enabled_indexed_again_and_deleted(admin_client: Client, filled: Collection) -> None:
     a, b = Document.objects.order_by("doc_id")
-    assert run_action(admin_client, "document", "disable", a) == "1 documents disabled."
+    assert run_action(admin_client, "document", "disable", a) == "1 document disabled."
     assert list(Chunk.objects.order_by("doc_id").values_list("enabled", flat=True)) == [False, True]
-    assert run_action(admin_client, "document", "enable", a, b) == "1 documents enabled."
+    assert run_action(admin_client, "document", "enable", a, b) == "1 document enabled."
     assert Chunk.objects.filter(enabled=True).count() == 2
-    assert run_action(admin_client, "document", "reindex", a, b) == "2 documents are queued for indexing again."
+    assert run_action(admin_client, "document", "reindex", a, b) == "2 documents queued for indexing again."
     assert IngestJob.objects.filter(kind="reindex", state="queued").count() == 2
-    assert run_action(admin_client, "document", "delete_documents", a) == "1 documents deleted."
+    assert run_action(admin_client, "document", "delete_documents", a) == "1 document deleted."
     assert list(Chunk.objects.values_list("doc_id", flat=True)) == ["b"]
     log = list(LogEntry.objects.order_by("pk").values_list("object_repr", "change_message"))
     assert ("a", "disabled") in log and ("a", "deleted from notes") in log
@@ -134,7 +144,7 @@ def test_keys_are_revoked_and_never_deleted(admin_client: Client, filled: Collec
 
 
 def test_collections_are_indexed_again_and_deleted(admin_client: Client, filled: Collection) -> None:
-    assert run_action(admin_client, "collection", "reindex_all", filled) == "2 documents are queued for indexing again."
+    assert run_action(admin_client, "collection", "reindex_all", filled) == "2 documents queued for indexing again."
     said = run_action(admin_client, "collection", "delete_collections", filled)
     assert said.startswith("Deleted notes: 2 documents, 2 chunks. 0 rows are left in any table: <a href=")
     assert not Collection.objects.exists() and not Chunk.objects.exists()
@@ -166,15 +176,15 @@ def test_generations_are_let_serve_cancelled_and_dropped(admin_client: Client, f
 
 def test_documents_are_archived_tagged_and_rolled_back(admin_client: Client, filled: Collection) -> None:
     a, b = Document.objects.order_by("doc_id")
-    assert run_action(admin_client, "document", "archive", a) == "1 documents archived."
+    assert run_action(admin_client, "document", "archive", a) == "1 document archived."
     assert Document.objects.get(doc_id="a").archived_at is not None
     refused = run_action(admin_client, "document", "add_tags", a, b, tags="red, blue")
-    assert "a: " in refused and "1 documents tagged anew." in refused
+    assert "a: " in refused and "1 document tagged anew." in refused
     assert Document.objects.get(doc_id="b").tags == ["red", "blue"]
     assert "at least one tag" in run_action(admin_client, "document", "add_tags", b)
-    assert run_action(admin_client, "document", "remove_tags", b, tags="red") == "1 documents tagged anew."
+    assert run_action(admin_client, "document", "remove_tags", b, tags="red") == "1 document tagged anew."
     assert Document.objects.get(doc_id="b").tags == ["blue"]
-    assert run_action(admin_client, "document", "unarchive", a) == "1 documents taken out of the archive."
+    assert run_action(admin_client, "document", "unarchive", a) == "1 document taken out of the archive."
     ingest_text(filled, "b", "another text of b")
     assert "1 document rolled back." in run_action(admin_client, "document", "roll_back_one", b)
     assert Document.objects.get(doc_id="b").text == "text of b"
