@@ -28,6 +28,8 @@ AMAZON = "https://s3.amazonaws.com"
 READ_AT_ONCE = 262_144
 CONNECT_MAX_S = 10.0
 OBJECTS_MAX = 20_000
+LIST_MAX_S = 120.0
+LIST_MAX_BYTES = 16_000_000  # of one answer; one names at most 1,000 objects
 BUCKET_MAX_CHARS = 255
 NOT_THERE = ("NoSuchBucket", "NoSuchKey", "ResourceNotFound")
 CLOSED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken")
@@ -60,6 +62,35 @@ class _PinnedPool(urllib3.PoolManager):
     def __init__(self, guard: Guard | None, **values: Any) -> None:
         super().__init__(**values)
         self.guard = guard
+        self.ends_at = time.monotonic() + LIST_MAX_S
+
+    def urlopen(  # type: ignore[override]  # as its own superclass has it
+        self, method: str, url: str, redirect: bool = True, *, preload_content: bool = True, **values: Any
+    ) -> urllib3.BaseHTTPResponse:
+        """An answer that is read whole, as lists are, has an end: in bytes, and all of them together in time."""
+        if not preload_content:
+            return super().urlopen(method, url, redirect, preload_content=False, **values)
+        self._check_time()
+        answer = super().urlopen(method, url, redirect, preload_content=False, **values)
+        body = bytearray()
+        try:
+            while part := answer.read1(READ_AT_ONCE, decode_content=True):
+                body += part
+                self._check_time()
+                if len(body) > LIST_MAX_BYTES:
+                    raise FetchError("server_failed", f"the server's list has more than {LIST_MAX_BYTES:,} bytes")
+        finally:
+            answer.close()
+            answer.release_conn()
+        return urllib3.HTTPResponse(
+            bytes(body), answer.headers, answer.status, reason=answer.reason, decode_content=False
+        )
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self.ends_at:
+            raise FetchError(
+                "timeout", f"the server did not tell what it has within {LIST_MAX_S:g} s; take a longer prefix"
+            )
 
     def connection_from_host(
         self,

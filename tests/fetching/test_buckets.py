@@ -268,3 +268,31 @@ def test_a_refusal_without_words_is_understood(
     with pytest.raises(ServiceError) as caught:
         submit_prefix(notes, "docs", "reports")
     assert caught.value.status == 403
+
+
+LISTING = b"""<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
+<Name>docs</Name><IsTruncated>true</IsTruncated><NextContinuationToken>again</NextContinuationToken>%s</ListBucketResult>"""
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "body", "words"),
+    [
+        ("LIST_MAX_S", 0.3, LISTING % b"", "did not tell what it has within 0.3 s"),
+        ("LIST_MAX_BYTES", 1000, LISTING % (b" " * 2000), "more than 1,000 bytes"),
+    ],
+    ids=["for ever", "without end"],
+)
+def test_a_list_that_has_no_end_is_ended(
+    notes: Collection, web_server: WebServer, monkeypatch: pytest.MonkeyPatch, limit: str, value: Any, body: bytes,
+    words: str,
+) -> None:  # fmt: skip
+    class Everywhere(dict[str, Page]):
+        def get(self, path: str, default: Any = None) -> Page:
+            return Page(body, headers={"Content-Type": "application/xml"})
+
+    web_server.pages = Everywhere()
+    monkeypatch.setattr(bucket_reading, limit, value)
+    with pytest.raises(ServiceError, match=words) as caught:
+        submit_prefix(notes, "docs", "reports", endpoint=web_server.url(""))
+    assert caught.value.status == 502
+    assert not IngestBatch.objects.exists()
