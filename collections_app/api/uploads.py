@@ -33,7 +33,7 @@ TAGS = param.Form([], description="kept with every document")
 ON_CLASH = param.Form(
     [], description="replace (default), skip or keep_both, for a doc_id that has other content; once, or one per file"
 )
-BATCH = param.Form("", description="the batch_id of an earlier answer, to add to that batch")
+BATCH = param.Form("", description="the batch_id of an earlier answer that was kept open (more), to add to that batch")
 MORE = param.Form(False, description="keep the batch open, because further requests add to it")
 DRY_RUN = param.Form(False, description="answer 200 with what would become of each file, and write nothing")
 

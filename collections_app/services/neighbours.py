@@ -13,6 +13,7 @@ from ragd.vector_search import vector_candidates
 
 NEIGHBOURS = 8
 NEIGHBOURS_MAX = 100
+WIDER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,21 @@ def nearest_chunks(
     Raises ServiceError 404 for a chunk that is not there.
     """
     chunk = find_chunk(collection, doc_id, chunk_index)
-    room = Chunk.objects.of_document(chunk).count() if other_documents else 1  # type: ignore[arg-type]
     plan = RetrievePlan(mode="vector", k=1, exact="always")
 
     def read(store: Store) -> list[Candidate]:
-        return vector_candidates(chunk.embedding, plan, store, True, rows=min(k, NEIGHBOURS_MAX) + room)
+        rows = min(k, NEIGHBOURS_MAX) + 1
+        while True:
+            nearest = vector_candidates(chunk.embedding, plan, store, True, rows=rows)
+            others = [each for each in nearest if is_wanted(each)]
+            if len(others) >= k or len(nearest) < rows:
+                return others
+            rows *= WIDER  # its own document is in the way
 
-    found = [candidate for candidate in read_store(collection, read) if candidate.key != (doc_id, chunk_index)]
-    if other_documents:
-        found = [candidate for candidate in found if candidate.doc_id != doc_id]
+    def is_wanted(candidate: Candidate) -> bool:
+        return candidate.doc_id != doc_id if other_documents else candidate.key != (doc_id, chunk_index)
+
+    found = read_store(collection, read)
     return [
         Neighbour(rank, candidate.score, candidate, candidate.doc_id == doc_id)
         for rank, candidate in enumerate(found[:k], 1)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from collections_app.models import Chunk, Document
+from collections_app.models import Chunk, Collection, Document
 from tests.api.conftest import Api
 
 SMALL = {"target_tokens": 6, "overlap_tokens": 0}
@@ -171,3 +171,14 @@ def test_outliers_are_listed_after_near_duplicates_were_looked_for(house: Api) -
         ("c.md", {"doc_id": "b.md", "chunk_index": 0, "share": 1.0})
     ]
     assert house.get("/collections/notes/outliers?flag=ugly").status_code == 422
+
+
+def test_neighbours_in_other_documents_are_found_behind_many_of_its_own(api: Any, notes: Collection) -> None:
+    words = " ".join(f"equal words number {n}" for n in range(60))
+    api.put("/collections/notes/documents/big", {"content": words, "chunk_target_tokens": 4})
+    api.put("/collections/notes/documents/small", {"content": "Something quite different."})
+    near = api.get("/collections/notes/neighbours/0/big?other_documents=true&k=1").json()["items"]
+    assert [(each["doc_id"], each["rank"]) for each in near] == [("small", 1)]
+    own = api.get("/collections/notes/neighbours/0/big?k=3").json()["items"]
+    assert [each["doc_id"] for each in own] == ["big"] * 3
+    assert api.get("/collections/notes/documents/big").json()["chunk_count"] > 20
