@@ -37,13 +37,16 @@ def load_sample() -> SampleOutcome:
     """Bring the sample collection and its golden questions to what stands in the repository.
 
     Idempotent. Documents that the sample brought and that are gone from the repository are deleted; a person's own
-    documents in the collection are left alone.
+    documents in the collection are left alone, and so are those of the sample that somebody archived.
     """
     collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
     if collection is None:
         collection = collection_services.create_collection(name=SAMPLE_NAME, description=SAMPLE_DESCRIPTION)
     files = sample_files()
-    outcomes = [_ingest_file(collection, doc_id, path) for doc_id, path in files.items()]
+    archived = set(
+        Document.objects.filter(collection=collection, archived_at__isnull=False).values_list("doc_id", flat=True)
+    )
+    outcomes = [_ingest_file(collection, doc_id, path) for doc_id, path in files.items() if doc_id not in archived]
     stale = Document.objects.filter(collection=collection, metadata__sample=True).exclude(doc_id__in=files)
     stale_ids = list(stale.values_list("doc_id", flat=True))
     if stale_ids:

@@ -16,6 +16,7 @@ from django.test.utils import CaptureQueriesContext
 
 from collections_app.models import ApiKey, Collection, Document
 from collections_app.services.documents import ingest_text
+from collections_app.services.states import archive_documents
 from collections_app.stores import open_store
 from evaluation_app import services
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -75,6 +76,19 @@ def test_it_follows_the_files_and_leaves_a_persons_documents(small_sample: Path)
     outcome = load_sample()
     assert (outcome.written, outcome.unchanged, outcome.deleted) == (1, 0, 1)
     assert list(Document.objects.by_doc_id().values_list("doc_id", "revision")) == [("README.md", 2), ("mine", 1)]
+
+
+def test_an_archived_document_stays_and_holds_up_no_other(small_sample: Path) -> None:
+    load_sample()
+    archive_documents(Collection.objects.get(name=SAMPLE_NAME), ["README.md"])
+    (small_sample / "README.md").write_text("# House\n\nThe pump is broken.\n")
+    (small_sample / "docs" / "garden.md").write_text("# Garden\n\nThe hedge is high.\n")
+    outcome = load_sample()
+    assert (outcome.written, outcome.unchanged, outcome.deleted) == (1, 0, 0)
+    assert list(Document.objects.by_doc_id().values_list("doc_id", "revision")) == [
+        ("README.md", 1),
+        ("docs/garden.md", 2),
+    ]
 
 
 def test_golden_questions_follow_their_file() -> None:
