@@ -17,6 +17,7 @@ def addresses_of(nature: Collection) -> list[str]:
     """Every page there is, with something to show, and the ones that show a failure."""
     from collections_app.models import IngestBatch, IngestJob
     from collections_app.services.checking import request_check
+    from collections_app.services.editing import edit_document
     from evaluation_app.conformance import run_now
     from evaluation_app.models import GoldenQuestion, GoldenSet
     from retrieval_app import services
@@ -37,6 +38,7 @@ def addresses_of(nature: Collection) -> list[str]:
     )
     IngestJob.objects.filter(collection=nature, doc_id__endswith=".pdf").update(batch=batch)
     check = request_check()
+    edit_document(nature, "animals/whales.md", {"tags": ["animal", "sea"]})
     start = nature.documents.get(doc_id="animals/whales.md").text.index("song number 57")
     whales = "/collections/nature/documents/animals/whales.md/"
     return [
@@ -75,7 +77,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/edit/animals/whales.md/",
         "/collections/nature/history/animals/whales.md/",
         "/collections/nature/revision/1/animals/whales.md/",
-        "/collections/nature/difference/1/1/animals/whales.md/",
+        "/collections/nature/difference/1/2/animals/whales.md/",
         "/collections/nature/preview/",
         "/collections/nature/preview/animals/whales.md/?target_tokens=60&overlap_tokens=10",
         "/collections/nature/overlays/animals/whales.md/",
