@@ -21,8 +21,11 @@ from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision
 from collections_app.overlays import MARK
 from collections_app.services.locks import StoredDocument
+from collections_app.services.overlays import DocumentOverlays
 from collections_app.texts import hash_text
+from ragd.chunking import document_text, iter_bound, iter_chunks
 from ragd.store import execute, fetch_all
+from ragd.types import ChunkPolicy, Segment
 
 # Numbers that were used before stand for a document that was deleted past this module.
 DROP = """
@@ -219,6 +222,8 @@ def revision_text(document: Document, number: int, start: int = 0, end: int | No
 
 def revision_chunks(document: Document, number: int) -> list[RevisionChunk]:
     """The chunks of a revision in order, those of the present one as they are served now."""
+    if (cut := _cut_again(document, number)) is not None:
+        return cut
     stored = _stored_chunks(document, number)
     if stored is None:
         return _present_chunks(document)
@@ -247,12 +252,49 @@ class ChunkPlace:
 
 
 def revision_places(document: Document, number: int) -> list[ChunkPlace]:
-    """The places of a revision's chunks, in order; its text is not read."""
+    """The places of a revision's chunks, in order; its text is read only to cut it again."""
+    if (cut := _cut_again(document, number)) is not None:
+        return [ChunkPlace(each.index, each.start, each.end) for each in cut]
     stored = _stored_chunks(document, number)
     if stored is not None:
         return [ChunkPlace(each["index"], each["start"], each["end"]) for each in stored]
     rows = Chunk.objects.of_document(document).values_list("chunk_index", "start_char", "end_char")
     return [ChunkPlace(*row) for row in rows]
+
+
+def _cut_again(document: Document, number: int) -> list[RevisionChunk] | None:
+    """The chunks of a revision that shares those of a later state, where another generation cut that anew since.
+
+    None where the shared ones are right, or no text is kept. What people changed in chunks is laid over those that were
+    shared with the present state; what it was in a state that is past, nobody knows any more.
+    """
+    shared = DocumentRevision.objects.of_document(document.collection_id, document.doc_id)
+    own = shared.filter(revision=number).defer("text").first()
+    if own is None or own.chunks or not own.chunk_count or not own.chunk_policy:
+        return None
+    holders = shared.filter(revision__gt=number).exclude(chunks=[], chunk_count__gt=0).order_by("revision")
+    held_by = holders.values_list("chunk_policy", flat=True).first()
+    holding = document.chunk_policy if held_by is None else held_by
+    if not holding or holding == own.chunk_policy:
+        return None
+    text = revision_text(document, number)
+    if not text:
+        return None
+    spans = [Segment(text[start:end], t_start, t_end) for start, end, t_start, t_end in own.segments]
+    content = spans if spans and document_text(spans) == text else text
+    cut = iter_bound(
+        iter_chunks(content, ChunkPolicy.from_dict(own.chunk_policy)),
+        doc_id=document.doc_id,
+        title=own.title,
+        page_map=[(start, end, label) for start, end, label in own.page_map],
+    )
+    overlays = DocumentOverlays(document.collection_id, document.doc_id)
+    if held_by is None:
+        overlays = DocumentOverlays.read(document.collection_id, document.doc_id)
+    made = overlays.apply(list(cut))
+    return [
+        RevisionChunk(each.chunk_index, each.start, each.end, each.content, each.context, each.enabled) for each in made
+    ]
 
 
 def _stored_chunks(document: Document, number: int) -> list[dict[str, Any]] | None:

@@ -20,7 +20,7 @@ from collections_app.services.collections import create_collection
 from collections_app.services.curation import BulkChange, change_documents
 from collections_app.services.documents import get_document, ingest_text, set_documents_enabled, submit_uploads
 from collections_app.services.editing import edit_document, roll_back
-from collections_app.services.revisions import revision_chunks, revision_text
+from collections_app.services.revisions import revision_chunks, revision_places, revision_text
 from collections_app.services.selection import DocumentFilter, choose_matching, choose_named, count_facets
 from ragd.errors import InvalidInput
 from ragd.types import Segment
@@ -474,10 +474,13 @@ def test_a_new_generation_keeps_a_documents_own_policy(
     ingest_text(notes, "a", WORDS)
     ingest_text(notes, "b", WORDS)
     edit_document(notes, "a", {"chunk_policy": {"target_tokens": 4, "overlap_tokens": 0}})
+    before = revision_chunks(get_document(notes, "b"), 1)
     edit_document(notes, "b", {"tags": ["x"]})
     with django_capture_on_commit_callbacks(execute=True):
         start_generation(notes, {"chunk_policy": SMALL})
     notes.refresh_from_db()
+    assert len(before) == 1 and revision_chunks(get_document(notes, "b"), 1) == before
+    assert [place.end for place in revision_places(get_document(notes, "b"), 1)] == [len(WORDS)]
     assert notes.generation == 2
     assert (len(chunks(notes, "a")), len(chunks(notes, "b"))) == (4, 2)
     assert {chunk.revision for chunk in chunks(notes, "a") + chunks(notes, "b")} == {2}
