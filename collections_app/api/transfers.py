@@ -37,9 +37,7 @@ class Imported(Schema):
     collection: str
     counts: dict[str, int] = Field(description="rows by what they are: documents, chunks, sources, revisions, ...")
     generation_hash: str = Field(description="the same as that of the generation which was exported")
-    generation: int | None = Field(
-        description="the one that is built with another model, where that was asked for"
-    )
+    generation: int | None = Field(description="the one that is built with another model, where that was asked for")
     warnings: list[str]
     replaced: bool = Field(description="whether it took the place of a collection of its name")
     seconds: float
