@@ -133,7 +133,8 @@ class DeleteCollectionForm(forms.Form):
     """The name must be typed."""
 
     typed_name = forms.CharField(
-        label="Type the collection's name to delete it", widget=forms.TextInput(attrs={"autocomplete": "off"})
+        label="Type the collection's name to delete it",
+        widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
 
     def __init__(self, *args: Any, name: str, **kwargs: Any) -> None:
