@@ -162,8 +162,10 @@ def test_a_collection_is_deleted_by_typing_its_name(visit: Visit, nature: Collec
     expect(dialog.get_by_label("Type the collection's name to delete it")).to_be_focused()
     page.keyboard.type("nature")
     page.keyboard.press("Enter")
-    page.wait_for_url(f"{visit.base}/collections/")
-    expect(page.locator("#toasts")).to_contain_text("The collection nature was deleted with 3 documents")
+    page.wait_for_url(f"{visit.base}/collections/operation/**")
+    row = page.get_by_role("row", name="documents", exact=False).first
+    expect(row).to_contain_text("3")
+    expect(page.locator("#toasts")).to_contain_text("The collection nature was deleted.")
 
 
 def test_the_palette_goes_anywhere(visit: Visit, nature: Collection) -> None:
