@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
 import time
 import warnings
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -28,6 +31,8 @@ warnings.simplefilter("ignore", SecurityWarning)
 SWEEP_EVERY_S = 15.0
 RETAIN_EVERY_S = 3600.0
 ALIVE_WITHIN_S = 60
+WATCH_EVERY_S = 1.0
+POOL_LOST = 71  # the exit status of a worker that lost a process
 stopping = threading.Event()
 
 
@@ -39,9 +44,39 @@ def look_at_database(**_: Any) -> None:
 
 
 @worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
-def begin_sweeping(**_: Any) -> None:
+def begin_sweeping(sender: Any, **_: Any) -> None:
     stopping.clear()
     threading.Thread(target=sweep_until_stopped, name="ragd-sweeper", daemon=True).start()
+    if (pool := getattr(sender.pool, "_pool", None)) is not None and hasattr(pool, "_pool"):
+        threading.Thread(target=watch_pool, args=(pool,), name="ragd-pool-watch", daemon=True).start()
+
+
+def watch_pool(pool: Any) -> None:
+    """Start the whole worker again when one of its processes was killed.
+
+    The processes of a pool take their tasks from one pipe under one lock. One that is killed while it waits there never
+    gives the lock back, and all the others, also those that take its place, wait for ever, though they live.
+    """
+    known: dict[int, Any] = {}
+    while not stopping.wait(WATCH_EVERY_S):
+        present = {process.pid: process for process in list(pool._pool)}
+        killed = [pid for pid, process in known.items() if pid not in present and (process.exitcode or 0) < 0]
+        known = present
+        if killed and not stopping.is_set():
+            begin_again(killed, list(present))
+
+
+def begin_again(killed: Sequence[int], others: Sequence[int]) -> None:
+    """End this worker at once; whoever supervises it starts it again. The jobs of `others` lose no attempt."""
+    logger.error("Worker process %s was killed; the worker starts again.", ", ".join(map(str, killed)))
+    try:
+        forgive_jobs(but=killed)
+    except Exception:
+        logger.exception("The jobs that are cut off now lose an attempt.")
+    for pid in others:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    os._exit(POOL_LOST)
 
 
 @worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]
@@ -53,13 +88,13 @@ def end_sweeping(**_: Any) -> None:
         logger.exception("The jobs that are cut off now lose an attempt.")
 
 
-def forgive_jobs() -> None:
+def forgive_jobs(*, but: Sequence[int] = ()) -> None:
     from django.db import connection
 
     from collections_app.services.claiming import forgive_attempts
 
     try:
-        forgive_attempts(socket.gethostname())
+        forgive_attempts(socket.gethostname(), but=but)
     finally:
         connection.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -155,10 +156,14 @@ def wait_for_site(mine: Any, wait_s: float, told: dict[str, Any]) -> None:
     mine.update(**told | waits | {"error_type": WAITING_FOR_SITE})
 
 
-def forgive_attempts(host: str) -> int:
-    """The workers of a host are asked to stop: no job is to blame for being cut off. Returns how many run there."""
+def forgive_attempts(host: str, *, but: Iterable[int] = ()) -> int:
+    """The workers of a host are to stop: no job is to blame for being cut off. Returns how many run there.
+
+    but: processes that died by themselves, whose jobs may be to blame.
+    """
     running = IngestJob.objects.filter(state=State.RUNNING, worker__startswith=f"{host}:")
-    return running.update(attempts_forgiven=F("attempts"))
+    blamed = [f"{host}:{pid}" for pid in but]
+    return running.exclude(worker__in=blamed).update(attempts_forgiven=F("attempts"))
 
 
 def _delay(job: IngestJob, asked_s: float | None) -> float:

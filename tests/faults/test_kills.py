@@ -38,3 +38,17 @@ def test_nothing_is_lost_or_done_twice_under_fire() -> None:
     assert tally.wrong == []
     assert (tally.kills, tally.states) == (4, {"succeeded": DOCUMENTS})
     assert tally.cut_off > 0
+
+
+def test_a_worker_whose_idle_processes_are_killed_goes_on() -> None:
+    """One of them held the lock of the pipe that all read from."""
+    tally, documents = kills.Tally(), kills.make_documents(2, seed=8)
+    with kills.server_under_fire(latency_s=0.0) as server:
+        kills.upload_all(server, documents[:1])
+        kills.wait_until_done(server, 1, tally)
+        first, *pool = sorted(pid for pid, line in server.processes().items() if "celery" in line)
+        kills.kill_all(pool)
+        kills.upload_all(server, documents[1:])
+        kills.wait_until_done(server, 2, tally)
+        assert first not in server.processes()
+    assert (tally.wrong, tally.states) == ([], {"succeeded": 2})
