@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -41,16 +44,37 @@ def follow(batches: Sequence[IngestBatch], *, here: bool, quiet: bool) -> dict[s
     "a worker" when it stopped because none is alive.
     """
     try:
-        with Bar("documents", "documents", quiet=quiet) as bar:
-            return _watch(batches, bar, here=here)
+        with Bar("documents", "documents", quiet=quiet) as bar, heard_interrupts() as interrupted:
+            return _watch(batches, bar, interrupted, here=here)
     except KeyboardInterrupt:
         left = _give_back() if here else 0
         raise StoppedError(_say_stopped(batches, here=here, given_back=left)) from None
 
 
-def _watch(batches: Sequence[IngestBatch], bar: Bar, *, here: bool) -> dict[str, Any]:
+@contextmanager
+def heard_interrupts() -> Iterator[threading.Event]:
+    """Set once Ctrl-C was pressed, also when it was pressed while a destructor ran, which swallows what it raises."""
+    pressed = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield pressed
+        return
+
+    def hear(*_: Any) -> None:
+        pressed.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, hear)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _watch(batches: Sequence[IngestBatch], bar: Bar, interrupted: threading.Event, *, here: bool) -> dict[str, Any]:
     swept_at = timezone.now()
     while True:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
         progresses = batch_progress(list(IngestBatch.objects.filter(pk__in=[batch.pk for batch in batches])))
         totals = summarize(progresses)
         bar.show(totals["done"], totals["documents"], _note(totals))
