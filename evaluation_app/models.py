@@ -1,4 +1,4 @@
-"""The span store, golden questions and conformance results. Span mirrors evaluation_app/spans.sql and is unmanaged."""
+"""The span store, metrics, golden questions, conformance results. Span mirrors spans.sql and is unmanaged."""
 
 from __future__ import annotations
 
@@ -64,6 +64,26 @@ class SpanWriter(models.Model):
 
     class Meta:
         db_table = "span_writers"
+        ordering: ClassVar[list[str]] = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class MetricSnapshot(models.Model):
+    """What one process has counted and measured since it began, as the last export wrote it.
+
+    name: one process. data: [{"name", "kind": counter or histogram, "unit", "description", "points": [...]}]. Those of
+    processes that are gone are folded into one row per service, so that counters never fall.
+    """
+
+    name = models.CharField(max_length=200, primary_key=True)
+    service = models.CharField(max_length=100, default="", blank=True)
+    data = models.JSONField(default=list, blank=True)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "metric_snapshots"
         ordering: ClassVar[list[str]] = ["name"]
 
     def __str__(self) -> str:

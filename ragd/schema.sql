@@ -15,6 +15,7 @@ CREATE TABLE IF NOT EXISTS collections (
     chunk_policy    jsonb NOT NULL DEFAULT '{}',       -- ChunkPolicy as JSON
     generation      integer NOT NULL DEFAULT 1,        -- which index generation serves
     retention       jsonb NOT NULL DEFAULT '{}',       -- how long revisions and runs are kept
+    security        jsonb NOT NULL DEFAULT '{}',       -- what findings in questions, sources and answers lead to
     deleted_at      timestamptz,                       -- fenced: being deleted, invisible
     created_at      timestamptz NOT NULL DEFAULT now(),
     updated_at      timestamptz NOT NULL DEFAULT now()

@@ -57,13 +57,17 @@ def watch_pool(pool: Any) -> None:
     The processes of a pool take their tasks from one pipe under one lock. One that is killed while it waits there never
     gives the lock back, and all the others, also those that take its place, wait for ever, though they live.
     """
-    known: dict[int, Any] = {}
+    known = processes_of(pool)  # at once: one may be killed before the first wait is over
     while not stopping.wait(WATCH_EVERY_S):
-        present = {process.pid: process for process in list(pool._pool)}
+        present = processes_of(pool)
         killed = [pid for pid, process in known.items() if pid not in present and (process.exitcode or 0) < 0]
         known = present
         if killed and not stopping.is_set():
             begin_again(killed, list(present))
+
+
+def processes_of(pool: Any) -> dict[int, Any]:
+    return {process.pid: process for process in list(pool._pool)}
 
 
 def begin_again(killed: Sequence[int], others: Sequence[int]) -> None:

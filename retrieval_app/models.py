@@ -26,7 +26,10 @@ class QueryRun(models.Model):
     token_usage: context_tokens, generation_tokens, total_tokens, estimated, or {} for a search.
     plan_name: the saved plan that the plan began from, "" for none. compression: {"tokens_before", "tokens_after"} of
     the results, null where the plan does not compress; each result then has its spans. history: earlier turns of the
-    conversation, [{"role", "content"}], that the answerer was given. store_state: see `replaying.read_store_state`.
+    conversation, [{"role", "content"}], that the answerer was given. cost_usd: of all model calls of the run; null: the
+    price of at least one is not known. findings: [{"place": "query", "source" or "answer", "key":
+    "doc_id#chunk_index" of a source, ...`Finding.as_dict()`}]; risk_score: 0 to 100 of them all, null: not looked for.
+    store_state: see `replaying.read_store_state`.
     replay_of: the run whose plan and query were run again.
     """
 
@@ -90,6 +93,9 @@ class QueryRun(models.Model):
     retrieval_action = models.TextField(blank=True)
     fallback_triggered = models.BooleanField(default=False)
     token_usage = models.JSONField(default=dict, blank=True)
+    cost_usd = models.FloatField(null=True, blank=True)
+    findings = models.JSONField(default=list, blank=True)
+    risk_score = models.FloatField(null=True, blank=True)
     timings_ms = models.JSONField(default=dict, blank=True)
 
     status = models.CharField(max_length=10, choices=Status, default=Status.OK)

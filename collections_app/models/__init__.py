@@ -6,6 +6,7 @@ from collections_app.models.generations import Generation, GenerationDocument, S
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
 from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, WorkerHeartbeat
+from collections_app.models.pricing import ModelPrice
 from collections_app.models.queue import Provider, Report
 from collections_app.models.sources import FetchedSource, FetchHost
 
@@ -26,6 +27,7 @@ __all__ = [
     "IdempotencyRecord",
     "IngestBatch",
     "IngestJob",
+    "ModelPrice",
     "NearDuplicate",
     "Operation",
     "Provider",

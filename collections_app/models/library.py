@@ -19,6 +19,8 @@ class Collection(models.Model):
 
     retention: what is stated of {"revisions": earlier ones kept per document, "runs_days": days that runs are kept};
     what is not stated is the server's.
+    security: what is stated of {"action": "flag", "redact" or "refuse", "min_score": 0 to 100 from which it holds}; {}
+    is flag: findings are recorded and nothing else happens.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -31,6 +33,7 @@ class Collection(models.Model):
     chunk_policy = models.JSONField(default=dict, blank=True)
     generation = models.IntegerField(default=1)
     retention = models.JSONField(default=dict, blank=True)
+    security = models.JSONField(default=dict, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)

@@ -46,7 +46,7 @@ def run(name: str, target: Target, documents: int, count: int) -> kills.Tally:
     draw, tally = random.Random(SEED), kills.Tally()
     made = kills.make_documents(documents, SEED)
     # so many kills may hit one file more often than a file may kill
-    with kills.server_under_fire(target.latency_s, RAGD_JOB_MAX_ATTEMPTS="25") as server:
+    with kills.server_under_fire(kills.Latency(target.latency_s), RAGD_JOB_MAX_ATTEMPTS="25") as server:
         began = time.monotonic()
         uploading = threading.Thread(target=kills.upload_all, args=(server, made), kwargs={"slowly": name == "web"})
         uploading.start()

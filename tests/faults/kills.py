@@ -11,6 +11,7 @@ import json
 import os
 import random
 import signal
+import threading
 import time
 import urllib.request
 import uuid
@@ -82,15 +83,23 @@ def make_documents(count: int, seed: int) -> list[tuple[str, bytes]]:
     return documents
 
 
+@dataclass
+class Latency:
+    """How long the stub thinks about each request, also in the middle of a run."""
+
+    s: float = 0.0
+
+
 @contextmanager
-def server_under_fire(latency_s: float, **variables: str) -> Iterator[Server]:
+def server_under_fire(latency: Latency, **variables: str) -> Iterator[Server]:
     """A server whose embedder is the stub, with the collection made."""
     stub = OpenAIServer(dims=DIMS).start()
     answer = stub.answer
-    slow = {"s": 0.0}
+    begun = threading.Event()
 
     def answer_late(request: Any) -> Any:
-        time.sleep(slow["s"])
+        if begun.is_set():
+            time.sleep(latency.s)
         return answer(request)
 
     stub.answer = answer_late  # type: ignore[method-assign]
@@ -104,7 +113,7 @@ def server_under_fire(latency_s: float, **variables: str) -> Iterator[Server]:
     try:
         with running_server(**endpoint, **variables) as server:
             server.call("POST", "/v1/collections", {"name": COLLECTION, "chunk_policy": POLICY, "hybrid_enabled": True})
-            slow["s"] = latency_s
+            begun.set()
             yield server
     finally:
         stub.stop()
@@ -198,8 +207,12 @@ def fire(
     pauses_s: tuple[float, float],
     draw: random.Random,
     tally: Tally,
+    *,
+    at_work: bool = False,
 ) -> None:
     """Kill so often, each after a pause of random length; note what was cut off and when that ran again.
+
+    at_work: not before a job runs.
 
     A pause begins when worker, web server and database are all up again: the supervisor waits longer with each death.
     """
@@ -214,7 +227,8 @@ def fire(
         while time.monotonic() < resume:
             pending = settle(server, pending, tally)
             time.sleep(0.1)
-        held = ask(server, HELD, owner)
+        while not (held := ask(server, HELD, owner)) and at_work and time.monotonic() < deadline:
+            time.sleep(0.1)
         hit = kill(server, draw)
         tally.kills += bool(hit)
         cut_off = [(job, attempts) for job, attempts, pid in held if pid in hit or kill is kill_database]
