@@ -21,6 +21,7 @@ from ragd.telemetry.calls import EmbeddingsCall as EmbeddingsCall
 from ragd.telemetry.calls import chat_span as chat_span
 from ragd.telemetry.calls import embeddings_span as embeddings_span
 from ragd.telemetry.calls import hash_prompt as hash_prompt
+from ragd.telemetry.configuration import configure as configure
 from ragd.telemetry.content import CAPTURES as CAPTURES
 from ragd.telemetry.content import REDACTED as REDACTED
 from ragd.telemetry.content import Capture as Capture
@@ -28,8 +29,12 @@ from ragd.telemetry.content import capture_mode as capture_mode
 from ragd.telemetry.content import captured as captured
 from ragd.telemetry.content import captured_status as captured_status
 from ragd.telemetry.content import captured_text as captured_text
-from ragd.telemetry.content import configure as configure
 from ragd.telemetry.names import *  # noqa: F403
+from ragd.telemetry.pricing import Cost as Cost
+from ragd.telemetry.pricing import Pricer as Pricer
+from ragd.telemetry.pricing import Spending as Spending
+from ragd.telemetry.pricing import is_local as is_local
+from ragd.telemetry.pricing import spending as spending
 from ragd.telemetry.spans import Pipeline as Pipeline
 from ragd.telemetry.spans import add_event as add_event
 from ragd.telemetry.spans import attached as attached

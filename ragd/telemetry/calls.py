@@ -17,6 +17,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from ragd.telemetry import names
 from ragd.telemetry.content import Value
+from ragd.telemetry.pricing import CURRENCY, Cost, count_cost, price_call
 from ragd.telemetry.spans import add_event, open_span, reach_stage, record_error, set_attributes
 from ragd.types import canonical_json
 
@@ -25,18 +26,22 @@ EMBEDDED_TEXTS_MAX = 8  # a call with more texts counts them and does not copy t
 
 @dataclass(slots=True)
 class EmbeddingsCall:
-    """An embeddings call that is running. Set `input_tokens` to what the provider reported."""
+    """An embeddings call that is running. Set `input_tokens` to what the provider reported, `cost` if it said one."""
 
     span: Span
     started: float
+    system: str
+    model: str
     estimated_tokens: int = 0
     input_tokens: int | None = None
     response_model: str | None = None
     queue_ms: float | None = None
-    cost: float | None = None
+    cost: Cost | None = None
+    has_failed: bool = False
 
     def fail(self, error: BaseException) -> None:
         """Mark ERROR although the block goes on."""
+        self.has_failed = True
         record_error(self.span, error)
 
     def close(self) -> None:
@@ -47,10 +52,19 @@ class EmbeddingsCall:
             {
                 names.USAGE_INPUT_TOKENS: tokens, names.OI_TOKENS_PROMPT: tokens, names.OI_TOKENS_TOTAL: tokens,
                 names.USAGE_ESTIMATED: estimated, names.RESPONSE_MODEL: self.response_model,
-                names.LATENCY_QUEUE_MS: self.queue_ms, names.COST_TOTAL: self.cost, names.OI_COST_TOTAL: self.cost,
-                names.LATENCY_TOTAL_MS: _since_ms(self.started),
+                names.LATENCY_QUEUE_MS: self.queue_ms, names.LATENCY_TOTAL_MS: _since_ms(self.started),
             },
         )  # fmt: skip
+        if self.cost is not None:
+            count_cost(self.cost)
+        else:
+            self.cost = price_call(
+                self.system,
+                (self.model, self.response_model),
+                input_tokens=tokens,
+                is_billed=not (self.has_failed and estimated),
+            )
+        _write_cost(self.span, self.cost)
 
 
 @contextmanager
@@ -82,9 +96,12 @@ def embeddings_span(
     if texts is not None and len(texts) <= EMBEDDED_TEXTS_MAX:
         attributes |= {f"{names.OI_EMBEDDINGS}.{number}.embedding.text": text for number, text in enumerate(texts)}
     with open_span(f"{names.EMBEDDINGS} {model}", SpanKind.CLIENT, attributes) as span:
-        call = EmbeddingsCall(span, time.perf_counter(), estimated_tokens)
+        call = EmbeddingsCall(span, time.perf_counter(), system, model, estimated_tokens)
         try:
             yield call
+        except BaseException:
+            call.has_failed = True
+            raise
         finally:
             call.close()
 
@@ -95,9 +112,15 @@ class ChatCall:
 
     span: Span
     started: float
+    system: str
+    model: str
     input_tokens: int
     output_tokens: int = 0
     estimated: bool = True
+    cached_tokens: int | None = None
+    response_model: str | None = None
+    cost: Cost | None = None
+    has_failed: bool = False
     first_token_ms: float | None = None
     finish_reasons: tuple[str, ...] = ()
     parts: list[str] = field(default_factory=list)
@@ -126,6 +149,7 @@ class ChatCall:
         if text is not None:
             self.parts = [text]
         self.finish_reasons = tuple(finish_reasons)
+        self.cached_tokens, self.response_model = cached_tokens, response_model
         self.estimated = input_tokens is None or output_tokens is None
         self.input_tokens = self.input_tokens if input_tokens is None else input_tokens
         self.output_tokens = self.output_tokens if output_tokens is None else output_tokens
@@ -144,18 +168,12 @@ class ChatCall:
 
     def fail(self, error: BaseException) -> None:
         """Mark ERROR although the block goes on, as when another answerer takes over."""
+        self.has_failed = True
         record_error(self.span, error)
 
     def record_cost(self, *, input_cost: float, output_cost: float) -> None:
-        """US dollars."""
-        total = input_cost + output_cost
-        set_attributes(
-            self.span,
-            {
-                names.COST_INPUT: input_cost, names.COST_OUTPUT: output_cost, names.COST_TOTAL: total,
-                names.OI_COST_PROMPT: input_cost, names.OI_COST_COMPLETION: output_cost, names.OI_COST_TOTAL: total,
-            },
-        )  # fmt: skip
+        """What the provider itself says that the call cost, in US dollars; it goes before what any table says."""
+        self.cost = Cost(input_cost, output_cost, "provider")
 
     def record_timings(self, *, queue_ms: float | None = None, inference_ms: float | None = None) -> None:
         set_attributes(self.span, {names.LATENCY_QUEUE_MS: queue_ms, names.LATENCY_INFERENCE_MS: inference_ms})
@@ -186,6 +204,21 @@ class ChatCall:
             },
         )  # fmt: skip
         self._write_answer("".join(self.parts))
+        self._price()
+
+    def _price(self) -> None:
+        if self.cost is not None:
+            count_cost(self.cost)
+        else:
+            self.cost = price_call(
+                self.system,
+                (self.model, self.response_model),
+                input_tokens=self.input_tokens,
+                output_tokens=self.output_tokens,
+                cached_tokens=self.cached_tokens or 0,
+                is_billed=not (self.has_failed and self.estimated),
+            )
+        _write_cost(self.span, self.cost)
 
     def _write_answer(self, text: str) -> None:
         if not text:
@@ -256,11 +289,30 @@ def chat_span(
         if span.is_recording():
             _write_prompt(span, messages)
             _write_tools(span, tools or ())
-        call = ChatCall(span, time.perf_counter(), estimated_input_tokens)
+        call = ChatCall(span, time.perf_counter(), system, model, estimated_input_tokens)
         try:
             yield call
+        except BaseException:
+            call.has_failed = True
+            raise
         finally:
             call.close()
+
+
+def _write_cost(span: Span, cost: Cost | None) -> None:
+    """A call without a known price has no cost attribute at all."""
+    if cost is None:
+        return
+    set_attributes(
+        span,
+        {
+            names.COST_INPUT: cost.input, names.COST_OUTPUT: cost.output, names.COST_TOTAL: cost.total,
+            names.OI_COST_PROMPT: cost.input, names.OI_COST_COMPLETION: cost.output, names.OI_COST_TOTAL: cost.total,
+            names.COST_CURRENCY: CURRENCY, names.COST_INPUT_PRICE: cost.input_per_million,
+            names.COST_OUTPUT_PRICE: cost.output_per_million, names.COST_SOURCE: cost.source,
+            names.COST_TABLE_VERSION: cost.version or None,
+        },
+    )  # fmt: skip
 
 
 def _write_prompt(span: Span, messages: Sequence[Mapping[str, str]]) -> None:
