@@ -39,7 +39,7 @@ class SpanAdmin(ReadOnlyAdmin):
     def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
         rows = super().get_queryset(request)
         is_list = getattr(request.resolver_match, "url_name", "") == "evaluation_app_span_changelist"
-        return rows.defer("attributes", "events", "links") if is_list else rows
+        return rows.defer("attributes", "events", "links", "words") if is_list else rows
 
     def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
         return False

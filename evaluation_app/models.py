@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 from django.utils import timezone
 
@@ -15,7 +16,9 @@ class Span(models.Model):
     """One finished span. `id` stands in for the partitioned table's key (started_at, id).
 
     attributes: name -> value, as recorded. events: [{name, time, attributes}].
-    links: [{trace_id, span_id, attributes}].
+    links: [{trace_id, span_id, attributes}]. The columns after dropped_count are taken from name and attributes when the
+    span is written (span_columns.py). type: of the span tables ("aitf.rag.retrieve"), else the own name ("rag.lexical"),
+    "" for a span of others. oi_kind: of OpenInference. Counts, cost (US dollars) and risk are None where unknown.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -37,6 +40,15 @@ class Span(models.Model):
     events = models.JSONField(default=list, blank=True)
     links = models.JSONField(default=list, blank=True)
     dropped_count = models.IntegerField(default=0)
+    type = models.TextField(default="", blank=True)
+    oi_kind = models.TextField(default="", blank=True)
+    model = models.TextField(default="", blank=True)
+    api_key = models.TextField(default="", blank=True)
+    input_tokens = models.BigIntegerField(null=True, blank=True)
+    output_tokens = models.BigIntegerField(null=True, blank=True)
+    cost_usd = models.FloatField(null=True, blank=True)
+    risk_score = models.FloatField(null=True, blank=True)
+    words = SearchVectorField(null=True, editable=False)
 
     objects = SpanQuerySet.as_manager()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from evaluation_app.models import ConformanceResult, Span  # noqa: F401
 
 CONFORMANCE_LIMIT = timedelta(minutes=10)  # a run that has not come back by then has lost its worker
-CONTENT_COLUMNS = ("attributes", "events", "links")
+CONTENT_COLUMNS = ("attributes", "events", "links", "words")
 
 
 class SpanQuerySet(models.QuerySet["Span"]):
