@@ -2,108 +2,76 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from ragd.conventions.tables import TABLES, Field, SpanTable, Tables
+from ragd.conventions.conditions import holds
+from ragd.conventions.report import Report, TypeReport, Violation
+from ragd.conventions.tables import LIST_MARK, TABLES, VOCABULARIES, Field, SpanTable, Tables
 
 PLACE = re.compile(r"\{([^}]+)\}")
-OWN_SYSTEMS = "ragd."
+ITEM = re.compile(r"(.+?)\.(\d+)\.(.+)", re.DOTALL)
+HASHED = re.compile(r"sha256:[0-9a-f]{64}")
+REDACTED = "__REDACTED__"
 SpanDict = Mapping[str, Any]
+Attributes = Mapping[str, Any]
 
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
+    "json": (str,),
     "int": (int,),
     "double": (int, float),
     "boolean": (bool,),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """What is wrong with one span. rule: presence, type, range, enum, name, kind, parent, status or time.
-
-    field: the attribute, or "" for the span as a whole. requirement: of the row, "" where none is involved.
-    """
-
-    span_id: str
-    span_name: str
-    span_type: str
-    rule: str
-    field: str
-    requirement: str
-    message: str
-
-    def as_dict(self) -> dict[str, str]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(slots=True)
-class TypeReport:
-    """The spans of one type. missing_recommended: how many of the conformant ones lack a Recommended field."""
-
-    spans: int = 0
-    conformant: int = 0
-    violations: list[Violation] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class Report:
-    """types: in the order of the tables, those that occurred. other: spans that no table governs. rows: the (type or
-    event, field) rows of which a value was seen."""
-
-    types: dict[str, TypeReport] = field(default_factory=dict)
-    other: int = 0
-    rows: set[tuple[str, str]] = field(default_factory=set)
-
-    @property
-    def spans(self) -> int:
-        return sum(each.spans for each in self.types.values())
-
-    @property
-    def conformant(self) -> int:
-        return sum(each.conformant for each in self.types.values())
-
-    @property
-    def violations(self) -> list[Violation]:
-        return [violation for each in self.types.values() for violation in each.violations]
+LISTS = {"string[]": "string", "double[]": "double"}
 
 
 def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
     """Check spans in the form of `GET /v1/runs/{run_id}/spans`, of any number of traces, in any order.
 
-    A span is conformant when every Required field, and every Recommended one that applies, is there, every value has
-    the row's type, range and enumeration, and name, kind, parent, status and times are right. A parent that is not
-    among the spans is not judged. [] gives an empty report. Raises nothing for whatever the spans hold.
+    A span is conformant when every Required field, and every Recommended and Conditional one that applies, is there,
+    every value has the row's type, range and enumeration, and name, kind, parent, status and times are right. What the
+    content switch replaced counts as there. A parent that is not among the spans is not judged. [] gives an empty
+    report. Raises nothing for whatever the spans hold.
     """
-    everything = list(spans)
+    everything = [span for span in spans if isinstance(span, Mapping)]
     by_id = {(span.get("trace_id"), span.get("span_id")): span for span in everything}
     children: dict[tuple[Any, Any], list[SpanDict]] = defaultdict(list)
+    governed: dict[str, list[SpanDict]] = defaultdict(list)
     for span in everything:
         children[(span.get("trace_id"), span.get("parent_span_id"))].append(span)
-    report = Report()
+        if table := tables.table_of(span):
+            governed[table.type].append(span)
+    report = Report(other=len(everything) - sum(map(len, governed.values())))
     for table in tables.spans:
-        found = [span for span in everything if tables.type_of(str(span.get("name", ""))) is table]
-        if found:
-            report.types[table.type] = TypeReport()
+        found = governed.get(table.type)
+        if not found:
+            continue
+        each = report.types[table.type] = TypeReport(spans=len(found))
         for span in found:
-            key = (span.get("trace_id"), span.get("span_id"))
             parent = by_id.get((span.get("trace_id"), span.get("parent_span_id")))
-            check = _Check(span, table, tables, parent, children[key], report.rows)
-            wrong = list(check.violations())
-            each = report.types[table.type]
-            each.spans += 1
+            inside = children.get((span.get("trace_id"), span.get("span_id")), [])
+            wrong = list(_Check(span, table, tables, parent, inside, report.rows).violations())
             each.conformant += not wrong
             each.violations += wrong
-    report.other = len(everything) - report.spans
     return report
 
 
-@dataclass(frozen=True, slots=True)
+def validate_all(spans: Iterable[SpanDict]) -> dict[str, Report]:
+    """One report per vocabulary, by its name; the first is that of the normative tables."""
+    everything = list(spans)
+    return {tables.name: validate(everything, tables) for tables in VOCABULARIES}
+
+
+@dataclass(frozen=True)
 class _Check:
+    """One span against its table. rows: takes up what was seen."""
+
     span: SpanDict
     table: SpanTable
     tables: Tables
@@ -111,48 +79,69 @@ class _Check:
     children: Sequence[SpanDict]
     rows: set[tuple[str, str]]
 
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        return self.span.get("attributes") or {}
+    @cached_property
+    def attributes(self) -> Attributes:
+        return attributes_of(self.span)
+
+    @cached_property
+    def events(self) -> list[tuple[str, Attributes]]:
+        found = self.span.get("events")
+        listed = found if isinstance(found, list | tuple) else ()
+        return [(str(event.get("name")), attributes_of(event)) for event in listed if isinstance(event, Mapping)]
+
+    @cached_property
+    def lists(self) -> Mapping[str, Mapping[int, Mapping[str, Any]]]:
+        """The flattened lists: prefix -> number of the item -> what follows the number -> value."""
+        found: dict[str, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
+        for name, value in self.attributes.items():
+            if item := ITEM.fullmatch(name):
+                found[item[1]][int(item[2])][item[3]] = value
+        return found
 
     @property
-    def events(self) -> Sequence[Mapping[str, Any]]:
-        return self.span.get("events") or ()
-
-    @property
-    def has_failed(self) -> bool:
-        return bool((self.span.get("status") or {}).get("code") == "ERROR")
+    def status(self) -> Mapping[str, Any]:
+        found = self.span.get("status")
+        return found if isinstance(found, Mapping) else {}
 
     def violations(self) -> Iterator[Violation]:
         yield from self._frame()
         for row in self.table.fields:
+            if LIST_MARK in row.name:
+                yield from self._list(row)
+                continue
             holders = [self.attributes]
             if row.event:
-                holders = [event.get("attributes") or {} for event in self.events if event.get("name") == row.event]
-            yield from self._field(row, self.table.type, holders, applies=self._applies(row))
+                holders = [attributes for name, attributes in self.events if name == row.event]
+            yield from self._field(row, self.table.type, holders, applies=self._applies(row, self.attributes))
         for event in self.tables.events:
-            if event.span_type == self.table.type:
-                for holder in (item.get("attributes") or {} for item in self.events if item.get("name") == event.name):
+            if event.span_type in ("", self.table.type):
+                for holder in (attributes for name, attributes in self.events if name == event.name):
                     for row in event.fields:
-                        yield from self._field(row, event.name, [holder], applies=True)
+                        yield from self._field(row, event.name, [holder], applies=self._applies(row, holder))
+        yield from self._numbers()
 
     def _frame(self) -> Iterator[Violation]:
-        """Name, kind, parent, status and times."""
-        name, wanted = str(self.span.get("name", "")), self._wanted_name()
-        if not re.fullmatch(wanted, name, re.DOTALL):
+        """Name, kind, parent, links, status and times."""
+        name = str(self.span.get("name", ""))
+        if self.table.name_format and not re.fullmatch(self._wanted_name(), name, re.DOTALL):
             yield self._wrong("name", "", f"the name must be {self.table.name_format!r}; it is {name!r}")
-        if self.span.get("kind") != self.table.kind:
+        if self.table.kind and self.span.get("kind") != self.table.kind:
             yield self._wrong("kind", "", f"the kind must be {self.table.kind}; it is {self.span.get('kind')}")
         if self.parent is not None and self.table.parents:
-            found = self.tables.type_of(str(self.parent.get("name", "")))
+            found = self.tables.table_of(self.parent)
             if found is None or found.type not in self.table.parents:
                 expected = " or ".join(self.table.parents)
                 message = f"the parent must be {expected}; it is {self.parent.get('name')!r}"
                 yield self._wrong("parent", "", message)
-        status = self.span.get("status") or {}
-        if status.get("code") not in ("OK", "ERROR"):
-            yield self._wrong("status", "", f"the status must be OK or ERROR; it is {status.get('code')}")
-        elif self.has_failed and not status.get("description"):
+        links = self.span.get("links") or ()
+        if self.table.root_links is not None and not self.span.get("parent_span_id"):
+            if len(links) != self.table.root_links:
+                message = f"without a parent it must have exactly {self.table.root_links} link; it has {len(links)}"
+                yield self._wrong("link", "", message)
+        code = self.status.get("code")
+        if code not in ("OK", "ERROR"):
+            yield self._wrong("status", "", f"the status must be OK or ERROR; it is {code}")
+        elif code == "ERROR" and not self.status.get("description"):
             yield self._wrong("status", "", "a failed span must describe its error in the status")
         if str(self.span.get("end", "")) < str(self.span.get("start", "")):
             yield self._wrong("time", "", f"it ends at {self.span.get('end')}, before its start")
@@ -160,7 +149,7 @@ class _Check:
     def _wanted_name(self) -> str:
         """A pattern: each attribute of the format by its value, or anything where neither span nor parent has it."""
         parts = PLACE.split(self.table.name_format)
-        above = (self.parent or {}).get("attributes") or {}
+        above = attributes_of(self.parent or {})
         pattern = ""
         for number, part in enumerate(parts):
             if number % 2 == 0:
@@ -170,61 +159,67 @@ class _Check:
                 pattern += ".+" if value is None else re.escape(str(value))
         return pattern
 
+    def _list(self, row: Field) -> Iterator[Violation]:
+        """A row of a flattened list: each item of the list is judged on its own."""
+        prefix, _, suffix = row.name.partition(LIST_MARK)
+        for number, item in sorted(self.lists.get(prefix, {}).items()):
+            yield from self._field(row, self.table.type, [{row.name: item.get(suffix)}], applies=True, number=number)
+
+    def _numbers(self) -> Iterator[Violation]:
+        """The items of a flattened list are numbered 0, 1, 2 without a gap."""
+        for prefix in sorted({row.name.partition(LIST_MARK)[0] for row in self.table.fields if LIST_MARK in row.name}):
+            numbers = sorted(self.lists.get(prefix, {}))
+            if numbers != list(range(len(numbers))):
+                message = f"{prefix} must be numbered from 0 without a gap; it has {numbers[:10]}"
+                yield self._wrong("index", prefix, message)
+
     def _field(
-        self, row: Field, owner: str, holders: Sequence[Mapping[str, Any]], *, applies: bool
+        self, row: Field, owner: str, holders: Sequence[Attributes], *, applies: bool, number: int | None = None
     ) -> Iterator[Violation]:
+        name = row.name if number is None else row.name.replace(LIST_MARK, f".{number}.", 1)
         values = [holder[row.name] for holder in holders if holder.get(row.name) is not None]
         if not values:
-            if row.requirement == "Required" or (row.requirement == "Recommended" and applies):
+            wanted = row.requirement in ("Recommended", "Conditional") and applies
+            if row.requirement == "Required" or wanted:
                 where = f" on the event {row.event}" if row.event else ""
-                yield self._wrong("presence", row.name, f"{row.name} is {row.requirement}{where} and missing", row)
+                yield self._wrong("presence", name, f"{name} is {row.requirement}{where} and missing", row)
+            return
+        if row.requirement == "Forbidden":
+            yield self._wrong("presence", name, f"{name} must not be on a span of this type", row)
             return
         self.rows.add((owner, row.name))
         for value in values:
-            yield from self._value(row, value)
+            yield from self._value(row, name, value)
 
-    def _value(self, row: Field, value: Any) -> Iterator[Violation]:
-        if not _has_type(value, row.value_type):
-            message = f"{row.name} must be {row.value_type}; it is {type(value).__name__} {str(value)[:80]!r}"
-            yield self._wrong("type", row.name, message, row)
+    def _value(self, row: Field, name: str, value: Any) -> Iterator[Violation]:
+        if row.value_type in ("json", "double[]") and is_redacted(value):
+            return
+        if not has_type(value, row.value_type):
+            message = f"{name} must be {row.value_type}; it is {type(value).__name__} {str(value)[:80]!r}"
+            yield self._wrong("type", name, message, row)
             return
         if row.low is not None and row.high is not None and not row.low <= value <= row.high:
-            yield self._wrong("range", row.name, f"{row.name} must be {row.low} to {row.high}; it is {value}", row)
+            yield self._wrong("range", name, f"{name} must be {row.low} to {row.high}; it is {value}", row)
         given = value if isinstance(value, list | tuple) else [value]
         if row.enum and (unknown := [item for item in given if item not in row.enum]):
-            message = f"{row.name} must be one of {', '.join(row.enum)}; it is {unknown[0]!r}"
-            yield self._wrong("enum", row.name, message, row)
+            message = f"{name} must be one of {', '.join(row.enum)}; it is {unknown[0]!r}"
+            yield self._wrong("enum", name, message, row)
+        if row.items and (missing := _missing_key(value, row.items)):
+            message = f"{name} must be a JSON array of objects with {', '.join(row.items)}; {missing}"
+            yield self._wrong("shape", name, message, row)
 
-    def _applies(self, row: Field) -> bool:
-        return all(self._holds(condition, value) for condition, value in (row.applies or {}).items())
-
-    def _holds(self, condition: str, value: Any) -> bool:
-        system = str(self.attributes.get("gen_ai.system", ""))
-        if condition == "succeeded":
-            return not self.has_failed
-        if condition == "remote":
-            return not system.startswith(OWN_SYSTEMS)
-        if condition == "present":
-            return value in self.attributes
-        if condition == "true":
-            return self.attributes.get(value) is True
-        if condition == "above_zero":
-            number = self.attributes.get(value)
-            return isinstance(number, int | float) and number > 0
-        if condition == "event":
-            return any(event.get("name") == value for event in self.events)
-        if condition == "child":
-            types = (self.tables.type_of(str(child.get("name", ""))) for child in self.children)
-            return any(found is not None and found.type == value for found in types)
-        if condition == "stated":
-            return f'"{value}"' in str(self.attributes.get("llm.invocation_parameters", ""))
-        if condition == "evaluated":
-            scores = (event.get("attributes") or {} for event in self.events)
-            return any(
-                score.get("gen_ai.evaluation.name") == value and score.get("gen_ai.evaluation.score.value") is not None
-                for score in scores
+    def _applies(self, row: Field, holder: Attributes) -> bool:
+        return all(
+            holds(
+                condition,
+                value,
+                attributes=holder,
+                failed=self.status.get("code") == "ERROR",
+                events=self.events,
+                children=[found.type for child in self.children if (found := self.tables.table_of(child)) is not None],
             )
-        raise ValueError(f"rules.json uses the condition {condition!r}, which the validator does not know")
+            for condition, value in (row.applies or {}).items()
+        )
 
     def _wrong(self, rule: str, name: str, message: str, row: Field | None = None) -> Violation:
         return Violation(
@@ -235,12 +230,46 @@ class _Check:
             field=name,
             requirement=row.requirement if row else "",
             message=message,
+            trace_id=str(self.span.get("trace_id", "")),
         )
 
 
-def _has_type(value: Any, wanted: str) -> bool:
-    if wanted == "string[]":
-        return isinstance(value, list | tuple) and all(isinstance(item, str) for item in value)
+def attributes_of(item: Mapping[str, Any]) -> Attributes:
+    found = item.get("attributes")
+    return found if isinstance(found, Mapping) else {}
+
+
+def is_redacted(value: Any) -> bool:
+    """Whether the content switch put this in the place of a text."""
+    return isinstance(value, str) and (value == REDACTED or HASHED.fullmatch(value) is not None)
+
+
+def has_type(value: Any, wanted: str) -> bool:
+    if wanted in LISTS:
+        return isinstance(value, list | tuple) and all(has_type(item, LISTS[wanted]) for item in value)
     if isinstance(value, bool) and wanted != "boolean":
         return False
-    return isinstance(value, TYPES[wanted])
+    if not isinstance(value, TYPES[wanted]):
+        return False
+    return wanted != "json" or _is_json(str(value))
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _missing_key(text: str, keys: Sequence[str]) -> str:
+    """What is wrong with the array, "" when nothing is."""
+    found = json.loads(text)
+    if not isinstance(found, list):
+        return f"it is {type(found).__name__}"
+    for number, item in enumerate(found):
+        if not isinstance(item, dict):
+            return f"item {number} is {type(item).__name__}"
+        if missing := [key for key in keys if key not in item]:
+            return f"item {number} has no {missing[0]}"
+    return ""
