@@ -27,8 +27,10 @@ class QueryRun(models.Model):
     plan_name: the saved plan that the plan began from, "" for none. compression: {"tokens_before", "tokens_after"} of
     the results, null where the plan does not compress; each result then has its spans. history: earlier turns of the
     conversation, [{"role", "content"}], that the answerer was given. cost_usd: of all model calls of the run; null: the
-    price of at least one is not known. findings: [{"place": "query", "source" or "answer", "key":
-    "doc_id#chunk_index" of a source, ...`Finding.as_dict()`}]; risk_score: 0 to 100 of them all, null: not looked for.
+    price of at least one is not known. findings: [{"place": "query", "history", "prompt", "source" or "answer", "key":
+    "doc_id#chunk_index" of a source, "part": "context" of it, "action": "flagged", "redacted", "withheld" or "refused",
+    ...`Finding.as_dict()`}]; risk_score: 0 to 100 of them all, null: not looked for. status "refused": the
+    collection's security action turned the question or the answer away (see `retrieval_app.inspection`).
     store_state: see `replaying.read_store_state`.
     replay_of: the run whose plan and query were run again.
     """
@@ -41,6 +43,7 @@ class QueryRun(models.Model):
         OK = "ok", "OK"
         ABSTAINED = "abstained", "Abstained"
         ERROR = "error", "Error"
+        REFUSED = "refused", "Refused"
 
     class Door(models.TextChoices):
         PAGE = "page", "Page"

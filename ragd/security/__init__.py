@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from ragd.security.findings import FAMILIES, Family, Finding, redact, risk_score
+from ragd.security.findings import (
+    FAMILIES,
+    HIDDEN,
+    ORDERS,
+    Family,
+    Finding,
+    combine_scores,
+    mask,
+    redact,
+    risk_score,
+)
 from ragd.security.leaks import find_leak
-from ragd.security.scanner import scan
+from ragd.security.scanner import scan, scan_once
 
-__all__ = ["FAMILIES", "Family", "Finding", "find_leak", "redact", "risk_score", "scan"]
+__all__ = [
+    "FAMILIES", "HIDDEN", "ORDERS", "Family", "Finding", "combine_scores", "find_leak", "mask", "redact", "risk_score",
+    "scan", "scan_once",
+]  # fmt: skip

@@ -29,7 +29,10 @@ FAMILIES: Mapping[str, Family] = {
         Family("personal_data", "LLM02", "medium", 50.0),
     )
 }
-SHOWN = 24  # characters of a matched text that a finding may show
+ORDERS = frozenset({"prompt_injection", "jailbreak", "data_exfiltration", "system_prompt_request"})  # to a model
+HIDDEN = frozenset({"secret", "personal_data"})  # what a text is better read without
+COVER = "\u00b7"
+COVER_WORDS = {"secret": "secret", "personal_data": "personal", "system_prompt_leak": "prompt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,19 @@ class Finding:
 
 
 def risk_score(findings: Iterable[Finding]) -> float:
-    """0 to 100: 100 * (1 - product of (1 - score / 100)) over the highest finding of each family; 0.0 for none.
+    """`combine_scores` of what was found."""
+    return combine_scores((finding.family, finding.score) for finding in findings)
 
-    So one finding counts as it is, and a second family only adds to it.
+
+def combine_scores(scores: Iterable[tuple[str, float]]) -> float:
+    """0 to 100 of (family, score of 0 to 100) pairs; 0.0 for none.
+
+    100 * (1 - product of (1 - score / 100)) over the highest score of each family: one finding counts as it is, and a
+    second family only adds to it.
     """
     highest: dict[str, float] = {}
-    for finding in findings:
-        highest[finding.family] = max(highest.get(finding.family, 0.0), finding.score)
+    for name, score in scores:
+        highest[name] = max(highest.get(name, 0.0), score)
     rest = 1.0
     for family in sorted(highest):
         rest *= 1 - highest[family] / 100
@@ -97,3 +106,26 @@ def redact(text: str, findings: Iterable[Finding], families: Iterable[str] = ("s
             parts += [text[done:start], f"[{family.replace('_', ' ')}]"]
         done = max(done, -negative_end)
     return "".join([*parts, text[done:]])
+
+
+def mask(text: str, findings: Iterable[Finding], families: Iterable[str] = HIDDEN) -> str:
+    """The text with what findings of these families hold hidden behind signs of the same number.
+
+    "[secret···]" where the family's word fits in, else "···": nothing moves, so that places in the text (of citations,
+    of spans) stay right. Findings that overlap are hidden as one. No such finding: the text.
+    """
+    wanted = set(families)
+    done = 0
+    parts: list[str] = []
+    for finding in sorted(findings, key=lambda item: (item.start, -item.end)):
+        start = max(finding.start, done)
+        if finding.family not in wanted or finding.end <= start:
+            continue
+        parts += [text[done:start], _cover(finding.family, finding.end - start)]
+        done = finding.end
+    return "".join([*parts, text[done:]])
+
+
+def _cover(family: str, length: int) -> str:
+    word = COVER_WORDS.get(family, "hidden")
+    return f"[{word}{COVER * (length - len(word) - 2)}]" if length >= len(word) + 2 else COVER * length

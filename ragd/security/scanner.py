@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
+
 from ragd.security.findings import Finding
 from ragd.security.instructions import find_instructions
 from ragd.security.personal import find_personal
 from ragd.security.secrets import find_secrets
 
 CHARS_MAX = 100_000
+REMEMBERED_MAX = 20_000
+
+# What was found in a text, by the text's hash: passages come again and again, and their texts need not be kept.
+_remembered: dict[bytes, tuple[Finding, ...]] = {}
 
 
 def scan(text: str) -> list[Finding]:
@@ -25,3 +31,16 @@ def scan(text: str) -> list[Finding]:
             kept.append(finding)
             reached[finding.family] = finding.end
     return kept
+
+
+def scan_once(text: str) -> tuple[Finding, ...]:
+    """`scan`, remembered by this process for the latest 20,000 texts."""
+    key = blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+    found = _remembered.get(key)
+    if found is None:
+        found = tuple(scan(text))
+        if len(_remembered) >= REMEMBERED_MAX:
+            for old in list(_remembered)[: REMEMBERED_MAX // 10]:
+                _remembered.pop(old, None)
+        _remembered[key] = found
+    return found

@@ -29,6 +29,8 @@ from ragd.telemetry.content import capture_mode as capture_mode
 from ragd.telemetry.content import captured as captured
 from ragd.telemetry.content import captured_status as captured_status
 from ragd.telemetry.content import captured_text as captured_text
+from ragd.telemetry.content import redacted_text as redacted_text
+from ragd.telemetry.content import redacting as redacting
 from ragd.telemetry.names import *  # noqa: F403
 from ragd.telemetry.pricing import Cost as Cost
 from ragd.telemetry.pricing import Pricer as Pricer
@@ -61,3 +63,8 @@ from ragd.telemetry.spans import silenced as silenced
 from ragd.telemetry.spans import stage as stage
 from ragd.telemetry.spans import store_span as store_span
 from ragd.telemetry.spans import vector_span as vector_span
+from ragd.telemetry.threats import rating as rating
+from ragd.telemetry.threats import record_guardrail as record_guardrail
+from ragd.telemetry.threats import record_personal as record_personal
+from ragd.telemetry.threats import record_risk as record_risk
+from ragd.telemetry.threats import record_threat as record_threat

@@ -19,6 +19,7 @@ from ragd.telemetry import names
 from ragd.telemetry.content import Value
 from ragd.telemetry.pricing import CURRENCY, Cost, count_cost, price_call
 from ragd.telemetry.spans import add_event, open_span, reach_stage, record_error, set_attributes
+from ragd.telemetry.threats import rate_answer
 from ragd.types import canonical_json
 
 EMBEDDED_TEXTS_MAX = 8  # a call with more texts counts them and does not copy them onto its span
@@ -198,6 +199,7 @@ class ChatCall:
                 names.OI_TOKENS_TOTAL: self.input_tokens + self.output_tokens, names.USAGE_ESTIMATED: self.estimated,
                 names.LATENCY_TOTAL_MS: total_ms, names.LATENCY_FIRST_TOKEN_MS: self.first_token_ms,
                 names.TIME_TO_FIRST_CHUNK: seconds_to_first,
+                names.SECURITY_RISK_SCORE: rate_answer("".join(self.parts)),
                 names.LATENCY_TOKENS_PER_SECOND: self.output_tokens * 1000 / writing_ms
                 if self.output_tokens and writing_ms > 0
                 else None,

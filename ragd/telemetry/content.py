@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal
 
 from ragd.telemetry import names
@@ -37,7 +39,10 @@ URL_NAMES = frozenset({names.URL_FULL, names.HTTP_URL, names.HTTP_TARGET})  # th
 
 Value = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
 
+Redact = Callable[[str], str]
+
 _capture: Capture = "full"
+_redact: ContextVar[Redact | None] = ContextVar("ragd_redact", default=None)
 
 
 def configure(*, capture: Capture = "full") -> None:
@@ -52,9 +57,26 @@ def capture_mode() -> Capture:
     return _capture
 
 
+@contextmanager
+def redacting(redact: Redact | None) -> Iterator[None]:
+    """Inside, every text goes through `redact` before it reaches a span; None changes nothing."""
+    token = _redact.set(redact)
+    try:
+        yield
+    finally:
+        _redact.reset(token)
+
+
+def redacted_text(text: str) -> str:
+    """The text as `redacting` lets it through: before it is cut, so that no half of what it hides stays."""
+    redact = _redact.get()
+    return redact(text) if redact else text
+
+
 def captured_text(text: str, capture: Capture | None = None) -> str:
     """`text` as the switch lets it through. What was redacted before stays as it is."""
     mode = capture or _capture
+    text = redacted_text(text)
     if mode == "full" or text == REDACTED:
         return text
     if mode == "none":
@@ -65,7 +87,7 @@ def captured_text(text: str, capture: Capture | None = None) -> str:
 def captured(name: str, value: Value, capture: Capture | None = None) -> Value:
     """One attribute value as the switch lets it through. Names that carry no text are returned unchanged."""
     mode = capture or _capture
-    if mode == "full" or not isinstance(value, str):
+    if not isinstance(value, str) or (mode == "full" and _redact.get() is None):
         return value
     if name in TEXT_NAMES or name.endswith(TEXT_SUFFIXES):
         return captured_text(value, mode)
@@ -101,9 +123,20 @@ def _captured_node(node: Any, mode: Capture) -> Any:
         return [_captured_node(item, mode) for item in node]
     if isinstance(node, dict):
         return {
-            key: captured_text(item if isinstance(item, str) else canonical_json(item), mode)
+            key: _captured_item(item, mode)
             if key in TEXT_JSON_KEYS and item is not None
             else _captured_node(item, mode)
             for key, item in node.items()
         }
     return node
+
+
+def _captured_item(item: Any, mode: Capture) -> Any:
+    """Content keeps its shape where it may be shown; else it is one text."""
+    if isinstance(item, str) or mode != "full":
+        return captured_text(item if isinstance(item, str) else canonical_json(item), mode)
+    if isinstance(item, list):
+        return [_captured_item(one, mode) for one in item]
+    if isinstance(item, dict):
+        return {key: _captured_item(one, mode) for key, one in item.items()}
+    return item

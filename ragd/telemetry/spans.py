@@ -18,7 +18,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ragd.telemetry import names
-from ragd.telemetry.content import Value, captured, captured_status
+from ragd.telemetry.content import Value, captured, captured_status, redacted_text
 from ragd.types import Candidate, Filters, canonical_json
 
 Attributes = Mapping[str, Value | None]
@@ -182,7 +182,7 @@ def record_results(span: Span, candidates: Sequence[Candidate]) -> None:
     documents = [(item, _provenance(item, index)) for item in candidates]
     attributes[names.RETRIEVAL_DOCS] = canonical_json(
         [
-            {"id": _doc_id(item), "score": _unit(item), "snippet": item.content[:SNIPPET_CHARS], "provenance": origin}
+            {"id": _doc_id(item), "score": _unit(item), "snippet": _snippet(item), "provenance": origin}
             for item, origin in documents
         ]
     )
@@ -199,6 +199,10 @@ def record_results(span: Span, candidates: Sequence[Candidate]) -> None:
 
 def _doc_id(candidate: Candidate) -> str:
     return f"{candidate.doc_id}#{candidate.chunk_index}"
+
+
+def _snippet(candidate: Candidate) -> str:
+    return redacted_text(candidate.content)[:SNIPPET_CHARS]
 
 
 def _unit(candidate: Candidate) -> float:

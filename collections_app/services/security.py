@@ -1,0 +1,77 @@
+"""What findings in a collection's texts lead to: recorded, hidden, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from collections_app.models import Collection
+from ragd.errors import InvalidInput
+from ragd.security import ORDERS, Finding, mask, scan_once
+
+Action = Literal["flag", "redact", "refuse"]
+ACTIONS: tuple[Action, ...] = ("flag", "redact", "refuse")
+FIELDS = ("action", "min_score")
+SCORE_MAX = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityPolicy:
+    """action holds for findings of min_score or more. "flag" only records; the others are told in docs/security.md."""
+
+    action: Action = "flag"
+    min_score: float = 0.0
+
+    @property
+    def acts(self) -> bool:
+        return self.action != "flag"
+
+    @property
+    def refuses(self) -> bool:
+        return self.action == "refuse"
+
+    def holds_for(self, finding: Finding) -> bool:
+        return self.acts and finding.score >= self.min_score
+
+    def held(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Those of the findings that the action is taken for, in their order."""
+        return [finding for finding in findings if self.holds_for(finding)]
+
+    def withholds(self, text: str) -> bool:
+        """Whether a passage holds orders to a model, so that no model shall read it."""
+        return self.acts and any(item.family in ORDERS and self.holds_for(item) for item in scan_once(text))
+
+    def hide(self, text: str) -> str:
+        """The text with its secrets and personal data hidden, of the same length; the text itself under "flag"."""
+        return mask(text, self.held(scan_once(text))) if self.acts else text
+
+
+def policy_of(collection: Collection) -> SecurityPolicy:
+    """What holds for a collection; what it does not state is the default, "flag" for every score."""
+    stated = collection.security or {}
+    return SecurityPolicy(stated.get("action", "flag"), float(stated.get("min_score", 0.0)))
+
+
+def effective_security(collection: Collection) -> dict[str, Any]:
+    """{"action", "min_score"} as they hold."""
+    policy = policy_of(collection)
+    return {"action": policy.action, "min_score": policy.min_score}
+
+
+def check_security(values: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a collection states: action and min_score (0 to 100); None is unstated. Raises InvalidInput naming it."""
+    kept: dict[str, Any] = {}
+    for name, value in (values or {}).items():
+        if name not in FIELDS:
+            raise InvalidInput(f"security has no field {name!r}; it has {', '.join(FIELDS)}", field="security")
+        if value is None:
+            continue
+        if name == "action" and value not in ACTIONS:
+            raise InvalidInput(f"action must be one of {', '.join(ACTIONS)}, not {value!r}", field="action")
+        if name == "min_score":
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= SCORE_MAX:
+                raise InvalidInput(f"min_score must be a number from 0 to 100, not {value!r}", field="min_score")
+            value = float(value)
+        kept[name] = value
+    return kept
