@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from ragd import minilm, telemetry
 from ragd.errors import InvalidInput
 from ragd.openai_endpoint import OpenAIEndpoint
+from ragd.telemetry.providers import provider_of
 from ragd.types import Vector
 from ragd.windows import FloatArray, accept_texts, average_windows, halve_text
 
@@ -113,7 +114,8 @@ class OpenAIEmbedder:
     Texts travel in batches of at most `batch_size` texts and about `batch_tokens` tokens; an equal text travels once.
     `timeout_s` bounds one attempt, `deadline_s` one batch with all its retries and waits. `dimensions` is sent when
     `send_dimensions` is true, or when it is None and `dims` differs from what a model that can shorten gives by itself.
-    Tokens are estimated by the local model's tokenizer where that is installed, else from the bytes.
+    Tokens are estimated by the local model's tokenizer where that is installed, else from the bytes. system None: by
+    the address (`telemetry.provider_of`).
     """
 
     def __init__(
@@ -131,14 +133,14 @@ class OpenAIEmbedder:
         backoff_s: float = 0.5,
         window: int | None = OPENAI_WINDOW,
         send_dimensions: bool | None = None,
-        system: str = "openai",
+        system: str | None = None,
     ) -> None:
         _at_least("dims", dims, 1)
         _at_least("batch_size", batch_size, 1)
         _at_least("batch_tokens", batch_tokens, 1)
         if window is not None:
             _at_least("window", window, 1)
-        self.model, self.dims, self.window, self.system = model, dims, window, system
+        self.model, self.dims, self.window = model, dims, window
         self.batch_size, self.batch_tokens = batch_size, batch_tokens
         if send_dimensions is None:
             send_dimensions = NATIVE_DIMS.get(model, dims) != dims
@@ -147,6 +149,7 @@ class OpenAIEmbedder:
             timeout_s=timeout_s, deadline_s=deadline_s, max_retries=max_retries, backoff_s=backoff_s,
         )  # fmt: skip
         address = urlsplit(self._endpoint.base_url)
+        self.system = system or provider_of(address.hostname)
         self.server_address: str | None = address.hostname
         self.server_port: int | None = address.port or (443 if address.scheme == "https" else 80)
 

@@ -57,7 +57,7 @@ def set_up(service: str) -> TracerProvider:
     local: telemetry.Capture = settings.RAGD_CAPTURE_CONTENT
     remote: telemetry.Capture = settings.RAGD_OTLP_CONTENT
     endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-    telemetry.configure(capture=widest(local, remote) if endpoint else local)
+    telemetry.configure(capture=widest(local, remote) if endpoint else local, pricer=find_cost)
     _provider = TracerProvider(
         resource=build_resource(service), sampler=RagdSampler(), span_limits=LIMITS, shutdown_on_exit=True
     )
@@ -67,6 +67,15 @@ def set_up(service: str) -> TracerProvider:
     trace.set_tracer_provider(_provider)
     instrument()
     return _provider
+
+
+def find_cost(
+    system: str, model: str, input_tokens: int, output_tokens: int, cached_tokens: int
+) -> telemetry.Cost | None:
+    """`collections_app.services.prices.find_cost`, loaded at the first call: spans are set up before the models."""
+    from collections_app.services import prices
+
+    return prices.find_cost(system, model, input_tokens, output_tokens, cached_tokens)
 
 
 def shut_down() -> None:

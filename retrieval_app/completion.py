@@ -52,7 +52,7 @@ class ChatAnswerer:
         self.counter = counter
         self.history = [dict(turn) for turn in history]
         self.instructions = f"{system_prompt.strip() or ROLE}\n\n{RULES}"
-        self.system = "openai" if endpoint.address[0] == "api.openai.com" else "openai_compatible"
+        self.system = telemetry.provider_of(endpoint.address[0])
 
     def answer(self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()) -> Draft:
         """The model's answer with its citations checked. No source: an abstention, and the model is not asked.

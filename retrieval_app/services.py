@@ -162,11 +162,17 @@ def _recorded(run: QueryRun, collection: Collection) -> Iterator[telemetry.Pipel
     began = time.perf_counter()
     try:
         user_id = str(run.user_id) if run.user_id else run.api_key_label or None
-        with telemetry.pipeline_span(
-            collection.name, run.query, run_id=str(run.pk), door=run.door, user_id=user_id
-        ) as pipeline:
+        with (
+            telemetry.spending() as spent,
+            telemetry.pipeline_span(
+                collection.name, run.query, run_id=str(run.pk), door=run.door, user_id=user_id
+            ) as pipeline,
+        ):
             run.trace_id = pipeline.trace_id
-            yield pipeline
+            try:
+                yield pipeline
+            finally:
+                run.cost_usd = spent.total_usd
     except Exception as error:
         run.status = QueryRun.Status.ERROR
         run.error_type = describe(error)[1]["error"]["type"]

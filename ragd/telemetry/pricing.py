@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 class Cost:
     """US dollars of one call. source: the kept table, an override of it, or what the provider itself reported.
 
-    version: of the table, "" elsewhere. input_per_million, output_per_million: the prices that it comes from, None where
-    they are not known or not one number each.
+    version: of the table, "" elsewhere. input_per_million, output_per_million: the prices that it comes from, None
+    where they are not known or not one number each.
     """
 
     input: float

@@ -349,8 +349,8 @@ def test_wrong_options_are_refused_by_name(options: dict[str, Any], field: str) 
 def test_address_and_port_are_known_to_telemetry() -> None:
     there = OpenAIEmbedder("m", 3)
     local = OpenAIEmbedder("m", 3, "http://127.0.0.1:8080/v1")
-    assert (there.server_address, there.server_port) == ("api.openai.com", 443)
-    assert (local.server_address, local.server_port, local.system) == ("127.0.0.1", 8080, "openai")
+    assert (there.server_address, there.server_port, there.system) == ("api.openai.com", 443, "openai")
+    assert (local.server_address, local.server_port, local.system) == ("127.0.0.1", 8080, "openai_compatible")
 
 
 def test_tokens_are_estimated() -> None:

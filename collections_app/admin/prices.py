@@ -1,0 +1,68 @@
+"""What models cost, entered by the team. The services keep the rows, so that the audit log says who changed them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin
+from django.db.models import Model, QuerySet
+from django.forms import ModelForm, ValidationError
+from django.http import HttpRequest
+
+from collections_app.admin.base import Base
+from collections_app.errors import ServiceError
+from collections_app.models import ModelPrice
+from collections_app.services.prices import check_price, delete_price, save_price
+
+NAMED_BY = ("model", "system")
+VALUES = ("input_per_million", "output_per_million", "cached_input_per_million")
+
+
+if TYPE_CHECKING:
+    PriceForm = ModelForm[ModelPrice]
+else:
+    PriceForm = ModelForm
+
+
+class ModelPriceForm(PriceForm):
+    def clean(self) -> dict[str, Any]:
+        cleaned: dict[str, Any] = super().clean() or {}
+        if not self.errors:
+            named = {name: cleaned.get(name, getattr(self.instance, name)) for name in NAMED_BY}
+            try:
+                check_price(**named, **{name: cleaned[name] for name in VALUES})
+            except ServiceError as error:
+                raise ValidationError({error.field or "__all__": error.message}) from error
+        return cleaned
+
+
+@admin.register(ModelPrice)
+class ModelPriceAdmin(Base):
+    """US dollars per million tokens. Model and system name a row, so they stay as they are."""
+
+    form = ModelPriceForm
+    fields = (*NAMED_BY, *VALUES, "note")
+    list_display = (*NAMED_BY, *VALUES, "note", "updated_at")
+    search_fields = NAMED_BY
+    ordering = ("model", "system")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> tuple[str, ...]:
+        return NAMED_BY if obj else ()
+
+    def save_model(self, request: HttpRequest, obj: ModelPrice, form: ModelForm[Any], change: bool) -> None:
+        values = {name: getattr(obj, name) for name in (*VALUES, "note")}
+        obj.pk = save_price(obj.model, system=obj.system, **values, actor=request.user).pk
+
+    def delete_model(self, request: HttpRequest, obj: ModelPrice) -> None:
+        delete_price(obj, actor=request.user)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ModelPrice]) -> None:
+        for row in queryset:
+            delete_price(row, actor=request.user)
+
+    # the services have written what the admin would write a second time
+    def log_addition(self, *_: Any) -> None: ...  # type: ignore[override]
+
+    def log_change(self, *_: Any) -> None: ...  # type: ignore[override]
+
+    def log_deletions(self, *_: Any) -> None: ...  # type: ignore[override]
