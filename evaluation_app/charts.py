@@ -67,7 +67,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """number: from 1, chooses colour and dashes. path: SVG in a box of 1000 by HEIGHT. label_y: None without a value."""
+    """number: from 1, for colour and dashes. path: SVG in a box of 1000 by HEIGHT. label_y: None without a value."""
 
     number: int
     name: str

@@ -82,6 +82,34 @@ class SpanWriter(models.Model):
         return self.name
 
 
+class SpanRollup(models.Model):
+    """What the spans of one hour add up to, by what they are told apart by and by how long they took.
+
+    bucket: see `overview_rollups.BASE`. priced: how many of them have a cost; cost_usd is of those alone.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    hour = models.DateTimeField()
+    type = models.TextField(default="", blank=True)
+    collection = models.TextField(default="", blank=True)
+    model = models.TextField(default="", blank=True)
+    api_key = models.TextField(default="", blank=True)
+    bucket = models.SmallIntegerField()
+    spans = models.IntegerField()
+    failed = models.IntegerField(default=0)
+    input_tokens = models.BigIntegerField(default=0)
+    output_tokens = models.BigIntegerField(default=0)
+    cost_usd = models.FloatField(default=0.0)
+    priced = models.IntegerField(default=0)
+
+    class Meta:
+        db_table = "span_rollups"
+        indexes: ClassVar[list[models.Index]] = [models.Index(fields=["hour"], name="span_rollups_hour")]
+
+    def __str__(self) -> str:
+        return f"{self.spans} of {self.type or 'others'} at {self.hour:%Y-%m-%d %H}:00"
+
+
 class MetricSnapshot(models.Model):
     """What one process has counted and measured since it began, as the last export wrote it.
 

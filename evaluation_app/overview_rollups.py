@@ -1,0 +1,134 @@
+"""Spans added up by the hour: how many took how long, failed, read and wrote how many tokens, cost how much.
+
+The worker rolls up hours that are over. Whoever reads takes the hours after the last of them from the spans themselves
+(`overview.py`), so that figures are never behind, only slower while no worker runs. What is rolled up outlives its
+spans.
+
+Durations are kept as counts per bucket. Bucket b holds durations from BASE ** b to BASE ** (b + 1) milliseconds and
+stands for their geometric middle, so a percentile is within 4.9 % of the span that it names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from evaluation_app.models import SpanRollup
+
+BASE = 1.1
+ERROR_SHARE = math.sqrt(BASE) - 1
+LOWEST_MS = 0.001
+SETTLE = timedelta(minutes=5)  # spans of the last batches of an hour may come so long after it
+HOUR = timedelta(hours=1)
+RECENT = timedelta(hours=26)
+KEEP_DAYS = 400
+LOCK = 7_201_954  # one worker rolls up at a time
+
+BUCKET_SQL = f"floor(ln(greatest(duration_ms, {LOWEST_MS})) / ln({BASE}))::smallint"
+
+# hours that hold more spans than were rolled up; one that holds fewer lost them to retention and stays as it is
+STALE_HOURS = """
+WITH stored AS (
+    SELECT date_trunc('hour', started_at, 'UTC') AS hour, count(*) AS spans FROM spans
+    WHERE started_at >= %(since)s AND started_at < %(before)s GROUP BY 1),
+rolled AS (
+    SELECT hour, sum(spans) AS spans FROM span_rollups WHERE hour >= %(since)s AND hour < %(before)s GROUP BY 1)
+SELECT stored.hour FROM stored LEFT JOIN rolled USING (hour)
+WHERE stored.spans > coalesce(rolled.spans, 0) ORDER BY stored.hour
+"""
+TRY_LOCK = "SELECT pg_try_advisory_xact_lock(%(lock)s)"
+FORGET_HOUR = "DELETE FROM span_rollups WHERE hour = %(hour)s"
+ROLL_HOUR = f"""
+INSERT INTO span_rollups (hour, type, collection, model, api_key, bucket, spans, failed,
+                          input_tokens, output_tokens, cost_usd, priced)
+SELECT %(hour)s, type, collection, model, api_key, {BUCKET_SQL},
+       count(*), count(*) FILTER (WHERE status_code = 'ERROR'),
+       coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cost_usd), 0), count(cost_usd)
+FROM spans WHERE started_at >= %(hour)s AND started_at < %(hour)s + interval '1 hour'
+GROUP BY type, collection, model, api_key, 6
+"""  # noqa: S608  (constants of this module)
+OLDEST_SPAN = "SELECT min(started_at) FROM spans"
+
+
+def roll_up(*, everything: bool = False) -> int:
+    """Roll up the hours that are over and hold spans that are not counted yet; returns how many hours.
+
+    Those of the last 26 hours; everything: of all time, for spans that ended long after they began or were brought
+    in from elsewhere. Each hour is a transaction of its own, the oldest first, so that none before the newest one is
+    left out. Does nothing while another process does it.
+    """
+    before = (timezone.now() - SETTLE).replace(minute=0, second=0, microsecond=0)
+    until = rolled_until()
+    since = _first_hour() if everything or until is None else min(before - RECENT, until)
+    if since is None or since >= before:
+        return 0
+    hours = _stale_hours(since, before)
+    for count, hour in enumerate(hours):
+        if not _roll_hour(hour):
+            return count
+    return len(hours)
+
+
+def _first_hour() -> datetime | None:
+    with connection.cursor() as cursor:
+        cursor.execute(OLDEST_SPAN)
+        oldest: datetime | None = cursor.fetchone()[0]
+    return oldest and oldest.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _stale_hours(since: datetime, before: datetime) -> list[datetime]:
+    with connection.cursor() as cursor:
+        cursor.execute(STALE_HOURS, {"since": since, "before": before})
+        return [hour for (hour,) in cursor.fetchall()]
+
+
+def _roll_hour(hour: datetime) -> bool:
+    """Whether it was this process that did it."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(TRY_LOCK, {"lock": LOCK})
+        if not cursor.fetchone()[0]:
+            return False
+        cursor.execute(FORGET_HOUR, {"hour": hour})
+        cursor.execute(ROLL_HOUR, {"hour": hour})
+    return True
+
+
+def rolled_until() -> datetime | None:
+    """Everything that began before this moment is in the rollups, but what came late; None: nothing is."""
+    newest = SpanRollup.objects.order_by("-hour").values_list("hour", flat=True).first()
+    return newest and newest + HOUR
+
+
+def forget_old_rollups() -> int:
+    """Delete what is older than 400 days; returns how many rows."""
+    return SpanRollup.objects.filter(hour__lt=timezone.now() - timedelta(days=KEEP_DAYS)).delete()[0]
+
+
+def percentile(buckets: Mapping[int, int], share: float) -> float | None:
+    """The duration in ms that `share` of the spans do not exceed, by the nearest rank, within ERROR_SHARE of it.
+
+    buckets: how many spans by bucket, in any order. None without spans.
+    """
+    total = sum(buckets.values())
+    if not total:
+        return None
+    rank, seen = max(1, math.ceil(share * total - 1e-9)), 0
+    for bucket in sorted(buckets):
+        seen += buckets[bucket]
+        if seen >= rank:
+            return float(BASE ** (bucket + 0.5))
+    raise AssertionError("the counts add up to their sum")
+
+
+def lower_edge(buckets: Mapping[int, int], count: int) -> float:
+    """A duration in ms that at least `count` spans reach, as high as the buckets can tell; 0 for all of them."""
+    seen = 0
+    for bucket in sorted(buckets, reverse=True):
+        seen += buckets[bucket]
+        if seen >= count:
+            return float(BASE**bucket)
+    return 0.0
