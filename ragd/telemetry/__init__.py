@@ -37,6 +37,7 @@ from ragd.telemetry.pricing import Pricer as Pricer
 from ragd.telemetry.pricing import Spending as Spending
 from ragd.telemetry.pricing import is_local as is_local
 from ragd.telemetry.pricing import spending as spending
+from ragd.telemetry.providers import provider_of as provider_of
 from ragd.telemetry.spans import Pipeline as Pipeline
 from ragd.telemetry.spans import add_event as add_event
 from ragd.telemetry.spans import attached as attached
