@@ -73,6 +73,11 @@ def redacted_text(text: str) -> str:
     return redact(text) if redact else text
 
 
+def lets_all_through() -> bool:
+    """Whether no value would be changed, so that nobody need ask for each."""
+    return _capture == "full" and _redact.get() is None
+
+
 def captured_text(text: str, capture: Capture | None = None) -> str:
     """`text` as the switch lets it through. What was redacted before stays as it is."""
     mode = capture or _capture

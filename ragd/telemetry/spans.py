@@ -5,25 +5,25 @@ A block that raises leaves ERROR with a description on its span; Required fields
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from ragd.telemetry import names
-from ragd.telemetry.content import Value, captured, captured_status, redacted_text
-from ragd.types import Candidate, Filters, canonical_json
+from ragd.telemetry.content import Value, captured, captured_status, lets_all_through
+from ragd.types import canonical_json
 
 Attributes = Mapping[str, Value | None]
 Stage = Literal["retrieve", "rerank", "generate", "evaluate"]
-SNIPPET_CHARS = 200
+LEFT = "Cancelled"
 
 _tracer = trace.get_tracer("ragd")
 _propagator = TraceContextTextMapPropagator()
@@ -53,26 +53,49 @@ def record_error(span: Span, error: BaseException) -> None:
 
 
 def _let_through(attributes: Attributes) -> dict[str, Value]:
+    if lets_all_through():
+        return {name: value for name, value in attributes.items() if value is not None}
     return {name: captured(name, value) for name, value in attributes.items() if value is not None}
 
 
 @contextmanager
-def open_span(name: str, kind: SpanKind, attributes: Attributes) -> Iterator[Span]:
-    """Open a span that carries the run's attributes, ends OK, or ERROR when the block raises."""
+def open_span(
+    name: str,
+    kind: SpanKind,
+    attributes: Attributes,
+    *,
+    context: Context | None = None,
+    links: Sequence[Link] = (),
+) -> Iterator[Span]:
+    """Open a span that carries the run's attributes, ends OK, or ERROR when the block raises or is left early.
+
+    context: what it stands in, where that is not the span that is open here.
+    """
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # no SDK: nobody would see it
         yield trace.INVALID_SPAN
         return
-    with _tracer.start_as_current_span(name, kind=kind, record_exception=False, set_status_on_exception=False) as span:
-        set_attributes(span, {**_shared.get(), **attributes})
+    with _tracer.start_as_current_span(
+        name, context=context, kind=kind, links=links, record_exception=False, set_status_on_exception=False
+    ) as span:
+        set_attributes(span, _shared.get())
+        set_attributes(span, attributes)
         try:
             yield span
         except GeneratorExit:
+            _mark_left(span)
             raise
         except BaseException as error:
             record_error(span, error)
             raise
         if span.is_recording() and not _has_failed(span):
             span.set_status(Status(StatusCode.OK))
+
+
+def _mark_left(span: Span) -> None:
+    """Whoever asked went away before the end, so that nothing was wrong and yet nothing is whole."""
+    if span.is_recording() and not _has_failed(span):
+        span.set_status(Status(StatusCode.ERROR, f"{LEFT}: the caller went away before the end"))
+        set_attributes(span, {names.ERROR_TYPE: LEFT})
 
 
 def _has_failed(span: Span) -> bool:
@@ -84,6 +107,16 @@ def _has_failed(span: Span) -> bool:
 _NOTHING: Attributes = {}
 _shared: ContextVar[Attributes] = ContextVar("ragd_shared", default=_NOTHING)
 _pipeline: ContextVar[Pipeline | None] = ContextVar("ragd_pipeline", default=None)
+
+
+@contextmanager
+def sharing(attributes: Attributes) -> Iterator[None]:
+    """Every ragd span that is opened inside carries these, in place of those that it would carry outside."""
+    token = _shared.set(attributes)
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 @dataclass(slots=True)
@@ -111,25 +144,32 @@ def pipeline_span(
     door: str | None = None,
     user_id: str | None = None,
     session_id: str | None = None,
+    api_key: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    tags: Sequence[str] = (),
 ) -> Iterator[Pipeline]:
-    """The root of one query: `rag.pipeline {name}`. Every ragd span inside carries run_id and collection (or name)."""
-    shared: dict[str, Value | None] = {names.RUN_ID: run_id, names.COLLECTION: collection or name}
-    token = _shared.set(shared)
+    """The root of one query: `rag.pipeline {name}`.
+
+    Every ragd span inside carries run_id, collection (or name), api_key, which is a key's label, and session_id, which
+    is the conversation. metadata: facts of the run without any text of a user, such as its mode. tags: a few words.
+    """
+    shared: dict[str, Value | None] = {
+        names.RUN_ID: run_id, names.COLLECTION: collection or name, names.API_KEY: api_key or None,
+        names.SESSION_ID: session_id or None, names.CONVERSATION_ID: session_id or None,
+    }  # fmt: skip
     attributes: dict[str, Value | None] = {
         names.PIPELINE_NAME: name, names.PIPELINE_STAGE: "retrieve", names.RAG_QUERY: query, names.OI_KIND: "CHAIN",
         names.INPUT_VALUE: query, names.INPUT_MIME_TYPE: "text/plain",
-        names.DOOR: door, names.USER_ID: user_id, names.SESSION_ID: session_id,
+        names.DOOR: door, names.USER_ID: user_id,
+        names.METADATA: canonical_json(dict(metadata)) if metadata else None, names.TAGS: list(tags) or None,
     }  # fmt: skip
-    try:
-        with open_span(f"{names.PIPELINE} {name}", SpanKind.INTERNAL, attributes) as span:
-            pipeline = Pipeline(span, current_trace_id())
-            inner = _pipeline.set(pipeline)
-            try:
-                yield pipeline
-            finally:
-                _pipeline.reset(inner)
-    finally:
-        _shared.reset(token)
+    with sharing(shared), open_span(f"{names.PIPELINE} {name}", SpanKind.INTERNAL, attributes) as span:
+        pipeline = Pipeline(span, current_trace_id())
+        inner = _pipeline.set(pipeline)
+        try:
+            yield pipeline
+        finally:
+            _pipeline.reset(inner)
 
 
 def reach_stage(stage: Stage) -> None:
@@ -147,155 +187,6 @@ def query_span(name: str, query: str, model: str | None = None, dims: int | None
     }  # fmt: skip
     with open_span(f"{names.QUERY} {name}", SpanKind.INTERNAL, attributes) as span:
         yield span
-
-
-@contextmanager
-def retrieve_span(
-    *,
-    query: str,
-    top_k: int,
-    index: str | None = None,
-    filters: Filters | None = None,
-    database: str = names.DATABASE,
-    embedding_model: str | None = None,
-) -> Iterator[Span]:
-    """Retrieval as a whole: `rag.retrieve {database}`. Call `record_results` before it closes; 0 results until then."""
-    reach_stage("retrieve")
-    attributes: dict[str, Value | None] = {
-        names.RETRIEVE_DATABASE: database, names.RAG_QUERY: query, names.RETRIEVE_INDEX: index,
-        names.RETRIEVE_TOP_K: top_k,
-        names.RETRIEVE_FILTER: canonical_json(filters.as_dict()) if filters else None, names.RETRIEVE_RESULTS_COUNT: 0,
-        names.OI_KIND: "RETRIEVER", names.INPUT_VALUE: query, names.INPUT_MIME_TYPE: "text/plain",
-        names.OPERATION_NAME: "retrieval", names.DATA_SOURCE_ID: index, names.RETRIEVAL_QUERY_TEXT: query,
-        names.REQUEST_TOP_K: top_k, names.REQUEST_MODEL: embedding_model, names.DB_SYSTEM_NAME: "postgresql",
-    }  # fmt: skip
-    with open_span(f"{names.RETRIEVE} {database}", SpanKind.CLIENT, attributes) as span:
-        yield span
-
-
-def record_results(span: Span, candidates: Sequence[Candidate]) -> None:
-    """Put the retrieved documents on a retrieve span, best first, in all three vocabularies. Empty: a count of 0."""
-    if not span.is_recording():
-        return
-    attributes: dict[str, Value | None] = {names.RETRIEVE_RESULTS_COUNT: len(candidates)}
-    index = str((getattr(span, "attributes", None) or {}).get(names.RETRIEVE_INDEX) or "")
-    documents = [(item, _provenance(item, index)) for item in candidates]
-    attributes[names.RETRIEVAL_DOCS] = canonical_json(
-        [
-            {"id": _doc_id(item), "score": _unit(item), "snippet": _snippet(item), "provenance": origin}
-            for item, origin in documents
-        ]
-    )
-    attributes[names.RETRIEVAL_DOCUMENTS] = canonical_json(
-        [{"id": _doc_id(item), "score": _unit(item)} for item in candidates]
-    )
-    if candidates:
-        scores = [_unit(item) for item in candidates]
-        attributes |= {names.RETRIEVE_MIN_SCORE: min(scores), names.RETRIEVE_MAX_SCORE: max(scores)}
-    set_attributes(span, attributes | _documents(names.OI_RETRIEVAL_DOCUMENTS, candidates))
-    for rank, (item, origin) in enumerate(documents, 1):
-        add_event(span, names.DOC_RETRIEVED, _document_event(item, origin, rank))
-
-
-def _doc_id(candidate: Candidate) -> str:
-    return f"{candidate.doc_id}#{candidate.chunk_index}"
-
-
-def _snippet(candidate: Candidate) -> str:
-    return redacted_text(candidate.content)[:SNIPPET_CHARS]
-
-
-def _unit(candidate: Candidate) -> float:
-    return min(1.0, max(0.0, float(candidate.unit_score)))
-
-
-def _provenance(candidate: Candidate, index: str) -> str:
-    source = candidate.metadata.get("source")
-    if isinstance(source, str) and source:
-        return source
-    return f"{index}/{candidate.doc_id}" if index else candidate.doc_id
-
-
-def _documents(prefix: str, candidates: Sequence[Candidate]) -> dict[str, Value | None]:
-    attributes: dict[str, Value | None] = {}
-    for number, item in enumerate(candidates):
-        base = f"{prefix}.{number}.document"
-        attributes[f"{base}.id"] = _doc_id(item)
-        attributes[f"{base}.content"] = item.content
-        attributes[f"{base}.score"] = _unit(item)
-        attributes[f"{base}.metadata"] = json.dumps(dict(item.metadata), sort_keys=True, default=str)
-    return attributes
-
-
-def _document_event(candidate: Candidate, provenance: str, rank: int) -> dict[str, Value | None]:
-    event: dict[str, Value | None] = {
-        names.DOC_ID: _doc_id(candidate), names.DOC_SCORE: _unit(candidate), names.DOC_PROVENANCE: provenance,
-        names.DOC_RANK: rank, names.DOC_SCORE_RAW: float(candidate.score), names.DOC_SCORE_KIND: candidate.score_kind,
-    }  # fmt: skip
-    for name, place in candidate.ranks.items():
-        event[f"{names.DOC_LIST}.{name}.rank"] = place.rank
-        event[f"{names.DOC_LIST}.{name}.score"] = float(place.score)
-    return event
-
-
-@contextmanager
-def rerank_span(*, model: str, query: str, candidates: Sequence[Candidate], top_k: int | None = None) -> Iterator[Span]:
-    """Reranking: `rag.rerank {model}`. Call `record_reranked` before it closes; an output count of 0 until then."""
-    reach_stage("rerank")
-    attributes: dict[str, Value | None] = {
-        names.RERANK_MODEL: model, names.RERANK_INPUT_COUNT: len(candidates), names.RERANK_OUTPUT_COUNT: 0,
-        names.RAG_QUERY: query, names.OI_KIND: "RERANKER",
-        names.INPUT_VALUE: query, names.INPUT_MIME_TYPE: "text/plain",
-        names.OI_RERANKER_MODEL: model, names.OI_RERANKER_QUERY: query,
-        names.OI_RERANKER_TOP_K: top_k or len(candidates),
-    }  # fmt: skip
-    with open_span(f"{names.RERANK} {model}", SpanKind.CLIENT, attributes) as span:
-        if span.is_recording():
-            set_attributes(span, _documents(names.OI_RERANKER_INPUT, candidates))
-        yield span
-
-
-def record_reranked(span: Span, candidates: Sequence[Candidate]) -> None:
-    """Put the reranked documents on a rerank span, best first."""
-    if span.is_recording():
-        set_attributes(
-            span, {names.RERANK_OUTPUT_COUNT: len(candidates)} | _documents(names.OI_RERANKER_OUTPUT, candidates)
-        )
-
-
-@contextmanager
-def evaluate_span(name: str, *, query: str | None = None) -> Iterator[Span]:
-    """Quality of one answer: `rag.evaluate {name}`. Scores are added with `record_evaluation`."""
-    reach_stage("evaluate")
-    attributes: dict[str, Value | None] = {
-        names.PIPELINE_NAME: name,
-        names.OI_KIND: "EVALUATOR",
-        names.INPUT_VALUE: query,
-    }
-    with open_span(f"{names.EVALUATE} {name}", SpanKind.INTERNAL, attributes) as span:
-        yield span
-
-
-def record_evaluation(
-    span: Span,
-    name: str,
-    *,
-    score: float | None = None,
-    label: str | None = None,
-    explanation: str | None = None,
-    number: int = 0,
-) -> None:
-    """One metric on an evaluate span: its name ("faithfulness"), its score 0..1 or None, its place from 0."""
-    base = f"{names.OI_EVALUATIONS}.{number}.evaluation"
-    set_attributes(
-        span,
-        {
-            names.QUALITY_NAMES.get(name, f"{names.OWN}quality.{name}"): score,
-            f"{base}.name": name, f"{base}.score": score, f"{base}.label": label, f"{base}.explanation": explanation,
-        },
-    )  # fmt: skip
-    values = {names.EVALUATION_NAME: name, names.EVALUATION_SCORE: score, names.EVALUATION_LABEL: label}
-    add_event(span, names.EVALUATION_RESULT, {**values, names.EVALUATION_EXPLANATION: explanation})
 
 
 def stage(name: str, **attributes: Value | None) -> AbstractContextManager[Span]:
@@ -318,29 +209,6 @@ def fuse_span(*, method: str, lists_count: int) -> AbstractContextManager[Span]:
 
 def compress_span(*, query: str, input_count: int) -> AbstractContextManager[Span]:
     return stage(names.COMPRESS, query=query, input_count=input_count)
-
-
-@contextmanager
-def ingest_span(*, collection: str, doc_id: str, job_id: str | None = None) -> Iterator[Span]:
-    """The root of one document's ingest. Every ragd span inside carries the collection."""
-    token = _shared.set({names.COLLECTION: collection})
-    try:
-        with stage(names.INGEST, doc_id=doc_id, job_id=job_id) as span:
-            yield span
-    finally:
-        _shared.reset(token)
-
-
-def parse_span(*, name: str, size_bytes: int) -> AbstractContextManager[Span]:
-    return stage(names.PARSE, file_name=name, size_bytes=size_bytes)
-
-
-def chunk_span(*, size_chars: int, kind: str) -> AbstractContextManager[Span]:
-    return stage(names.CHUNK, size_chars=size_chars, kind=kind)
-
-
-def store_span(*, chunks_count: int) -> AbstractContextManager[Span]:
-    return stage(names.STORE, chunks_count=chunks_count)
 
 
 def record_counts(span: Span, **counts: Value | None) -> None:

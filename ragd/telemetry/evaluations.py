@@ -1,0 +1,123 @@
+"""The spans of evaluation: one that stands in its pipeline, and one that comes later and points at what it judges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, TraceFlags
+
+from ragd.telemetry import names
+from ragd.telemetry.content import Value
+from ragd.telemetry.spans import add_event, open_span, reach_stage, set_attributes, sharing
+from ragd.types import canonical_json
+
+Annotator = Literal["HUMAN", "LLM", "CODE"]
+UNSCORED = "unscored"
+TRACE_CHARS, SPAN_CHARS = 32, 16
+
+
+@contextmanager
+def evaluate_span(name: str, *, query: str | None = None) -> Iterator[Span]:
+    """Quality of one answer while its pipeline runs: `rag.evaluate {name}`. Scores come with `record_evaluation`."""
+    reach_stage("evaluate")
+    with open_span(f"{names.EVALUATE} {name}", SpanKind.INTERNAL, _attributes(name, query)) as span:
+        yield span
+
+
+@contextmanager
+def evaluate_later_span(
+    name: str,
+    *,
+    trace_id: str,
+    span_id: str,
+    query: str | None = None,
+    run_id: str | None = None,
+    api_key: str | None = None,
+) -> Iterator[Span]:
+    """Quality of an answer whose trace has ended: a trace of its own with exactly one link, to the span it judges.
+
+    name: the pipeline's. trace_id: 32 hex digits and span_id: 16, of the root or of the model call. Raises ValueError
+    for ids that are none: a judgement of nothing must not be kept.
+    """
+    target = _target(trace_id, span_id)
+    shared: dict[str, Value | None] = {names.RUN_ID: run_id, names.COLLECTION: name, names.API_KEY: api_key or None}
+    with (
+        sharing(shared),
+        open_span(
+            f"{names.EVALUATE} {name}",
+            SpanKind.INTERNAL,
+            _attributes(name, query),
+            context=Context(),
+            links=[Link(target, {names.LINK_KIND: "evaluated"})],
+        ) as span,
+    ):
+        yield span
+
+
+def _attributes(name: str, query: str | None) -> dict[str, Value | None]:
+    return {
+        names.PIPELINE_NAME: name, names.OI_KIND: "EVALUATOR",
+        names.INPUT_VALUE: query, names.INPUT_MIME_TYPE: "text/plain" if query is not None else None,
+    }  # fmt: skip
+
+
+def _target(trace_id: str, span_id: str) -> SpanContext:
+    try:
+        if (len(trace_id), len(span_id)) != (TRACE_CHARS, SPAN_CHARS):
+            raise ValueError
+        found = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(1))
+    except ValueError:
+        found = trace.INVALID_SPAN_CONTEXT
+    if not found.is_valid:
+        raise ValueError(
+            f"a later evaluation needs the span it judges: {TRACE_CHARS} and {SPAN_CHARS} hex digits, not "
+            f"{trace_id!r} and {span_id!r}"
+        )
+    return found
+
+
+def record_evaluation(
+    span: Span,
+    name: str,
+    *,
+    score: float | None = None,
+    label: str | None = None,
+    explanation: str | None = None,
+    annotator: Annotator = "CODE",
+    identifier: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    response_id: str | None = None,
+    error_type: str | None = None,
+    number: int = 0,
+) -> None:
+    """One metric on an evaluate span: its name ("faithfulness"), its score 0..1 or None, its place from 0.
+
+    A metric without a score needs a label that says why, "unscored" when none is given, or error_type when judging
+    failed. annotator: who judged. identifier: which judge in which version. response_id: of the answer judged.
+    """
+    if score is None and error_type is None:
+        label = label or UNSCORED
+    base = f"{names.OI_EVALUATIONS}.{number}.evaluation"
+    set_attributes(
+        span,
+        {
+            names.QUALITY_NAMES.get(name, f"{names.OWN}quality.{name}"): None if score is None else float(score),
+            f"{base}.name": name, f"{base}.score": None if score is None else float(score),
+            f"{base}.label": label or error_type, f"{base}.explanation": explanation,
+            f"{base}.annotator_kind": annotator, f"{base}.identifier": identifier,
+            f"{base}.metadata": canonical_json(dict(metadata)) if metadata else None,
+        },
+    )  # fmt: skip
+    add_event(
+        span,
+        names.EVALUATION_RESULT,
+        {
+            names.EVALUATION_NAME: name, names.EVALUATION_SCORE: None if score is None else float(score),
+            names.EVALUATION_LABEL: label, names.EVALUATION_EXPLANATION: explanation,
+            names.RESPONSE_ID: response_id, names.ERROR_TYPE: error_type,
+        },
+    )  # fmt: skip
