@@ -1,0 +1,49 @@
+"""The forms in which spans leave, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from collections_app.errors import ServiceError
+from evaluation_app.exports.ocsf import write_ocsf
+from evaluation_app.exports.openinference import write_openinference
+from evaluation_app.exports.otlp import write_otlp, write_otlp_lines
+from evaluation_app.exports.records import SpanRecord
+
+JSON, JSON_LINES = "application/json", "application/jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """title: for people. suffix: of a file's name. write turns batches of spans into pieces of the file."""
+
+    name: str
+    title: str
+    content_type: str
+    suffix: str
+    write: Callable[[Iterable[Sequence[SpanRecord]]], Iterator[str]]
+
+
+FORMATS: Mapping[str, Format] = {
+    each.name: each
+    for each in (
+        Format("otlp", "OTLP JSON", JSON, ".otlp.json", write_otlp),
+        Format("otlp-lines", "OTLP JSON, a request per line", JSON_LINES, ".otlp.jsonl", write_otlp_lines),
+        Format("openinference", "OpenInference JSON Lines", JSON_LINES, ".openinference.jsonl", write_openinference),
+        Format("ocsf", "OCSF events, JSON Lines", JSON_LINES, ".ocsf.jsonl", write_ocsf),
+    )
+}
+
+
+def find_format(name: str) -> Format:
+    """Raises ServiceError 422 for a name that is none."""
+    found = FORMATS.get(name)
+    if found is None:
+        raise ServiceError(
+            f"format must be one of {', '.join(FORMATS)}; it is {name!r}",
+            type="invalid_input",
+            status=422,
+            field="format",
+        )
+    return found

@@ -1,0 +1,285 @@
+"""Spans as files: each format is what its readers take, and says no more than the content switch allows."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf import json_format
+from jsonschema import Draft202012Validator
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from referencing import Registry, Resource
+
+from evaluation_app.exporter import PostgresSpanExporter
+from evaluation_app.exports import services
+from evaluation_app.exports.otlp import any_value
+from evaluation_app.exports.services import SpanExport, export_trace
+from evaluation_app.models import Span
+from ragd import telemetry
+from ragd.telemetry import threats
+from ragd_site import telemetry as site_telemetry
+from tests.telemetry.conftest import Recorder
+from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
+
+pytestmark = pytest.mark.usefixtures("span_table")
+SCHEMAS = Path(services.__file__).parent / "schemas"
+
+
+@cache
+def validators() -> dict[int, Draft202012Validator]:
+    """By class_uid."""
+    documents = {path.name: json.loads(path.read_text()) for path in SCHEMAS.glob("*.json")}
+    registry: Registry[Any] = Registry().with_resources(
+        (name, Resource.from_contents(document)) for name, document in documents.items()
+    )
+    for document in documents.values():
+        Draft202012Validator.check_schema(document)
+    return {
+        int(name.partition(".")[0]): Draft202012Validator(document, registry=registry)
+        for name, document in documents.items()
+        if name[0].isdigit()
+    }
+
+
+def assert_valid(event: dict[str, Any]) -> None:
+    problems = [f"{error.json_path}: {error.message}" for error in validators()[event["class_uid"]].iter_errors(event)]
+    assert not problems, (event["message"], problems)
+
+
+@pytest.fixture
+def store(span_table: None, recorder: Recorder) -> Iterator[PostgresSpanExporter]:
+    made = PostgresSpanExporter(site_telemetry.connect, name="web@test")
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def trace_id(store: PostgresSpanExporter, recorder: Recorder) -> str:
+    made = make_query_spans(make_candidates(3))
+    store.export(recorder.spans)
+    return made
+
+
+def read(trace_id: str, form: str, capture: telemetry.Capture = "full") -> str:
+    return b"".join(export_trace(trace_id, form, capture)).decode()
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def to_request(text: str) -> ExportTraceServiceRequest:
+    """OTLP JSON by the protocol's own classes. Its ids are hexadecimal, where protobuf's JSON has base64."""
+
+    def rewrite(node: Any) -> Any:
+        if isinstance(node, dict):
+            ids = ("traceId", "spanId", "parentSpanId")
+            return {
+                key: base64.b64encode(bytes.fromhex(item)).decode() if key in ids else rewrite(item)
+                for key, item in node.items()
+            }
+        return [rewrite(item) for item in node] if isinstance(node, list) else node
+
+    return json_format.ParseDict(rewrite(json.loads(text)), ExportTraceServiceRequest())
+
+
+def spans_of(request: ExportTraceServiceRequest) -> list[Any]:
+    return [span for resource in request.resource_spans for scope in resource.scope_spans for span in scope.spans]
+
+
+def plain(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    return tuple(plain(item) for item in value.array_value.values) if kind == "array_value" else getattr(value, kind)
+
+
+def test_otlp_json_is_what_the_sdk_would_have_sent(trace_id: str, recorder: Recorder) -> None:
+    request = to_request(read(trace_id, "otlp"))
+    found = {span.name: span for span in spans_of(request)}
+    assert len(found) == len(recorder.spans)
+    for recorded in recorder.spans:
+        assert_same(found[recorded.name], recorded)
+    resource = {item.key: plain(item.value) for item in request.resource_spans[0].resource.attributes}
+    assert (resource["service.name"], resource["openinference.project.name"]) == ("ragd-test", "ragd")
+    assert request.resource_spans[0].scope_spans[0].scope.name == "ragd"
+
+
+def assert_same(sent: Any, recorded: ReadableSpan) -> None:
+    assert recorded.context is not None and recorded.start_time is not None and recorded.attributes is not None
+    assert sent.trace_id.hex() == format(recorded.context.trace_id, "032x")
+    assert sent.span_id.hex() == format(recorded.context.span_id, "016x")
+    assert sent.parent_span_id.hex() == (format(recorded.parent.span_id, "016x") if recorded.parent else "")
+    assert sent.kind == recorded.kind.value + 1
+    assert sent.status.code == recorded.status.status_code.value
+    assert sent.start_time_unix_nano // 1000 == recorded.start_time // 1000
+    values = {item.key: plain(item.value) for item in sent.attributes}
+    assert values == dict(recorded.attributes)
+    governed = [item for item in sent.attributes if item.key in ("aitf.cost.total_cost", "aitf.latency.total_ms")]
+    assert all(item.value.WhichOneof("value") == "double_value" for item in governed)
+    assert [event.name for event in sent.events] == [event.name for event in recorded.events]
+    assert all(
+        {item.key: plain(item.value) for item in event.attributes} == dict(recorded_event.attributes or {})
+        for event, recorded_event in zip(sent.events, recorded.events, strict=True)
+    )
+
+
+def test_values_keep_their_types() -> None:
+    assert any_value(True) == {"boolValue": True}
+    assert any_value(7) == {"intValue": "7"}
+    assert any_value(7, "aitf.latency.total_ms") == {"doubleValue": 7.0}
+    assert any_value(2**63) == {"doubleValue": 2.0**63}
+    assert any_value(["a"]) == {"arrayValue": {"values": [{"stringValue": "a"}]}}
+    assert any_value({"a": 0.5}) == {"kvlistValue": {"values": [{"key": "a", "value": {"doubleValue": 0.5}}]}}
+
+
+def test_lines_hold_as_much_as_the_document(trace_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services.read_in_batches, "__defaults__", (2,))
+    whole = spans_of(to_request(read(trace_id, "otlp")))
+    pieces = [spans_of(to_request(line)) for line in read(trace_id, "otlp-lines").splitlines()]
+    assert len(pieces) == (len(whole) + 1) // 2
+    assert [span.span_id for piece in pieces for span in piece] == [span.span_id for span in whole]
+
+
+def test_openinference_lines(trace_id: str) -> None:
+    rows = {row["name"]: row for row in lines(read(trace_id, "openinference"))}
+    kinds = {name.split(" ")[0]: row["span_kind"] for name, row in rows.items()}
+    assert kinds | {"rag.pipeline": "CHAIN", "rag.retrieve": "RETRIEVER", "rag.rerank": "RERANKER"} == kinds
+    assert kinds | {"chat": "LLM", "embeddings": "EMBEDDING", "rag.evaluate": "EVALUATOR"} == kinds
+    chat, retrieve = rows["chat gpt-4o"], rows["rag.retrieve postgresql+pgvector"]
+    assert chat["attributes"]["llm.token_count.prompt"] == 30
+    assert retrieve["attributes"]["retrieval.documents.2.document.id"] == "doc-2#2"
+    assert retrieve["parent_id"] == rows["rag.pipeline house"]["context"]["span_id"]
+    assert not [name for row in rows.values() for name in row["attributes"] if name.startswith(("aitf.", "gen_ai."))]
+
+
+def test_a_query_as_ocsf_events(trace_id: str) -> None:
+    events = lines(read(trace_id, "ocsf"))
+    for event in events:
+        assert_valid(event)
+    by_name = {event["message"]: event for event in events}
+    kinds = {name.split(" ")[0]: (event["class_uid"], event["activity_id"]) for name, event in by_name.items()}
+    assert kinds == {
+        "rag.pipeline": (7004, 99),
+        "rag.query": (7004, 4),
+        "embeddings": (7001, 3),
+        "rag.retrieve": (7004, 1),
+        "rag.rerank": (7004, 5),
+        "chat": (7001, 1),
+        "rag.evaluate": (7004, 99),
+    }
+    retrieve, chat = by_name["rag.retrieve postgresql+pgvector"], by_name["chat gpt-4o"]
+    assert (retrieve["database_name"], retrieve["index"]) == ("postgresql+pgvector", "house")
+    assert (retrieve["results_count"], retrieve["top_k"], retrieve["max_score"]) == (3, 12, 1.0)
+    assert (retrieve["embedding_model"], retrieve["embedding_dimensions"]) == ("words", 32)
+    assert [item["value"] for item in retrieve["observables"]] == ["doc-0#0", "doc-1#1", "doc-2#2"]
+    assert {event.get("quality_scores", {}).get("faithfulness") for event in events if event["class_uid"] == 7004} == {
+        0.9
+    }
+    assert by_name["rag.rerank cross"]["observables"][0]["value"] == "doc-0#0"
+    assert by_name["rag.pipeline house"]["results_count"] == 3
+    assert chat["cost"] == {
+        "total_cost_usd": 0.003, "input_cost_usd": 0.001, "output_cost_usd": 0.002, "currency": "USD",
+    }  # fmt: skip
+    assert (chat["finish_reason"], chat["tools_provided"], chat["response_content"][:3]) == ("stop", 1, "The")
+    assert chat["compliance"]["mitre_atlas"] == {"techniques": ["AML.T0040"]}
+    assert "gen_ai.request.model" in chat["field_compliance"]["EU AI Act"]["Art.13"]
+    assert retrieve["compliance"]["eu_ai_act"] == {"articles": ["Art.10"]}
+    assert retrieve["field_compliance"]["EU AI Act"]["Art.12"] == ["aitf.rag.doc.id"]
+    assert {event["metadata"]["correlation_uid"] for event in events} == {trace_id}
+    assert len({event["metadata"]["uid"] for event in events}) == len(events)
+    assert lines(read(trace_id, "ocsf")) == events
+
+
+def test_failures_and_findings_are_told(store: PostgresSpanExporter, recorder: Recorder) -> None:
+    with (
+        pytest.raises(TimeoutError),
+        telemetry.pipeline_span("house", QUERY, user_id="7") as pipeline,
+    ):
+        threats.record_threat(
+            pipeline.span, family="prompt_injection", owasp="LLM01", severity="high", score=80.0, confidence=0.9,
+            rule="ignore", place="query",
+        )  # fmt: skip
+        threats.record_personal(pipeline.span, types=["email"], count=2, action="flagged", place="query")
+        threats.record_guardrail(
+            pipeline.span, name="collection_refuse", side="input", result="fail", policy="refuse from 50"
+        )
+        with telemetry.chat_span("openai", "gpt-4o", estimated_input_tokens=5):
+            raise TimeoutError(f"no answer about the {SECRET}")
+    store.export(recorder.spans)
+    events = lines(read(pipeline.trace_id, "ocsf"))
+    for event in events:
+        assert_valid(event)
+    told = [(event["class_uid"], event["activity_id"], event["status_id"]) for event in events]
+    assert told == [(7004, 99, 2), (7005, 1, 2), (7005, 2, 2), (7005, 3, 2), (7001, 1, 2)]
+    root, threat, personal, guardrail, chat = events
+    assert (root["status_code"], root["results_count"]) == ("TimeoutError", 0)
+    assert (chat["error"]["type"], chat["finish_reason"]) == ("TimeoutError", "error")
+    assert chat["token_usage"]["input_tokens"] == 5 and "cost" not in chat
+    assert (threat["owasp_category"], threat["severity_id"], threat["blocked"]) == ("LLM01", 4, False)
+    assert (personal["pii_types"], personal["pii_count"], guardrail["blocked"]) == (["email"], 2, True)
+    assert {event["actor"]["user"]["uid"] for event in events} == {"7"}
+
+
+@pytest.mark.parametrize("form", ["otlp", "otlp-lines", "openinference", "ocsf"])
+def test_no_text_leaves_but_as_it_is_stored(trace_id: str, form: str) -> None:
+    assert SECRET in read(trace_id, form)
+    for capture in ("none", "hash"):
+        text = read(trace_id, form, capture)  # type: ignore[arg-type]
+        assert SECRET not in text
+        assert ("__REDACTED__" if capture == "none" else "sha256:") in text
+        if form == "ocsf":
+            for event in lines(text):
+                assert_valid(event)
+
+
+def test_a_schema_refuses_what_is_wrong(trace_id: str) -> None:
+    event = next(event for event in lines(read(trace_id, "ocsf")) if event["class_uid"] == 7001)
+    for wrong in (
+        {"status_id": 2},
+        {"type_uid": 700199},
+        {"finish_reason": None},
+        {"surprise": 1},
+        {"metadata": {**event["metadata"], "uid": "7"}},
+        {"token_usage": {**event["token_usage"], "input_tokens": -1}},
+    ):
+        with pytest.raises(AssertionError):
+            assert_valid(event | wrong)
+
+
+def test_spans_that_are_no_event(store: PostgresSpanExporter, recorder: Recorder) -> None:
+    with telemetry.ingest_span(collection="house", doc_id="a.txt"), telemetry.chunk_span(size_chars=3, kind="text"):
+        pass
+    store.export(recorder.spans)
+    found = Span.objects.get(name=telemetry.INGEST).trace_id
+    assert read(found, "ocsf") == ""
+    assert len(lines(read(found, "openinference"))) == 2
+
+
+def test_three_at_a_time_and_each_is_given_back(trace_id: str) -> None:
+    opened = [export_trace(trace_id, "otlp", "full") for _ in range(services.EXPORTS_AT_ONCE)]
+    with pytest.raises(services.ServiceError, match="3 downloads of spans run already"):
+        export_trace(trace_id, "otlp", "full")
+    opened[0].close()
+    opened[0].close()
+    next(opened[1])
+    opened[1].close()
+    b"".join(opened[2])
+    again = [export_trace(trace_id, "otlp", "full") for _ in range(services.EXPORTS_AT_ONCE)]
+    for export in again:
+        export.close()
+
+
+def test_an_export_that_breaks_gives_its_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_off() -> Iterator[list[Span]]:
+        yield []
+        raise OSError("the disk is gone")
+
+    for _ in range(services.EXPORTS_AT_ONCE + 1):
+        export = SpanExport(services.find_format("otlp"), break_off(), "full", name="x")
+        with pytest.raises(OSError, match="gone"):
+            b"".join(export)
