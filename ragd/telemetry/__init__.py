@@ -20,7 +20,6 @@ from ragd.telemetry.calls import ChatCall as ChatCall
 from ragd.telemetry.calls import EmbeddingsCall as EmbeddingsCall
 from ragd.telemetry.calls import chat_span as chat_span
 from ragd.telemetry.calls import embeddings_span as embeddings_span
-from ragd.telemetry.calls import hash_prompt as hash_prompt
 from ragd.telemetry.configuration import configure as configure
 from ragd.telemetry.content import CAPTURES as CAPTURES
 from ragd.telemetry.content import REDACTED as REDACTED
@@ -38,6 +37,8 @@ from ragd.telemetry.documents import retrieve_span as retrieve_span
 from ragd.telemetry.evaluations import evaluate_later_span as evaluate_later_span
 from ragd.telemetry.evaluations import evaluate_span as evaluate_span
 from ragd.telemetry.evaluations import record_evaluation as record_evaluation
+from ragd.telemetry.messages import PromptTemplate as PromptTemplate
+from ragd.telemetry.messages import hash_prompt as hash_prompt
 from ragd.telemetry.names import *  # noqa: F403
 from ragd.telemetry.pricing import Cost as Cost
 from ragd.telemetry.pricing import Pricer as Pricer

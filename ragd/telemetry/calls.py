@@ -6,7 +6,6 @@ marked `ragd.usage.estimated` unless the provider reported it.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,19 @@ from typing import Any
 from opentelemetry.trace import Span, SpanKind
 
 from ragd.telemetry import names
-from ragd.telemetry.content import Value
+from ragd.telemetry.content import Value, keeps_vectors
+from ragd.telemetry.messages import (
+    PromptTemplate,
+    ToolCall,
+    write_answer,
+    write_prompt,
+    write_template,
+    write_tool_call,
+    write_tool_result,
+    write_tools,
+)
 from ragd.telemetry.pricing import CURRENCY, Cost, count_cost, price_call
-from ragd.telemetry.spans import add_event, open_span, reach_stage, record_error, set_attributes
+from ragd.telemetry.spans import open_span, reach_stage, record_error, set_attributes
 from ragd.telemetry.threats import rate_answer
 from ragd.types import canonical_json
 
@@ -37,8 +46,22 @@ class EmbeddingsCall:
     input_tokens: int | None = None
     response_model: str | None = None
     queue_ms: float | None = None
+    inference_ms: float | None = None
     cost: Cost | None = None
     has_failed: bool = False
+    texts_kept: int = 0
+
+    def record_vectors(self, vectors: Sequence[Sequence[float]]) -> None:
+        """The vectors of the texts that the span shows, in order, where this process keeps vectors."""
+        if keeps_vectors() and self.span.is_recording():
+            shown = list(vectors)[: self.texts_kept]
+            set_attributes(
+                self.span,
+                {
+                    f"{names.OI_EMBEDDINGS}.{number}.embedding.vector": [float(value) for value in vector]
+                    for number, vector in enumerate(shown)
+                },
+            )
 
     def fail(self, error: BaseException) -> None:
         """Mark ERROR although the block goes on."""
@@ -53,7 +76,8 @@ class EmbeddingsCall:
             {
                 names.USAGE_INPUT_TOKENS: tokens, names.OI_TOKENS_PROMPT: tokens, names.OI_TOKENS_TOTAL: tokens,
                 names.USAGE_ESTIMATED: estimated, names.RESPONSE_MODEL: self.response_model,
-                names.LATENCY_QUEUE_MS: self.queue_ms, names.LATENCY_TOTAL_MS: _since_ms(self.started),
+                names.LATENCY_QUEUE_MS: self.queue_ms, names.LATENCY_INFERENCE_MS: self.inference_ms,
+                names.LATENCY_TOTAL_MS: _since_ms(self.started),
             },
         )  # fmt: skip
         if self.cost is not None:
@@ -94,10 +118,11 @@ def embeddings_span(
             {"model": model, "dimensions": dims, "encoding_format": encoding_format}
         ),
     }  # fmt: skip
-    if texts is not None and len(texts) <= EMBEDDED_TEXTS_MAX:
-        attributes |= {f"{names.OI_EMBEDDINGS}.{number}.embedding.text": text for number, text in enumerate(texts)}
+    shown = texts if texts is not None and len(texts) <= EMBEDDED_TEXTS_MAX else ()
+    if shown:
+        attributes |= {f"{names.OI_EMBEDDINGS}.{number}.embedding.text": text for number, text in enumerate(shown)}
     with open_span(f"{names.EMBEDDINGS} {model}", SpanKind.CLIENT, attributes) as span:
-        call = EmbeddingsCall(span, time.perf_counter(), system, model, estimated_tokens)
+        call = EmbeddingsCall(span, time.perf_counter(), system, model, estimated_tokens, texts_kept=len(shown))
         try:
             yield call
         except BaseException:
@@ -125,6 +150,7 @@ class ChatCall:
     first_token_ms: float | None = None
     finish_reasons: tuple[str, ...] = ()
     parts: list[str] = field(default_factory=list)
+    tools: list[ToolCall] = field(default_factory=list)
 
     def receive(self, text: str, *, tokens: int = 1) -> None:
         """A piece of the answer arrived: the first one stops the time to first token."""
@@ -142,11 +168,15 @@ class ChatCall:
         output_tokens: int | None = None,
         cached_tokens: int | None = None,
         reasoning_tokens: int | None = None,
+        cache_creation_tokens: int | None = None,
         response_id: str | None = None,
         response_model: str | None = None,
         confidence: float | None = None,
     ) -> None:
-        """What the provider answered. Token counts that it did not report stay estimates."""
+        """What the provider answered. Token counts that it did not report stay estimates.
+
+        confidence: 0..1, how sure the answerer is of its answer, where it knows that.
+        """
         if text is not None:
             self.parts = [text]
         self.finish_reasons = tuple(finish_reasons)
@@ -158,12 +188,14 @@ class ChatCall:
             self.span,
             {
                 names.RESPONSE_ID: response_id, names.RESPONSE_MODEL: response_model,
+                names.OI_LLM_RESPONSE_MODEL: response_model,
+                names.CACHE_CREATION_TOKENS: cache_creation_tokens, names.OI_TOKENS_CACHE_WRITE: cache_creation_tokens,
                 names.RESPONSE_FINISH_REASONS: list(finish_reasons) or None,
                 names.OI_LLM_FINISH_REASON: finish_reasons[0] if finish_reasons else None,
                 names.USAGE_CACHED_TOKENS: cached_tokens, names.CACHE_READ_TOKENS: cached_tokens,
                 names.OI_TOKENS_CACHE_READ: cached_tokens, names.USAGE_REASONING_TOKENS: reasoning_tokens,
                 names.REASONING_OUTPUT_TOKENS: reasoning_tokens, names.OI_TOKENS_REASONING: reasoning_tokens,
-                names.QUALITY_CONFIDENCE: confidence,
+                names.QUALITY_CONFIDENCE: None if confidence is None else min(1.0, max(0.0, float(confidence))),
             },
         )  # fmt: skip
 
@@ -177,15 +209,18 @@ class ChatCall:
         self.cost = Cost(input_cost, output_cost, "provider")
 
     def record_timings(self, *, queue_ms: float | None = None, inference_ms: float | None = None) -> None:
+        """What the provider says of its own time, in milliseconds (see `providers.read_timings`)."""
         set_attributes(self.span, {names.LATENCY_QUEUE_MS: queue_ms, names.LATENCY_INFERENCE_MS: inference_ms})
 
     def call_tool(self, name: str, call_id: str, arguments: str | None = None) -> None:
-        values = {names.TOOL_NAME: name, names.TOOL_CALL_ID: call_id, names.TOOL_ARGUMENTS: arguments}
-        add_event(self.span, names.TOOL_CALL, values)
+        """The model asked for a tool. arguments: JSON as it came."""
+        tool = ToolCall(name, call_id, arguments)
+        self.tools.append(tool)
+        write_tool_call(self.span, tool)
 
     def return_tool(self, name: str, call_id: str, result: str | None = None) -> None:
-        values = {names.TOOL_NAME: name, names.TOOL_CALL_ID: call_id, names.TOOL_RESULT: result}
-        add_event(self.span, names.TOOL_RESULT, values)
+        """What a tool gave back to the model."""
+        write_tool_result(self.span, name, call_id, result)
 
     def close(self) -> None:
         total_ms = _since_ms(self.started)
@@ -205,7 +240,8 @@ class ChatCall:
                 else None,
             },
         )  # fmt: skip
-        self._write_answer("".join(self.parts))
+        reason = self.finish_reasons[0] if self.finish_reasons else "error"
+        write_answer(self.span, "".join(self.parts), reason, self.tools)
         self._price()
 
     def _price(self) -> None:
@@ -221,22 +257,6 @@ class ChatCall:
                 is_billed=not (self.has_failed and self.estimated),
             )
         _write_cost(self.span, self.cost)
-
-    def _write_answer(self, text: str) -> None:
-        if not text:
-            return
-        reason = self.finish_reasons[0] if self.finish_reasons else "error"
-        message = {"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": reason}
-        set_attributes(
-            self.span,
-            {
-                names.OUTPUT_MESSAGES: canonical_json([message]),
-                names.OUTPUT_VALUE: text, names.OUTPUT_MIME_TYPE: "text/plain",
-                f"{names.OI_LLM_OUTPUT}.0.message.role": "assistant",
-                f"{names.OI_LLM_OUTPUT}.0.message.content": text,
-            },
-        )  # fmt: skip
-        add_event(self.span, names.CONTENT_COMPLETION, {names.COMPLETION: text})
 
 
 @contextmanager
@@ -261,10 +281,12 @@ def chat_span(
     server_address: str | None = None,
     server_port: int | None = None,
     conversation_id: str | None = None,
+    template: PromptTemplate | None = None,
 ) -> Iterator[ChatCall]:
     """One answer: `chat {model}`. messages are {"role", "content"}; the system one also gives the system prompt's hash.
 
     estimated_input_tokens is what a local tokenizer counts; it stands until `finish` brings the provider's count.
+    conversation_id: that of the pipeline when None. template: what the messages were made of.
     """
     reach_stage("generate")
     invocation: dict[str, Any] = {
@@ -285,12 +307,15 @@ def chat_span(
         names.OUTPUT_TYPE: "json" if response_format == "json_object" else "text",
         names.CONVERSATION_ID: conversation_id, names.SESSION_ID: conversation_id,
         names.OI_KIND: "LLM", names.OI_LLM_SYSTEM: system, names.OI_LLM_PROVIDER: system, names.OI_LLM_MODEL: model,
+        names.OI_LLM_REQUEST_MODEL: model,
         names.OI_LLM_PARAMETERS: _parameters(invocation),
     }  # fmt: skip
     with open_span(f"{names.CHAT} {model}", SpanKind.CLIENT, attributes) as span:
         if span.is_recording():
-            _write_prompt(span, messages)
-            _write_tools(span, tools or ())
+            write_prompt(span, messages)
+            write_tools(span, tools or ())
+            if template is not None:
+                write_template(span, template)
         call = ChatCall(span, time.perf_counter(), system, model, estimated_input_tokens)
         try:
             yield call
@@ -315,44 +340,6 @@ def _write_cost(span: Span, cost: Cost | None) -> None:
             names.COST_TABLE_VERSION: cost.version or None,
         },
     )  # fmt: skip
-
-
-def _write_prompt(span: Span, messages: Sequence[Mapping[str, str]]) -> None:
-    if not messages:
-        return
-    attributes: dict[str, Value | None] = {}
-    for number, message in enumerate(messages):
-        attributes[f"{names.OI_LLM_INPUT}.{number}.message.role"] = message["role"]
-        attributes[f"{names.OI_LLM_INPUT}.{number}.message.content"] = message["content"]
-    said = [message for message in messages if message["role"] != "system"]
-    instructions = [message["content"] for message in messages if message["role"] == "system"]
-    attributes[names.INPUT_MESSAGES] = canonical_json(
-        [{"role": item["role"], "parts": [{"type": "text", "content": item["content"]}]} for item in said]
-    )
-    if instructions:
-        attributes[names.SYSTEM_INSTRUCTIONS] = canonical_json(
-            [{"type": "text", "content": text} for text in instructions]
-        )
-        attributes[names.SYSTEM_PROMPT_HASH] = hash_prompt("\n".join(instructions))
-    attributes |= {names.INPUT_VALUE: said[-1]["content"] if said else None, names.INPUT_MIME_TYPE: "text/plain"}
-    set_attributes(span, attributes)
-    add_event(span, names.CONTENT_PROMPT, {names.PROMPT: "\n\n".join(message["content"] for message in messages)})
-
-
-def _write_tools(span: Span, tools: Sequence[Mapping[str, Any]]) -> None:
-    if not tools:
-        return
-    text = canonical_json(list(tools))
-    flat: dict[str, Value | None] = {
-        f"{names.OI_LLM_TOOLS}.{number}.tool.json_schema": canonical_json(dict(tool))
-        for number, tool in enumerate(tools)
-    }
-    set_attributes(span, {names.REQUEST_TOOLS: text, names.TOOL_DEFINITIONS: text} | flat)
-
-
-def hash_prompt(text: str) -> str:
-    """SHA-256 of a system prompt, with its prefix: tells a leak without keeping the prompt."""
-    return f"sha256:{hashlib.sha256(text.encode('utf-8', 'replace')).hexdigest()}"
 
 
 def _parameters(values: Mapping[str, Any]) -> str:

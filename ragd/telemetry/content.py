@@ -24,6 +24,7 @@ TEXT_NAMES = frozenset(
         names.RAG_QUERY, names.RETRIEVE_FILTER, names.PROMPT, names.COMPLETION, names.TOOL_ARGUMENTS, names.TOOL_RESULT,
         names.RETRIEVAL_QUERY_TEXT, names.INPUT_VALUE, names.OUTPUT_VALUE, names.OI_RERANKER_QUERY,
         names.EVALUATION_EXPLANATION, names.EXCEPTION_MESSAGE, names.EXCEPTION_STACKTRACE, names.URL_QUERY,
+        names.OTEL_TOOL_ARGUMENTS, names.OTEL_TOOL_RESULT, names.OI_LLM_TEMPLATE, names.OI_LLM_TEMPLATE_VARIABLES,
         f"{names.OWN}query", f"{names.OWN}text", f"{names.OWN}title",
     }
 )  # fmt: skip
@@ -31,6 +32,7 @@ TEXT_SUFFIXES = (
     ".document.content", ".document.metadata", ".message.content", ".embedding.text", ".evaluation.explanation",
     ".tool_call.function.arguments",
 )  # fmt: skip
+VECTOR_SUFFIX = ".embedding.vector"
 TEXT_JSON_NAMES = frozenset(
     {names.RETRIEVAL_DOCS, names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.SYSTEM_INSTRUCTIONS}
 )
@@ -42,6 +44,7 @@ Value = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int
 Redact = Callable[[str], str]
 
 _capture: Capture = "full"
+_keep_vectors = False
 _redact: ContextVar[Redact | None] = ContextVar("ragd_redact", default=None)
 
 
@@ -73,6 +76,16 @@ def redacted_text(text: str) -> str:
     return redact(text) if redact else text
 
 
+def keep_vectors(keep: bool) -> None:
+    """Whether embeddings spans of this process show vectors. A vector tells much of its text, so the switch applies."""
+    global _keep_vectors
+    _keep_vectors = keep
+
+
+def keeps_vectors() -> bool:
+    return _keep_vectors
+
+
 def lets_all_through() -> bool:
     """Whether no value would be changed, so that nobody need ask for each."""
     return _capture == "full" and _redact.get() is None
@@ -92,6 +105,8 @@ def captured_text(text: str, capture: Capture | None = None) -> str:
 def captured(name: str, value: Value, capture: Capture | None = None) -> Value:
     """One attribute value as the switch lets it through. Names that carry no text are returned unchanged."""
     mode = capture or _capture
+    if mode != "full" and name.endswith(VECTOR_SUFFIX):
+        return REDACTED
     if not isinstance(value, str) or (mode == "full" and _redact.get() is None):
         return value
     if name in TEXT_NAMES or name.endswith(TEXT_SUFFIXES):

@@ -67,9 +67,9 @@ def test_json_stays_json(recorder: Recorder) -> None:
         {"id": "doc-0#0", "score": 1.0, "snippet": "__REDACTED__", "provenance": "house/doc-0"}
     ]
     messages = json.loads(attributes(recorder.named("chat "))["gen_ai.output.messages"])
-    assert messages == [
-        {"role": "assistant", "parts": [{"type": "text", "content": "__REDACTED__"}], "finish_reason": "stop"}
-    ]
+    tool = {"type": "tool_call", "id": "call-1", "name": "look_up", "arguments": "__REDACTED__"}
+    text = {"type": "text", "content": "__REDACTED__"}
+    assert messages == [{"role": "assistant", "parts": [text, tool], "finish_reason": "stop"}]
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,7 @@ def test_json_stays_json(recorder: Recorder) -> None:
         ("ragd.pool", 50, 50),
         ("gen_ai.request.model", "gpt", "gpt"),
         ("aitf.rag.retrieval.docs", "no json", "__REDACTED__"),
+        ("embedding.embeddings.0.embedding.vector", [0.5, 0.5], "__REDACTED__"),
         ("retrieval.documents.7.document.content", "secret", "__REDACTED__"),
         ("retrieval.documents.7.document.id", "d#7", "d#7"),
     ],
