@@ -10,8 +10,9 @@ from collections_app.errors import ServiceError
 from ragd.embedding import Embedder
 from retrieval_app.answers import Answerer, Draft, TokenUsage
 from retrieval_app.chat_endpoint import Endpoint
-from retrieval_app.completion import ChatAnswerer
+from retrieval_app.completion import DEFAULTS, ChatAnswerer
 from retrieval_app.extraction import ExtractiveAnswerer
+from retrieval_app.model_parameters import ModelParameters
 
 __all__ = ["Answerer", "ChatAnswerer", "Draft", "ExtractiveAnswerer", "TokenUsage", "has_chat_model", "open_answerer"]
 
@@ -27,13 +28,15 @@ def open_answerer(
     llm_model: str | None = None,
     system_prompt: str | None = None,
     history: Sequence[Mapping[str, str]] = (),
+    parameters: ModelParameters = DEFAULTS,
+    conversation_id: str | None = None,
 ) -> Answerer:
     """llm_model: another chat model than RAGD_LLM_MODEL, or "extractive" for quotations. history: earlier turns.
 
-    Raises ServiceError (422) when a chat model or a prompt is asked for and none is set up.
+    Raises ServiceError (422) when a chat model, a prompt or parameters are asked for and quotations answer.
     """
     if llm_model == ExtractiveAnswerer.model or not has_chat_model():
-        _refuse_chat_fields(llm_model, system_prompt)
+        _refuse_chat_fields(llm_model, system_prompt, parameters)
         return ExtractiveAnswerer(embedder)
     endpoint = Endpoint(
         base_url=settings.RAGD_LLM_BASE_URL or "",
@@ -42,11 +45,20 @@ def open_answerer(
         max_tokens=settings.RAGD_LLM_MAX_TOKENS,
     )
     model = llm_model or settings.RAGD_LLM_MODEL
-    return ChatAnswerer(model, endpoint, embedder, system_prompt=system_prompt or "", history=history)
+    return ChatAnswerer(
+        model,
+        endpoint,
+        embedder,
+        system_prompt=system_prompt or "",
+        history=history,
+        parameters=parameters,
+        conversation_id=conversation_id,
+    )
 
 
-def _refuse_chat_fields(llm_model: str | None, system_prompt: str | None) -> None:
-    for field, value in (("llm_model", llm_model), ("system_prompt", system_prompt)):
+def _refuse_chat_fields(llm_model: str | None, system_prompt: str | None, parameters: ModelParameters) -> None:
+    stated = [(name, name) for name in parameters.stated()]
+    for field, value in [("llm_model", llm_model), ("system_prompt", system_prompt), *stated]:
         if value and value != ExtractiveAnswerer.model:
             raise ServiceError(
                 f"{field} needs a chat model, and this answer is made of quotations; set LLM_BASE_URL or "

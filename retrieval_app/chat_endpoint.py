@@ -1,12 +1,12 @@
-"""One chat completion from an OpenAI-compatible endpoint: attempts, waits, one deadline, a checked answer."""
+"""One chat completion from an OpenAI-compatible endpoint, whole or as a stream: attempts, waits, one deadline."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,6 +16,8 @@ import openai
 
 from collections_app.errors import ServiceError
 from ragd.openai_endpoint import read_retry_after
+from retrieval_app.answer_events import AnswerReader, OnText, StreamError
+from retrieval_app.completions import Completion, read_completion, read_times
 
 OPENAI_URL = "https://api.openai.com/v1"
 ATTEMPTS = 3
@@ -23,6 +25,7 @@ PAUSE_S = 0.5
 CONNECT_TIMEOUT_S = 5.0
 RETRIED_STATUSES = frozenset({408, 409, 429})
 QUOTED_CHARS = 300
+EVENTS = "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,71 +44,92 @@ class Endpoint:
         return parts.hostname or "", parts.port
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """What the model's server said. Counts that it did not report are None."""
-
-    text: str
-    finish_reason: str | None = None
-    id: str | None = None
-    model: str | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
 class _AttemptError(Exception):
-    """One attempt's error; wait_s is None when another attempt is no use."""
+    """One attempt's error; wait_s is None when another attempt is no use.
 
-    def __init__(self, error: ServiceError, wait_s: float | None = None) -> None:
+    refuses_usage: the server does not know the option that asks for token counts, and nothing else was wrong.
+    """
+
+    def __init__(self, error: ServiceError, wait_s: float | None = None, *, refuses_usage: bool = False) -> None:
         super().__init__(error.message)
         self.error = error
         self.wait_s = wait_s
+        self.refuses_usage = refuses_usage
 
 
-def complete(endpoint: Endpoint, model: str, messages: Sequence[dict[str, str]], **parameters: Any) -> Completion:
+def complete(
+    endpoint: Endpoint,
+    model: str,
+    messages: Sequence[Mapping[str, str]],
+    *,
+    on_text: OnText | None = None,
+    **parameters: Any,
+) -> Completion:
     """The model's answer. Lost connections, 408, 409, 429 and 5xx are tried again while tries and time are left.
 
+    on_text: the answer is asked for as a stream, and this is told every piece as it comes; after the first piece
+    nothing is tried again. None: one whole answer. The text is "" only where the model calls tools instead.
+
     Raises ServiceError: 504 ("llm_timeout") when the time passes, 502 for all else ("llm_unreachable", "llm_refused",
-    "llm_rate_limited", "llm_failed", "llm_bad_answer").
+    "llm_rate_limited", "llm_failed", "llm_bad_answer", "llm_broken_stream").
     """
     deadline = time.monotonic() + endpoint.timeout_s
     request = {"model": model, "messages": list(messages), **parameters}
+    if on_text is not None:
+        request |= {"stream": True, "stream_options": {"include_usage": True}}
     for attempt in range(ATTEMPTS):
+        reader = AnswerReader(on_text) if on_text is not None else None
         try:
-            return _read(_send(endpoint, request, deadline, attempt), model)
+            return _send(endpoint, request, deadline, attempt, reader)
         except _AttemptError as failure:
             wait_s = failure.wait_s
-            if wait_s is None or attempt + 1 == ATTEMPTS or time.monotonic() + wait_s >= deadline:
+            has_begun = reader is not None and reader.began
+            if has_begun or wait_s is None or attempt + 1 == ATTEMPTS or time.monotonic() + wait_s >= deadline:
                 raise failure.error from failure.__cause__
+            if failure.refuses_usage:
+                request.pop("stream_options", None)
             time.sleep(wait_s)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _send(endpoint: Endpoint, request: dict[str, Any], deadline: float, attempt: int) -> bytes:
-    """The body of a 200 answer. The client's timeout bounds each read, so their sum is watched here."""
+def _send(
+    endpoint: Endpoint, request: dict[str, Any], deadline: float, attempt: int, reader: AnswerReader | None
+) -> Completion:
+    """The completion of a 200 answer. The client's timeout bounds each read, so their sum is watched here."""
     model, pause_s = str(request["model"]), PAUSE_S * 2.0**attempt
     left_s = max(0.05, deadline - time.monotonic())
     timeout = httpx2.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
     client = _client(endpoint.base_url, endpoint.api_key, os.getpid())
-    body = bytearray()
     try:
         with client.chat.completions.with_streaming_response.create(**request, timeout=timeout) as response:
-            for part in response.iter_bytes():
-                body += part
-                if time.monotonic() > deadline:
-                    raise _timed_out(model, endpoint)
+            parts = _until(deadline, response.iter_bytes(), model, endpoint)
+            if reader is not None and EVENTS in response.headers.get("content-type", ""):
+                completion = reader.read(parts)
+            else:
+                completion = replace(_read(b"".join(parts), model), **read_times(response.headers))
+                if reader is not None and completion.text:  # it does not stream, and answered whole
+                    reader.on_text(completion.text)
+            return _checked(completion, model)
     except (openai.APITimeoutError, httpx2.TimeoutException) as error:
         raise _timed_out(model, endpoint) from error
     except openai.APIStatusError as error:
-        raise _status_failure(error, model, pause_s) from error
+        raise _status_failure(error, model, pause_s, request) from error
+    except StreamError as error:
+        raise _stream_failure(error, model, pause_s) from error
     except (openai.APIConnectionError, httpx2.TransportError) as error:
+        if reader is not None and reader.began:
+            raise _broken(model, pause_s) from error
         message = "the language model's server cannot be reached; check LLM_BASE_URL and that the server runs"
         raise _failed("llm_unreachable", message, wait_s=pause_s) from error
     except (openai.OpenAIError, httpx2.HTTPError) as error:
         raise _bad_answer(model, "it cannot be read") from error
-    return bytes(body)
+
+
+def _until(deadline: float, parts: Iterable[bytes], model: str, endpoint: Endpoint) -> Iterator[bytes]:
+    for part in parts:
+        yield part
+        if time.monotonic() > deadline:
+            raise _timed_out(model, endpoint)
 
 
 @lru_cache(maxsize=8)
@@ -116,40 +140,20 @@ def _client(base_url: str, api_key: str, pid: int) -> openai.OpenAI:
 
 def _read(body: bytes, model: str) -> Completion:
     try:
-        answer = json.loads(body)
-        choice = answer["choices"][0]
-        text = choice["message"]["content"]
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        return read_completion(json.loads(body))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise _bad_answer(model, f"it begins with {body[:80].decode(errors='replace')!r}") from error
-    reason = choice.get("finish_reason")
-    if not isinstance(text, str) or not text.strip():
-        raise _bad_answer(model, f"it holds no text (finish reason {reason!r})")
-    usage = _dict(answer.get("usage"))
-    return Completion(
-        text=text.strip(),
-        finish_reason=_text(reason),
-        id=_text(answer.get("id")),
-        model=_text(answer.get("model")),
-        input_tokens=_count(usage.get("prompt_tokens")),
-        output_tokens=_count(usage.get("completion_tokens")),
-        cached_tokens=_count(_dict(usage.get("prompt_tokens_details")).get("cached_tokens")),
-        reasoning_tokens=_count(_dict(usage.get("completion_tokens_details")).get("reasoning_tokens")),
-    )
 
 
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _checked(completion: Completion, model: str) -> Completion:
+    if not completion.text and not completion.tool_calls:
+        raise _bad_answer(model, f"it holds no text (finish reason {completion.finish_reason!r})")
+    return completion
 
 
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _status_failure(error: openai.APIStatusError, model: str, pause_s: float) -> _AttemptError:
+def _status_failure(
+    error: openai.APIStatusError, model: str, pause_s: float, request: Mapping[str, Any]
+) -> _AttemptError:
     """Never repeats what a server says about a key."""
     status = error.status_code
     if status in (401, 403):
@@ -162,7 +166,23 @@ def _status_failure(error: openai.APIStatusError, model: str, pause_s: float) ->
         return _failed("llm_rate_limited", message, wait_s=None if error.code == "insufficient_quota" else wait_s)
     said = str(error.message)[:QUOTED_CHARS]
     message = f"the language model {model!r} was expected to answer and its server sent HTTP {status}: {said}"
+    if status in (400, 422) and "stream_options" in request and "stream_options" in said:
+        return _AttemptError(ServiceError(message, type="llm_failed", status=502), 0.0, refuses_usage=True)
     return _failed("llm_failed", message, wait_s=wait_s if status in RETRIED_STATUSES or status >= 500 else None)
+
+
+def _stream_failure(error: StreamError, model: str, pause_s: float) -> _AttemptError:
+    if error.broken:
+        return _broken(model, pause_s)
+    if not error.said:
+        return _bad_answer(model, error.why)
+    message = f"the language model {model!r} began to answer and then said: {error.said[:QUOTED_CHARS]}"
+    return _failed("llm_failed", message, wait_s=pause_s)
+
+
+def _broken(model: str, pause_s: float) -> _AttemptError:
+    message = f"the language model {model!r} broke off in the middle of its answer; ask again"
+    return _failed("llm_broken_stream", message, wait_s=pause_s)
 
 
 def _timed_out(model: str, endpoint: Endpoint) -> _AttemptError:

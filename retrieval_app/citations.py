@@ -112,16 +112,27 @@ def check_citations(answer: str, sources: Sequence[Candidate]) -> CheckedAnswer:
 
     Never raises. Checking a checked answer changes nothing.
     """
-    removed_count = 0
-    while True:
-        checked, placed, removed = _rewrite(_narrow(answer), len(sources))
-        removed_count += removed
-        if not removed:
-            break
-        answer = checked  # what stood on both sides of a removed marker may form a new one
+    checked, placed, removed_count = rewrite_markers(answer, len(sources))
     sentences = _cite_sentences(checked, placed, sources)
     citations = tuple(_locate(item, sentences, sources) for item in placed)
     return CheckedAnswer(checked, citations, removed_count, sentences)
+
+
+def rewrite_markers(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:
+    """(the answer with its markers in one form, those up to `known` in order of place, how many were removed)."""
+    removed_count = 0
+    while True:
+        checked, placed, removed = _rewrite(_narrow(answer), known)
+        removed_count += removed
+        if not removed:
+            return checked, placed, removed_count
+        answer = checked  # what stood on both sides of a removed marker may form a new one
+
+
+def locate_marker(checked: str, item: PlacedMarker, sources: Sequence[Candidate]) -> Citation:
+    """One marker of a checked text that may yet go on: its place is judged by the sentence as far as it has come."""
+    sentences = _cite_sentences(checked, [item], sources)
+    return _locate(item, sentences, sources)
 
 
 def _rewrite(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:

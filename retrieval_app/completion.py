@@ -6,17 +6,21 @@ The sources reach the model between marks and are said to be quoted material; wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from collections_app.errors import ServiceError
 from ragd import telemetry
 from ragd.types import Candidate
-from retrieval_app.answers import Draft, TokenUsage
-from retrieval_app.chat_endpoint import Completion, Endpoint, complete
+from retrieval_app.answer_events import OnText
+from retrieval_app.answers import AnswerListener, Draft, TokenUsage
+from retrieval_app.chat_endpoint import Endpoint, complete
 from retrieval_app.citations import CheckedAnswer, check_citations
+from retrieval_app.completions import Completion
+from retrieval_app.live_citations import LiveCitations, Told
+from retrieval_app.model_parameters import ModelParameters
 
-SEED = 7
-TEMPERATURE = 0.0
+DEFAULTS = ModelParameters()
 SOURCES_CHARS_MAX = 60_000
 NOT_ANSWERED = "The sources do not answer this question."
 ROLE = "You answer questions from a collection of documents, precisely and briefly, in the language of the question."
@@ -34,7 +38,10 @@ class TokenCounter(Protocol):
 
 
 class ChatAnswerer:
-    """One chat completion per question: temperature 0, fixed seed. history: earlier turns, put before the question."""
+    """One chat completion per question. history: earlier turns, put before the question.
+
+    parameters: how the model is asked to write. conversation_id: of the turns, as the caller names it, for the spans.
+    """
 
     name = "chat"
 
@@ -46,19 +53,30 @@ class ChatAnswerer:
         *,
         system_prompt: str = "",
         history: Sequence[Mapping[str, str]] = (),
+        parameters: ModelParameters = DEFAULTS,
+        conversation_id: str | None = None,
     ) -> None:
         self.model = model
         self.endpoint = endpoint
         self.counter = counter
         self.history = [dict(turn) for turn in history]
+        self.parameters = parameters
+        self.conversation_id = conversation_id
         self.instructions = f"{system_prompt.strip() or ROLE}\n\n{RULES}"
         self.system = telemetry.provider_of(endpoint.address[0])
 
-    def answer(self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()) -> Draft:
+    def answer(
+        self,
+        query: str,
+        sources: Sequence[Candidate],
+        spans: Sequence[Mapping[str, Any]] = (),
+        *,
+        listener: AnswerListener | None = None,
+    ) -> Draft:
         """The model's answer with its citations checked. No source: an abstention, and the model is not asked.
 
         With spans it reads them instead of the whole sources; a source of which there is none is left out, and the
-        numbers of the others stay.
+        numbers of the others stay. With a listener the model streams, and every piece is told once it is checked.
 
         Raises ServiceError, see `chat_endpoint.complete`.
         """
@@ -67,10 +85,13 @@ class ChatAnswerer:
         given = fit_sources(sources)
         messages = self.build_messages(query, given, excerpts_of(given, spans))
         estimated = sum(self.counter.count_tokens(message["content"]) for message in messages)
-        completion, usage = self._ask(messages, estimated)
+        live = LiveTelling(listener, given) if listener else None
+        completion, usage, first_token_ms = self._ask(messages, estimated, live)
         checked = check_citations(completion.text, given)
+        if live:
+            live.finish(checked)
         abstained = not checked.citations and NOT_ANSWERED.rstrip(".") in completion.text
-        return Draft(checked, abstained, usage, len(given))
+        return Draft(checked, abstained, usage, len(given), first_token_ms=first_token_ms, was_told=live is not None)
 
     def build_messages(
         self, query: str, sources: Sequence[Candidate], excerpts: Sequence[str] | None = None
@@ -85,46 +106,106 @@ class ChatAnswerer:
             {"role": "user", "content": f"<sources>\n{blocks}\n</sources>\n\nQuestion: {query}"},
         ]
 
-    def _ask(self, messages: list[dict[str, str]], estimated: int) -> tuple[Completion, TokenUsage]:
+    def _ask(
+        self, messages: list[dict[str, str]], estimated: int, live: LiveTelling | None
+    ) -> tuple[Completion, TokenUsage, float | None]:
+        """(completion, usage, milliseconds to the first piece or None when nothing was streamed)."""
         host, port = self.endpoint.address
         # OpenAI itself has renamed the limit; servers that speak its protocol mostly know the old name
-        limit = "max_tokens" if self.endpoint.base_url else "max_completion_tokens"
-        parameters: dict[str, Any] = {"temperature": TEMPERATURE, "seed": SEED, limit: self.endpoint.max_tokens}
+        limit_name = "max_tokens" if self.endpoint.base_url else "max_completion_tokens"
+        server_limit = self.endpoint.max_tokens
         with telemetry.chat_span(
             self.system,
             self.model,
             messages=messages,
             estimated_input_tokens=estimated,
-            max_tokens=self.endpoint.max_tokens,
-            temperature=TEMPERATURE,
-            seed=SEED,
+            stream=live is not None,
             server_address=host,
             server_port=port,
+            conversation_id=self.conversation_id,
+            **self.parameters.span_fields(max_tokens=server_limit),
         ) as call:
-            completion = complete(self.endpoint, self.model, messages, **parameters)
-            usage = self._usage(completion, estimated)
-            call.finish(
-                completion.text,
-                finish_reasons=[completion.finish_reason] if completion.finish_reason else [],
-                input_tokens=None if usage.estimated else usage.context_tokens,
-                output_tokens=None if usage.estimated else usage.generation_tokens,
-                cached_tokens=usage.cached_tokens,
-                reasoning_tokens=usage.reasoning_tokens,
-                response_id=completion.id,
-                response_model=completion.model,
+            completion = complete(
+                self.endpoint,
+                self.model,
+                messages,
+                on_text=_both(call.receive, live.tell) if live else None,
+                **self.parameters.request(max_tokens=server_limit, limit_name=limit_name),
             )
-        return completion, usage
+            usage = self._usage(completion, estimated)
+            self._record(call, completion, usage)
+            if not completion.text:
+                raise _no_tools(self.model, completion)
+        return completion, usage, call.first_token_ms
+
+    def _record(self, call: telemetry.ChatCall, completion: Completion, usage: TokenUsage) -> None:
+        for tool in completion.tool_calls:
+            call.call_tool(tool.name, tool.id, tool.arguments)
+        call.record_timings(queue_ms=completion.queue_ms, inference_ms=completion.inference_ms)
+        call.finish(
+            completion.text,
+            finish_reasons=[completion.finish_reason] if completion.finish_reason else [],
+            input_tokens=None if usage.estimated else usage.context_tokens,
+            output_tokens=None if usage.estimated else usage.generation_tokens,
+            cached_tokens=usage.cached_tokens,
+            reasoning_tokens=usage.reasoning_tokens,
+            response_id=completion.id,
+            response_model=completion.model,
+        )
 
     def _usage(self, completion: Completion, estimated: int) -> TokenUsage:
         """As reported; counted here when the server reports nothing."""
         if completion.input_tokens is None or completion.output_tokens is None:
-            return TokenUsage(estimated, self.counter.count_tokens(completion.text), estimated=True)
+            written = self.counter.count_tokens(completion.text)
+            return TokenUsage(estimated, written, estimated=True, finish_reason=completion.finish_reason)
         return TokenUsage(
             completion.input_tokens,
             completion.output_tokens,
             cached_tokens=completion.cached_tokens,
             reasoning_tokens=completion.reasoning_tokens,
+            finish_reason=completion.finish_reason,
         )
+
+
+class LiveTelling:
+    """Tells a listener of a model's text, its citations checked on the way."""
+
+    def __init__(self, listener: AnswerListener, sources: Sequence[Candidate]) -> None:
+        self.listener = listener
+        self.citations = LiveCitations(sources)
+
+    def tell(self, text: str) -> None:
+        retell(self.citations.feed(text), self.listener)
+
+    def finish(self, checked: CheckedAnswer) -> None:
+        retell(self.citations.finish(checked.answer, checked.citations), self.listener)
+
+
+def retell(told: Iterable[Told], listener: AnswerListener) -> None:
+    """Each piece and each citation to the listener, in order."""
+    for item in told:
+        if isinstance(item, str):
+            listener.tell(item)
+        else:
+            listener.cite(item)
+
+
+def _both(first: OnText, second: OnText) -> OnText:
+    def tell(text: str) -> None:
+        first(text)
+        second(text)
+
+    return tell
+
+
+def _no_tools(model: str, completion: Completion) -> ServiceError:
+    names = ", ".join(sorted({repr(tool.name) for tool in completion.tool_calls}))
+    return ServiceError(
+        f"the language model {model!r} was expected to answer and asked for the tool {names}, which it was not "
+        "offered; choose a model that answers, or check its settings",
+        type="llm_bad_answer",
+        status=502,
+    )
 
 
 def fit_sources(sources: Sequence[Candidate]) -> list[Candidate]:

@@ -19,7 +19,7 @@ from ragd import telemetry
 from ragd.chunking import split_sentences
 from ragd.embedding import Embedder
 from ragd.types import Candidate
-from retrieval_app.answers import Draft, TokenUsage
+from retrieval_app.answers import AnswerListener, Draft, TokenUsage
 from retrieval_app.citations import AnswerSentence, CheckedAnswer, Citation, is_written, place_in_document
 
 SOURCES_READ = 8
@@ -78,10 +78,17 @@ class ExtractiveAnswerer:
         self.embedder = embedder
         self.evidence_min = evidence_min
 
-    def answer(self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()) -> Draft:
+    def answer(
+        self,
+        query: str,
+        sources: Sequence[Candidate],
+        spans: Sequence[Mapping[str, Any]] = (),
+        *,
+        listener: AnswerListener | None = None,
+    ) -> Draft:
         """Up to SENTENCES_QUOTED quotations with markers, or an abstention when no sentence is evidence enough.
 
-        With spans only what they hold is read and quoted.
+        With spans only what they hold is read and quoted. The listener is not told: the answer is there all at once.
         """
         given = sources[:SOURCES_READ]
         texts = [span["content"] for span in spans if span["rank"] <= len(given)] if spans else _contents(given)

@@ -1,0 +1,62 @@
+"""How a chat model is asked to write: what a caller may say of it, and what holds otherwise."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SEED = 7
+TEMPERATURE = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelParameters:
+    """None or (): not said. Then temperature is 0 and the seed fixed; of the rest nothing is sent to the model.
+
+    temperature: 0 to 2. top_p: 0 to 1. max_tokens: at most RAGD_LLM_MAX_TOKENS holds. stop: up to four texts that end
+    the answer. frequency_penalty, presence_penalty: -2 to 2. response_format: "text".
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    response_format: str | None = None
+
+    def stated(self) -> list[str]:
+        """The names of what was said."""
+        return [name for name, value in asdict(self).items() if value not in (None, ())]
+
+    def request(self, *, max_tokens: int, limit_name: str) -> dict[str, Any]:
+        """The fields of the request. max_tokens: the server's own limit, limit_name: what this model calls it."""
+        fields: dict[str, Any] = {
+            "temperature": TEMPERATURE if self.temperature is None else self.temperature,
+            "seed": SEED if self.seed is None else self.seed,
+            limit_name: self.limit(max_tokens),
+            "top_p": self.top_p,
+            "stop": list(self.stop) or None,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "response_format": {"type": self.response_format} if self.response_format else None,
+        }
+        return {name: value for name, value in fields.items() if value is not None}
+
+    def span_fields(self, *, max_tokens: int) -> dict[str, Any]:
+        """The same as `telemetry.chat_span` names it."""
+        return {
+            "temperature": TEMPERATURE if self.temperature is None else self.temperature,
+            "seed": SEED if self.seed is None else self.seed,
+            "max_tokens": self.limit(max_tokens),
+            "top_p": self.top_p,
+            "stop_sequences": list(self.stop) or None,
+            "frequency_penalty": self.frequency_penalty,
+            "presence_penalty": self.presence_penalty,
+            "response_format": self.response_format,
+        }
+
+    def limit(self, max_tokens: int) -> int:
+        """Tokens of the longest answer: what was asked for, never more than the server's limit."""
+        return max_tokens if self.max_tokens is None else min(self.max_tokens, max_tokens)
