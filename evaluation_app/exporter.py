@@ -17,11 +17,13 @@ from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import format_span_id, format_trace_id
 
+from evaluation_app.span_columns import span_columns
 from ragd import telemetry
 
 COPY_SPANS = """
 COPY spans (trace_id, span_id, parent_span_id, name, kind, scope, service, started_at, ended_at, duration_ms,
-            status_code, status_description, collection, run_id, attributes, events, links, dropped_count)
+            status_code, status_description, collection, run_id, attributes, events, links, dropped_count,
+            type, oi_kind, model, api_key, input_tokens, output_tokens, cost_usd, risk_score, words)
 FROM STDIN
 """
 COUNT_SPANS = """
@@ -143,25 +145,28 @@ def span_row(span: ReadableSpan, capture: telemetry.Capture) -> tuple[Any, ...]:
     context = span.get_span_context()
     assert context is not None and span.start_time is not None and span.end_time is not None
     attributes = captured_attributes(span.attributes or {}, capture)
+    name, description = storable(span.name), storable(telemetry.captured_status(span.status.description or "", capture))
+    scope = span.instrumentation_scope.name if span.instrumentation_scope else ""
     return (
         format_trace_id(context.trace_id),
         format_span_id(context.span_id),
         format_span_id(span.parent.span_id) if span.parent else None,
-        storable(span.name),
+        name,
         span.kind.name,
-        span.instrumentation_scope.name if span.instrumentation_scope else "",
+        scope,
         str(span.resource.attributes.get("service.name", "")),
         _moment(span.start_time),
         _moment(span.end_time),
         (span.end_time - span.start_time) / 1e6,
         span.status.status_code.name,
-        storable(telemetry.captured_status(span.status.description or "", capture)),
+        description,
         storable(str(attributes.get(telemetry.COLLECTION, ""))),
         attributes.get(telemetry.RUN_ID),
         storable_json(attributes),
         storable_json([_event(event, capture) for event in span.events]),
         storable_json([_link(link.context, link.attributes or {}) for link in span.links]),
         span.dropped_attributes + span.dropped_events + span.dropped_links,
+        *(storable(value) for value in span_columns(name, scope, description, attributes)),
     )
 
 

@@ -1,0 +1,154 @@
+"""Reads of the span store by filter: pages, neighbours, counts by value, the slowest. Newest first, ties by id.
+
+A search goes back in time one stretch of partitions after another and stops when it has what was asked for or when
+its time is over: then it says how far it came, and its cursor goes on from there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Q
+
+from evaluation_app.models import Span
+from evaluation_app.querysets import SpanQuerySet
+from evaluation_app.span_filters import AttributeCondition, SpanFilter, filter_condition, parse_filter
+from evaluation_app.span_names import known_attributes, known_types
+from ragd.errors import InvalidInput
+
+__all__ = [
+    "AttributeCondition", "Facets", "Neighbours", "SpanFilter", "SpanPage", "facet_counts", "find_span",
+    "known_attributes", "known_types", "neighbours", "parse_filter", "search_spans", "slowest_spans",
+]  # fmt: skip
+
+DEFAULT_LIMIT = 50
+LIMIT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SpanPage:
+    """Spans, newest first. next_cursor goes on behind the last one; None: there are no more.
+
+    searched_until: None when the page is whole; else the search ran out of time there, and older spans were not looked
+    at (next_cursor looks on).
+    """
+
+    spans: list[Span]
+    next_cursor: str | None
+    searched_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The next span of the filter in each direction; None at an end."""
+
+    newer: Span | None
+    older: Span | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """by_field: field of SpanFilter (types, kinds, collections, models, api_keys, statuses) -> [(value, spans)], most
+    first. counted: how many spans were looked at, the newest that match; is_whole: whether those are all."""
+
+    by_field: Mapping[str, list[tuple[str, int]]]
+    counted: int
+    is_whole: bool
+
+
+def search_spans(
+    wanted: SpanFilter, cursor: str | None = None, limit: int = DEFAULT_LIMIT, *, with_content: bool = False
+) -> SpanPage:
+    """One page. with_content: attributes, events and links too. Raises InvalidInput for a limit or cursor."""
+    if not 1 <= limit <= LIMIT_MAX:
+        raise InvalidInput(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", field="limit")
+    rows = matching(wanted, with_content=with_content).order_by("-started_at", "-id")
+    if cursor:
+        rows = rows.filter(_behind(*_decode(cursor)))
+    found = list(rows[: limit + 1])
+    return SpanPage(found[:limit], _encode(found[limit - 1]) if len(found) > limit else None)
+
+
+def matching(wanted: SpanFilter, *, with_content: bool = False) -> SpanQuerySet:
+    """Every span of the filter, in no order."""
+    rows = Span.objects.filter(filter_condition(wanted))
+    if wanted.since is not None:
+        rows = rows.filter(started_at__gte=wanted.since)
+    if wanted.until is not None:
+        rows = rows.filter(started_at__lt=wanted.until)
+    return rows if with_content else rows.without_content()
+
+
+def neighbours(wanted: SpanFilter, span: Span) -> Neighbours:
+    """Before and after a span in the filtered list, also when the span itself is not in it; without content."""
+    rows = matching(wanted)
+    newer = rows.filter(_before(span.started_at, span.pk)).order_by("started_at", "id").first()
+    older = rows.filter(_behind(span.started_at, span.pk)).order_by("-started_at", "-id").first()
+    return Neighbours(newer, older)
+
+
+def slowest_spans(wanted: SpanFilter, limit: int = 10) -> list[Span]:
+    """The longest first, ties newest first; without content."""
+    return list(matching(wanted).order_by("-duration_ms", "-started_at", "-id")[:limit])
+
+
+def find_span(trace_id: str, span_id: str) -> Span | None:
+    """One span with its content; None when it is not stored. Of two with the same ids the newest."""
+    rows = Span.objects.filter(trace_id=trace_id.lower(), span_id=span_id.lower())
+    return rows.order_by("-started_at", "-id").first()
+
+
+FACET_COLUMNS = {
+    "types": "type", "kinds": "oi_kind", "collections": "collection", "models": "model", "api_keys": "api_key",
+    "statuses": "status_code",
+}  # fmt: skip
+FACET_ROWS = 10_000
+
+
+def facet_counts(wanted: SpanFilter) -> Facets:
+    """How many of the newest matching spans have each value. A field that the filter states is counted as if it did
+    not, so that its other values can be chosen."""
+    counted: dict[str, list[tuple[str, int]]] = {}
+    common = list(matching(wanted).order_by("-started_at", "-id").values(*FACET_COLUMNS.values())[: FACET_ROWS + 1])
+    for field, column in FACET_COLUMNS.items():
+        rows = common
+        if getattr(wanted, field):
+            free = matching(wanted.without(field)).order_by("-started_at", "-id")
+            rows = list(free.values(column)[:FACET_ROWS])
+        counts = Counter(row[column] for row in rows[:FACET_ROWS] if row[column])
+        counted[field] = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return Facets(counted, min(len(common), FACET_ROWS), len(common) <= FACET_ROWS)
+
+
+def _behind(started_at: datetime, pk: int) -> Q:
+    return Q(started_at__lte=started_at) & (Q(started_at__lt=started_at) | Q(pk__lt=pk))
+
+
+def _before(started_at: datetime, pk: int) -> Q:
+    return Q(started_at__gte=started_at) & (Q(started_at__gt=started_at) | Q(pk__gt=pk))
+
+
+def _encode(span: Span) -> str:
+    text = json.dumps([span.started_at.isoformat(), span.pk], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def _decode(cursor: str) -> tuple[datetime, int]:
+    try:
+        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+        moment, pk = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        started_at = datetime.fromisoformat(moment)
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        started_at, pk = None, None
+    if started_at is None or started_at.tzinfo is None or not isinstance(pk, int) or abs(pk) >= 2**63:
+        raise InvalidInput(
+            "cursor is not one that a search of spans gave; take next_cursor from the page before, or leave it out",
+            field="cursor",
+        )
+    return started_at, pk

@@ -1,0 +1,241 @@
+"""Finding stored spans: filters, the filter language, pages, neighbours, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from evaluation_app.models import Span
+from evaluation_app.span_columns import span_columns
+from evaluation_app.span_names import forget_seen
+from evaluation_app.span_search import (
+    SpanFilter,
+    facet_counts,
+    find_span,
+    neighbours,
+    parse_filter,
+    search_spans,
+    slowest_spans,
+)
+from ragd.errors import InvalidInput
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+RUN = UUID("00000000-0000-0000-0000-000000000001")
+pytestmark = pytest.mark.django_db
+
+
+def make_span(name: str, at_ms: int, took_ms: float, **values: object) -> Span:
+    """One stored span with the columns that the exporter would fill. attributes, status, description, scope, ..."""
+    attributes = values.pop("attributes", {})
+    assert isinstance(attributes, dict)
+    started_at = NOON + timedelta(milliseconds=at_ms)
+    scope, description = str(values.pop("scope", "ragd")), str(values.pop("description", ""))
+    columns = span_columns(name, scope, description, attributes)._asdict()
+    return Span.objects.create(
+        trace_id="a" * 32, span_id=f"{at_ms:016x}", name=name, kind=values.pop("kind", "INTERNAL"), scope=scope,
+        service="ragd-web", started_at=started_at, ended_at=started_at + timedelta(milliseconds=took_ms),
+        duration_ms=took_ms, status_code=values.pop("status", "OK"), status_description=description,
+        attributes=attributes, collection=attributes.get("ragd.collection", ""), **columns, **values,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def spans(db: None) -> Iterator[None]:
+    forget_seen()
+    house, shed = {"ragd.collection": "house"}, {"ragd.collection": "shed"}
+    make_span("GET /v1", 0, 900, scope="opentelemetry.django", kind="SERVER", attributes={"url.path": "/v1"})
+    make_span(
+        "rag.pipeline house", 1, 800, run_id=RUN,
+        attributes=house | {"openinference.span.kind": "CHAIN", "input.value": "Which Pump moves the WATER?",
+                            "ragd.api_key": "site", "aitf.security.risk_score": 40.0},
+    )  # fmt: skip
+    make_span(
+        "rag.retrieve postgresql+pgvector", 2, 600, kind="CLIENT",
+        attributes=house | {"openinference.span.kind": "RETRIEVER", "aitf.rag.retrieve.top_k": 12,
+                            "retrieval.documents.0.document.id": "pump.md#3",
+                            "retrieval.documents.0.document.content": "a zebra in the text"},
+    )  # fmt: skip
+    make_span(
+        "chat gpt-4o", 3, 100, kind="CLIENT",
+        attributes=house | {"openinference.span.kind": "LLM", "gen_ai.request.model": "gpt-4o",
+                            "gen_ai.usage.input_tokens": 900, "gen_ai.usage.output_tokens": 20,
+                            "gen_ai.request.temperature": 0.5, "aitf.cost.total_cost": 0.02,
+                            "gen_ai.response.finish_reasons": ["stop", "length"], "gen_ai.request.stream": True},
+    )  # fmt: skip
+    make_span(
+        "chat gpt-4o", 4, 100, kind="CLIENT", status="ERROR", description="TimeoutError: the model was too slow",
+        attributes=shed | {"openinference.span.kind": "LLM", "gen_ai.request.model": "gpt-4o",
+                           "gen_ai.usage.input_tokens": 5, "error.type": "TimeoutError"},
+    )  # fmt: skip
+    make_span("rag.lexical", 5, 3, attributes=shed | {"openinference.span.kind": "CHAIN", "ragd.pool": 50})
+    yield
+    forget_seen()
+
+
+def starts(wanted: SpanFilter) -> list[int]:
+    """Milliseconds after NOON at which the found spans start, in the order of the page."""
+    return [(span.started_at - NOON) // timedelta(milliseconds=1) for span in search_spans(wanted).spans]
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, [5, 4, 3, 2, 1, 0]),
+        ({"type": ""}, [5, 4, 3, 2, 1, 0]),
+        ({"type": "aitf.rag.retrieve"}, [2]),
+        ({"type": ["chat", "rag.lexical"]}, [5, 4, 3]),
+        ({"kind": "llm"}, [4, 3]),
+        ({"kind": ["RETRIEVER", "SERVER"]}, [2, 0]),
+        ({"collection": "shed"}, [5, 4]),
+        ({"collection": ["shed", "house"], "model": "gpt-4o"}, [4, 3]),
+        ({"api_key": "site"}, [1]),
+        ({"status": "error"}, [4]),
+        ({"status": "OK", "collection": "shed"}, [5]),
+        ({"service": "ragd-web", "name": "chat "}, [4, 3]),
+        ({"name": "at gpt"}, []),
+        ({"min_ms": "600"}, [2, 1, 0]),
+        ({"min_ms": "100", "max_ms": "600"}, [4, 3, 2]),
+        ({"since": (NOON + timedelta(milliseconds=3)).isoformat()}, [5, 4, 3]),
+        ({"until": (NOON + timedelta(milliseconds=3)).isoformat()}, [2, 1, 0]),
+        ({"trace_id": "A" * 32, "run_id": str(RUN)}, [1]),
+        ({"text": "pump"}, [2, 1]),
+        ({"text": "water WHICH"}, [1]),
+        ({"text": "pum*"}, [2, 1]),
+        ({"text": "pum"}, []),
+        ({"text": "pump -water"}, [2]),
+        ({"text": '"pump.md#3"'}, [2]),
+        ({"text": "too slow timeouterror"}, [4]),
+        ({"text": "zebra"}, []),  # the text of a document is no part of it
+        ({"attr": "gen_ai.request.model:eq:gpt-4o"}, [4, 3]),
+        ({"attr": ["gen_ai.request.model:eq:gpt-4o", "gen_ai.usage.input_tokens:gt:5"]}, [3]),
+        ({"attr": "gen_ai.usage.input_tokens:le:5"}, [4]),
+        ({"attr": "gen_ai.usage.input_tokens:ge:1e1"}, [3]),
+        ({"attr": "gen_ai.usage.input_tokens:ne:5"}, [3]),
+        ({"attr": "gen_ai.request.stream:eq:true"}, [3]),
+        ({"attr": "gen_ai.response.finish_reasons:eq:length"}, [3]),
+        ({"attr": "gen_ai.request.temperature:lt:0.6"}, [3]),
+        ({"attr": "aitf.cost.total_cost:exists"}, [3]),
+        ({"attr": ["aitf.cost.total_cost:missing", "gen_ai.request.model:exists"]}, [4]),
+        ({"attr": "input.value:contains:pump MOVES"}, [1]),
+        ({"attr": "input.value:starts:Which"}, [1]),
+        ({"attr": "input.value:starts:which"}, []),
+        ({"attr": "retrieval.documents.0.document.id:eq:pump.md#3"}, [2]),
+        ({"attr": 'input.value:eq:"; DROP TABLE spans; --'}, []),
+        ({"attr": "input.value:contains:.*"}, []),
+        ({"where": "kind == 'RETRIEVER' and latency_ms > 500"}, [2]),
+        ({"where": "kind == 'retriever' or (status = 'error' and latency_ms >= 100)"}, [4, 2]),
+        ({"where": "not kind == 'CHAIN' and latency_ms < 1e3"}, [4, 3, 2, 0]),
+        ({"where": "collection in ('shed', \"garden\")"}, [5, 4]),
+        ({"where": "collection not in ['shed', 'house']"}, [0]),
+        ({"where": "gen_ai.request.model == 'gpt-4o' and total_tokens > 900"}, [3]),
+        ({"where": "attributes['gen_ai.request.model'] starts with 'gpt' and cost_usd is none"}, [4]),
+        ({"where": "total_tokens is not none"}, [4, 3]),
+        ({"where": "not gen_ai.usage.input_tokens > 5"}, [5, 4, 2, 1, 0]),
+        ({"where": "'pump' in input.value"}, [1]),
+        ({"where": "'gpt' not in name and kind == 'CLIENT'"}, [2]),
+        ({"where": "text contains 'pump water'"}, [1]),
+        ({"where": "risk_score >= 40 and run_id == '00000000-0000-0000-0000-000000000001'"}, [1]),
+        ({"where": "start_time >= '2026-01-05T12:00:00.004Z'"}, [5, 4]),
+        ({"where": "type == 'rag.lexical' and ragd.pool == 50"}, [5]),
+        ({"where": "name contains 'GPT' and status_message contains 'SLOW'"}, [4]),
+        ({"where": "cost_usd != 0"}, [3]),
+        ({"where": "collection != 'house'"}, [5, 4, 0]),
+    ],
+)  # fmt: skip
+def test_a_filter_finds(spans: None, given: dict[str, object], found: list[int]) -> None:
+    wanted = parse_filter(given)  # type: ignore[arg-type]
+    assert starts(wanted) == found
+    params = wanted.as_params()
+    again = parse_filter({name: [value for key, value in params if key == name] for name, _ in params})
+    assert again == wanted
+    assert starts(wanted.only_of(["shed"])) == [at for at in found if at >= 4]
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({"typ": "chat"}, "typ", "spans have no filter 'typ'; there are type, kind, collection"),
+        ({"type": "rag.retriever"}, "type", "did you mean aitf.rag.retrieve?"),
+        ({"kind": "RETREIVER"}, "kind", "there is no kind 'RETREIVER'; there are CHAIN"),
+        ({"status": "failed"}, "status", "there are ok, error, unset"),
+        ({"min_ms": "-1"}, "min_ms", "a number of milliseconds from 0, not '-1'"),
+        ({"max_ms": "nan"}, "max_ms", "not 'nan'"),
+        ({"since": "yesterday"}, "since", "an age such as 30m, 24h or 7d, not 'yesterday'"),
+        ({"text": "!?"}, "text", "a letter or a digit"),
+        ({"run_id": "x"}, "run_id", "a UUID"),
+        ({"attr": "gen_ai.request.model=gpt"}, "attr", "name:operator:value"),
+        ({"attr": "gen_ai.request.model:like:gpt"}, "attr", "one of eq, ne, gt"),
+        ({"attr": "gen_ai.request.modell:eq:gpt"}, "attr", "did you mean gen_ai.request.model"),
+        ({"where": "latancy_ms > 5"}, "where", "did you mean latency_ms? There are type, kind"),
+        ({"where": "kind == 'RETREIVER'"}, "where", "there is no kind 'RETREIVER'; there are CHAIN"),
+        ({"where": "gen_ai.request.modell == 'x'"}, "where", "did you mean gen_ai.request.model"),
+        ({"where": "kind == "}, "where", "expected a value (a text in quotes, a number, true or false) at place 8"),
+        ({"where": "kind == LLM"}, "where", "expected a value"),
+        ({"where": "kind 'LLM'"}, "where", "expected an operator"),
+        ({"where": "(kind == 'LLM'"}, "where", "expected ) at place 15, but the filter ends"),
+        ({"where": "kind == 'LLM' kind"}, "where", "expected and, or, or the end"),
+        ({"where": "latency_ms > 'x'"}, "where", "latency_ms is a number"),
+        ({"where": "name > 5"}, "where", "name is a text"),
+        ({"where": "latency_ms contains 'x'"}, "where", "is no text"),
+        ({"where": "run_id == 'x'"}, "where", "a UUID in quotes"),
+        ({"where": "kind == 'LLM"}, "where", "texts need quotes"),
+        ({"where": "(" * 60 + "kind == 'LLM'" + ")" * 60}, "where", "at most 40 deep"),
+        ({"where": "x" * 1999 + "=1"}, "where", "of 2000 characters"),
+    ],
+)
+def test_what_cannot_be_is_said(spans: None, given: dict[str, str], field: str, says: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_filter(given)
+    assert says in str(caught.value)
+    assert caught.value.field == field
+
+
+def test_pages_hold_every_span_once(spans: None) -> None:
+    for number in range(5):  # of one moment: told apart by their ids
+        make_span(f"rag.fuse {number}", 7, 1)
+    whole = [span.pk for span in search_spans(SpanFilter(), limit=100).spans]
+    for limit in (1, 2, 11, 12):
+        found: list[int] = []
+        cursor = None
+        while True:
+            page = search_spans(SpanFilter(), cursor, limit)
+            found += [span.pk for span in page.spans]
+            if page.next_cursor is None:
+                break
+            assert len(page.spans) == limit
+            cursor = page.next_cursor
+        assert found == whole
+    for wrong in ("x", "W10", "eyJhIjoxfQ"):
+        with pytest.raises(InvalidInput, match="cursor is not one"):
+            search_spans(SpanFilter(), wrong)
+    with pytest.raises(InvalidInput, match="from 1 to 500, not 0"):
+        search_spans(SpanFilter(), limit=0)
+
+
+def test_neighbours_stand_in_the_filtered_list(spans: None) -> None:
+    chats = parse_filter({"kind": "LLM"})
+    newest, oldest = search_spans(chats).spans
+    assert neighbours(chats, newest) == neighbours(chats, newest).__class__(None, oldest)
+    assert neighbours(chats, oldest).newer == newest
+    outside = Span.objects.get(name="rag.pipeline house")
+    between = neighbours(chats, outside)
+    assert (between.newer, between.older) == (oldest, None)
+
+
+def test_counts_by_value(spans: None) -> None:
+    facets = facet_counts(parse_filter({"kind": "LLM"}))
+    assert (facets.counted, facets.is_whole) == (2, True)
+    assert facets.by_field["collections"] == [("house", 1), ("shed", 1)]
+    assert facets.by_field["statuses"] == [("ERROR", 1), ("OK", 1)]
+    assert facets.by_field["kinds"] == [("CHAIN", 2), ("LLM", 2), ("RETRIEVER", 1)]  # what else could be chosen
+
+
+def test_the_slowest_and_one_span(spans: None) -> None:
+    assert [span.duration_ms for span in slowest_spans(parse_filter({"kind": "LLM"}), 1)] == [100]
+    assert [span.name for span in slowest_spans(SpanFilter(), 2)] == ["GET /v1", "rag.pipeline house"]
+    found = find_span("A" * 32, f"{2:016x}")
+    assert found is not None and found.attributes["aitf.rag.retrieve.top_k"] == 12
+    assert find_span("b" * 32, f"{2:016x}") is None
