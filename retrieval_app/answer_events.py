@@ -91,7 +91,7 @@ class AnswerReader:
         if not isinstance(call, dict) or not isinstance(call.get("index", 0), int):
             return
         parts = self._tools.setdefault(call.get("index", 0), ["", "", ""])
-        function = call.get("function") if isinstance(call.get("function"), dict) else {}
+        function: dict[str, Any] = call["function"] if isinstance(call.get("function"), dict) else {}
         parts[0] = parts[0] or text_of(call.get("id")) or ""
         parts[1] = parts[1] or text_of(function.get("name")) or ""
         parts[2] += text_of(function.get("arguments")) or ""

@@ -72,12 +72,13 @@ class Answerer(Protocol):
 
     spans: what compress() kept of the sources, {"rank" of the source from 1, "start", "end", "content", ...}; () when
     the sources are to be read whole. listener: told while the answer is written, by an answerer that writes piecewise;
-    the others leave it alone.
+    the others leave it alone. instructions: what a model is told that its answer must not give away, "" without one.
     """
 
     name: str
     system: str
     model: str
+    instructions: str
 
     def answer(
         self,

@@ -73,6 +73,7 @@ class ExtractiveAnswerer:
     name = "extractive"
     system = "ragd.extractive"
     model = "extractive"
+    instructions = ""
 
     def __init__(self, embedder: Embedder, *, evidence_min: float = EVIDENCE_MIN) -> None:
         self.embedder = embedder

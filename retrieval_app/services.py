@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import Protocol
 from uuid import UUID
 
 from django.conf import settings
@@ -25,9 +26,15 @@ from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 from ragd.retrieval import Retrieval, retrieve_detailed
 from ragd.store import Store
-from ragd.types import SPEC_VERSION, RetrievePlan
+from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
+from retrieval_app import inspection
 from retrieval_app.answering import Answerer, Draft, open_answerer
+from retrieval_app.answers import AnswerListener
+from retrieval_app.citations import Citation
+from retrieval_app.completion import DEFAULTS, retell
 from retrieval_app.lineage import note_retrieved
+from retrieval_app.live_citations import pieces_of
+from retrieval_app.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
 from retrieval_app.plans import ChosenPlan, build_plan, choose_plan
 from retrieval_app.querysets import QueryRunQuerySet
@@ -42,6 +49,15 @@ QUERY_CHARS_MAX = 20_000
 DELETE_BATCH = 500
 
 Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
+
+
+class RunListener(AnswerListener, Protocol):
+    """Told of a whole run while it is made."""
+
+    def found(self, run: QueryRun) -> None:
+        """The results are there; the run is not stored yet."""
+
+
 OnDeleted = Callable[[Sequence[tuple[UUID, str]]], object]
 
 
@@ -66,8 +82,8 @@ def search(
     """
     run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, door=door, user=user, api_key=api_key)
     run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
-    with _recorded(run, collection):
-        _retrieve(run, collection, plan, retrieve)
+    with _recorded(run, collection) as pipeline:
+        _retrieve(run, collection, plan, pipeline, retrieve)
     return run
 
 
@@ -80,23 +96,36 @@ def ask(
     llm_model: str | None = None,
     system_prompt: str | None = None,
     history: Sequence[Mapping[str, str]] = (),
+    parameters: ModelParameters = DEFAULTS,
+    conversation_id: str | None = None,
     plan_name: str = "",
     user: User | AnonymousUser | None = None,
     api_key: ApiKey | None = None,
+    listener: RunListener | None = None,
 ) -> QueryRun:
     """Search, then answer from what was found; every citation of the answer is checked. Kept like `search`.
 
     history: earlier turns, [{"role": "user" or "assistant", "content"}]; a chat model reads them, the search never.
+    parameters: how a chat model is asked to write. conversation_id: the caller's name of the turns, for the spans.
+    listener: told of the answer while it is made; where the collection redacts or refuses, only once it was inspected.
     status "abstained": the sources do not answer the question, and `answer` says so.
     """
     run = _open_run(QueryRun.Kind.ASK, collection, query, plan, door=door, user=user, api_key=api_key)
     run.system_prompt, run.plan_name, run.history = system_prompt or "", plan_name, [dict(turn) for turn in history]
-    with _recorded(run, collection) as pipeline:
-        embedder = embedder_for(collection.embed_model, collection.embed_dims)
-        answerer = open_answerer(embedder, llm_model=llm_model, system_prompt=system_prompt, history=run.history)
+    with _recorded(run, collection, conversation_id) as pipeline:
+        answerer = open_answerer(
+            embedder_for(collection.embed_model, collection.embed_dims),
+            llm_model=llm_model,
+            system_prompt=run.system_prompt or None,
+            history=run.history,
+            parameters=parameters,
+            conversation_id=conversation_id,
+        )
         run.answerer = answerer.model
-        retrieval = _retrieve(run, collection, plan)
-        _answer(run, answerer, retrieval)
+        retrieval = _retrieve(run, collection, plan, pipeline)
+        if listener:
+            listener.found(run)
+        _answer(run, collection, answerer, retrieval, pipeline, listener)
         pipeline.finish(run.answer or "")
     return run
 
@@ -157,22 +186,36 @@ def _open_run(
 
 
 @contextmanager
-def _recorded(run: QueryRun, collection: Collection) -> Iterator[telemetry.Pipeline]:
-    """The root span and the stored run around one query, whatever happens inside."""
+def _recorded(
+    run: QueryRun, collection: Collection, conversation_id: str | None = None
+) -> Iterator[telemetry.Pipeline]:
+    """The root span and the stored run around one inspected query, whatever happens inside."""
     began = time.perf_counter()
     try:
-        user_id = str(run.user_id) if run.user_id else run.api_key_label or None
         with (
+            inspection.guarded(run, collection),
             telemetry.spending() as spent,
             telemetry.pipeline_span(
-                collection.name, run.query, run_id=str(run.pk), door=run.door, user_id=user_id
+                collection.name,
+                run.query,
+                run_id=str(run.pk),
+                door=run.door,
+                user_id=str(run.user_id) if run.user_id else run.api_key_label or None,
+                session_id=conversation_id,
+                api_key=run.api_key_label or None,
+                metadata={"kind": run.kind, "mode": run.plan["mode"], "plan_hash": run.plan_hash},
             ) as pipeline,
         ):
             run.trace_id = pipeline.trace_id
             try:
+                _check_query(run.query)
+                inspection.inspect_query(run, collection, pipeline.span)
                 yield pipeline
             finally:
                 run.cost_usd = spent.total_usd
+    except inspection.Refused as refusal:
+        run.status, run.error_type, run.error = QueryRun.Status.REFUSED, refusal.type, refusal.message
+        raise
     except Exception as error:
         run.status = QueryRun.Status.ERROR
         run.error_type = describe(error)[1]["error"]["type"]
@@ -195,15 +238,20 @@ def _store_run(run: QueryRun) -> None:
 
 
 def _retrieve(
-    run: QueryRun, collection: Collection, plan: RetrievePlan, retrieve: Retrieve = retrieve_detailed
+    run: QueryRun,
+    collection: Collection,
+    plan: RetrievePlan,
+    pipeline: telemetry.Pipeline,
+    retrieve: Retrieve = retrieve_detailed,
 ) -> Retrieval:
-    _check_query(run.query)
+    """What was found, as far as the collection lets it be kept and read."""
 
     def read(store: Store) -> tuple[dict[str, object], Retrieval]:
         run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
         return read_store_state(store), retrieve(run.query, plan, store)
 
-    run.store_state, retrieval = read_store(collection, read)
+    run.store_state, found = read_store(collection, read)
+    retrieval = inspection.inspect_sources(run, collection, pipeline.span, found)
     results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]
     run.results = with_spans(results, retrieval.spans) if plan.compress else results
     if plan.compress:
@@ -228,10 +276,30 @@ def _check_query(query: str) -> None:
         )
 
 
-def _answer(run: QueryRun, answerer: Answerer, retrieval: Retrieval) -> None:
+def _answer(
+    run: QueryRun,
+    collection: Collection,
+    answerer: Answerer,
+    retrieval: Retrieval,
+    pipeline: telemetry.Pipeline,
+    listener: AnswerListener | None,
+) -> None:
     began = time.perf_counter()
-    draft: Draft = answerer.answer(run.query, retrieval.candidates, retrieval.spans)
+    sources = inspection.readable(collection, retrieval)
+    live = None if inspection.holds_back(collection) else listener
+    draft: Draft = answerer.answer(run.query, sources.candidates, sources.spans, listener=live)
     run.timings_ms["answer"] = _since_ms(began)
+    if draft.first_token_ms is not None:
+        run.timings_ms["first_token"] = round(draft.first_token_ms, 3)
+    given = sources.candidates[: draft.sources_given]
+    _keep_answer(run, draft, given)
+    texts = [source.content for source in given]
+    inspection.inspect_answer(run, collection, pipeline.span, instructions=answerer.instructions, known=texts)
+    if listener and not draft.was_told:
+        retell(pieces_of(run.answer or "", [Citation(**item) for item in run.citations]), listener)
+
+
+def _keep_answer(run: QueryRun, draft: Draft, given: Sequence[Candidate]) -> None:
     checked = draft.checked
     run.answer = checked.answer
     run.status = QueryRun.Status.ABSTAINED if draft.abstained else QueryRun.Status.OK
@@ -240,7 +308,6 @@ def _answer(run: QueryRun, answerer: Answerer, retrieval: Retrieval) -> None:
     run.removed_citations = checked.removed_count
     run.retrieval_confidence = draft.evidence
     run.token_usage = draft.usage.as_dict()
-    given = retrieval.candidates[: draft.sources_given]
     run.sources = [source_dict(marker, source, checked.citations) for marker, source in enumerate(given, 1)]
 
 
