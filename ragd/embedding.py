@@ -84,6 +84,7 @@ class LocalEmbedder:
                 len(window) + minilm.SPECIAL_TOKENS for of_text in windows.values() for window in of_text
             )
             vectors = self._embed(windows)
+            call.record_vectors([vectors[text] for text in accepted])
         return [cast(Vector, vectors[text]) for text in accepted]
 
     def embed_query(self, text: str) -> Vector:
@@ -206,6 +207,8 @@ class OpenAIEmbedder:
         ) as call:  # fmt: skip
             answer = self._endpoint.request(batch)
             call.input_tokens, call.response_model = answer.input_tokens, answer.model
+            call.queue_ms, call.inference_ms = answer.timings.queue_ms, answer.timings.inference_ms
+            call.record_vectors(answer.vectors)
         return answer.vectors
 
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
+from ragd.telemetry.providers import Timings, read_timings
 from ragd.windows import FloatArray, unit_vector
 
 if TYPE_CHECKING:
@@ -33,11 +34,12 @@ QUOTED_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingAnswer:
-    """vectors: unit length, in the order of the texts. input_tokens, model: as the endpoint reports them, or None."""
+    """vectors: unit length, in the order of the texts. input_tokens, model, timings: as the endpoint reports them."""
 
     vectors: list[FloatArray]
     input_tokens: int | None
     model: str | None
+    timings: Timings
 
 
 class _AttemptError(Exception):
@@ -98,7 +100,7 @@ class OpenAIEndpoint:
             attempts += 1
             left_s = self.deadline_s - (time.monotonic() - started)
             try:
-                return self._read(self._send(texts, min(self.timeout_s, left_s)), texts)
+                return self._read(*self._send(texts, min(self.timeout_s, left_s)), texts)
             except _AttemptError as failure:
                 wait_s = failure.retry_after_s
                 if wait_s is None:
@@ -109,8 +111,8 @@ class OpenAIEndpoint:
                     raise self._final(failure, attempts, passed_s) from failure.__cause__
             time.sleep(wait_s)
 
-    def _send(self, texts: list[str], timeout_s: float) -> bytes:
-        """The body of a 200 answer."""
+    def _send(self, texts: list[str], timeout_s: float) -> tuple[bytes, Mapping[str, str]]:
+        """The body and the headers of a 200 answer."""
         import httpx2
         import openai
 
@@ -137,7 +139,7 @@ class OpenAIEndpoint:
             raise self._failed("connection", f"cannot be reached ({type(reason).__name__}: {reason})") from error
         except (openai.APIError, httpx2.HTTPError) as error:
             raise self._failed("malformed", f"gave an answer that cannot be read ({error})") from error
-        return bytes(body)
+        return bytes(body), response.headers
 
     def _client(self) -> OpenAI:
         from openai import OpenAI
@@ -162,7 +164,7 @@ class OpenAIEndpoint:
             return self._failed("server", said, retry_after_s=retry_after_s)
         return self._failed("rejected", said, retryable=False)
 
-    def _read(self, body: bytes, texts: list[str]) -> EmbeddingAnswer:
+    def _read(self, body: bytes, headers: Mapping[str, str], texts: list[str]) -> EmbeddingAnswer:
         try:
             answer = json.loads(body)
             rows = answer["data"]
@@ -181,8 +183,13 @@ class OpenAIEndpoint:
             self._check_vector(vector)
         ordered = [unit_vector(vectors[row]) for row in np.argsort(np.asarray(places), kind="stable")]
         usage = answer.get("usage")
-        tokens = usage.get("prompt_tokens") if isinstance(usage, Mapping) else None
-        return EmbeddingAnswer(ordered, _only(int, tokens), _only(str, answer.get("model")))
+        told = usage if isinstance(usage, Mapping) else {}
+        return EmbeddingAnswer(
+            vectors=ordered,
+            input_tokens=_only(int, told.get("prompt_tokens")),
+            model=_only(str, answer.get("model")),
+            timings=read_timings(headers, told),
+        )
 
     def _check_vector(self, vector: FloatArray) -> None:
         if len(vector) != self.dims:

@@ -7,7 +7,7 @@ marked `ragd.usage.estimated` unless the provider reported it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -51,10 +51,10 @@ class EmbeddingsCall:
     has_failed: bool = False
     texts_kept: int = 0
 
-    def record_vectors(self, vectors: Sequence[Sequence[float]]) -> None:
+    def record_vectors(self, vectors: Sequence[Iterable[float]]) -> None:
         """The vectors of the texts that the span shows, in order, where this process keeps vectors."""
         if keeps_vectors() and self.span.is_recording():
-            shown = list(vectors)[: self.texts_kept]
+            shown = vectors[: self.texts_kept]
             set_attributes(
                 self.span,
                 {
