@@ -124,7 +124,9 @@ def control_of(framework: str, number: str) -> Control:
 
 def controls_of_tables() -> list[Control]:
     """Every control that a row of the tables names, each once, by framework and number."""
-    rows = [row for table in (*TABLES.spans, *TABLES.events) for row in table.fields]
+    rows = [row for span in TABLES.spans for row in span.fields] + [
+        row for each in TABLES.events for row in each.fields
+    ]
     named = {pair for row in rows for pair in row.controls}
     order = list(FRAMEWORKS)
     return [control_of(*pair) for pair in sorted(named, key=lambda pair: (order.index(pair[0]), pair[1]))]

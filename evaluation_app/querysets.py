@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.db import models
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from ragd import telemetry
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from evaluation_app.models import ConformanceResult, Span  # noqa: F401
 
 CONFORMANCE_LIMIT = timedelta(minutes=10)  # a run that has not come back by then has lost its worker
+HOLDS_WORDS = "(spans.attributes::text ILIKE %s OR spans.events::text ILIKE %s OR spans.links::text ILIKE %s)"
+LIKE_ESCAPES = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 CONTENT_COLUMNS = ("attributes", "events", "links", "words")
 
 
@@ -35,6 +38,12 @@ class SpanQuerySet(models.QuerySet["Span"]):
     def without_content(self) -> SpanQuerySet:
         """Rows for a table: attributes, events and links stay in the database."""
         return self.defer(*CONTENT_COLUMNS)
+
+    def holding(self, words: str) -> SpanQuerySet:
+        """Spans with the words in their attributes, events or links, in any case. Reads each: narrow them first."""
+        pattern = f"%{words.translate(LIKE_ESCAPES)}%"
+        held = RawSQL(HOLDS_WORDS, [pattern] * 3, output_field=models.BooleanField())  # noqa: S611  (a constant)
+        return self.filter(held)
 
     def of_collections(self, names: Sequence[str]) -> SpanQuerySet:
         """Spans of the named collections; an empty sequence is no restriction, as on an API key."""

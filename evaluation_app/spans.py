@@ -1,12 +1,11 @@
-"""Reads of the span store: the spans of a run or trace, as a waterfall, the newest traces; and how old ones go."""
+"""Reads of the span store: the spans of a run or trace, the newest traces; and how old ones go."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -15,6 +14,7 @@ from django.utils import timezone
 from opentelemetry import trace
 
 from evaluation_app.models import Span, SpanWriter
+from evaluation_app.querysets import SpanQuerySet
 from ragd import telemetry
 from retrieval_app.models import QueryRun
 
@@ -30,32 +30,13 @@ FRESH_S = 10.0
 FLUSH_TIMEOUT_MS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class WaterfallRow:
-    """One span as a bar. depth counts from 0; offset_ms from the waterfall's start; left and width in percent."""
+def run_spans(run: QueryRun, rows: SpanQuerySet | None = None) -> list[Span]:
+    """The run's spans by start: its own, what they stand in (the request) and what stands in them. May be [].
 
-    span: Span
-    depth: int
-    offset_ms: float
-    duration_ms: float
-    left: float
-    width: float
-    children_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Waterfall:
-    """rows: each span directly before its children, siblings by start. Empty: no span is stored (yet)."""
-
-    rows: list[WaterfallRow]
-    started_at: datetime | None
-    total_ms: float
-    failed_count: int
-
-
-def run_spans(run: QueryRun) -> list[Span]:
-    """The run's spans by start: its own, what they stand in (the request) and what stands in them. May be []."""
-    spans = list(Span.objects.of_trace(run.trace_id)) or list(Span.objects.of_run(run.pk))
+    rows: the spans to read from, for instance without their content; None: all with everything.
+    """
+    stored = Span.objects.all() if rows is None else rows
+    spans = list(stored.of_trace(run.trace_id)) or list(stored.of_run(run.pk))
     own = {span.span_id for span in spans if span.run_id == run.pk}
     if not own:
         return spans
@@ -87,52 +68,6 @@ def _descendants(spans: Sequence[Span], ids: set[str]) -> set[str]:
                 found.add(child)
                 waiting.append(child)
     return found
-
-
-def run_waterfall(run: QueryRun) -> Waterfall:
-    return build_waterfall(run_spans(run))
-
-
-def trace_waterfall(trace_id: str) -> Waterfall:
-    return build_waterfall(list(Span.objects.of_trace(trace_id)))
-
-
-def build_waterfall(spans: Sequence[Span]) -> Waterfall:
-    """Spans as nested bars. A span whose parent is not among them stands at the top."""
-    if not spans:
-        return Waterfall([], None, 0.0, 0)
-    first = min(span.started_at for span in spans)
-    total_ms = max((span.ended_at - first) / timedelta(milliseconds=1) for span in spans)
-    known = {span.span_id for span in spans}
-    children: dict[str | None, list[Span]] = defaultdict(list)
-    for span in sorted(spans, key=lambda item: (item.started_at, item.id or 0)):
-        children[span.parent_span_id if span.parent_span_id in known else None].append(span)
-    rows = [_row(span, depth, first, total_ms, children) for span, depth in _walk(children)]
-    return Waterfall(rows, first, total_ms, sum(span.has_failed for span in spans))
-
-
-def _walk(children: Mapping[str | None, Sequence[Span]]) -> Iterator[tuple[Span, int]]:
-    waiting = [(span, 0) for span in reversed(children[None])]
-    while waiting:
-        span, depth = waiting.pop()
-        yield span, depth
-        waiting.extend((child, depth + 1) for child in reversed(children.get(span.span_id, ())))
-
-
-def _row(
-    span: Span, depth: int, first: datetime, total_ms: float, children: Mapping[str | None, Sequence[Span]]
-) -> WaterfallRow:
-    offset_ms = (span.started_at - first) / timedelta(milliseconds=1)
-    share = 100 / total_ms if total_ms > 0 else 0.0
-    return WaterfallRow(
-        span=span,
-        depth=depth,
-        offset_ms=offset_ms,
-        duration_ms=span.duration_ms,
-        left=round(offset_ms * share, 3),
-        width=round(span.duration_ms * share, 3) if share else 100.0,
-        children_count=len(children.get(span.span_id, ())),
-    )
 
 
 def recent_traces(limit: int = 50) -> list[Span]:

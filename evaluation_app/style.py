@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django import forms
@@ -10,12 +11,21 @@ from django.http import HttpRequest
 
 from collections_app.passages import ChunkSpan, cut_pieces
 from collections_app.templatetags.interface import STATES
+from evaluation_app.models import Span
+from evaluation_app.waterfall import STAGE_WORDS, build_waterfall
 
 COLOURS = (
     "ground", "surface", "sunken", "raised", "hover", "line", "line-strong", "text", "muted", "accent", "accent-strong",
     "accent-soft", "good", "good-soft", "watch", "watch-soft", "bad", "bad-soft", "mark-cited", "mark-overlap",
     "mark-active", "series-1", "series-2", "series-3", "series-4", "series-5", "series-6", "series-7", "series-8",
 )  # fmt: skip
+BARS = (  # name, what it stands in, start and length in ms
+    ("rag.pipeline example", None, 0.0, 84.0),
+    ("rag.query", "rag.pipeline example", 0.0, 18.5),
+    ("rag.retrieve", "rag.pipeline example", 18.5, 33.6),
+    ("rag.rerank", "rag.pipeline example", 52.1, 10.1),
+    ("chat", "rag.pipeline example", 62.2, 21.8),
+)
 TEXT = "A chunk is an exact slice of its document. Two chunks may share a sentence. A citation marks its place."
 
 
@@ -40,11 +50,23 @@ def style_examples(request: HttpRequest) -> dict[str, Any]:
         "spark": [2, 3, 3, 5, 4, 6, 8, 7, 9, 12],
         "histogram": [1, 4, 9, 15, 22, 18, 11, 6, 3, 1],
         "tones": [("bad", "alert"), ("watch", "alert"), ("good", "check"), ("accent", "info"), ("neutral", "info")],
-        "bars": [
-            ("rag.pipeline example", 0, 0, 100, "pipeline", 84.0),
-            ("rag.query", 1, 0, 22, "embed", 18.5),
-            ("rag.retrieve", 1, 22, 40, "retrieve", 33.6),
-            ("rag.rerank", 1, 62, 12, "rank", 10.1),
-            ("chat", 1, 74, 26, "generate", 21.8),
-        ],
+        "waterfall": build_waterfall(_example_spans()),
+        "stages": STAGE_WORDS.items(),
     }
+
+
+def _example_spans() -> list[Span]:
+    """A query as its spans would be, nowhere stored."""
+    noon = datetime(2026, 1, 5, 12, tzinfo=UTC)
+    made = []
+    for number, (name, parent, start_ms, took_ms) in enumerate(BARS):
+        start = noon + timedelta(milliseconds=start_ms)
+        end = start + timedelta(milliseconds=took_ms)
+        made.append(
+            Span(
+                id=number, span_id=name, parent_span_id=parent, name=name, started_at=start, ended_at=end,
+                duration_ms=took_ms, attributes={"aitf.rag.rerank.input_count": 50, "aitf.rag.rerank.output_count": 12}
+                if "rerank" in name else {},
+            )
+        )  # fmt: skip
+    return made

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from django.urls import path
 
-from evaluation_app import upkeep, views
+from evaluation_app import trace_views, upkeep, views
+from evaluation_app.exports import downloads
 
 app_name = "evaluation"
 urlpatterns = [
@@ -13,9 +14,17 @@ urlpatterns = [
     path("status/", views.status, name="status"),
     path("status/try/", views.try_rules, name="try-rules"),
     path("traces/", views.traces, name="traces"),
-    path("traces/<str:trace_id>/", views.trace, name="trace"),
+    path("traces/export/", downloads.selection, name="spans-export"),
+    path("traces/<str:trace_id>/export/", downloads.trace, name="trace-export"),
+    path("runs/<uuid:run_id>/export/", downloads.run, name="run-export"),
+    path("traces/<str:trace_id>/", trace_views.trace, name="trace"),
+    path("traces/<str:trace_id>/validity/", trace_views.validity_of_trace, name="trace-validity"),
+    path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("evaluation/", views.index, name="index"),
-    path("runs/<uuid:run_id>/waterfall/", views.waterfall_of_run, name="run-waterfall"),
+    path("runs/<uuid:run_id>/waterfall/", trace_views.waterfall_of_run, name="run-waterfall"),
+    path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
+    path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
+    path("collections/<str:name>/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),
     path("go/", views.palette, name="palette"),
     path("style/", views.style, name="style"),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
 
 from django.contrib import messages
@@ -20,13 +19,12 @@ from evaluation_app.destinations import find_destinations
 from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet, Span
 from evaluation_app.operations import retry_all_failed, work_summary
 from evaluation_app.services import SAMPLE_NAME
-from evaluation_app.spans import flush_pending, recent_traces, run_waterfall, trace_waterfall
+from evaluation_app.spans import recent_traces
 from evaluation_app.storage import index_builds, storage_summary
 from evaluation_app.style import style_examples
 from evaluation_app.summaries import home_summary, operations_summary
 from evaluation_app.trends import home_trends
 from ragd import telemetry
-from retrieval_app.models import QueryRun
 
 SUGGESTED = 4
 CONFORMANCE_DOCS = "docs/conformance.md"
@@ -125,25 +123,6 @@ def traces(request: PageRequest) -> HttpResponse:
 def _subject(span: Span) -> str:
     """What the trace is about, in a word."""
     return "Ingest" if span.name == telemetry.INGEST else "Query"
-
-
-@require_GET
-def trace(request: PageRequest, trace_id: str) -> HttpResponse:
-    waterfall = trace_waterfall(trace_id.replace("\x00", ""))
-    if not waterfall.rows:
-        raise Http404(f"no span of the trace {trace_id} is stored")
-    runs = QueryRun.objects.filter(trace_id=trace_id).for_lists()[:5]
-    return render_page(request, "evaluation/trace.html", {"trace_id": trace_id, "waterfall": waterfall, "runs": runs})
-
-
-@require_GET
-def waterfall_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """The waterfall alone for the run's page, which includes it; a page of its own otherwise."""
-    run = get_object_or_404(QueryRun, pk=run_id)
-    flush_pending(run)
-    context = {"run": run, "waterfall": run_waterfall(run)}
-    parts = {"waterfall": "evaluation/parts/waterfall.html"}
-    return render_page(request, "evaluation/run_waterfall.html", context, parts=parts)
 
 
 @require_GET

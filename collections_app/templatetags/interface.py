@@ -19,7 +19,6 @@ from django.utils.safestring import SafeString
 
 from collections_app.services.audit_log import tell
 from collections_app.stages import StageRow
-from ragd.telemetry import names
 
 register = template.Library()
 
@@ -357,27 +356,6 @@ def trend_words(trend: Any, kind: str = "ratio") -> str:
 def seconds(value: float | None) -> str:
     """A number of seconds in its largest whole unit."""
     return "–" if value is None else _span(int(value))
-
-
-# the first of these that a span's name begins with decides the colour of its bar; the name stands beside it
-STAGES = (
-    (names.QUERY, "embed"),
-    (names.EMBEDDINGS, "embed"),
-    (names.RETRIEVE, "retrieve"),
-    (names.VECTOR, "retrieve"),
-    (names.LEXICAL, "retrieve"),
-    (names.FUSE, "rank"),
-    (names.RERANK, "rank"),
-    (names.COMPRESS, "rank"),
-    (names.CHAT, "generate"),
-)
-
-
-@register.simple_tag
-def span_stage(name: str, failed: bool) -> str:
-    if failed:
-        return "failed"
-    return next((stage for begin, stage in STAGES if name.startswith(begin)), "pipeline")
 
 
 @register.simple_tag

@@ -169,6 +169,11 @@ on("click", "[data-copy]", async (button) => {
   }, 1500);
 });
 
+// --- waterfalls: fold and unfold all rows
+on("click", "[data-fold]", (button) => {
+  findAll("details", button.closest(".waterfall-box")).forEach((row) => { row.open = button.dataset.fold === "open"; });
+});
+
 // --- print
 on("click", "[data-print]", () => window.print());
 

@@ -13,7 +13,8 @@ from django.utils import timezone
 
 from evaluation_app import spans as span_queries
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.spans import build_waterfall, prune_spans, recent_traces, run_spans, run_waterfall
+from evaluation_app.spans import prune_spans, recent_traces, run_spans
+from evaluation_app.waterfall import build_waterfall, run_waterfall
 from retrieval_app.models import QueryRun
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
