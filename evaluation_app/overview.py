@@ -1,0 +1,270 @@
+"""Figures of all spans of a time: how long each stage takes, what fails, what models read, write and cost, by what."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from evaluation_app.overview_rollups import BUCKET_SQL, lower_edge, percentile, rolled_until
+from ragd import telemetry
+
+SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+SLOWEST = 10
+PIPELINE_TYPE = "aitf.rag.pipeline"
+MODEL_TYPES = ("gen_ai.inference", "gen_ai.embeddings")
+# the stages in the order of the work, and their words; others follow by name
+STAGE_WORDS = {
+    PIPELINE_TYPE: "Whole query",
+    "aitf.rag.query": "Question",
+    "gen_ai.embeddings": "Embeddings",
+    "aitf.rag.retrieve": "Retrieval",
+    telemetry.LEXICAL: "Lexical list",
+    telemetry.VECTOR: "Vector list",
+    telemetry.FUSE: "Fusion",
+    "aitf.rag.rerank": "Reranking",
+    telemetry.COMPRESS: "Compression",
+    "gen_ai.inference": "Chat",
+    "aitf.rag.evaluate": "Evaluation",
+    telemetry.INGEST: "Ingest",
+    telemetry.PARSE: "Parse",
+    telemetry.CHUNK: "Chunk",
+    telemetry.STORE: "Store",
+}
+# what consumption is told apart by: the word in the address -> (column, words)
+DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}
+
+# hours that are rolled up, then the spans that began after them
+FIGURES = f"""
+WITH figures AS (
+    SELECT hour AS at, type, collection, model, api_key, bucket, spans, failed, input_tokens, output_tokens,
+           cost_usd, priced
+    FROM span_rollups WHERE hour >= %(since)s AND hour < %(edge)s
+    UNION ALL
+    SELECT started_at, type, collection, model, api_key, {BUCKET_SQL}, 1, (status_code = 'ERROR')::int,
+           coalesce(input_tokens, 0), coalesce(output_tokens, 0), coalesce(cost_usd, 0), (cost_usd IS NOT NULL)::int
+    FROM spans WHERE started_at >= greatest(%(since)s, %(edge)s) AND started_at < %(until)s AND type <> ''),
+wanted AS (
+    SELECT *, date_bin(%(step)s, at, %(since)s) AS step FROM figures
+    WHERE (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
+"""  # noqa: S608  (constants)
+STAGES = f"""{FIGURES}
+SELECT step, type, bucket, sum(spans)::bigint, sum(failed)::bigint FROM wanted WHERE type <> '' GROUP BY 1, 2, 3
+"""  # noqa: S608  (constants)
+CONSUMPTION = {
+    name: f"""{FIGURES}
+SELECT step, {column}, sum(spans)::bigint, sum(input_tokens)::bigint, sum(output_tokens)::bigint, sum(cost_usd),
+       sum(priced)::bigint
+FROM wanted WHERE type = ANY(%(types)s) GROUP BY 1, 2
+"""  # noqa: S608  (constants)
+    for name, (column, _) in DIMENSIONS.items()
+}
+SLOWEST_QUERIES = """
+SELECT trace_id, span_id, name, started_at, duration_ms, status_code, collection, run_id FROM spans
+WHERE started_at >= %(since)s AND started_at < %(until)s AND duration_ms >= %(at_least)s AND type = %(type)s
+  AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s)
+ORDER BY duration_ms DESC, trace_id, span_id LIMIT %(limit)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A time up to now in equal steps, which begin at round times. The last step is not over yet."""
+
+    name: str
+    words: str
+    step: timedelta
+    count: int
+    since: datetime
+    until: datetime
+
+    def begins(self) -> list[datetime]:
+        return [self.since + number * self.step for number in range(self.count)]
+
+    @property
+    def is_rolled(self) -> bool:
+        """Whether whole hours are enough for its steps."""
+        return self.step >= timedelta(hours=1)
+
+
+PERIODS: dict[str, tuple[str, timedelta, int]] = {
+    "1h": ("Last hour", timedelta(minutes=2), 30),
+    "24h": ("24 hours", timedelta(hours=1), 24),
+    "7d": ("7 days", timedelta(hours=6), 28),
+    "30d": ("30 days", timedelta(days=1), 30),
+}
+USUAL_PERIOD = "24h"
+
+
+def period_until(name: str, now: datetime | None = None) -> Period:
+    """The named period up to now. Raises KeyError for a name that is none."""
+    words, step, count = PERIODS[name]
+    until = (now or timezone.now()).astimezone(UTC)
+    epoch = datetime(2000, 1, 1, tzinfo=UTC)
+    last = epoch + (until - epoch) // step * step
+    return Period(name, words, step, count, last - (count - 1) * step, until)
+
+
+@dataclass(slots=True)
+class StageFigures:
+    """One type of span. buckets: how many by duration, see `overview_rollups`; steps: the same for each step."""
+
+    type: str
+    steps: list[Counter[int]]
+    failed_steps: list[int]
+    buckets: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def label(self) -> str:
+        return STAGE_WORDS.get(self.type, self.type)
+
+    @property
+    def spans(self) -> int:
+        return self.buckets.total()
+
+    @property
+    def failed(self) -> int:
+        return sum(self.failed_steps)
+
+    @property
+    def failed_share(self) -> float | None:
+        return self.failed / self.spans if self.spans else None
+
+    @property
+    def p50(self) -> float | None:
+        return percentile(self.buckets, 0.5)
+
+    @property
+    def p90(self) -> float | None:
+        return percentile(self.buckets, 0.9)
+
+    @property
+    def p99(self) -> float | None:
+        return percentile(self.buckets, 0.99)
+
+    def over_time(self, share: float) -> tuple[float | None, ...]:
+        """The percentile of each step, None for one without spans."""
+        return tuple(percentile(step, share) for step in self.steps)
+
+    def add(self, place: int, bucket: int, spans: int, failed: int) -> None:
+        self.steps[place][bucket] += spans
+        self.buckets[bucket] += spans
+        self.failed_steps[place] += failed
+
+
+@dataclass(slots=True)
+class Consumption:
+    """What the model calls of one model, collection or key read, wrote and cost, per step and together.
+
+    name: "" where the spans name none. cost_usd: of the priced calls alone.
+    """
+
+    name: str
+    input_steps: list[int]
+    output_steps: list[int]
+    cost_steps: list[float]
+    calls: int = 0
+    priced: int = 0
+
+    @property
+    def input_tokens(self) -> int:
+        return sum(self.input_steps)
+
+    @property
+    def output_tokens(self) -> int:
+        return sum(self.output_steps)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None where no call has a known price."""
+        return sum(self.cost_steps) if self.priced else None
+
+
+@dataclass(frozen=True, slots=True)
+class SlowQuery:
+    trace_id: str
+    span_id: str
+    name: str
+    started_at: datetime
+    duration_ms: float
+    status_code: str
+    collection: str
+    run_id: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The part of all spans that is looked at; "" for all collections, all keys."""
+
+    period: Period
+    collection: str = ""
+    key: str = ""
+
+    def values(self) -> dict[str, Any]:
+        edge = (rolled_until() or self.period.since) if self.period.is_rolled else self.period.since
+        return {
+            "since": self.period.since,
+            "until": self.period.until,
+            "step": self.period.step,
+            "edge": edge,
+            "collection": self.collection,
+            "key": self.key,
+        }
+
+    def place(self, step: datetime) -> int:
+        return (step - self.period.since) // self.period.step
+
+
+def stage_figures(wanted: Wanted) -> dict[str, StageFigures]:
+    """Every type with spans in the period, in the order of the work; the whole query always, first."""
+    empty = range(wanted.period.count)
+    found: dict[str, StageFigures] = {}
+    for step, name, bucket, spans, failed in [(None, PIPELINE_TYPE, 0, 0, 0), *_rows(STAGES, wanted.values())]:
+        stage = found.get(name)
+        if stage is None:
+            stage = found[name] = StageFigures(name, [Counter() for _ in empty], [0 for _ in empty])
+        if step is not None:
+            stage.add(wanted.place(step), bucket, spans, failed)
+    order = list(STAGE_WORDS)
+    return dict(sorted(found.items(), key=lambda item: (_index(order, item[0]), item[0])))
+
+
+def _index(order: Sequence[str], name: str) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def consumption(wanted: Wanted, by: str) -> list[Consumption]:
+    """What models read, wrote and cost by `by`, a name of DIMENSIONS; the most tokens first, ties by name."""
+    found: dict[str, Consumption] = {}
+    count = wanted.period.count
+    values = wanted.values() | {"types": list(MODEL_TYPES)}
+    for step, name, calls, read, written, cost, priced in _rows(CONSUMPTION[by], values):
+        part = found.setdefault(name, Consumption(name, [0] * count, [0] * count, [0.0] * count))
+        place = wanted.place(step)
+        part.input_steps[place] += read
+        part.output_steps[place] += written
+        part.cost_steps[place] += cost
+        part.calls += calls
+        part.priced += priced
+    return sorted(found.values(), key=lambda part: (-part.input_tokens - part.output_tokens, part.name))
+
+
+def slowest_queries(wanted: Wanted, whole: StageFigures) -> list[SlowQuery]:
+    """The ten slowest queries, the slowest first. whole: the figures of the whole query in the same period."""
+    values = wanted.values() | {"type": PIPELINE_TYPE, "limit": SLOWEST}
+    at_least = lower_edge(whole.buckets, SLOWEST) * 0.999
+    rows = _rows(SLOWEST_QUERIES, values | {"at_least": at_least})
+    if len(rows) < SLOWEST and at_least:  # the slowest that were counted are past their retention
+        rows = _rows(SLOWEST_QUERIES, values | {"at_least": 0})
+    return [SlowQuery(*row) for row in rows]
+
+
+def _rows(statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())

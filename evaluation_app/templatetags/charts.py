@@ -1,0 +1,33 @@
+"""Small words and widths of the overview and the explorer."""
+
+from __future__ import annotations
+
+from django import template
+
+from evaluation_app.overview_page import spell_count
+
+register = template.Library()
+
+BAR_PX = 64
+
+
+@register.filter
+def short(value: float | None) -> str:
+    """A count, short from ten thousand on; an en dash for None."""
+    return "–" if value is None else spell_count(value)
+
+
+@register.filter
+def share(value: float | None) -> str:
+    """A part of a whole in percent: one digit after the point below ten, "under 0.1 %" for what would be none."""
+    if value is None:
+        return "–"
+    if 0 < value < 0.001:
+        return "under 0.1 %"
+    return f"{100 * value:.1f} %" if 0 < value < 0.1 else f"{100 * value:.0f} %"
+
+
+@register.filter
+def bar_width(value: float) -> str:
+    """Pixels of a bar of 64; what is more than nothing can be seen."""
+    return f"{max(value * BAR_PX, 1):.1f}"
