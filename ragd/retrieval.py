@@ -106,6 +106,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         index=store.collection.name,
         filters=plan.filters if plan.filters else None,
         embedding_model=store.collection.embed_model,
+        metadata=_facts(plan, store),
     ) as span:
         if vector is not None:
             exact = is_exact(plan, store, state)
@@ -119,6 +120,8 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         with clock.time("fuse"):
             fused = _fuse(lists, plan)
         telemetry.record_results(span, fused[: plan.k])
+        short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
+        telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=len(fused))
     reranked = _rerank(text, fused, plan, reranker, clock)
     candidates = reranked[: plan.k]
     spans = _compress(text, candidates, plan, clock)
@@ -130,11 +133,23 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
         spans=spans,
         tokens_before=_count_words(candidates) if plan.compress else None,
         tokens_after=_count_kept(spans) if plan.compress else None,
-        short_result=_short_result(plan, state, len(candidates), exact, store),
+        short_result=short,
         timings_ms=clock.took_ms,
         exact=exact,
         query_tokens=query_tokens,
     )
+
+
+def _facts(plan: RetrievePlan, store: Store) -> dict[str, Any]:
+    """What a span says of the search beside the conventions' fields."""
+    return {
+        "mode": plan.mode,
+        "candidate_pool": plan.pool,
+        "generation": store.collection.generation,
+        "plan_hash": plan.hash,
+        "rerank": plan.rerank,
+        "compress": plan.compress,
+    }
 
 
 def _check_mode(plan: RetrievePlan, store: Store) -> None:

@@ -14,7 +14,8 @@ from collections_app.models import ApiKey, AuditSubject, Collection
 Actor = AbstractBaseUser | AnonymousUser | ApiKey | None
 
 SYSTEM_USER = "ragd-system"
-__all__ = ["ADDITION", "CHANGE", "DELETION", "Actor", "name_actor", "record"]
+KEY_PREFIX = "key "  # no user is called so: names of users have no space
+__all__ = ["ADDITION", "CHANGE", "DELETION", "Actor", "key_label", "name_actor", "record"]
 
 
 def record(actor: Actor, subjects: Sequence[Model], flag: int, message: str) -> None:
@@ -44,7 +45,12 @@ def name_actor(actor: Actor) -> str:
     """Who it was, in words: a user's name, "key <label>", or "the system"."""
     if isinstance(actor, AbstractBaseUser):
         return actor.get_username()
-    return f"key {actor.label}" if isinstance(actor, ApiKey) else "the system"
+    return f"{KEY_PREFIX}{actor.label}" if isinstance(actor, ApiKey) else "the system"
+
+
+def key_label(name: str) -> str | None:
+    """The label of the key in what `name_actor` wrote; None where it was no key."""
+    return name.removeprefix(KEY_PREFIX) if name.startswith(KEY_PREFIX) else None
 
 
 def _user_id(actor: Actor) -> int:

@@ -204,9 +204,8 @@ class Builder:
         """One pass over the documents that are not there as they are now, by doc_id; returns how many were read."""
         read = 0
         for batch in self._batches():
-            with telemetry.ingest_span(
-                collection=self.collection.name, doc_id=str(self.generation), job_id=str(self.progress.job.pk)
-            ):
+            chunks = sum(len(each.chunks) for each in batch)
+            with telemetry.fill_span(documents_count=len(batch), chunks_count=chunks):
                 self._store(self._embed(batch))
             read += len(batch)
         return read

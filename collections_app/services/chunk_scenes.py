@@ -246,5 +246,6 @@ def _store(collection: Collection, scene: Scene, proposal: Proposal, cause: Caus
         before = find_stored(collection, document.doc_id)
         return ingest(collection, draft_of(document), policy, _Watch(), before=before, cause=cause, overlays=proposal)
 
-    with telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id):
+    asked_by = audit.key_label(cause.by)
+    with telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id, api_key=asked_by):
         return in_current_generation(collection, work)

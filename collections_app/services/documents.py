@@ -110,7 +110,8 @@ def ingest_text(
             cause=Cause("text", audit.name_actor(actor)),
         )
 
-    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
+    asked_by = audit.key_label(audit.name_actor(actor))
+    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         return in_current_generation(collection, work)
 
 

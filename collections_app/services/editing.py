@@ -158,7 +158,8 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
         )
     else:
         policy = policy_of(collection, replace(before, policy_stated=stated) if before else None)
-    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
+    asked_by = audit.key_label(audit.name_actor(actor))
+    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         outcome = ingest(
             collection,
             draft,
@@ -197,7 +198,8 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
             cause=Cause(f"rollback to {number}", audit.name_actor(actor)),
         )
 
-    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id):
+    asked_by = audit.key_label(audit.name_actor(actor))
+    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         outcome = until_settled(doc_id, lambda: in_current_generation(collection, work))
     if not outcome.unchanged:
         document = get_document(collection, doc_id)

@@ -22,6 +22,7 @@ from collections_app.services.entries import folder_of
 from collections_app.services.progress import JobProgress
 from collections_app.services.uploads import keep_upload
 from collections_app.services.web_reading import read_page
+from ragd import telemetry
 
 TOO_LONG = timedelta(days=1)
 
@@ -40,10 +41,13 @@ def fetch_source(collection: Collection, job: IngestJob, progress: JobProgress) 
             "the site put this off for more than a day; retry the job later, or download the file and upload it",
         )
     known = _known_source(collection, job)
-    if job.origin.get("type") == FetchedSource.Kind.S3:
-        found = read_object(job.origin, known, progress)
-    else:
-        found = read_page(job.origin["url"], known, progress)
+    with telemetry.fetch_span(address=address_of(job.origin)) as span:
+        if job.origin.get("type") == FetchedSource.Kind.S3:
+            found = read_object(job.origin, known, progress)
+        else:
+            found = read_page(job.origin["url"], known, progress)
+        size = None if found.content is None else len(found.content)
+        telemetry.record_counts(span, size_bytes=size, unchanged=found.content is None)
     return _keep(collection, job, progress, found)
 
 

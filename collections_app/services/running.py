@@ -18,6 +18,7 @@ from collections_app.parsing import parse
 from collections_app.parsing.process import stop_server
 from collections_app.parsing.types import ParsedDocument
 from collections_app.policies import policy_of
+from collections_app.services import audit
 from collections_app.services.as_read import AsRead, until_settled
 from collections_app.services.attachments import watch_attachments
 from collections_app.services.building import build_generation
@@ -53,6 +54,13 @@ from ragd.errors import UnknownCollection
 from ragd.types import ChunkPolicy
 
 log = logging.getLogger(__name__)
+
+# What is asked whether its embedding endpoint answers, before anything is done.
+ASKING_FIRST = (IngestJob.Kind.FILE, IngestJob.Kind.REINDEX, IngestJob.Kind.FETCH)
+SPAN_NAMES: dict[str, str] = {
+    IngestJob.Kind.BUILD_INDEX: telemetry.BUILD_INDEX,
+    IngestJob.Kind.PROBE_RECALL: telemetry.PROBE,
+}
 
 SETTLE_WAITS_S = (0.5, 1, 2, 4, 8)  # as long as a database takes to start again
 
@@ -111,44 +119,58 @@ def _is_expected(exc: Exception) -> bool:
 
 
 def _work(job: IngestJob, progress: JobProgress) -> None:
-    if job.kind == IngestJob.Kind.BUILD_INDEX:
-        _build_index(require_collection(job), progress)
-        return
-    if job.kind == IngestJob.Kind.GENERATION:
-        build_generation(require_collection(job), job, progress)
-        return
-    if job.kind == IngestJob.Kind.ARCHIVE:
-        unpack_archive(require_collection(job), job, progress)
-        return
-    if job.kind == IngestJob.Kind.PROBE_RECALL:
-        run_probe(require_collection(job), job, progress)
-        return
-    if job.kind == IngestJob.Kind.FETCH:
-        _fetch(require_collection(job), job, progress)
-        return
-    upload = _find_upload(job) if job.kind == IngestJob.Kind.FILE else None
+    kind = job.kind
+    upload = _find_upload(job) if kind == IngestJob.Kind.FILE else None
     collection = upload.collection if upload else require_collection(job)
-    require_endpoint(collection)
-    with telemetry.ingest_span(collection=collection.name, doc_id=job.doc_id, job_id=str(job.pk)):
-        if upload:
+    if kind in ASKING_FIRST:
+        require_endpoint(collection)
+    with telemetry.ingest_span(
+        name=SPAN_NAMES.get(kind, telemetry.INGEST),
+        collection=collection.name,
+        doc_id=job.doc_id,
+        job_id=str(job.pk),
+        kind=kind,
+        attempt=job.attempts,
+        queue_ms=waited_ms(job),
+        api_key=audit.key_label(job.created_by),
+    ):
+        if upload is not None:
             file = upload
             in_current_generation(collection, lambda: _ingest_file(collection, job, file, progress))
-        else:
+        elif kind == IngestJob.Kind.REINDEX:
             again = partial(_index_again, collection, job, progress)
             until_settled(job.doc_id, lambda: in_current_generation(collection, again))
+        elif kind == IngestJob.Kind.BUILD_INDEX:
+            _build_index(collection, progress)
+        elif kind == IngestJob.Kind.GENERATION:
+            build_generation(collection, job, progress)
+        elif kind == IngestJob.Kind.ARCHIVE:
+            unpack_archive(collection, job, progress)
+        elif kind == IngestJob.Kind.PROBE_RECALL:
+            run_probe(collection, job, progress)
+        else:
+            _fetch(collection, job, progress)
+
+
+def waited_ms(job: IngestJob) -> float | None:
+    """How long this attempt waited for a worker after the job was sent, in milliseconds; None where that is unknown.
+
+    A time before which the job was to wait, for an endpoint or a site, is no time in the queue.
+    """
+    if job.heartbeat_at is None:
+        return None
+    return max(0.0, (job.heartbeat_at - job.sent_at).total_seconds() * 1000)
 
 
 def _fetch(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
     """What is fetched goes on as an uploaded file would, an archive among them."""
-    require_endpoint(collection)
-    with telemetry.ingest_span(collection=collection.name, doc_id=job.doc_id, job_id=str(job.pk)):
-        upload = fetch_source(collection, job, progress)
-        if job.kind == IngestJob.Kind.ARCHIVE:
-            unpack_archive(collection, job, progress)
-            return
-        progress.enter(IngestJob.Stage.PARSE)
-        in_current_generation(collection, lambda: _ingest_file(collection, job, upload, progress))
-        remember_source(collection, job, upload)
+    upload = fetch_source(collection, job, progress)
+    if job.kind == IngestJob.Kind.ARCHIVE:
+        unpack_archive(collection, job, progress)
+        return
+    progress.enter(IngestJob.Stage.PARSE)
+    in_current_generation(collection, lambda: _ingest_file(collection, job, upload, progress))
+    remember_source(collection, job, upload)
 
 
 def _find_upload(job: IngestJob) -> Upload:

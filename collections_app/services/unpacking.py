@@ -19,6 +19,7 @@ from collections_app.services.planning import PlanLine, Planner, UploadPlan
 from collections_app.services.progress import JobProgress
 from collections_app.services.standing import Asked
 from collections_app.services.uploads import Offered, Terms, UploadOutcome, read_content, take_in
+from ragd import telemetry
 from ragd.errors import InvalidInput
 
 GROUP_MEMBERS = 50
@@ -88,7 +89,19 @@ def unpack_archive(collection: Collection, job: IngestJob, progress: JobProgress
     """
     content = read_content(job.upload_id)
     progress.enter(IngestJob.Stage.PARSE)
-    contents = list_archive(content)
+    with telemetry.unpack_span(size_bytes=len(content)) as span:
+        contents = list_archive(content)
+        telemetry.record_counts(span, members_count=len(contents.members), hidden_count=len(contents.hidden))
+        _unpack(collection, job, progress, content, contents)
+        refused = sum(1 for member in contents.members if refusal_of(member)[1])
+        telemetry.record_counts(span, refused_count=refused)
+    job.warnings = _closing_words(job.warnings, contents)
+    with transaction.atomic():
+        progress.finish(IngestOutcome(0, 0, False, 0))
+        Upload.objects.filter(pk=job.upload_id or 0).delete()
+
+
+def _unpack(collection: Collection, job: IngestJob, progress: JobProgress, content: bytes, contents: Contents) -> None:
     job.origin = dict(job.origin)
     total, done = len(contents.members), int(job.origin.get("done", 0))
     progress.advance(done, total)
@@ -103,10 +116,6 @@ def unpack_archive(collection: Collection, job: IngestJob, progress: JobProgress
             job.origin["done"], job.warnings = done, _shortened(refused)
             IngestJob.objects.filter(pk=job.pk).update(origin=job.origin, warnings=job.warnings)
         progress.advance(done, total)
-    job.warnings = _closing_words(job.warnings, contents)
-    with transaction.atomic():
-        progress.finish(IngestOutcome(0, 0, False, 0))
-        Upload.objects.filter(pk=job.upload_id or 0).delete()
 
 
 def member_id(folder: str, path: str) -> str:
