@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluation_app import checks, rebuild
-from evaluation_app.commands import ingesting, jobs, keys, querying, server, transfers
+from evaluation_app.commands import exporting, ingesting, jobs, keys, querying, server, transfers
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -48,6 +48,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "import": Subcommand(
         "make a collection of an export", transfers.add_import_arguments, transfers.run_import, transfers.show_import
+    ),
+    "export-spans": Subcommand(
+        "write spans as OTLP JSON, OpenInference JSON Lines or OCSF events",
+        exporting.add_arguments,
+        exporting.run,
+        exporting.show,
     ),
     "conformance": Subcommand(
         "try every rule of the specification on this database, and keep the result",

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from evaluation_app import trace_views, upkeep, views
+from evaluation_app import explorer, overview_page, trace_views, upkeep, views
 from evaluation_app.exports import downloads
 
 app_name = "evaluation"
@@ -13,7 +13,9 @@ urlpatterns = [
     path("operations/upkeep/", upkeep.upkeep, name="upkeep"),
     path("status/", views.status, name="status"),
     path("status/try/", views.try_rules, name="try-rules"),
-    path("traces/", views.traces, name="traces"),
+    path("traces/", overview_page.show_overview, name="traces"),
+    path("traces/list/", explorer.traces, name="trace-list"),
+    path("traces/spans/", explorer.spans, name="spans"),
     path("traces/export/", downloads.selection, name="spans-export"),
     path("traces/<str:trace_id>/export/", downloads.trace, name="trace-export"),
     path("runs/<uuid:run_id>/export/", downloads.run, name="run-export"),

@@ -1,4 +1,4 @@
-"""What an event must know that stands on another span of its trace: the retrieval, its quality, who asked."""
+"""What an event must know that stands on another span of its run: the retrieval, its quality, who asked."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from django.db import connection
 
+from evaluation_app.exports.records import SpanRecord
 from ragd import telemetry
 
 WANTED = (
@@ -18,19 +19,21 @@ WANTED = (
     telemetry.QUERY_EMBEDDING_MODEL, telemetry.QUERY_EMBEDDING_DIMENSIONS, *telemetry.QUALITY_NAMES.values(),
 )  # fmt: skip
 STAGES = (telemetry.PIPELINE, telemetry.QUERY, telemetry.RETRIEVE, telemetry.EVALUATE)
+# by the run's id, for a later evaluation stands in a trace of its own, and one request may hold several runs
 SELECT_CONTEXT = """
-SELECT trace_id, name, coalesce(parent_span_id, ''),
+SELECT coalesce(run_id::text, trace_id), name, coalesce(parent_span_id, ''),
        (SELECT coalesce(jsonb_object_agg(wanted, attributes -> wanted), '{}')
         FROM unnest(%(wanted)s::text[]) AS wanted WHERE attributes ? wanted)
 FROM spans
-WHERE trace_id = ANY(%(traces)s) AND (name = %(vector)s OR split_part(name, ' ', 1) = ANY(%(stages)s))
-ORDER BY trace_id, started_at, id
+WHERE (run_id = ANY(%(runs)s::uuid[]) OR (trace_id = ANY(%(traces)s) AND run_id IS NULL))
+  AND (name = %(vector)s OR split_part(name, ' ', 1) = ANY(%(stages)s))
+ORDER BY started_at, id
 """
 
 
 @dataclass(slots=True)
-class TraceContext:
-    """attributes: those in WANTED of the trace's stages, by the stage's name; of several spans the last one's.
+class RunContext:
+    """attributes: those in WANTED of the run's stages, by the stage's name; of several spans the last one's.
 
     vector_parents: ids of the spans in which vectors were compared.
     """
@@ -54,23 +57,31 @@ class TraceContext:
         return {short: float(score) for short, score in known if score is not None}
 
 
-def read_contexts(traces: Iterable[str]) -> dict[str, TraceContext]:
-    """One statement for the traces of a batch. A trace of which no stage is stored has an empty context."""
-    wanted = sorted(set(traces))
-    contexts = {trace_id: TraceContext() for trace_id in wanted}
-    if not wanted:
-        return contexts
-    with connection.cursor() as cursor:
-        cursor.execute(
-            SELECT_CONTEXT,
-            {"traces": wanted, "stages": list(STAGES), "vector": telemetry.VECTOR, "wanted": list(WANTED)},
-        )
-        for trace_id, name, parent, attributes in cursor.fetchall():
-            _note(contexts[trace_id], name, parent, _parsed(attributes))
+def read_contexts(records: Iterable[SpanRecord]) -> dict[str, RunContext]:
+    """By `context_key`, with one statement for a batch. A run of which no stage is stored has an empty context."""
+    listed = list(records)
+    contexts = {context_key(record): RunContext() for record in listed}
+    wanted: dict[str, list[str] | str] = {
+        "runs": sorted({record.run_id for record in listed if record.run_id}),
+        "traces": sorted({record.trace_id for record in listed if not record.run_id}),
+        "stages": list(STAGES),
+        "vector": telemetry.VECTOR,
+        "wanted": list(WANTED),
+    }
+    if listed:
+        with connection.cursor() as cursor:
+            cursor.execute(SELECT_CONTEXT, wanted)
+            for key, name, parent, attributes in cursor.fetchall():
+                _note(contexts[key], name, parent, _parsed(attributes))
     return contexts
 
 
-def _note(context: TraceContext, name: str, parent: str, attributes: Mapping[str, Any]) -> None:
+def context_key(record: SpanRecord) -> str:
+    """The run that the span belongs to, or its trace."""
+    return record.run_id or record.trace_id
+
+
+def _note(context: RunContext, name: str, parent: str, attributes: Mapping[str, Any]) -> None:
     if name == telemetry.VECTOR:
         context.vector_parents.add(parent)
     else:

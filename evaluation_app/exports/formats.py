@@ -16,10 +16,11 @@ JSON, JSON_LINES = "application/json", "application/jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """title: for people. suffix: of a file's name. write turns batches of spans into pieces of the file."""
+    """title, use: for people. suffix: of a file's name. write turns batches of spans into pieces of the file."""
 
     name: str
     title: str
+    use: str
     content_type: str
     suffix: str
     write: Callable[[Iterable[Sequence[SpanRecord]]], Iterator[str]]
@@ -28,10 +29,38 @@ class Format:
 FORMATS: Mapping[str, Format] = {
     each.name: each
     for each in (
-        Format("otlp", "OTLP JSON", JSON, ".otlp.json", write_otlp),
-        Format("otlp-lines", "OTLP JSON, a request per line", JSON_LINES, ".otlp.jsonl", write_otlp_lines),
-        Format("openinference", "OpenInference JSON Lines", JSON_LINES, ".openinference.jsonl", write_openinference),
-        Format("ocsf", "OCSF events, JSON Lines", JSON_LINES, ".ocsf.jsonl", write_ocsf),
+        Format(
+            "otlp",
+            "OTLP JSON",
+            "One request as the OpenTelemetry protocol writes it, with every attribute: for any collector.",
+            JSON,
+            ".otlp.json",
+            write_otlp,
+        ),
+        Format(
+            "otlp-lines",
+            "OTLP JSON Lines",
+            "The same in one request per line, as collectors read files: for many spans.",
+            JSON_LINES,
+            ".otlp.jsonl",
+            write_otlp_lines,
+        ),
+        Format(
+            "openinference",
+            "OpenInference JSON Lines",
+            "One span per line with the attributes of OpenInference alone: for Phoenix and its kin.",
+            JSON_LINES,
+            ".openinference.jsonl",
+            write_openinference,
+        ),
+        Format(
+            "ocsf",
+            "OCSF events",
+            "Model calls (7001), retrieval (7004) and findings (7005), one event per line: for a SIEM.",
+            JSON_LINES,
+            ".ocsf.jsonl",
+            write_ocsf,
+        ),
     )
 }
 

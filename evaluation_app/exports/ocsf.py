@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from evaluation_app.exports.context import TraceContext, read_contexts
+from evaluation_app.exports.context import RunContext, context_key, read_contexts
 from evaluation_app.exports.ocsf_base import Event
 from evaluation_app.exports.ocsf_findings import finding_events
 from evaluation_app.exports.ocsf_inference import inference_event
@@ -17,7 +17,7 @@ from evaluation_app.exports.ocsf_retrieval import retrieval_event
 from evaluation_app.exports.records import SpanRecord
 from ragd import telemetry
 
-Maker = Callable[[SpanRecord, TraceContext], Event]
+Maker = Callable[[SpanRecord, RunContext], Event]
 
 MAKERS: Mapping[str, Maker] = {
     telemetry.CHAT: inference_event,
@@ -32,14 +32,14 @@ MAKERS: Mapping[str, Maker] = {
 
 
 def write_ocsf(batches: Iterable[Sequence[SpanRecord]]) -> Iterator[str]:
-    """A line per event, a piece per batch; what stands on other spans of the traces is read with each batch."""
+    """A line per event, a piece per batch; what stands on other spans of the runs is read with each batch."""
     for batch in batches:
-        contexts = read_contexts(record.trace_id for record in batch)
-        events = (event for record in batch for event in span_events(record, contexts[record.trace_id]))
+        contexts = read_contexts(batch)
+        events = (event for record in batch for event in span_events(record, contexts[context_key(record)]))
         yield "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in events)
 
 
-def span_events(record: SpanRecord, context: TraceContext) -> Iterator[Event]:
+def span_events(record: SpanRecord, context: RunContext) -> Iterator[Event]:
     """The events of one span: that of its kind, if it has one, then its findings in their order."""
     maker = MAKERS.get(record.name.partition(" ")[0])
     if maker is not None:

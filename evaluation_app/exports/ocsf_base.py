@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from evaluation_app.exports.compliance import event_controls, field_controls
-from evaluation_app.exports.context import TraceContext
+from evaluation_app.exports.context import RunContext
 from evaluation_app.exports.records import SpanRecord
 from ragd import SPEC_VERSION, telemetry
 
@@ -37,7 +37,7 @@ class EventClass:
 
 def base_event(
     record: SpanRecord,
-    context: TraceContext,
+    context: RunContext,
     event_class: EventClass,
     activity: int,
     *,
@@ -86,7 +86,7 @@ def base_event(
     return event
 
 
-def _actor(record: SpanRecord, context: TraceContext) -> dict[str, Any]:
+def _actor(record: SpanRecord, context: RunContext) -> dict[str, Any]:
     """Who asked, as far as the trace tells: the user, the session, the label of the API key."""
     actor: dict[str, Any] = {"app_name": record.service or "ragd"}
     user = _known({"uid": _find(record, context, telemetry.USER_ID)})
@@ -99,7 +99,7 @@ def _actor(record: SpanRecord, context: TraceContext) -> dict[str, Any]:
     return actor
 
 
-def _find(record: SpanRecord, context: TraceContext, name: str) -> Any:
+def _find(record: SpanRecord, context: RunContext, name: str) -> Any:
     value = record.attributes.get(name)
     return context.find(name) if value is None else value
 

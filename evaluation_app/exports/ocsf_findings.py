@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evaluation_app.exports.compliance import FINDING
-from evaluation_app.exports.context import TraceContext
+from evaluation_app.exports.context import RunContext
 from evaluation_app.exports.ocsf_base import (
     CRITICAL,
     HIGH,
@@ -42,7 +42,7 @@ PERSONAL_RISK = FAMILIES["personal_data"].score  # the event of personal data st
 PATTERN = "pattern"
 
 
-def finding_events(record: SpanRecord, context: TraceContext) -> Iterator[Event]:
+def finding_events(record: SpanRecord, context: RunContext) -> Iterator[Event]:
     """An event per finding on the span, in their order. A span without any has none."""
     for place, event in enumerate(record.events):
         activity = ACTIVITIES.get(str(event.get("name")))
@@ -50,7 +50,7 @@ def finding_events(record: SpanRecord, context: TraceContext) -> Iterator[Event]
             yield _finding(record, context, activity, event.get("attributes") or {}, place)
 
 
-def _finding(record: SpanRecord, context: TraceContext, activity: int, values: Mapping[str, Any], place: int) -> Event:
+def _finding(record: SpanRecord, context: RunContext, activity: int, values: Mapping[str, Any], place: int) -> Event:
     score = _score(record, activity, values)
     level = str(values.get(telemetry.SECURITY_RISK_LEVEL) or "")
     level = level if level in RISK_SEVERITIES else risk_level(score)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from evaluation_app.exports.compliance import INFERENCE
-from evaluation_app.exports.context import TraceContext
+from evaluation_app.exports.context import RunContext
 from evaluation_app.exports.ocsf_base import (
     Event,
     EventClass,
@@ -43,7 +43,7 @@ PARAMETERS = {
 }
 
 
-def inference_event(record: SpanRecord, context: TraceContext) -> Event:
+def inference_event(record: SpanRecord, context: RunContext) -> Event:
     """A chat, text_completion or embeddings span as an event of class 7001."""
     attributes = record.attributes
     operation = str(attributes.get(telemetry.OPERATION_NAME) or record.name.partition(" ")[0])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evaluation_app.exports.compliance import RETRIEVAL
-from evaluation_app.exports.context import TraceContext
+from evaluation_app.exports.context import RunContext
 from evaluation_app.exports.ocsf_base import (
     RESOURCE_UID,
     Event,
@@ -36,11 +36,11 @@ DATABASE_TYPE = "postgresql"
 DOCUMENT = re.compile(r"\.(\d+)\.document\.(id|score)$")
 
 
-def retrieval_event(record: SpanRecord, context: TraceContext) -> Event:
+def retrieval_event(record: SpanRecord, context: RunContext) -> Event:
     """A pipeline, query, retrieve, rerank or evaluate span as an event of class 7004.
 
     What a stage does not say itself (the database, the count of results, the scores of the answer) comes from the
-    other stages of its trace. A pipeline that failed before it retrieved has 0 results of the server's own database.
+    other stages of its run. A pipeline that failed before it retrieved has 0 results of the server's own database.
     """
     stage = record.name.partition(" ")[0]
     event = base_event(record, context, CLASS, activity_of(record, context))
@@ -71,7 +71,7 @@ def retrieval_event(record: SpanRecord, context: TraceContext) -> Event:
     return present(event)
 
 
-def activity_of(record: SpanRecord, context: TraceContext) -> int:
+def activity_of(record: SpanRecord, context: RunContext) -> int:
     """1 where vectors were compared, 2 where words alone decided, 4 where the question was embedded, 5 reranking.
 
     A retrieval of whose stages none is stored counts as a vector search when it names a model.
@@ -87,7 +87,7 @@ def activity_of(record: SpanRecord, context: TraceContext) -> int:
     return RERANKING if stage == telemetry.RERANK else OTHER
 
 
-def _stage_facts(record: SpanRecord, context: TraceContext, stage: str) -> dict[str, Any]:
+def _stage_facts(record: SpanRecord, context: RunContext, stage: str) -> dict[str, Any]:
     """How many were asked for and found, and their scores. The preparation of a question finds nothing itself."""
     if stage == telemetry.QUERY:
         return {"results_count": 0}
@@ -125,13 +125,13 @@ def _stage_name(record: SpanRecord, stage: str) -> str:
     return str(record.attributes.get(telemetry.PIPELINE_STAGE) or stage.removeprefix("rag."))
 
 
-def _quality(record: SpanRecord, context: TraceContext) -> dict[str, float] | None:
-    """The scores of the answer: those on the span itself, else those that the trace has. None: not scored."""
+def _quality(record: SpanRecord, context: RunContext) -> dict[str, float] | None:
+    """The scores of the answer: those on the span itself, else those that its run has. None: not scored."""
     own = {short: number(record.attributes, name) for short, name in telemetry.QUALITY_NAMES.items()}
     return present(own) or context.quality or None
 
 
-def _find(record: SpanRecord, context: TraceContext, name: str) -> Any:
+def _find(record: SpanRecord, context: RunContext, name: str) -> Any:
     value = record.attributes.get(name)
     return context.find(name) if value is None else value
 

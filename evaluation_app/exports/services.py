@@ -18,6 +18,7 @@ from evaluation_app.exports.formats import Format, find_format
 from evaluation_app.exports.records import SpanRecord, make_record
 from evaluation_app.models import Span
 from evaluation_app.querysets import SpanQuerySet
+from evaluation_app.span_search import SpanFilter, search_spans
 from evaluation_app.spans import run_spans
 from ragd import telemetry
 from retrieval_app.models import QueryRun
@@ -113,6 +114,27 @@ def export_run(run: QueryRun, form: str, capture: telemetry.Capture) -> SpanExpo
 def export_trace(trace_id: str, form: str, capture: telemetry.Capture) -> SpanExport:
     spans = Span.objects.of_trace(trace_id)
     return SpanExport(find_format(form), read_in_batches(spans), capture, name=f"trace-{trace_id}")
+
+
+def export_matching(
+    wanted: SpanFilter, form: str, capture: telemetry.Capture, *, limit: int | None = None
+) -> SpanExport:
+    """Every span of the filter, newest first, or the first `limit` of them."""
+    return SpanExport(find_format(form), search_in_batches(wanted, limit), capture, name=file_name())
+
+
+def search_in_batches(wanted: SpanFilter, limit: int | None = None) -> Iterator[list[Span]]:
+    """The pages of a search, with content. No transaction stays open, however slow the reader."""
+    cursor: str | None = None
+    left = limit
+    while left is None or left > 0:
+        page = search_spans(wanted, cursor, BATCH if left is None else min(left, BATCH), with_content=True)
+        if page.spans:
+            yield page.spans
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+        left = None if left is None else left - len(page.spans)
 
 
 def batched(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:

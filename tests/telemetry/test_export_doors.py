@@ -1,0 +1,152 @@
+"""Downloads of spans through the API, the pages and the shell: who gets what, and in whose words."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.test import Client
+
+from collections_app.services.keys import create_key
+from evaluation_app.exporter import PostgresSpanExporter
+from evaluation_app.exports import services
+from ragd import telemetry
+from ragd_site import telemetry as site_telemetry
+from retrieval_app.models import QueryRun
+from tests.telemetry.conftest import Recorder
+from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
+
+RUN = UUID(int=1)
+NAMES = {"rag.pipeline", "rag.query", "embeddings", "rag.retrieve", "rag.rerank", "chat", "rag.evaluate"}
+
+
+@pytest.fixture
+def trace_id(span_table: None, recorder: Recorder) -> Iterator[str]:
+    exporter = PostgresSpanExporter(site_telemetry.connect, name="web@test")
+    made = make_query_spans(make_candidates(2))
+    with telemetry.pipeline_span("cellar", QUERY):
+        pass
+    exporter.export(recorder.spans)
+    exporter.shutdown()
+    QueryRun.objects.create(pk=RUN, kind="ask", collection_name="house", query=QUERY, door="api", trace_id=made)
+    yield made
+    QueryRun.objects.all().delete()
+
+
+def body(response: Any) -> str:
+    assert response.status_code == 200, response.content
+    return b"".join(response.streaming_content).decode()
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def key_client(**values: Any) -> Client:
+    return Client(headers={"Authorization": f"Bearer {create_key('tests', **values)[1]}"})
+
+
+def user_client(name: str, *, is_staff: bool) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_user(name, is_staff=is_staff))
+    return client
+
+
+def test_the_api(trace_id: str, settings: Any) -> None:
+    reader, writer = key_client(scope="read"), key_client()
+    found = body(reader.get("/v1/spans/export?format=openinference&collection=house&type=aitf.rag.retrieve"))
+    assert [row["name"] for row in lines(found)] == ["rag.retrieve postgresql+pgvector"]
+    assert SECRET not in found and "__REDACTED__" in found
+    settings.RAGD_OTLP_CONTENT = "hash"
+    assert "sha256:" in body(reader.get("/v1/spans/export?format=ocsf"))
+    response = writer.get(f"/v1/runs/{RUN}/spans/export?format=ocsf&content=stored")
+    assert response["Content-Disposition"] == f'attachment; filename="run-{RUN}.ocsf.jsonl"'
+    events = lines(body(response))
+    assert {event["message"].split(" ")[0] for event in events} == NAMES and SECRET in json.dumps(events)
+    assert LogEntry.objects.filter(change_message__contains=f"run {RUN}, as ocsf").count() == 1
+    assert len(lines(body(writer.get("/v1/spans/export?format=openinference&limit=3")))) == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "status", "word"),
+    [
+        ("/v1/spans/export?content=stored", 403, "write scope"),
+        ("/v1/spans/export?content=all", 422, "'stored'"),
+        ("/v1/spans/export?format=xml", 422, "otlp, otlp-lines, openinference, ocsf"),
+        ("/v1/spans/export?colection=house", 422, "no filter 'colection'"),
+        ("/v1/spans/export?limit=0", 422, "limit"),
+        (f"/v1/runs/{UUID(int=9)}/spans/export", 404, "no run"),
+    ],
+)
+def test_what_the_api_refuses(db: None, address: str, status: int, word: str) -> None:
+    response = key_client(scope="read").get(address)
+    assert response.status_code == status
+    assert word in response.json()["error"]["message"]
+    with services._running:
+        pass  # nothing was left open
+
+
+def test_a_limited_key_sees_its_collections_only(trace_id: str) -> None:
+    limited = key_client(collections=["cellar"])
+    assert [row["name"] for row in lines(body(limited.get("/v1/spans/export?format=openinference")))] == [
+        "rag.pipeline cellar"
+    ]
+    assert body(limited.get("/v1/spans/export?format=openinference&collection=house")) == ""
+    assert limited.get(f"/v1/runs/{RUN}/spans/export").status_code == 404
+
+
+def test_the_pages(trace_id: str) -> None:
+    staff, guest = user_client("ada", is_staff=True), user_client("bob", is_staff=False)
+    for address in (f"/runs/{RUN}/export/", f"/traces/{trace_id}/export/", "/traces/export/"):
+        page = guest.get(address).content.decode()
+        assert "OCSF events" in page and "Staff accounts only" in page
+        assert SECRET not in body(guest.get(address, {"format": "otlp", "content": ""}))
+        assert SECRET in body(staff.get(address, {"format": "otlp", "content": "stored"}))
+        refused = guest.get(address, {"format": "otlp", "content": "stored"}, follow=True)
+        assert "need a staff account" in refused.content.decode()
+    chosen = staff.get("/traces/export/?type=gen_ai.inference&min_ms=0").content.decode()
+    assert 'name="type" value="gen_ai.inference"' in chosen
+    found = body(staff.get("/traces/export/?type=gen_ai.inference&format=openinference"))
+    assert [row["name"] for row in lines(found)] == ["chat gpt-4o"]
+    wrong = staff.get("/traces/export/?nonsense=1", follow=True)
+    assert wrong.redirect_chain == [("/traces/", 302)] and "no filter &#x27;nonsense&#x27;" in wrong.content.decode()
+    assert staff.get("/traces/0000/export/").status_code == 404
+    assert LogEntry.objects.filter(user__username="ada", change_message__startswith="Downloaded spans").count() == 3
+
+
+def test_the_command(trace_id: str, tmp_path: Path) -> None:
+    path, out = tmp_path / "spans.jsonl", io.StringIO()
+    call_command(
+        "ragd", "export-spans", str(path), "--format", "openinference", "--run", str(RUN), "--json", stdout=out
+    )
+    answer = json.loads(out.getvalue())
+    rows = lines(path.read_text())
+    assert (answer["spans"], answer["bytes"]) == (len(rows), path.stat().st_size) and len(rows) > len(NAMES)
+    assert SECRET not in path.read_text()
+    with pytest.raises(CommandError, match="--force writes over it"):
+        call_command("ragd", "export-spans", str(path))
+    call_command(
+        "ragd", "export-spans", str(path), "--force", "--content", "stored", "--filter", "kind=LLM", stdout=out
+    )
+    request = json.loads(path.read_text())
+    (span,) = request["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert span["name"] == "chat gpt-4o" and SECRET in path.read_text()
+    assert [item.name for item in tmp_path.iterdir()] == ["spans.jsonl"]
+
+
+def test_a_search_is_read_page_by_page(trace_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "BATCH", 4)
+    wanted = services.SpanFilter(collections=("house",))
+    batches = list(services.search_in_batches(wanted))
+    assert {len(batch) for batch in batches[:-1]} == {4}
+    ids = [span.span_id for batch in batches for span in batch]
+    assert len(ids) == len(set(ids)) == sum(len(batch) for batch in services.search_in_batches(wanted, 1000))
+    assert [span.span_id for batch in services.search_in_batches(wanted, 5) for span in batch] == ids[:5]
