@@ -183,10 +183,10 @@ class Parser:
 
     def comparison(self) -> Q:
         if self.now.kind == "text":
-            value = self.step().value
+            part = self.step().value
             negated = self.take("not")
             self.need("in")
-            return self.oriented(compare(*self.name(), "contains", value), negated)
+            return self.oriented(compare(*self.name(), "contains", part), negated)
         name, place = self.name()
         if self.take("is"):
             negated = self.take("not")

@@ -53,7 +53,7 @@ _kept: dict[str, tuple[float, frozenset[str]]] = {}
 def written_attributes() -> frozenset[str]:
     """Names that ragd gives to attributes; a number in a list's name stands as N."""
     said = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
-    said |= {field.name for table in (*TABLES.spans, *TABLES.events) for field in table.fields}
+    said |= {field.name for table in TABLES.spans for field in table.fields}
     said |= {f"{each}.N.{member}" for lists, members in MEMBERS.items() for each in lists for member in members}
     return OF_OTHERS | {value for value in said if "." in value and not value.endswith(".")}
 
