@@ -167,6 +167,9 @@ class Environment(BaseSettings):
     OTEL_EXPORTER_OTLP_ENDPOINT: str = Field(
         "", description="OTLP/HTTP endpoint that spans are also sent to; unset: none"
     )
+    RAGD_METRICS_KEY: SecretStr = Field(
+        SecretStr(""), description="What `/metrics` asks for as a bearer; unset: it is open to who reaches the server"
+    )
     RAGD_GENERATION_KEEP_DAYS: Natural = Field(
         7, description="Days that the index generation before the present one is kept for the way back"
     )

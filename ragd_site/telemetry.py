@@ -20,6 +20,7 @@ from opentelemetry.util.types import Attributes
 
 from evaluation_app.exporter import PostgresSpanExporter, captured_attributes
 from ragd import SPEC_VERSION, telemetry
+from ragd_site.metering import build_meter
 
 QUEUE_MAX = 4096
 BATCH_MAX = 256
@@ -35,7 +36,7 @@ LIMITS = SpanLimits(
     max_event_attributes=1_000,
     max_link_attributes=1_000,
 )
-UNTRACED_URLS = ("/v1/health", "/static/", "/favicon.ico", "/jobs/running/")
+UNTRACED_URLS = ("/v1/health", "/static/", "/favicon.ico", "/jobs/running/", r"^https?://[^/]+/metrics$")
 UNTRACED_TASKS = ("sweep", "heartbeat")
 STAGE_PREFIX = "rag."
 OWN_PREFIXES = (f"{telemetry.CHAT} ", f"{telemetry.EMBEDDINGS} ", STAGE_PREFIX, telemetry.OWN)
@@ -61,9 +62,12 @@ def set_up(service: str) -> TracerProvider:
     _provider = TracerProvider(
         resource=build_resource(service), sampler=RagdSampler(), span_limits=LIMITS, shutdown_on_exit=True
     )
-    _provider.add_span_processor(local_processor(service, local))
+    store = local_processor(service, local)
+    _provider.add_span_processor(store)
     if endpoint:
         _provider.add_span_processor(otlp_processor(remote))
+    # last, so that what it tells of the store at the end is the whole of it
+    _provider.add_span_processor(build_meter(service, store.store, connect, build_resource, sends=bool(endpoint)))
     trace.set_tracer_provider(_provider)
     instrument()
     return _provider
@@ -108,7 +112,7 @@ def instrument() -> None:
     CeleryInstrumentor().instrument()  # type: ignore[no-untyped-call]
 
 
-def local_processor(service: str, capture: telemetry.Capture) -> SpanProcessor:
+def local_processor(service: str, capture: telemetry.Capture) -> CountingProcessor:
     exporter = PostgresSpanExporter(connect, name=f"{service}@{socket.gethostname()}", capture=capture)
     return CountingProcessor(exporter)
 
@@ -183,12 +187,12 @@ class CountingProcessor(BatchSpanProcessor):
         super().__init__(
             exporter, max_queue_size=QUEUE_MAX, schedule_delay_millis=DELAY_MS, max_export_batch_size=BATCH_MAX
         )
-        self._store = exporter
+        self.store = exporter
         queue = self._batch_processor._queue
         exporter.waiting = lambda: len(queue)
 
     def on_end(self, span: ReadableSpan) -> None:
-        self._store.offer()
+        self.store.offer()
         super().on_end(span)
 
 

@@ -7,6 +7,7 @@ from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 
+from evaluation_app.metrics_page import metrics_page
 from ragd_site.api import api_urls
 from retrieval_app.mcp import mcp_view
 
@@ -17,6 +18,7 @@ urlpatterns = [
     path("accounts/password/", auth_views.PasswordChangeView.as_view(), name="password_change"),
     path("accounts/password/done/", auth_views.PasswordChangeDoneView.as_view(), name="password_change_done"),
     path("v1/", api_urls()),
+    path("metrics", metrics_page, name="metrics"),
     path("mcp", login_not_required(mcp_view), name="mcp"),
     path("", include("collections_app.urls")),
     path("", include("retrieval_app.urls")),

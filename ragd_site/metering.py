@@ -1,0 +1,71 @@
+"""Sets the metrics of a process up: what is counted, where the counts go. Called by `ragd_site.telemetry.set_up`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from opentelemetry.sdk.metrics.export import MetricExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+
+from evaluation_app.exporter import PostgresSpanExporter
+from evaluation_app.metrics import Registry, registry
+from evaluation_app.metrics_otlp import OtlpReporter
+from evaluation_app.metrics_reporting import Reporter, use_reporter
+from evaluation_app.metrics_spans import SpanMeter
+from ragd.telemetry import metrics
+
+EXPORT_TIMEOUT_S = 5.0
+INTERVAL_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
+DEFAULT_INTERVAL_MS = 60_000
+
+
+class ReportingMeter(SpanMeter):
+    """Counts finished spans, and has the counts written and sent once there are any."""
+
+    def __init__(self, counts: Registry, reporters: list[Reporter | OtlpReporter]) -> None:
+        super().__init__(counts)
+        self.reporters = reporters
+
+    def on_end(self, span: ReadableSpan) -> None:
+        super().on_end(span)
+        for reporter in self.reporters:
+            reporter.wake()
+
+    def shutdown(self) -> None:
+        for reporter in self.reporters:
+            reporter.stop()
+
+
+def build_meter(
+    service: str,
+    store: PostgresSpanExporter,
+    connect: Callable[[], psycopg.Connection[Any]],
+    build_resource: Callable[[str], Resource],
+    *,
+    sends: bool,
+) -> ReportingMeter:
+    """The processor that counts. store: tells of spans written and lost. sends: to the OTLP endpoint as well."""
+    registry.watch(metrics.SPANS_WRITTEN, lambda: store.written)
+    registry.watch(metrics.SPANS_LOST, lambda: store.lost)
+    reporter = Reporter(registry, connect, service)
+    use_reporter(reporter)
+    reporters: list[Reporter | OtlpReporter] = [reporter]
+    if sends:
+        reporters.append(OtlpReporter(registry, open_exporter, lambda: build_resource(service), interval_s()))
+    return ReportingMeter(registry, reporters)
+
+
+def interval_s() -> float:
+    """Seconds between two exports: OTEL_METRIC_EXPORT_INTERVAL, in milliseconds, as OpenTelemetry names it."""
+    stated = os.environ.get(INTERVAL_VARIABLE, "")
+    return max(1.0, int(stated) / 1000) if stated.isdigit() else DEFAULT_INTERVAL_MS / 1000
+
+
+def open_exporter() -> MetricExporter:
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+    return OTLPMetricExporter(timeout=EXPORT_TIMEOUT_S)
