@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluation_app import checks, rebuild
-from evaluation_app.commands import exporting, ingesting, jobs, keys, querying, server, transfers
+from evaluation_app.commands import exporting, ingesting, jobs, keys, querying, server, transfers, validating
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -75,6 +75,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         checks.run,
         checks.show,
         checks.has_passed,
+    ),
+    "validate-spans": Subcommand(
+        "check stored spans, or those of a file, against the span conventions; exit status 1 when one is wrong",
+        validating.add_arguments,
+        validating.run,
+        validating.show,
+        validating.has_passed,
     ),
     "status": Subcommand(
         "workers, jobs, runs and spans at a glance", no_arguments, server.run_status, server.show_status
