@@ -110,6 +110,25 @@ class SpanRollup(models.Model):
         return f"{self.spans} of {self.type or 'others'} at {self.hour:%Y-%m-%d %H}:00"
 
 
+class SpanSender(models.Model):
+    """What one process has sent to a collector, and what the collector did not take. Counts only grow while it lives."""
+
+    name = models.CharField(max_length=200, primary_key=True)
+    endpoint = models.TextField(default="", blank=True)
+    sent = models.BigIntegerField(default=0)
+    lost = models.BigIntegerField(default=0)
+    last_error = models.TextField(default="", blank=True)
+    last_error_at = models.DateTimeField(null=True, blank=True)
+    updated_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "span_senders"
+        ordering: ClassVar[list[str]] = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class MetricSnapshot(models.Model):
     """What one process has counted and measured since it began, as the last export wrote it.
 
