@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 from uuid import UUID
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from ninja import Router
 from ninja.params import functions as param
 
@@ -13,14 +13,24 @@ from collections_app.api.access import ERRORS, find_collection
 from collections_app.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.errors import ServiceError
 from collections_app.paging import DEFAULT_LIMIT, paginate
-from retrieval_app.doors import run_ask, run_search
+from retrieval_app.answer_streams import event_response, frame_event, wants_events
+from retrieval_app.doors import run_ask, run_search, stream_ask
 from retrieval_app.lineage_api import router as lineage_router
 from retrieval_app.models import QueryRun
 from retrieval_app.never_api import router as never_router
 from retrieval_app.plan_api import router as plan_router
 from retrieval_app.replaying import replay
 from retrieval_app.responses import encode, run_response, run_summary
-from retrieval_app.schemas import AskRequest, AskResponse, Replay, Run, RunList, SearchRequest, SearchResponse
+from retrieval_app.schemas import (
+    ASK_EVENTS,
+    AskRequest,
+    AskResponse,
+    Replay,
+    Run,
+    RunList,
+    SearchRequest,
+    SearchResponse,
+)
 
 router = Router(auth=BearerAuth(write=False))
 router.add_router("", plan_router)
@@ -46,10 +56,16 @@ def search_collection(request: HttpRequest, collection: str, payload: SearchRequ
     operation_id="collections-ask",
     tags=["search"],
     summary="Answer a question from a collection, with checked citations",
+    openapi_extra=ASK_EVENTS,
 )
-def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -> HttpResponse:
-    found = find_collection(request, collection)
-    return json_response(run_ask(found, payload, door="api", api_key=request_key(request)))
+def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -> HttpResponse | StreamingHttpResponse:
+    """Asked for text/event-stream it answers server-sent events: search_results, token, citation, final, error."""
+    found, key = find_collection(request, collection), request_key(request)
+    if not wants_events(request):
+        return json_response(run_ask(found, payload, door="api", api_key=key))
+    stream = stream_ask(found, payload, door="api", api_key=key)
+    stream.start()
+    return event_response(request, stream, frame_event)
 
 
 @router.get(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +20,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections import get_collection
 from ragd.errors import UnknownCollection
+from retrieval_app.answer_streams import HEARTBEAT_S, Event, event_response
 from retrieval_app.answering import ExtractiveAnswerer, has_chat_model
 from retrieval_app.api import json_response
 from retrieval_app.chat_schemas import (
@@ -31,15 +32,14 @@ from retrieval_app.chat_schemas import (
     ChatRequest,
     OpenAIErrorAnswer,
 )
-from retrieval_app.doors import run_ask
+from retrieval_app.doors import run_ask, stream_ask
 from retrieval_app.models import QueryRun
 from retrieval_app.plans import PLAN_FIELDS
 from retrieval_app.responses import encode
-from retrieval_app.schemas import AskRequest
+from retrieval_app.schemas import AskRequest, ModelFields
 
 PREFIX = "ragd/"
 HISTORY_CHARS_MAX = 20_000
-PIECE = re.compile(r"\S+\s*|\s+")
 PATHS = re.compile(r"/v1/(?:chat/completions|models(?:/.*)?)\Z")
 ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 500, 502, 503, 504}): OpenAIErrorAnswer}
 ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
@@ -56,22 +56,17 @@ router = Router(auth=BearerAuth(write=False), tags=["chat"])
 )
 def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | StreamingHttpResponse:
     """With stream: Server-Sent Events of chat.completion.chunk, ended by [DONE]; the last chunk carries `ragd`."""
-    collection = _find_collection(request, payload.model)
+    collection, key = _find_collection(request, payload.model), request_key(request)
     _refuse_unsupported(payload)
     system, history, question = read_messages(payload.messages)
-    asked = _ask_request(payload.ragd or ChatOptions.model_validate({}), question, system)
-    answer = run_ask(
-        collection, asked, door=QueryRun.Door.CHAT, api_key=request_key(request), history=fit_history(history)
-    )
+    asked, turns = _ask_request(payload, question, system), fit_history(history)
     if not payload.stream:
+        answer = run_ask(collection, asked, door=QueryRun.Door.CHAT, api_key=key, history=turns)
         return json_response(completion(payload.model, answer))
+    stream = stream_ask(collection, asked, door=QueryRun.Door.CHAT, api_key=key, history=turns)
+    stream.start(("token", "final"), HEARTBEAT_S)  # a model that refuses at once is told by the status
     with_usage = bool(payload.stream_options and payload.stream_options.include_usage)
-    events = stream_events(chunks(payload.model, answer, with_usage=with_usage))
-    return StreamingHttpResponse(
-        events,
-        content_type="text/event-stream; charset=utf-8",
-        headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"},
-    )
+    return event_response(request, stream, ChunkFrame(payload.model, with_usage=with_usage))
 
 
 @router.get(
@@ -124,30 +119,50 @@ def fit_history(history: Sequence[dict[str, str]]) -> list[dict[str, str]]:
 def completion(model: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of `ask` as one chat.completion."""
     message = {"role": "assistant", "content": answer["answer"]}
-    return _head(model, answer, "chat.completion") | {
-        "choices": [{"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}],
+    end = {"index": 0, "message": message, "finish_reason": _finish_reason(answer), "logprobs": None}
+    return _head(model, answer["run_id"], "chat.completion") | {
+        "choices": [end],
         "usage": _usage(answer),
         "ragd": _extension(answer),
     }
 
 
-def chunks(model: str, answer: Mapping[str, Any], *, with_usage: bool) -> Iterator[dict[str, Any]]:
-    """The answer of `ask` as chunks: the role, the text in pieces, the end with `ragd`, and the usage if wanted."""
-    head = _head(model, answer, "chat.completion.chunk") | ({"usage": None} if with_usage else {})
-    deltas: list[dict[str, str]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": piece} for piece in PIECE.findall(answer["answer"])]
-    for delta in deltas:
-        yield head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None, "logprobs": None}]}
-    end = {"index": 0, "delta": {}, "finish_reason": "stop", "logprobs": None}
-    yield head | {"choices": [end], "ragd": _extension(answer)}
-    if with_usage:
-        yield head | {"choices": [], "usage": _usage(answer)}
+class ChunkFrame:
+    """The events of an answer as chunks: the role, the text in pieces, the end with `ragd`, the usage if wanted."""
+
+    def __init__(self, model: str, *, with_usage: bool) -> None:
+        self.model = model
+        self.with_usage = with_usage
+        self.head: dict[str, Any] = {}
+
+    def __call__(self, event: Event) -> bytes:
+        """What is sent for the event; b"" for one that OpenAI's clients are not told."""
+        if event.name == "search_results":
+            self.head = _head(self.model, event.data["run_id"], "chat.completion.chunk")
+            self.head |= {"usage": None} if self.with_usage else {}
+            return self._chunk({"role": "assistant", "content": ""})
+        if event.name == "token":
+            return self._chunk({"content": event.data["text"]})
+        if event.name == "final":
+            return self._end(event.data)
+        return _data(_openai_error(event.data, event.data["status"])) if event.name == "error" else b""
+
+    def _chunk(self, delta: Mapping[str, str], finish_reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
+        return _data(self.head | {"choices": [choice]} | more)
+
+    def _end(self, answer: Mapping[str, Any]) -> bytes:
+        last = self._chunk({}, _finish_reason(answer), ragd=_extension(answer))
+        usage = _data(self.head | {"choices": [], "usage": _usage(answer)}) if self.with_usage else b""
+        return last + usage + b"data: [DONE]\n\n"
 
 
-def stream_events(parts: Iterator[dict[str, Any]]) -> Iterator[bytes]:
-    for part in parts:
-        yield f"data: {encode(part)}\n\n".encode()
-    yield b"data: [DONE]\n\n"
+def _data(value: Any) -> bytes:
+    return f"data: {encode(value)}\n\n".encode()
+
+
+def _finish_reason(answer: Mapping[str, Any]) -> str:
+    return str(answer["token_usage"].get("finish_reason") or "stop")
 
 
 def speaks_openai(path: str) -> bool:
@@ -162,12 +177,16 @@ def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
     """
     response = errors.error_response(request, exc)
     _, body = errors.describe(exc)
-    error = body["error"]
     status = 400 if response.status_code == 422 else response.status_code
+    kept = {name: response[name] for name in ("WWW-Authenticate", "Retry-After") if name in response}
+    return JsonResponse(_openai_error(body, status), status=status, headers=kept)
+
+
+def _openai_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
+    error = body["error"]
     kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     said = {"message": error["message"], "type": kind, "param": _parameter(error.get("field")), "code": error["type"]}
-    kept = {name: response[name] for name in ("WWW-Authenticate", "Retry-After") if name in response}
-    return JsonResponse({"error": said}, status=status, headers=kept)
+    return {"error": said}
 
 
 def _parameter(field: str | None) -> str | None:
@@ -216,17 +235,22 @@ def _text_of(message: ChatMessage, number: int) -> str:
     return "\n".join(part.text or "" for part in message.content)
 
 
-def _ask_request(options: ChatOptions, question: str, system: str) -> AskRequest:
-    """A system message instructs a chat model; where quotations answer there is nothing to instruct."""
-    quotes = options.llm_model == ExtractiveAnswerer.model or not has_chat_model()
-    return AskRequest(
-        **options.model_dump(exclude_unset=True), query=question, system_prompt=None if quotes else system or None
-    )
+def _ask_request(payload: ChatRequest, question: str, system: str) -> AskRequest:
+    """A system message and parameters are for a chat model; where quotations answer there is nothing to instruct."""
+    options = payload.ragd or ChatOptions.model_validate({})
+    fields: dict[str, Any] = {**options.model_dump(exclude_unset=True), "query": question}
+    if options.llm_model == ExtractiveAnswerer.model or not has_chat_model():
+        return AskRequest(**fields)
+    steering = payload.model_dump(include=set(ModelFields.model_fields), exclude_none=True)
+    if payload.max_completion_tokens:
+        steering["max_tokens"] = payload.max_completion_tokens
+    if payload.response_format:
+        steering["response_format"] = payload.response_format.type
+    return AskRequest(**fields, **steering, system_prompt=system or None)
 
 
-def _head(model: str, answer: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    name = f"chatcmpl-{answer['run_id'] or uuid4()}"
-    return {"id": name, "object": kind, "created": int(time.time()), "model": model}
+def _head(model: str, run_id: str | None, kind: str) -> dict[str, Any]:
+    return {"id": f"chatcmpl-{run_id or uuid4()}", "object": kind, "created": int(time.time()), "model": model}
 
 
 def _usage(answer: Mapping[str, Any]) -> dict[str, int]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
-from retrieval_app.schemas import AskResponse, QueryOptions
+from retrieval_app.schemas import AskResponse, ModelFields, QueryOptions
 
 
 class ContentPart(Schema):
@@ -31,15 +31,18 @@ class ResponseFormat(Schema):
 
 
 class ChatOptions(QueryOptions):
-    """The plan of the search, field by field as for the ask call, and who answers."""
+    """The plan of the search, field by field as for the ask call, who answers, and whose conversation it is."""
 
     llm_model: str | None = Field(
         None, description="Another chat model than the server's, or 'extractive' for quotations"
     )
+    conversation_id: str | None = Field(
+        None, max_length=200, description="Your name of the conversation; its spans carry it"
+    )
 
 
-class ChatRequest(Schema):
-    """Fields that only steer a model's sampling (temperature, max_tokens, seed and the like) are taken and unused."""
+class ChatRequest(ModelFields):
+    """What steers a model's writing is passed on to the chat model, and unused where quotations answer."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -52,6 +55,7 @@ class ChatRequest(Schema):
     n: int | None = None
     tools: list[Any] | None = None
     response_format: ResponseFormat | None = None
+    max_completion_tokens: int | None = Field(None, ge=1, description="The newer name of max_tokens; it goes before it")
     ragd: ChatOptions | None = Field(None, description="The search's plan and options")
 
 
@@ -63,7 +67,7 @@ class AnswerMessage(Schema):
 class Choice(Schema):
     index: int
     message: AnswerMessage
-    finish_reason: Literal["stop"]
+    finish_reason: str = Field(description="As the chat model gave it; stop where quotations answer")
     logprobs: None = None
 
 

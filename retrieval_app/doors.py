@@ -8,6 +8,7 @@ from typing import Any
 from collections_app.models import ApiKey, Collection
 from ragd.types import RetrievePlan
 from retrieval_app import services
+from retrieval_app.answer_streams import AnswerStream, open_stream
 from retrieval_app.explaining import explain
 from retrieval_app.models import QueryRun
 from retrieval_app.plans import choose_plan
@@ -29,8 +30,9 @@ def run_ask(
     door: str,
     api_key: ApiKey | None,
     history: Sequence[Mapping[str, str]] = (),
+    listener: services.RunListener | None = None,
 ) -> dict[str, Any]:
-    """The answer to a question, the same for REST, MCP and chat."""
+    """The answer to a question, the same for REST, MCP and chat. listener: told of it while it is made."""
     chosen = choose_plan(collection, payload.plan, payload.stated())
     run = services.ask(
         collection,
@@ -40,10 +42,29 @@ def run_ask(
         llm_model=payload.llm_model,
         system_prompt=payload.system_prompt,
         history=history,
+        parameters=payload.parameters(),
+        conversation_id=payload.conversation_id,
         plan_name=chosen.name,
         api_key=api_key,
+        listener=listener,
     )
     return ask_response(run) | explained(collection, payload, run, chosen.plan)
+
+
+def stream_ask(
+    collection: Collection,
+    payload: AskRequest,
+    *,
+    door: str,
+    api_key: ApiKey | None,
+    history: Sequence[Mapping[str, str]] = (),
+) -> AnswerStream:
+    """The same answer as events, the last of which is the answer of `run_ask`. Raises ServiceError 503."""
+
+    def work(listener: services.RunListener) -> dict[str, Any]:
+        return run_ask(collection, payload, door=door, api_key=api_key, history=history, listener=listener)
+
+    return open_stream(work)
 
 
 def explained(collection: Collection, payload: SearchRequest, run: QueryRun, plan: RetrievePlan) -> dict[str, Any]:

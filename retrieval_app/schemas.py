@@ -8,6 +8,7 @@ from ninja import Field, Schema
 from pydantic import ConfigDict
 
 from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode
+from retrieval_app.model_parameters import ModelParameters
 from retrieval_app.plans import PLAN_FIELDS
 
 Tags = Annotated[list[str] | None, Field(description="Exact tags; an empty list is no restriction")]
@@ -55,11 +56,45 @@ class SearchRequest(QueryOptions):
     query: str
 
 
-class AskRequest(SearchRequest):
+Stop = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class ModelFields(Schema):
+    """How a chat model is asked to write. Refused where quotations answer."""
+
+    temperature: float | None = Field(None, ge=0, le=2, description="Default 0")
+    top_p: float | None = Field(None, ge=0, le=1)
+    max_tokens: int | None = Field(None, ge=1, description="Longest answer; never more than RAGD_LLM_MAX_TOKENS")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Default 7")
+    stop: Annotated[list[Stop], Field(max_length=4)] | Stop | None = Field(
+        None, description="Texts that end the answer"
+    )
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+
+    def parameters(self) -> ModelParameters:
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return ModelParameters(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            stop=tuple(stop),
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            response_format=getattr(self, "response_format", None),
+        )
+
+
+class AskRequest(ModelFields, SearchRequest):
     llm_model: str | None = Field(
         None, description="Another chat model than the server's, or 'extractive' for quotations"
     )
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
+    response_format: Literal["text"] | None = Field(None, description="Sent to the chat model when stated")
+    conversation_id: str | None = Field(
+        None, max_length=200, description="Your name of the conversation; its spans carry it"
+    )
 
 
 class PlanRequest(PlanFields):
@@ -215,6 +250,52 @@ class AskResponse(SearchResponse):
     answerer: str
     evidence: float | None
     token_usage: dict[str, Any]
+
+
+class CitationEvent(Schema):
+    """A citation as it is told while the answer comes; start, end and quote are judged by the sentence so far."""
+
+    marker: int
+    doc_id: str
+    chunk_index: int
+    start: int
+    end: int
+    quote: str
+    match: Literal["quote", "closest", "chunk"]
+    answer_start: int = Field(description="The marker in the answer; the tokens so far end with it")
+    answer_end: int
+    page: str | None
+
+
+EVENTS_EXAMPLE = """event: search_results
+data: {"results": [...], "run_id": "...", "mode": "hybrid", ...}
+
+event: token
+data: {"text": "Switch it off [1]"}
+
+event: citation
+data: {"marker": 1, "doc_id": "pump.md", "chunk_index": 0, "answer_start": 14, "answer_end": 17, ...}
+
+event: final
+data: {"answer": "Switch it off [1].", "status": "ok", "citations": [...], ...}
+"""
+ASK_EVENTS: dict[str, Any] = {
+    "responses": {
+        200: {
+            "content": {
+                "text/event-stream": {
+                    "schema": {
+                        "type": "string",
+                        "description": "search_results: what search answers. token: {text}, the next piece of the "
+                        "checked answer. citation: a valid citation, right after its marker. final: what the JSON "
+                        "answer holds. error: the error's JSON with status and run_id. Comments keep the connection.",
+                    },
+                    "example": EVENTS_EXAMPLE,
+                }
+            }
+        }
+    }
+}
 
 
 class RunError(Schema):
