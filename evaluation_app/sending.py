@@ -3,29 +3,26 @@ counted."""
 
 from __future__ import annotations
 
+import base64
 import gzip
+import json
 import logging
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
 import urllib3
-from django.db.models import Max, Sum
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.util.re import parse_env_headers
-
-from evaluation_app.exports.otlp import json_request
-from evaluation_app.models import SpanSender
 
 NOTE_SENDER = """
 INSERT INTO span_senders (name, endpoint, sent, lost, last_error, last_error_at, updated_at)
@@ -39,34 +36,9 @@ PAUSE_S, PAUSE_MAX_S = 1.0, 60.0  # how long a collector that failed is left alo
 QUEUE_MAX = 4096
 TIMEOUT_S = 5.0
 TRACES_PATH = "v1/traces"
+IDS = frozenset({"traceId", "spanId", "parentSpanId"})
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class CollectorState:
-    """What all processes of the last days sent. endpoint: "" when nothing was ever sent or refused."""
-
-    endpoint: str
-    sent: int
-    lost: int
-    last_error: str
-    last_error_at: datetime | None
-    updated_at: datetime | None
-
-
-def collector_state() -> CollectorState:
-    sums = SpanSender.objects.aggregate(sent=Sum("sent"), lost=Sum("lost"), updated_at=Max("updated_at"))
-    newest = SpanSender.objects.order_by("-updated_at").first()
-    failed = SpanSender.objects.exclude(last_error_at=None).order_by("-last_error_at").first()
-    return CollectorState(
-        endpoint=newest.endpoint if newest else "",
-        sent=sums["sent"] or 0,
-        lost=sums["lost"] or 0,
-        last_error=failed.last_error if failed else "",
-        last_error_at=failed.last_error_at if failed else None,
-        updated_at=sums["updated_at"],
-    )
 
 
 class SendingExporter(SpanExporter):
@@ -186,9 +158,12 @@ class JsonExporter(SpanExporter):
         if compress:
             self._headers["Content-Encoding"] = "gzip"
         self._pool = urllib3.PoolManager(
-            timeout=timeout_s, retries=False, ca_certs=setting("CERTIFICATE") or None, cert_file=setting("CLIENT_CERTIFICATE") or None,
+            timeout=timeout_s,
+            retries=False,
+            ca_certs=setting("CERTIFICATE") or None,
+            cert_file=setting("CLIENT_CERTIFICATE") or None,
             key_file=setting("CLIENT_KEY") or None,
-        )  # fmt: skip
+        )
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         body = json_request(MessageToDict(encode_spans(spans), use_integers_for_enums=True)).encode()
@@ -201,6 +176,19 @@ class JsonExporter(SpanExporter):
 
     def shutdown(self) -> None:
         self._pool.clear()
+
+
+def json_request(message: Any) -> str:
+    """A request that protobuf has put into JSON, as the protocol wants it: ids hexadecimal instead of base64."""
+    return json.dumps(_with_hex_ids(message), ensure_ascii=False, separators=(",", ":"))
+
+
+def _with_hex_ids(node: Any) -> Any:
+    if isinstance(node, dict):
+        return {
+            name: base64.b64decode(item).hex() if name in IDS else _with_hex_ids(item) for name, item in node.items()
+        }
+    return [_with_hex_ids(item) for item in node] if isinstance(node, list) else node
 
 
 def setting(name: str) -> str:

@@ -18,6 +18,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, Status, TraceState
 from opentelemetry.util.types import Attributes
 
+from evaluation_app import sending
 from evaluation_app.exporter import PostgresSpanExporter, captured_attributes
 from ragd import SPEC_VERSION, telemetry
 from ragd_site.metering import build_meter
@@ -57,7 +58,7 @@ def set_up(service: str) -> TracerProvider:
 
     local: telemetry.Capture = settings.RAGD_CAPTURE_CONTENT
     remote: telemetry.Capture = settings.RAGD_OTLP_CONTENT
-    endpoint = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    endpoint = sending.traces_endpoint()
     telemetry.configure(capture=widest(local, remote) if endpoint else local, pricer=find_cost)
     _provider = TracerProvider(
         resource=build_resource(service), sampler=RagdSampler(), span_limits=LIMITS, shutdown_on_exit=True
@@ -67,7 +68,11 @@ def set_up(service: str) -> TracerProvider:
     if endpoint:
         _provider.add_span_processor(otlp_processor(remote))
     # last, so that what it tells of the store at the end is the whole of it
-    _provider.add_span_processor(build_meter(service, store.store, connect, build_resource, sends=bool(endpoint)))
+    _provider.add_span_processor(
+        build_meter(
+            service, store.store, connect, build_resource, sends=bool(os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
+        )
+    )
     trace.set_tracer_provider(_provider)
     instrument()
     return _provider
@@ -118,9 +123,10 @@ def local_processor(service: str, capture: telemetry.Capture) -> CountingProcess
 
 
 def otlp_processor(capture: telemetry.Capture) -> SpanProcessor:
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    return BatchSpanProcessor(RedactingExporter(OTLPSpanExporter(timeout=5), capture), max_queue_size=QUEUE_MAX)
+    endpoint = sending.name_endpoint(sending.traces_endpoint())
+    name = f"{os.environ.get('RAGD_PROCESS', 'command')}@{socket.gethostname()}"
+    inner = RedactingExporter(sending.build_exporter(), capture)
+    return sending.SendingProcessor(sending.SendingExporter(inner, connect, name=name, endpoint=endpoint))
 
 
 def connect() -> psycopg.Connection[Any]:

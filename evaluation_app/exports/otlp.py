@@ -5,7 +5,6 @@ Trace and span ids are hexadecimal, 64-bit numbers are text, enumerations are nu
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -17,7 +16,6 @@ from ragd.conventions import TABLES
 
 KINDS = {"INTERNAL": 1, "SERVER": 2, "CLIENT": 3, "PRODUCER": 4, "CONSUMER": 5}
 STATUS_CODES = {"UNSET": 0, "OK": 1, "ERROR": 2}
-IDS = frozenset({"traceId", "spanId", "parentSpanId"})
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 INT64 = range(-(2**63), 2**63)
@@ -105,19 +103,6 @@ def encode_span(record: SpanRecord) -> dict[str, Any]:
     if record.dropped_count:
         span["droppedAttributesCount"] = record.dropped_count
     return span
-
-
-def json_request(message: Any) -> str:
-    """A request that protobuf has put into JSON, as the protocol wants it: ids hexadecimal instead of base64."""
-    return _json(_with_hex_ids(message))
-
-
-def _with_hex_ids(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {
-            name: base64.b64decode(item).hex() if name in IDS else _with_hex_ids(item) for name, item in node.items()
-        }
-    return [_with_hex_ids(item) for item in node] if isinstance(node, list) else node
 
 
 def nanoseconds(moment: datetime) -> str:

@@ -1,0 +1,157 @@
+"""Spans to a collector: what it is told in which protocol, and what happens when it is away."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace.export import SpanExportResult
+
+from evaluation_app import sending
+from evaluation_app.collectors import collector_state
+from evaluation_app.models import SpanSender
+from evaluation_app.sending import SendingExporter, SendingProcessor, build_exporter, name_endpoint, traces_endpoint
+from ragd_site import telemetry as site_telemetry
+from tests.telemetry.conftest import Recorder
+from tests.telemetry.examples import make_candidates, make_query_spans
+from tests.telemetry.test_exports import spans_of, to_request
+
+PREFIX = "OTEL_EXPORTER_OTLP"
+
+
+@dataclass
+class Receiver:
+    """A collector. status: what it answers."""
+
+    url: str = ""
+    status: int = 200
+    requests: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
+
+
+@pytest.fixture
+def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
+    made = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            made.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+            self.send_response(made.status)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    made.url = f"http://127.0.0.1:{server.server_port}"
+    monkeypatch.setenv(f"{PREFIX}_ENDPOINT", made.url)
+    yield made
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def sender(**values: Any) -> SendingExporter:
+    given = {"name": "web@test", "endpoint": name_endpoint(traces_endpoint())} | values
+    return SendingExporter(build_exporter(), site_telemetry.connect, **given)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
+def test_both_protocols_say_the_same(
+    recorder: Recorder, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    monkeypatch.setenv(f"{PREFIX}_PROTOCOL", protocol)
+    monkeypatch.setenv(f"{PREFIX}_HEADERS", "api-key=s%20ecret,x-team=rag")
+    monkeypatch.setenv(f"{PREFIX}_COMPRESSION", "gzip")
+    trace_id = make_query_spans(make_candidates(2))
+    exporter = build_exporter()
+    assert exporter.export(recorder.spans) is SpanExportResult.SUCCESS
+    exporter.shutdown()
+    ((path, headers, body),) = receiver.requests
+    kind = "application/json" if protocol == "http/json" else "application/x-protobuf"
+    assert (path, headers["content-type"], headers["content-encoding"]) == ("/v1/traces", kind, "gzip")
+    assert (headers["api-key"], headers["x-team"]) == ("s ecret", "rag")
+    text = gzip.decompress(body)
+    request = to_request(text.decode()) if protocol == "http/json" else ExportTraceServiceRequest.FromString(text)
+    sent = {span.name: span for span in spans_of(request)}
+    assert sorted(sent) == sorted(span.name for span in recorder.spans)
+    assert {span.trace_id.hex() for span in sent.values()} == {trace_id}
+    if protocol == "http/json":
+        assert f'"traceId":"{trace_id}"'.encode() in text and b'"kind":3' in text
+        assert json.loads(text)["resourceSpans"]
+
+
+def test_an_endpoint_is_named_without_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert name_endpoint("https://ada:word@host:4318/v1/traces?key=1") == "https://host:4318/v1/traces"
+    monkeypatch.delenv(f"{PREFIX}_ENDPOINT", raising=False)
+    assert traces_endpoint() == ""
+    monkeypatch.setenv(f"{PREFIX}_ENDPOINT", "http://host:4318/")
+    assert traces_endpoint() == "http://host:4318/v1/traces"
+    monkeypatch.setenv(f"{PREFIX}_TRACES_ENDPOINT", "http://other/x")
+    assert traces_endpoint() == "http://other/x"
+
+
+@pytest.mark.usefixtures("span_table")
+def test_a_collector_that_refuses_is_left_alone_and_what_it_missed_counted(
+    recorder: Recorder, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{PREFIX}_PROTOCOL", "http/json")
+    monkeypatch.setattr(sending, "NOTE_EVERY_S", 0.0)
+    make_query_spans()
+    exporter, count = sender(), len(recorder.spans)
+    for _ in range(3 * count):
+        exporter.offer()
+    receiver.status = 503
+    assert exporter.export(recorder.spans) is SpanExportResult.FAILURE
+    assert exporter.export(recorder.spans) is SpanExportResult.FAILURE
+    assert len(receiver.requests) == 1  # the second batch was not even prepared
+    exporter._retry_at = 0.0
+    receiver.status = 200
+    assert exporter.export(recorder.spans) is SpanExportResult.SUCCESS
+    assert (exporter.sent, exporter.lost) == (count, 2 * count)
+    state = collector_state()
+    assert (state.sent, state.lost, state.endpoint) == (count, 2 * count, f"{receiver.url}/v1/traces")
+    assert "answered 503" in state.last_error and state.last_error_at is not None
+    exporter.shutdown()
+    SpanSender.objects.all().delete()
+
+
+@pytest.mark.usefixtures("span_table")
+def test_a_collector_that_is_away_costs_nothing(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"{PREFIX}_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv(f"{PREFIX}_PROTOCOL", "http/json")
+    processor = SendingProcessor(sender())
+    recorder.onward = processor
+    traces = [make_query_spans() for _ in range(3)]
+    assert all(traces)
+    processor.force_flush()
+    deadline = time.monotonic() + 10
+    while processor.exporter.lost < len(recorder.spans) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert (processor.exporter.sent, processor.exporter.lost) == (0, len(recorder.spans))
+    processor.shutdown()
+    row = SpanSender.objects.get()
+    assert (row.sent, row.lost) == (0, len(recorder.spans)) and "127.0.0.1" in row.last_error
+    SpanSender.objects.all().delete()
+
+
+def test_a_full_queue_is_counted() -> None:
+    exporter = SendingExporter(build_exporter(), site_telemetry.connect, name="x", endpoint="http://host")
+    exporter.waiting = lambda: 4
+    for _ in range(10):
+        exporter.offer()
+    assert exporter.lost == 6
+    exporter._begin()
+    exporter.waiting = lambda: 0
+    assert exporter.lost == 0  # a forked child counts its own
