@@ -147,11 +147,16 @@ def draw_lines(
     )
 
 
-def draw_bars(title: str, steps: Sequence[Step], series: Sequence[Series], *, spell: Spell) -> Picture:
-    """Stacked bars, the first series lowest. More than six series: the smallest are drawn as one, "others"."""
+def draw_bars(
+    title: str, steps: Sequence[Step], series: Sequence[Series], *, spell: Spell, counts: bool = False
+) -> Picture:
+    """Stacked bars, the first series lowest. More than six series: the smallest are drawn as one, "others".
+
+    counts: the values are whole numbers, and so are the ticks.
+    """
     shown = fold_series(series)
     totals = [sum(each.values[place] or 0.0 for each in shown) for place in range(len(steps))]
-    scale = _plain_scale(max(totals, default=0.0))
+    scale = _plain_scale(max(totals, default=0.0), 1.0 if counts else 0.0)
     width = 100 / max(len(steps), 1)
     blocks = []
     for place in range(len(steps)):
@@ -204,13 +209,14 @@ class _Scale:
         return _round(HEIGHT - min(max(share, 0.0), 1.0) * (HEIGHT - HEAD))
 
 
-def _plain_scale(highest: float) -> _Scale:
-    """From 0 to the next round number, with three to five ticks."""
+def _plain_scale(highest: float, least: float = 0.0) -> _Scale:
+    """From 0 to the next round number, with three to five ticks that are at least `least` apart."""
     if highest <= 0:
         return _Scale(0.0, 1.0, (0.0,))
     rough = highest / 4
     power = 10.0 ** math.floor(math.log10(rough))
-    unit = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    factors = (1, 2, 5, 10) if least else (1, 2, 2.5, 5, 10)
+    unit = max(next(factor * power for factor in factors if factor * power >= rough * 0.999), least)
     count = math.ceil(highest / unit - 1e-9)
     return _Scale(0.0, count * unit, tuple(number * unit for number in range(count + 1)))
 

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_GET
 
 from collections_app.models import Collection
 from collections_app.pages import PageRequest, render_page
+from evaluation_app.explorer_neighbours import span_address
 from evaluation_app.models import Span
 from evaluation_app.overview import PIPELINE_TYPE, STAGE_WORDS
 from evaluation_app.span_facts import DOC_ID
@@ -69,7 +70,7 @@ class Facet:
     name: str
     label: str
     choices: list[Choice]
-    more: int
+    rest: list[Choice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,16 +116,23 @@ def spans(request: PageRequest) -> HttpResponse:
 def _found(wanted: SpanFilter, given: QueryDict) -> dict[str, Any]:
     slowest = given.get("sort") == "slowest"
     page = SpanPage(slowest_spans(wanted, PER_PAGE), None) if slowest else _page(wanted, given)
+    counts = facet_counts(wanted)
     longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
     older = _address(given, cursor=page.next_cursor) if page.next_cursor else ""
     return {
         "wanted": wanted,
         "page": page,
-        "rows": [Row(span, span_address(span, wanted), span.duration_ms / longest) for span in page.spans],
+        "rows": [Row(span, _span_address(span, wanted, slowest), span.duration_ms / longest) for span in page.spans],
         "older": older,
         "newest": _address(given) if given.get("cursor") else "",
-        "facets": facets_of(wanted, given, facet_counts(wanted)),
+        "counts": counts,
+        "facets": facets_of(wanted, given, counts),
     }
+
+
+def _span_address(span: Span, wanted: SpanFilter, slowest: bool) -> str:
+    """The list by duration has no next one: its spans lead to their neighbours in the trace."""
+    return reverse("evaluation:span", args=[span.trace_id, span.span_id]) if slowest else span_address(span, wanted)
 
 
 def _page(wanted: SpanFilter, given: QueryDict) -> SpanPage:
@@ -155,12 +163,6 @@ def _spelled_out(wanted: SpanFilter, given: QueryDict) -> QueryDict:
     return query
 
 
-def span_address(span: Span, wanted: SpanFilter) -> str:
-    """The span's page, with the filter behind it, so that the page can lead to the next one of the list."""
-    address = reverse("evaluation:span", args=[span.trace_id, span.span_id])
-    return f"{address}?{urlencode([('from', 'spans'), *wanted.as_params()])}"
-
-
 def _address(given: QueryDict, **changes: str | None) -> str:
     """The page with the same filter, from its newest span on; a value of None leaves a parameter out."""
     query = given.copy()
@@ -182,21 +184,21 @@ def _address_toggled(given: QueryDict, name: str, value: str) -> str:
 
 
 def facets_of(wanted: SpanFilter, given: QueryDict, counts: Facets) -> list[Facet]:
-    """What can be chosen, the most frequent first; what is chosen is always there, also where nothing has it."""
+    """What can be chosen, what is chosen first, also where nothing has it; then the most frequent."""
     found = []
     for name, field, label in FACETS:
         chosen: tuple[str, ...] = getattr(wanted, field)
-        counted = [(_facet_value(name, value), count) for value, count in counts.by_field.get(field, ())]
+        counted: list[tuple[str, int | None]] = [
+            (_facet_value(name, value), count) for value, count in counts.by_field.get(field, ())
+        ]
         known = {value for value, _ in counted}
-        values: list[tuple[str, int | None]] = [*counted, *((value, None) for value in chosen if value not in known)]
-        shown = [item for item in values if item[0] in chosen]
-        shown += [item for item in values if item[0] not in chosen][: max(FACETS_SHOWN - len(shown), 0)]
         choices = [
             Choice(value, _facet_label(name, value), count, value in chosen, _address_toggled(given, name, value))
-            for value, count in sorted(shown, key=values.index)
+            for value, count in [*((value, None) for value in chosen if value not in known), *counted]
         ]
+        choices.sort(key=lambda choice: not choice.chosen)
         if choices:
-            found.append(Facet(name, label, choices, len(values) - len(shown)))
+            found.append(Facet(name, label, choices[:FACETS_SHOWN], choices[FACETS_SHOWN:]))
     return found
 
 

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_GET
 
 from collections_app.models import ApiKey, Collection
 from collections_app.pages import PageRequest, render_page
-from collections_app.templatetags.interface import duration
+from collections_app.templatetags.interface import dollars, duration
 from evaluation_app import overview
 from evaluation_app.charts import Picture, Series, Step, draw_bars, draw_lines
 from evaluation_app.explorer_links import explorer_address, step_conditions
@@ -26,7 +26,6 @@ from evaluation_app.overview import (
     StageFigures,
     Wanted,
 )  # fmt: skip
-from evaluation_app.span_facts import spell_dollars
 from retrieval_app.models import QueryRun
 
 UNNAMED = {"model": "no model named", "collection": "no collection", "key": "without a key"}
@@ -150,7 +149,9 @@ def _failures_chart(wanted: Wanted, stages: Any) -> Picture:
         for stage in stages
         if stage.failed
     ]
-    return draw_bars("Failed spans by stage. UTC.", _steps(wanted, status="error"), series, spell=spell_count)
+    return draw_bars(
+        "Failed spans by stage. UTC.", _steps(wanted, status="error"), series, spell=spell_count, counts=True
+    )
 
 
 def _slow_rows(wanted: Wanted, whole: StageFigures) -> list[SlowRow]:
@@ -185,7 +186,7 @@ def _consumption_context(wanted: Wanted, by: str) -> dict[str, Any]:
             "cost": sum(part.cost_usd or 0.0 for part in parts) if any(part.priced for part in parts) else None,
         },
         "tokens": _bars(wanted, f"Tokens read and written by {words.lower()}. UTC.", tokens, spell_count),
-        "costs": _bars(wanted, f"Cost in US dollars by {words.lower()}, of priced calls. UTC.", costs, spell_dollars),
+        "costs": _bars(wanted, f"Cost in US dollars by {words.lower()}, of priced calls. UTC.", costs, dollars),
         "models_href": explorer_address(**_conditions(wanted), type=MODEL_TYPES),
     }
 
