@@ -22,6 +22,7 @@ def search_response(run: QueryRun) -> dict[str, Any]:
         "plan_name": run.plan_name or None,
         "plan_hash": run.plan_hash,
         "compression": run.compression,
+        "cost_usd": run.cost_usd,
     }
 
 
@@ -56,6 +57,7 @@ def run_summary(run: QueryRun) -> dict[str, Any]:
         "answerer": run.answerer or None,
         "retrieved_ids": run.retrieved_ids,
         "token_usage": run.token_usage,
+        "cost_usd": run.cost_usd,
         "took_ms": run.took_ms,
         "door": run.door,
         "user": run.user.get_username() if run.user else None,

@@ -194,6 +194,9 @@ class SearchResponse(Schema):
     plan_name: str | None = Field(description="The saved plan that the plan began from")
     plan_hash: str = Field(description="SHA-256 of the plan's canonical JSON")
     compression: CompressionOut | None = Field(description="null where the plan does not compress")
+    cost_usd: float | None = Field(
+        description="Of all model calls, US dollars; null where none has a price, or one is not known"
+    )
     explanation: dict[str, Any] | None = Field(None, description="Only when explain was asked for")
 
 
@@ -317,6 +320,7 @@ class RunSummary(Schema):
     answerer: str | None
     retrieved_ids: list[str] = Field(description="doc_id#chunk_index, in rank order")
     token_usage: dict[str, Any]
+    cost_usd: float | None = Field(description="US dollars; null: not priced")
     took_ms: float
     door: str
     user: str | None
