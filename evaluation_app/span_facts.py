@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from django.db.models import JSONField
 from django.db.models.expressions import RawSQL
 
+from collections_app.templatetags.interface import dollars
 from evaluation_app.models import Span
 from evaluation_app.querysets import SpanQuerySet
 from ragd.telemetry import names
@@ -57,7 +57,7 @@ class Usage:
         if not self.calls:
             return ""
         tokens = f"{self.input_tokens:,} tokens in" + (f", {self.output_tokens:,} out" if self.output_tokens else "")
-        return f"{tokens}, {spell_dollars(self.cost_usd)}" if self.priced else tokens
+        return f"{tokens}, {dollars(self.cost_usd)}" if self.priced else tokens
 
 
 def with_facts(spans: SpanQuerySet) -> SpanQuerySet:
@@ -112,6 +112,13 @@ def _tells_usage(span: Span) -> bool:
     return is_whole or names.GEN_AI_SYSTEM in facts_of(span)
 
 
+def count_documents(span: Span) -> int:
+    """How many documents a retrieve or rerank span gave on; 0 for any other."""
+    facts = facts_of(span)
+    count = facts.get(names.RETRIEVE_RESULTS_COUNT, facts.get(names.RERANK_OUTPUT_COUNT))
+    return count if isinstance(count, int) else 0
+
+
 def _documents(facts: Mapping[str, Any]) -> str:
     given, kept = facts.get(names.RERANK_INPUT_COUNT), facts.get(names.RERANK_OUTPUT_COUNT)
     if given is not None and kept is not None:
@@ -137,15 +144,3 @@ def _file(facts: Mapping[str, Any]) -> str:
 def _number(value: Any) -> float | None:
     """A count or an amount; None for whatever an import may have put in its place."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def spell_dollars(amount: float | None) -> str:
-    """ "$0.0024": up to three significant digits below a dollar, cents at least; an en dash for None."""
-    if amount is None:
-        return "–"
-    if amount == 0:
-        return "$0"
-    if abs(amount) >= 1:
-        return f"${amount:,.2f}"
-    whole, _, part = f"{amount:.{2 - math.floor(math.log10(abs(amount)))}f}".partition(".")
-    return f"${whole}.{part.rstrip('0').ljust(2, '0')}"

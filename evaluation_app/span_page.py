@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from collections_app.templatetags.interface import dollars
 from evaluation_app.models import Span
-from evaluation_app.span_cards import documents_of, events_of, links_of, messages_of
-from evaluation_app.span_facts import spell_dollars, with_facts
+from evaluation_app.span_cards import Documents, documents_of, events_of, links_of, messages_of
+from evaluation_app.span_facts import with_facts
 from evaluation_app.span_fields import TABS, controls_of, rows_of, tabs_of
 from evaluation_app.spans import span_dict
 from evaluation_app.validity import spans_validity
@@ -28,7 +29,7 @@ def _milliseconds(value: Any) -> str:
 
 
 def _dollars(value: Any) -> str:
-    return spell_dollars(value) if isinstance(value, int | float) else str(value)
+    return dollars(value) if isinstance(value, int | float) else str(value)
 
 
 def _joined(value: Any) -> str:
@@ -87,7 +88,7 @@ def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
         "place": place,
         "violations": violations,
         "figures": figures_of(span),
-        "documents": documents_of(span, _retrieved(span, around)),
+        "documents": span_documents(span),
         "messages_said": messages_of(span),
         "tabs": [(key, TABS[key], count) for key, count in tabs.items()],
         "tab": chosen,
@@ -135,13 +136,17 @@ def figures_of(span: Span) -> list[tuple[str, str]]:
     return told
 
 
-def _retrieved(span: Span, around: Sequence[Span]) -> Span | None:
+def span_documents(span: Span) -> Documents:
+    """What it retrieved or reranked, with each document's place in every list."""
+    return documents_of(span, _retrieved(span))
+
+
+def _retrieved(span: Span) -> Span | None:
     """The retrieve span beside a rerank span, with all that it carries."""
     if not span.name.startswith(f"{names.RERANK} "):
         return None
-    beside = [item for item in around if item.parent_span_id == span.parent_span_id]
-    found = next((item for item in beside if item.name.startswith(f"{names.RETRIEVE} ")), None)
-    return Span.objects.of_trace(span.trace_id).filter(span_id=found.span_id).first() if found else None
+    beside = Span.objects.of_trace(span.trace_id).filter(parent_span_id=span.parent_span_id)
+    return beside.filter(name__startswith=f"{names.RETRIEVE} ").first()
 
 
 def _linked_back(span: Span) -> list[Span]:

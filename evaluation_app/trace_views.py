@@ -6,14 +6,14 @@ import uuid
 from typing import Any
 
 from django.http import Http404, HttpResponse
-from django.shortcuts import get_object_or_404
+from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET
 
 from collections_app.models import Collection, IngestJob
 from collections_app.pages import PageRequest, find_or_404, render_page
 from evaluation_app.ingest_traces import job_waterfall, traces_of_document
 from evaluation_app.models import Span
-from evaluation_app.span_page import describe_span_page
+from evaluation_app.span_page import describe_span_page, span_documents
 from evaluation_app.spans import flush_pending
 from evaluation_app.validity import run_validity, trace_validity
 from evaluation_app.waterfall import SHOWN, run_waterfall, trace_waterfall
@@ -81,7 +81,17 @@ def span(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
     found = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
     run = QueryRun.objects.filter(pk=found.run_id).for_lists().first() if found.run_id else None
     context = describe_span_page(found, request.GET.get("tab", "")) | {"run": run}
+    context["nearby"] = nearby_matches(found, request.GET)
     return render_page(request, "evaluation/span.html", context)
+
+
+@require_GET
+def documents(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
+    """The documents of a span as cards, for its row in a waterfall; the span's page otherwise."""
+    found = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
+    if not request.htmx:
+        return redirect("evaluation:span", trace_id, span_id)
+    return render_page(request, "evaluation/parts/span_documents.html", {"documents": span_documents(found)})
 
 
 @require_GET

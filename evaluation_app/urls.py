@@ -22,6 +22,7 @@ urlpatterns = [
     path("traces/<str:trace_id>/", trace_views.trace, name="trace"),
     path("traces/<str:trace_id>/validity/", trace_views.validity_of_trace, name="trace-validity"),
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
+    path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
     path("evaluation/", views.index, name="index"),
     path("runs/<uuid:run_id>/waterfall/", trace_views.waterfall_of_run, name="run-waterfall"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from collections_app.identity import can_be_stored
 from evaluation_app.critical_path import CriticalPath, Stretch, find_critical_path
 from evaluation_app.models import Span
-from evaluation_app.span_facts import Usage, describe_span, sum_usage, with_facts
+from evaluation_app.span_facts import Usage, count_documents, describe_span, sum_usage, with_facts
 from evaluation_app.spans import run_spans
 from ragd.telemetry import names
 from retrieval_app.models import QueryRun
@@ -81,6 +81,7 @@ class WaterfallRow:
 
     critical: where the trace waited for this span itself; critical_ms: for how long in sum. label: what was counted on
     it, label_side: where there is room for it. alike: how many spans of the same name this row stands for besides.
+    documents: how many documents it carries.
     opens: rows below it follow. closes: how many lists of rows end behind it.
     """
 
@@ -98,6 +99,7 @@ class WaterfallRow:
     label_side: str = "right"
     alike: int = 0
     alike_ms: float = 0.0
+    documents: int = 0
     opens: bool = False
     closes: Sequence[int] = ()
 
@@ -304,6 +306,7 @@ class _Layout:
             label=self._label(span),
             label_side=_side(place.left, width),
             alike=len(more),
+            documents=count_documents(span),
             alike_ms=sum(item.duration_ms for item in more),
         )
 

@@ -48,6 +48,14 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
             return self.none()
         return self.filter(**{name: value for name, value in wanted.items() if value})
 
+    def beside(self, run: QueryRun) -> tuple[QueryRun | None, QueryRun | None]:
+        """(the next newer one, the next older one) of these rows, None at an end; the run need not be among them."""
+        later = models.Q(created_at__gt=run.created_at) | models.Q(created_at=run.created_at, id__gt=run.pk)
+        earlier = models.Q(created_at__lt=run.created_at) | models.Q(created_at=run.created_at, id__lt=run.pk)
+        rows = self.only("id", "query")
+        newer = rows.filter(later).order_by("created_at", "id").first()
+        return newer, rows.filter(earlier).newest_first().first()
+
     def older_than(self, moment: datetime) -> QueryRunQuerySet:
         return self.filter(created_at__lt=moment)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -107,7 +108,7 @@ def _initial(request: PageRequest, collections: list[Collection]) -> dict[str, A
 class SourceRow:
     """One result as it is shown. places: (list name, rank or None, raw score or None) in the order of the lists.
 
-    excerpt: what was cited of it, else how its text begins, in one line.
+    excerpt: what was cited of it, else how its text begins, in one line. before: its rank before it was reranked.
     """
 
     result: dict[str, Any]
@@ -118,6 +119,11 @@ class SourceRow:
     cited: bool
     places: list[tuple[str, int | None, float | None]]
     arithmetic: str
+    before: int | None = None
+
+    @property
+    def gain(self) -> int | None:
+        return None if self.before is None else self.before - int(self.result["rank"])
 
 
 def describe_run(run: QueryRun) -> dict[str, Any]:
@@ -130,12 +136,19 @@ def describe_run(run: QueryRun) -> dict[str, Any]:
         "playground_href": address_of_run(run) if lives else "",
         "answer_html": render_answer(run.answer or "", run.citations, partial(_draw_citation, run, lives)),
         "timings": sorted(run.timings_ms.items(), key=_stage_order),
+        "longest": _longest_stage(run),
         "rows": _source_rows(run),
         "list_names": _list_names(run),
         "sentence_total": len(sentences),
         "cited_sentences": sum(bool(sentence["markers"]) for sentence in sentences),
         "quoted_sentences": sum(sentence["supported"] is True for sentence in sentences),
     }
+
+
+def _longest_stage(run: QueryRun) -> tuple[str, float] | None:
+    """(stage, ms) of the stage that took longest; None for a run that reached none."""
+    stages = [(took, stage) for stage, took in run.timings_ms.items() if stage != "total"]
+    return max(stages)[::-1] if stages else None
 
 
 def _stage_order(timing: tuple[str, float]) -> tuple[int, str]:
@@ -173,6 +186,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
                 cited=result["rank"] in cited,
                 places=places,
                 arithmetic=_arithmetic(run, places),
+                before=_rank_before(ranks),
             )
         )
     return rows
@@ -180,6 +194,14 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
 
 def _place(found: dict[str, Any] | None) -> tuple[int | None, float | None]:
     return (found["rank"], found["score"]) if found else (None, None)
+
+
+def _rank_before(ranks: Mapping[str, Mapping[str, Any]]) -> int | None:
+    """Of a reranked result: its place in the list that the reranker was given."""
+    if "reranked" not in ranks:
+        return None
+    given = next((ranks[name] for name in ("fused", "vector", "lexical") if name in ranks), None)
+    return int(given["rank"]) if given else None
 
 
 def _arithmetic(run: QueryRun, places: list[tuple[str, int | None, float | None]]) -> str:
@@ -212,6 +234,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
         "form": form,
         "page": page_of(request, rows, RUNS_PER_PAGE),
         "is_filtered": any(wanted.values()),
+        "run_filter": _address_of_filter(wanted),
         "collections": Collection.objects.live().by_name(),
     }
     return render_page(request, "retrieval/runs.html", context, parts={"runs": "retrieval/parts/runs.html"})
@@ -222,7 +245,22 @@ def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     run = get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
     before = QueryRun.objects.filter(pk=run.replay_of).first() if run.replay_of else None
     replay = {"replay": compare(before, run)} if before else {}
-    return render_page(request, "retrieval/run.html", describe_run(run) | replay)
+    return render_page(request, "retrieval/run.html", describe_run(run) | _beside(request, run) | replay)
+
+
+def _beside(request: PageRequest, run: QueryRun) -> dict[str, Any]:
+    """The runs before and after it in the list that the address filters. run_filter: that filter as it stands there."""
+    form = RunFilterForm(request.GET)
+    form.is_valid()
+    wanted = {name: form.cleaned_data.get(name) for name in form.fields}
+    newer, older = QueryRun.objects.filtered(**wanted).beside(run)
+    return {"newer": newer, "older": older, "run_filter": _address_of_filter(wanted)}
+
+
+def _address_of_filter(wanted: Mapping[str, Any]) -> str:
+    """ "?status=error" of what is set; "" where nothing is."""
+    kept = {name: value for name, value in wanted.items() if value not in (None, "")}
+    return f"?{urlencode(kept)}" if kept else ""
 
 
 @require_POST

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -170,6 +171,19 @@ def number(value: float | str | None) -> str:
     if value is None or isinstance(value, str):
         return "–"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
+
+
+@register.filter
+def dollars(amount: float | None) -> str:
+    """ "$0.0024": up to three significant digits below a dollar, cents at least; an en dash for None."""
+    if amount is None:
+        return "–"
+    if amount == 0:
+        return "$0"
+    if abs(amount) >= 1:
+        return f"${amount:,.2f}"
+    whole, _, part = f"{amount:.{2 - math.floor(math.log10(abs(amount)))}f}".partition(".")
+    return f"${whole}.{part.rstrip('0').ljust(2, '0')}"
 
 
 @register.filter

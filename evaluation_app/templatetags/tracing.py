@@ -6,7 +6,6 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from evaluation_app.span_facts import spell_dollars
 from evaluation_app.waterfall import WaterfallRow
 
 register = template.Library()
@@ -109,9 +108,3 @@ def waterfall_nest(row: WaterfallRow) -> SafeString:
         inside = format_html('<span class="sr-only">Inside {}</span>', row.span.name)
         return format_html('<details open><summary>{}</summary><ol role="list">', inside)
     return SafeString("</li>" + "</ol></details></li>" * len(row.closes))
-
-
-@register.filter
-def dollars(amount: float | None) -> str:
-    """US dollars in as many digits as they need; an en dash for None."""
-    return spell_dollars(amount)

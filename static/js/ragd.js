@@ -171,7 +171,7 @@ on("click", "[data-copy]", async (button) => {
 
 // --- waterfalls: fold and unfold all rows
 on("click", "[data-fold]", (button) => {
-  findAll("details", button.closest(".waterfall-box")).forEach((row) => { row.open = button.dataset.fold === "open"; });
+  findAll("details:not(.quiet)", button.closest(".waterfall-box")).forEach((row) => { row.open = button.dataset.fold === "open"; });
 });
 
 // --- print
