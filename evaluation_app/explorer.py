@@ -122,7 +122,9 @@ def _found(wanted: SpanFilter, given: QueryDict) -> dict[str, Any]:
     return {
         "wanted": wanted,
         "page": page,
-        "rows": [Row(span, _span_address(span, wanted, slowest), span.duration_ms / longest) for span in page.spans],
+        "rows": [
+            Row(span, span_address(span, wanted, slowest=slowest), span.duration_ms / longest) for span in page.spans
+        ],
         "older": older,
         "newest": _address(given) if given.get("cursor") else "",
         "counts": counts,
@@ -130,9 +132,10 @@ def _found(wanted: SpanFilter, given: QueryDict) -> dict[str, Any]:
     }
 
 
-def _span_address(span: Span, wanted: SpanFilter, slowest: bool) -> str:
+def _row(span: Span, wanted: SpanFilter, longest: float, *, slowest: bool) -> Row:
     """The list by duration has no next one: its spans lead to their neighbours in the trace."""
-    return reverse("evaluation:span", args=[span.trace_id, span.span_id]) if slowest else span_address(span, wanted)
+    plain = reverse("evaluation:span", args=[span.trace_id, span.span_id])
+    return Row(span, plain if slowest else span_address(span, wanted), span.duration_ms / longest)
 
 
 def _page(wanted: SpanFilter, given: QueryDict) -> SpanPage:

@@ -16,15 +16,13 @@ from collections_app.services.probing import collections_with_low_recall
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.destinations import find_destinations
-from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet, Span
+from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet
 from evaluation_app.operations import retry_all_failed, work_summary
 from evaluation_app.services import SAMPLE_NAME
-from evaluation_app.spans import recent_traces
 from evaluation_app.storage import index_builds, storage_summary
 from evaluation_app.style import style_examples
 from evaluation_app.summaries import home_summary, operations_summary
 from evaluation_app.trends import home_trends
-from ragd import telemetry
 
 SUGGESTED = 4
 CONFORMANCE_DOCS = "docs/conformance.md"
@@ -112,17 +110,6 @@ def try_rules(request: PageRequest) -> HttpResponse:
     if result.error:
         messages.error(request, f"The rules could not be tried: {result.error}.")
     return redirect("evaluation:status")
-
-
-@require_GET
-def traces(request: PageRequest) -> HttpResponse:
-    rows = [(span, _subject(span)) for span in recent_traces(100)]
-    return render_page(request, "evaluation/traces.html", {"traces": rows})
-
-
-def _subject(span: Span) -> str:
-    """What the trace is about, in a word."""
-    return "Ingest" if span.name == telemetry.INGEST else "Query"
 
 
 @require_GET
