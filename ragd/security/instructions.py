@@ -9,23 +9,25 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 
+from ragd.security.disguises import views_of
 from ragd.security.findings import Finding
 
 SOURCE = files("ragd.security").joinpath("instructions.toml")
-FRAGMENT = re.compile(r"<<([A-Z]+)>>")
+FRAGMENT = re.compile(r"<<([A-Z_]+)>>")
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """needs: lower-case texts of which each match has one; () for a rule that is always tried."""
+    """needs: lists of lower-case texts; each match has one of each list. imperative: reported speech is no match."""
 
     family: str
     name: str
     confidence: float
-    needs: tuple[str, ...]
+    needs: tuple[tuple[str, ...], ...]
+    imperative: bool
     pattern: re.Pattern[str]
 
 
@@ -33,13 +35,20 @@ def read_rules() -> tuple[Rule, ...]:
     """The rules in the order of the file."""
     data = tomllib.loads(SOURCE.read_text("utf-8"))
     fragments: dict[str, str] = data["fragments"]
+
+    def spell_out(pattern: str) -> str:
+        while FRAGMENT.search(pattern):
+            pattern = FRAGMENT.sub(lambda match: fragments[match[1]], pattern)
+        return pattern
+
     return tuple(
         Rule(
             rule["family"],
             rule["name"],
             rule["confidence"],
-            tuple(rule.get("needs", ())),
-            re.compile(FRAGMENT.sub(lambda match: fragments[match[1]], rule["pattern"]), re.IGNORECASE | re.MULTILINE),
+            tuple(map(tuple, rule["needs"])),
+            rule.get("imperative", False),
+            re.compile(spell_out(rule["pattern"]), re.IGNORECASE | re.MULTILINE),
         )
         for rule in data["rules"]
     )
@@ -57,20 +66,51 @@ TALK = re.compile(
     r"asks?|titled|called|means?|what\s+does|tell(?:s|ing)?\s+(?:it|the\s+model)\s+to|vulnerab\w+|mitigat\w+|defen[cs]e\w*|guardrails?)\b",
     re.IGNORECASE,
 )
+REPORT_CHARS = 60
+REPORTED = re.compile(
+    r"(?:\b(?:to|would|might|could|may|can|will|that|which|who|they|it|he|she|not|never|cannot|does|did|do(?:es)?n'?t|makes?|let|lets|"
+    r"(?:how|where|when|why|what)\s+(?:do|does|did|can|could|should|would)\s+(?:i|we|you|one|people|users?)|users?|attackers?|people|models?|"
+    r"bots?|git|should\s+i|do\s+i|can\s+i|i|we)\s+(?:\w+ly\s+)?)$",
+    re.IGNORECASE,
+)
+DEMANDED = re.compile(
+    r"\b(?:(?:you|assistants?|ai|model)(?:'ll|\s+(?:to|will|must|should|shall|can|could|may|would|have\s+to|need\s+to|are\s+to|ought\s+to))|"
+    r"(?:want|need|order|instruct|command|ask|tell|urge|require)\s+you\s+to|(?:time|going|have|need|try|remember|sure|free|now)\s+to|"
+    r"(?:please|hereby|will\s+you|would\s+you|could\s+you|can\s+you|must|should|shall|i\s+hereby)(?:\s+not)?)\s+(?:\w+ly\s+)?$",
+    re.IGNORECASE,
+)
 TALK_BEFORE = 160
 TALK_AFTER = 80
 
 
 def find_instructions(text: str) -> Iterator[Finding]:
     """Every place that a rule matches and that is not only talked of, by rule and place."""
-    quoted = quoted_places(text)
+    yield from _match_rules(text)
+    for view in views_of(text):
+        for finding in _match_rules(view.text):
+            start, end = view.place(finding.start, finding.end)
+            yield replace(finding, start=start, end=end)
+
+
+def _match_rules(text: str) -> Iterator[Finding]:
     lowered = text.lower()
+    quoted: list[tuple[int, int]] | None = None
     for rule in RULES:
-        if rule.needs and not any(need in lowered for need in rule.needs):
+        if not all(any(need in lowered for need in needs) for needs in rule.needs):
             continue
         for match in rule.pattern.finditer(text):
-            if not _only_talked_of(text, match.start(), match.end(), quoted):
-                yield Finding(rule.family, rule.name, match.start(), match.end(), rule.confidence)
+            quoted = quoted_places(text) if quoted is None else quoted
+            start, end = match.span()
+            if rule.imperative and is_reported(text, start):
+                continue
+            if not _only_talked_of(text, start, end, quoted):
+                yield Finding(rule.family, rule.name, start, end, rule.confidence)
+
+
+def is_reported(text: str, start: int) -> bool:
+    """Whether what begins there is told of somebody ("makes the model ignore ...", "how do I show ..."), no order."""
+    before = text[max(0, start - REPORT_CHARS) : start]
+    return REPORTED.search(before) is not None and DEMANDED.search(before) is None
 
 
 def quoted_places(text: str) -> list[tuple[int, int]]:
