@@ -13,7 +13,8 @@ from collections_app.models import Operation
 from collections_app.services.checking import request_check
 from collections_app.services.operations import forget_operations, last_operation, running
 from collections_app.services.retention import drop_old_revisions
-from evaluation_app.spans import prune_spans
+from evaluation_app.span_store import maintain
+from evaluation_app.spans import forget_writers
 from ragd.store import execute
 from retrieval_app.services import delete_old_runs
 
@@ -37,11 +38,12 @@ def apply_retention() -> Operation:
             spans += execute(connection, DELETE_SPANS_OF_RUNS, {"traces": traces}) if traces else 0
             progress.tell("runs", spans, 0)
 
+        forget_writers()
         runs = delete_old_runs(on_batch=drop_spans)
         report = {
             "runs": runs,
             "spans_of_runs": spans,
-            "spans": prune_spans(),
+            "spans": maintain().spans,
             "revisions": drop_old_revisions(),
             "operations": forget_operations(),
         }

@@ -1,15 +1,12 @@
-"""Reads of the span store: the spans of a run or trace, the newest traces; and how old ones go."""
+"""Reads of the span store: the spans of a run or trace, the newest traces."""
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
-from django.db import connection
 from django.utils import timezone
 from opentelemetry import trace
 
@@ -18,13 +15,6 @@ from evaluation_app.querysets import SpanQuerySet
 from ragd import telemetry
 from retrieval_app.models import QueryRun
 
-DELETE_OLD_SPANS = """
-DELETE FROM spans WHERE (started_at, id) IN (
-    SELECT started_at, id FROM spans WHERE started_at < %(before)s
-    ORDER BY started_at, id LIMIT %(batch)s FOR UPDATE SKIP LOCKED)
-"""
-PRUNE_BATCH = 2000
-PRUNE_PAUSE_S = 0.05
 WRITER_DAYS = 7
 FRESH_S = 10.0
 FLUSH_TIMEOUT_MS = 1000
@@ -99,23 +89,9 @@ def flush_pending(run: QueryRun) -> None:
         flush(FLUSH_TIMEOUT_MS)
 
 
-def prune_spans(days: int | None = None, *, batch: int = PRUNE_BATCH) -> int:
-    """Delete spans older than `days` (RAGD_SPAN_RETENTION_DAYS; 0 keeps all), a batch at a time; returns how many went.
-
-    Must run outside a transaction: each batch is its own, so that nobody waits long for one.
-    """
-    keep_days = settings.RAGD_SPAN_RETENTION_DAYS if days is None else days
-    SpanWriter.objects.filter(updated_at__lt=timezone.now() - timedelta(days=WRITER_DAYS)).delete()
-    if not keep_days:
-        return 0
-    before, deleted = timezone.now() - timedelta(days=keep_days), 0
-    while True:
-        with connection.cursor() as cursor:
-            cursor.execute(DELETE_OLD_SPANS, {"before": before, "batch": batch})
-            deleted += int(cursor.rowcount)
-            if cursor.rowcount < batch:
-                return deleted
-        time.sleep(PRUNE_PAUSE_S)
+def forget_writers() -> int:
+    """Forget the counts of processes that wrote nothing for WRITER_DAYS; returns how many."""
+    return SpanWriter.objects.filter(updated_at__lt=timezone.now() - timedelta(days=WRITER_DAYS)).delete()[0]
 
 
 def lost_spans() -> int:

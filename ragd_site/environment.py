@@ -176,6 +176,9 @@ class Environment(BaseSettings):
     RAGD_REVISIONS_KEPT: Natural = Field(10, description="Earlier revisions that are kept of each document")
     RAGD_RUN_RETENTION_DAYS: Natural = Field(0, description="Days that stored queries are kept; 0 keeps them for ever")
     RAGD_SPAN_RETENTION_DAYS: Natural = Field(30, description="Days that spans are kept; 0 keeps them for ever")
+    RAGD_SPAN_MAX_MB: Natural = Field(
+        20_000, description="MB that spans may take on disk; the oldest go then; 0: any amount"
+    )
 
     RAGD_JOB_LEASE_S: Count = Field(
         30, description="Seconds without a sign of life after which another worker takes a job over"

@@ -25,6 +25,27 @@ UPDATE spans SET
 WHERE scope = 'ragd' AND type = ''
 """
 
+# Until now all spans were in the default partition: it becomes one of the time that it holds, and a new one is made.
+SET_ASIDE = """
+DO $$
+DECLARE
+    first timestamptz;
+    after timestamptz;
+    named text;
+BEGIN
+    SELECT date_trunc('day', min(started_at), 'UTC'),
+           date_trunc('day', greatest(max(started_at), now()), 'UTC') + interval '1 day'
+    INTO first, after FROM spans_default;
+    IF first IS NOT NULL THEN
+        ALTER TABLE spans DETACH PARTITION spans_default;
+        named := 'spans_p' || to_char(first AT TIME ZONE 'UTC', 'YYYYMMDD');
+        EXECUTE format('ALTER TABLE spans_default RENAME TO %I', named);
+        EXECUTE format('ALTER TABLE spans ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', named, first, after);
+        CREATE TABLE spans_default PARTITION OF spans DEFAULT;
+    END IF;
+END $$
+"""
+
 COLUMNS = {
     "type": models.TextField(blank=True, default=""),
     "oi_kind": models.TextField(blank=True, default=""),
@@ -48,4 +69,5 @@ class Migration(migrations.Migration):
             state_operations=[migrations.AddField("span", name, field) for name, field in COLUMNS.items()],
         ),
         migrations.RunSQL(FILL, migrations.RunSQL.noop),
+        migrations.RunSQL(SET_ASIDE, migrations.RunSQL.noop),
     ]

@@ -9,11 +9,9 @@ from uuid import UUID, uuid4
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
-from evaluation_app import spans as span_queries
-from evaluation_app.models import Span, SpanWriter
-from evaluation_app.spans import prune_spans, recent_traces, run_spans
+from evaluation_app.models import Span
+from evaluation_app.spans import recent_traces, run_spans
 from evaluation_app.waterfall import build_waterfall, run_waterfall
 from retrieval_app.models import QueryRun
 
@@ -111,30 +109,6 @@ def test_recent_traces_take_one_query(db: None, rows: int) -> None:
         names = [span.name for span in found]
     assert names == ["ragd.ingest", *(f"rag.pipeline {number}" for number in reversed(range(rows)))]
     assert len(queries) == 1
-
-
-@pytest.mark.usefixtures("span_table")
-def test_old_spans_go_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(span_queries, "PRUNE_PAUSE_S", 0)
-    now = timezone.now()
-    for number in range(7):
-        make_span(f"old{number}", started_at=now - timedelta(days=31, minutes=number))
-    make_span("new", started_at=now - timedelta(days=29))
-    SpanWriter.objects.create(name="gone", updated_at=now - timedelta(days=8))
-    SpanWriter.objects.create(name="here", updated_at=now)
-    with CaptureQueriesContext(connection) as queries:
-        assert prune_spans(30, batch=3) == 7
-    assert len([query for query in queries if "DELETE FROM spans" in query["sql"]]) == 3
-    assert list(Span.objects.values_list("name", flat=True)) == ["new"]
-    assert list(SpanWriter.objects.values_list("name", flat=True)) == ["here"]
-    assert prune_spans(30) == 0
-
-
-@pytest.mark.usefixtures("span_table")
-def test_nothing_goes_when_everything_is_kept() -> None:
-    make_span("old", started_at=timezone.now() - timedelta(days=3000))
-    assert prune_spans(0) == 0
-    assert Span.objects.count() == 1
 
 
 def test_the_models_mirror_the_table(db: None) -> None:
