@@ -30,6 +30,7 @@ warnings.simplefilter("ignore", SecurityWarning)
 
 SWEEP_EVERY_S = 15.0
 RETAIN_EVERY_S = 3600.0
+ROLL_UP_EVERY_S = 300.0
 ALIVE_WITHIN_S = 60
 WATCH_EVERY_S = 1.0
 POOL_LOST = 71  # the exit status of a worker that lost a process
@@ -104,16 +105,23 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
 
 
 def sweep_until_stopped() -> None:
-    """Every 15 s send lost jobs again, every hour delete what is past its retention. A fault is tried again."""
+    """Every 15 s send lost jobs again, every 5 minutes add spans up, every hour delete what is past its retention.
+
+    A fault is tried again.
+    """
     from django.db import connections
 
-    retain_at = time.monotonic()
+    retain_at = roll_up_at = time.monotonic()
     while not stopping.is_set():
         try:
             sweep_jobs()
             if time.monotonic() >= retain_at:
                 retain_at = time.monotonic() + RETAIN_EVERY_S
                 apply_retention()
+                roll_up_spans(everything=True)
+            elif time.monotonic() >= roll_up_at:
+                roll_up_spans()
+                roll_up_at = time.monotonic() + ROLL_UP_EVERY_S
         except Exception:
             logger.exception("The sweep failed; it is tried again in %.0f s.", SWEEP_EVERY_S)
         finally:
@@ -133,6 +141,15 @@ def apply_retention() -> None:
 
     retention.apply_retention()
     retention.check_daily()
+
+
+def roll_up_spans(*, everything: bool = False) -> None:
+    """For the overview; everything: also what came late, and what is too old goes."""
+    from evaluation_app import overview_rollups
+
+    overview_rollups.roll_up(everything=everything)
+    if everything:
+        overview_rollups.forget_old_rollups()
 
 
 def is_alive() -> bool:
