@@ -1,0 +1,108 @@
+"""Citations checked while the answer comes: whatever the pieces, what is told is what the whole answer becomes."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ragd.types import Candidate
+from retrieval_app.citations import Citation, check_citations
+from retrieval_app.live_citations import LiveCitations, Told, pieces_of
+
+SOURCES = [
+    Candidate(f"doc{number}", number, f"Filter {number} lasts six months. The pump runs.", 1.0, start=100, end=144)
+    for number in range(3)
+]
+PARTS = (
+    "[1]", "[2]", "[9]", "[1, 3]", "[1-3]", "[Source 1]", "[source", "\u30101\u3011", "\u30101\u2020source\u3011",
+    "\u3010", "[", "]", "(", ")", "`", "``", "```", "\n```py\n", "\n```\n", "~~~", "\n", "\n\n", " ", "  ", "word",
+    "Filter lasts", "a", "x_", "->", ".", ",", ":", "!", "12", "\\", "[1](http://x)", "[9](y", "[^1]:", "\n[2]: x",
+)  # fmt: skip
+
+
+def feed(pieces: list[str]) -> tuple[list[Told], str]:
+    """What is told of the pieces, and the whole answer that they make."""
+    whole = check_citations("".join(pieces).strip(), SOURCES)
+    live = LiveCitations(SOURCES)
+    told = [item for piece in pieces for item in live.feed(piece)]
+    return [*told, *live.finish(whole.answer, whole.citations)], whole.answer
+
+
+def texts(told: list[Told]) -> list[str]:
+    return [item for item in told if isinstance(item, str)]
+
+
+def test_a_word_is_told_when_it_is_there_and_a_citation_when_its_bracket_is_closed() -> None:
+    live = LiveCitations(SOURCES)
+    assert texts(list(live.feed("The filter"))) == ["The filter"]
+    assert list(live.feed(" lasts [")) == [" lasts"]
+    assert list(live.feed("2]")) == []
+    marker, citation, rest = live.feed(". It")
+    assert (marker, rest) == (" [2]", ". It")
+    assert isinstance(citation, Citation)
+    assert (citation.marker, citation.doc_id, citation.answer_start, citation.answer_end) == (2, "doc1", 17, 20)
+
+
+def test_a_marker_that_names_no_source_is_never_told() -> None:
+    told, answer = feed(["It is blue ", "[7", "]", ". It runs [1].", " [12]"])
+    assert "".join(texts(told)) == answer == "It is blue. It runs [1]."
+    assert [item.marker for item in told if isinstance(item, Citation)] == [1]
+
+
+def test_other_forms_are_told_in_the_one_form() -> None:
+    told, answer = feed(["So [Sou", "rce 1, 3", "] and \u30102\u2020so", "urce\u3011."])
+    assert "".join(texts(told)) == answer == "So [1][3] and [2]."
+
+
+def test_code_is_told_as_it_is_and_its_brackets_are_no_citations() -> None:
+    told, answer = feed(["Call `f[", "1]` or\n\n```py\n", "x = y[1]\n", "```\nas said [2]."])
+    assert "".join(texts(told)) == answer
+    assert [item.marker for item in told if isinstance(item, Citation)] == [2]
+
+
+def test_a_code_block_is_told_line_by_line() -> None:
+    live = LiveCitations(SOURCES)
+    list(live.feed("See:\n\n```py\n"))
+    assert "".join(texts(list(live.feed("x = [9]\ny")))) == "\nx = [9]\ny"
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+def test_any_text_in_any_pieces_becomes_the_whole_answer(size: int) -> None:
+    """Random texts of what has a meaning; seeded, so that a failure can be seen again."""
+    chance = random.Random(size)
+    for _ in range(400):
+        text = "".join(chance.choice(PARTS) for _ in range(chance.randint(1, 25)))
+        told, answer = feed([text[start : start + size] for start in range(0, len(text), size)])
+        assert "".join(texts(told)) == answer, text
+        length = 0
+        for item in told:
+            length += len(item) if isinstance(item, str) else 0
+            if isinstance(item, Citation):
+                assert item.answer_end == length, text
+                assert answer[item.answer_start : item.answer_end] == f"[{item.marker}]", text
+
+
+def test_a_long_answer_is_cut_between_paragraphs_and_stays_whole() -> None:
+    paragraph = "The filter lasts six months [1]. The pump `runs[2]` well [3] and [8] so on.\n\n"
+    text = paragraph * 200
+    told, answer = feed([text[start : start + 11] for start in range(0, len(text), 11)])
+    assert "".join(texts(told)) == answer
+    placed = [(item.marker, item.answer_start) for item in told if isinstance(item, Citation)]
+    assert placed == [(item.marker, item.answer_start) for item in check_citations(text.strip(), SOURCES).citations]
+    assert len(placed) == 400
+
+
+def test_an_answer_that_goes_on_otherwise_than_told_is_not_told_twice() -> None:
+    live = LiveCitations(SOURCES)
+    assert texts(list(live.feed("One way."))) == ["One way."]
+    assert list(live.finish("Another way.", ())) == []
+
+
+def test_a_whole_answer_is_told_in_words_with_each_citation_behind_its_marker() -> None:
+    checked = check_citations("It lasts [1]. It  runs [2][3].\n", SOURCES)
+    told = list(pieces_of(checked.answer, checked.citations))
+    assert "".join(texts(told)) == checked.answer
+    assert [item.marker if isinstance(item, Citation) else item for item in told] == [
+        "It", " lasts", " [1]", 1, ".", " It", "  runs", " [2]", 2, "[3]", 3, ".", "\n",
+    ]  # fmt: skip
