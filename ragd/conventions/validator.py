@@ -12,7 +12,7 @@ from typing import Any
 
 from ragd.conventions.conditions import holds
 from ragd.conventions.report import Report, TypeReport, Violation
-from ragd.conventions.tables import LIST_MARK, TABLES, VOCABULARIES, Field, SpanTable, Tables
+from ragd.conventions.tables import LIST_MARK, TABLES, VOCABULARIES, EventTable, Field, SpanTable, Tables
 
 PLACE = re.compile(r"\{([^}]+)\}")
 ITEM = re.compile(r"(.+?)\.(\d+)\.(.+)", re.DOTALL)
@@ -43,12 +43,13 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
     by_id = {(span.get("trace_id"), span.get("span_id")): span for span in everything}
     children: dict[tuple[Any, Any], list[SpanDict]] = defaultdict(list)
     governed: dict[str, list[SpanDict]] = defaultdict(list)
+    carriers = {event.name: _carrier_table(event) for event in tables.events if not event.span_type}
     for span in everything:
         children[(span.get("trace_id"), span.get("parent_span_id"))].append(span)
-        if table := tables.table_of(span):
+        if table := tables.table_of(span) or _carrier(span, carriers):
             governed[table.type].append(span)
     report = Report(other=len(everything) - sum(map(len, governed.values())))
-    for table in tables.spans:
+    for table in (*tables.spans, *carriers.values()):
         found = governed.get(table.type)
         if not found:
             continue
@@ -68,6 +69,16 @@ def validate_all(spans: Iterable[SpanDict]) -> dict[str, Report]:
     return {tables.name: validate(everything, tables) for tables in VOCABULARIES}
 
 
+def _carrier_table(event: EventTable) -> SpanTable:
+    """Of a span that only its event puts under the tables; it goes by the event's name."""
+    return SpanTable(event.name, (), "", "", (), ())
+
+
+def _carrier(span: SpanDict, carriers: Mapping[str, SpanTable]) -> SpanTable | None:
+    names = [name for name, _ in events_of(span)] if carriers else []
+    return next((carriers[name] for name in names if name in carriers), None)
+
+
 @dataclass(frozen=True)
 class _Check:
     """One span against its table. rows: takes up what was seen."""
@@ -85,9 +96,7 @@ class _Check:
 
     @cached_property
     def events(self) -> list[tuple[str, Attributes]]:
-        found = self.span.get("events")
-        listed = found if isinstance(found, list | tuple) else ()
-        return [(str(event.get("name")), attributes_of(event)) for event in listed if isinstance(event, Mapping)]
+        return events_of(self.span)
 
     @cached_property
     def lists(self) -> Mapping[str, Mapping[int, Mapping[str, Any]]]:
@@ -237,6 +246,12 @@ class _Check:
 def attributes_of(item: Mapping[str, Any]) -> Attributes:
     found = item.get("attributes")
     return found if isinstance(found, Mapping) else {}
+
+
+def events_of(span: SpanDict) -> list[tuple[str, Attributes]]:
+    found = span.get("events")
+    listed = found if isinstance(found, list | tuple) else ()
+    return [(str(event.get("name")), attributes_of(event)) for event in listed if isinstance(event, Mapping)]
 
 
 def is_redacted(value: Any) -> bool:

@@ -37,7 +37,9 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
     with telemetry.pipeline_span("house", QUERY, run_id="00000000-0000-0000-0000-000000000001", door="api") as pipeline:
         with (
             telemetry.query_span("house", QUERY, "words", 32),
-            telemetry.embeddings_span(system="ragd.test", model="words", dims=32, texts=[QUERY]) as call,
+            telemetry.embeddings_span(
+                system="ragd.test", model="words", dims=32, texts=[QUERY], encoding_format="float"
+            ) as call,
         ):
             call.input_tokens = 4
         with telemetry.retrieve_span(query=QUERY, top_k=12, index="house", filters=filters) as span:
@@ -60,6 +62,7 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
             temperature=0,
             seed=7,
             server_address="api.openai.com",
+            server_port=443,
             tools=[{"type": "function", "function": {"name": "look_up"}}],
         ) as answer:
             answer.call_tool("look_up", "call-1", f'{{"what": "{SECRET}"}}')

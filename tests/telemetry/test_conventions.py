@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.test import Client
 from opentelemetry.sdk.trace import ReadableSpan
 
-from ragd.conventions import TABLES, validate
+from ragd import telemetry
+from ragd.conventions import OPENINFERENCE, OTEL, TABLES, Report, validate, validate_all
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
 from tests.retrieval.corpus import bearer, make_collection, post
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_models import QUESTION, chat  # noqa: F401  (a fixture)
+
+# Expected of a model behind a server, and not stated where a test only tells what it needs.
+REMOTE = ("server.address", "gen_ai.request.max_tokens", "gen_ai.request.temperature", "gen_ai.prompt")
 
 
 def as_dict(span: ReadableSpan) -> dict[str, Any]:
@@ -32,7 +37,10 @@ def as_dict(span: ReadableSpan) -> dict[str, Any]:
         "status": {"code": span.status.status_code.name, "description": span.status.description or ""},
         "attributes": dict(span.attributes or {}),
         "events": [{"name": event.name, "attributes": dict(event.attributes or {})} for event in span.events],
-        "links": [],
+        "links": [
+            {"trace_id": f"{link.context.trace_id:032x}", "span_id": f"{link.context.span_id:016x}", "attributes": {}}
+            for link in span.links
+        ],
     }
 
 
@@ -136,3 +144,144 @@ def test_answers_and_failures_of_a_server_are_conformant(
     report = validate([as_dict(span) for span in recorder.spans])
     assert [f"{violation.span_name}: {violation.message}" for violation in report.violations] == []
     assert {"aitf.rag.pipeline", "aitf.rag.rerank", "gen_ai.inference", "gen_ai.embeddings"} <= set(report.types)
+
+
+def of_vocabulary(spans: list[dict[str, Any]], name: str) -> list[tuple[str, str]]:
+    """(rule, field) of what is wrong."""
+    return [(each.rule, each.field) for each in validate_all(spans)[name].violations]
+
+
+def test_what_the_helpers_emit_is_valid_in_three_vocabularies(spans: list[dict[str, Any]]) -> None:
+    reports = validate_all(spans)
+    assert list(reports) == ["AITF", "OpenInference", "OpenTelemetry GenAI 1.41.1"]
+    assert [each.message for report in reports.values() for each in report.violations] == []
+    assert set(reports["OpenInference"].types) == {table.type for table in OPENINFERENCE.spans}
+    governed = {table.type for table in OTEL.spans} | {"gen_ai.evaluation.result"}
+    assert set(reports["OpenTelemetry GenAI 1.41.1"].types) == governed
+    seen = reports["OpenTelemetry GenAI 1.41.1"].rows
+    assert ("gen_ai.evaluation.result", "gen_ai.evaluation.score.value") in seen
+    assert ("retrieval", "gen_ai.retrieval.documents") in seen
+
+
+SECOND, FIRST = "retrieval.documents.1.document", "evaluations.0.evaluation"
+OI_FAULTS: list[tuple[str, str, Any, tuple[str, str]]] = [
+    ("rag.retrieve ", f"{SECOND}.score", None, ("presence", f"{SECOND}.score")),
+    ("rag.retrieve ", "retrieval.documents.7.document.id", "d", ("index", "retrieval.documents")),
+    ("rag.retrieve ", f"{SECOND}.metadata", "{", ("type", f"{SECOND}.metadata")),
+    ("rag.retrieve ", "output.value", None, ("presence", "output.value")),
+    ("rag.rerank ", "reranker.top_k", "five", ("type", "reranker.top_k")),
+    ("embeddings ", "llm.system", "openai", ("presence", "llm.system")),
+    ("chat ", "llm.request.model_name", None, ("presence", "llm.request.model_name")),
+    ("chat ", "llm.token_count.total", 3.5, ("type", "llm.token_count.total")),
+    ("rag.evaluate ", f"{FIRST}.annotator_kind", "ROBOT", ("enum", f"{FIRST}.annotator_kind")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("start", "name", "value", "wrong"), OI_FAULTS)
+def test_a_fault_in_the_second_vocabulary_is_found(
+    spans: list[dict[str, Any]], start: str, name: str, value: Any, wrong: tuple[str, str]
+) -> None:
+    find(spans, start)["attributes"][name] = value
+    assert wrong in of_vocabulary(spans, "OpenInference")
+    assert validate(spans).passed or name.startswith("llm.token")
+
+
+OTEL_FAULTS: list[tuple[str, str, Any, str]] = [
+    ("chat ", "gen_ai.provider.name", None, "presence"),
+    ("chat ", "gen_ai.output.messages", '[{"role": "assistant", "parts": []}]', "shape"),
+    ("chat ", "gen_ai.input.messages", '{"role": "user"}', "shape"),
+    ("chat ", "gen_ai.input.messages", '["hello"]', "shape"),
+    ("chat ", "gen_ai.output.type", "prose", "enum"),
+    ("rag.retrieve ", "gen_ai.data_source.id", None, "presence"),
+    ("embeddings ", "gen_ai.request.encoding_formats", "float", "type"),
+]
+
+
+@pytest.mark.parametrize(("start", "name", "value", "rule"), OTEL_FAULTS)
+def test_a_fault_in_the_third_vocabulary_is_found(
+    spans: list[dict[str, Any]], start: str, name: str, value: Any, rule: str
+) -> None:
+    find(spans, start)["attributes"][name] = value
+    assert of_vocabulary(spans, "OpenTelemetry GenAI 1.41.1") == [(rule, name)]
+
+
+def test_an_evaluation_result_says_what_it_found_or_why_not(spans: list[dict[str, Any]]) -> None:
+    event = find(spans, "rag.evaluate ")["events"][0]["attributes"]
+    del event["gen_ai.evaluation.score.value"], event["gen_ai.evaluation.score.label"]
+    assert of_vocabulary(spans, "OpenTelemetry GenAI 1.41.1") == [("presence", "gen_ai.evaluation.score.label")]
+    event["error.type"] = "TimeoutError"
+    assert of_vocabulary(spans, "OpenTelemetry GenAI 1.41.1") == []
+
+
+@pytest.mark.parametrize("capture", ["hash", "none"])
+def test_what_the_content_switch_replaced_counts_as_there(recorder: Recorder, capture: telemetry.Capture) -> None:
+    telemetry.configure(capture=capture)
+    make_query_spans(make_candidates(3))
+    reports = validate_all([as_dict(span) for span in recorder.spans])
+    assert [each.message for report in reports.values() for each in report.violations] == []
+
+
+def test_an_evaluation_that_comes_later_has_one_link_and_no_parent(recorder: Recorder) -> None:
+    with telemetry.pipeline_span("house", "why?", run_id="r-1", api_key="robot") as pipeline:
+        target = pipeline.span.get_span_context()
+    place = {"trace_id": f"{target.trace_id:032x}", "span_id": f"{target.span_id:016x}"}
+    with (
+        telemetry.stage("ragd.task"),
+        telemetry.evaluate_later_span("house", query="why?", run_id="r-1", api_key="robot", **place) as span,
+    ):
+        telemetry.record_evaluation(span, "groundedness", score=1, annotator="LLM", identifier="judge-3")
+        telemetry.record_evaluation(span, "answer_relevance", label="refusal", number=1)
+        telemetry.record_evaluation(span, "faithfulness", error_type="TimeoutError", number=2)
+    later = recorder.named("rag.evaluate house")
+    assert later.parent is None and later.context and later.context.trace_id != target.trace_id
+    [link] = later.links
+    assert (link.context.trace_id, link.context.span_id) == (target.trace_id, target.span_id)
+    found = dict(later.attributes or {})
+    assert (found["ragd.run.id"], found["ragd.api_key"], found["openinference.span.kind"]) == (
+        "r-1",
+        "robot",
+        "EVALUATOR",
+    )
+    assert (found["aitf.rag.quality.groundedness"], found["evaluations.0.evaluation.identifier"]) == (1.0, "judge-3")
+    assert "aitf.rag.quality.faithfulness" not in found
+    results = [dict(event.attributes or {}) for event in later.events]
+    assert [item.get("gen_ai.evaluation.score.label") for item in results] == [None, "refusal", None]
+    assert results[2]["error.type"] == "TimeoutError"
+    spans = [as_dict(each) for each in recorder.spans]
+    assert [each.message for report in validate_all(spans).values() for each in report.violations] == []
+    find(spans, "rag.evaluate ")["links"] = []
+    assert of_vocabulary(spans, "OpenInference") == [("link", "")]
+
+
+@pytest.mark.parametrize("ids", [("", ""), ("0" * 32, "0" * 16), ("x" * 32, "1" * 16), ("1" * 16, "1" * 16)])
+def test_a_later_evaluation_of_nothing_is_refused(ids: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="needs the span it judges"):
+        telemetry.evaluate_later_span("house", trace_id=ids[0], span_id=ids[1]).__enter__()
+
+
+def test_whoever_goes_away_early_leaves_whole_spans(recorder: Recorder) -> None:
+    def pieces() -> Iterator[str]:
+        with telemetry.pipeline_span("house", "why?"), telemetry.chat_span("openai", "gpt-4o", stream=True) as call:
+            for piece in ("Because ", "it ", "rains."):
+                call.receive(piece)
+                yield piece
+
+    reading = pieces()
+    next(reading)
+    reading.close()
+    report = validate([as_dict(span) for span in recorder.spans])
+    assert [each.message for each in report.violations if each.field not in REMOTE] == []
+    for span in recorder.spans:
+        assert span.status.description == "Cancelled: the caller went away before the end"
+        assert (span.attributes or {})["error.type"] == "Cancelled"
+    assert (recorder.named("chat ").attributes or {})["output.value"] == "Because "
+
+
+def test_reports_of_parts_add_up_to_that_of_the_whole(spans: list[dict[str, Any]]) -> None:
+    whole, merged = Report(), validate([])
+    whole.merge(validate(spans + spans))
+    for _ in range(2):
+        merged.merge(validate(spans))
+    assert merged.as_dict() == whole.as_dict()
+    assert (merged.spans, merged.share, merged.passed) == (14, 1.0, True)
+    assert validate([]).share == 1.0
