@@ -47,6 +47,7 @@ class JobItem(Schema):
     error: str
     warnings: list[str]
     timings_ms: dict[str, float]
+    cost_usd: float | None = Field(description="Of its model calls, US dollars; null: none has a price, or one has not")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

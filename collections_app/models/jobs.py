@@ -85,6 +85,7 @@ class IngestJob(models.Model):
     "started_at", "ms", "rate", "error"}; unit is bytes, chars, chunks, files or "", state is running, succeeded or
     failed, rate is per second. `stage_rows` reads them.
     lane: 0 for what somebody waits for, 1 for what came with many others, 2 for what lost its worker; they take turns.
+    cost: of its model calls in all attempts, {"usd" of those with a price, "priced" and "unpriced": how many of each}.
     quarantined: the file stopped its worker or its parser as often as RAGD_JOB_MAX_ATTEMPTS allows, and is set aside.
     """
 
@@ -148,6 +149,7 @@ class IngestJob(models.Model):
     warnings = models.JSONField(default=list, blank=True)
     timings_ms = models.JSONField(default=dict, blank=True)
     stages = models.JSONField(default=list, blank=True)
+    cost = models.JSONField(default=dict, blank=True)
     traceparent = models.CharField(max_length=64, default="", blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     started_at = models.DateTimeField(null=True, blank=True)
@@ -210,6 +212,11 @@ class IngestJob(models.Model):
     def waits_for_site(self) -> bool:
         """It waits until the site that it fetches from may be asked again; `sent_at` says when."""
         return self.state == self.State.QUEUED and self.error_type == "waiting_for_site"
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What its model calls cost; None when there were none elsewhere, or when one has no known price."""
+        return float(self.cost["usd"]) if self.cost.get("priced") and not self.cost.get("unpriced") else None
 
     @property
     def stage_rows(self) -> list[StageRow]:

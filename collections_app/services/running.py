@@ -36,6 +36,7 @@ from collections_app.services.ingestion import (
     ingest,
 )
 from collections_app.services.interrupting import JobLostError, interruptible
+from collections_app.services.job_costs import priced
 from collections_app.services.kept_vectors import JobVectors
 from collections_app.services.locks import find_stored
 from collections_app.services.overlays import DocumentOverlays
@@ -81,7 +82,7 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
     if job is None:
         return None
     progress = JobProgress(job)
-    with telemetry.attached(job.traceparent), hold_lease(job):
+    with telemetry.attached(job.traceparent), hold_lease(job), priced(job):
         try:
             _work(job, progress)
             return IngestJob.State.SUCCEEDED

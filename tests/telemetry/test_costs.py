@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
 from collections_app.errors import ServiceError
-from collections_app.models import AuditSubject, ModelPrice
+from collections_app.models import AuditSubject, IngestJob, ModelPrice
 from collections_app.services import prices
+from collections_app.services.collections import create_collection
+from collections_app.services.documents import reindex_documents
 from collections_app.services.prices import delete_price, find_cost, save_price, table_version
+from collections_app.stores import embedder_for
 from ragd import telemetry
 from retrieval_app.models import QueryRun
 from tests.fakes.faults import failing, without
@@ -200,3 +204,26 @@ def test_prices_in_the_admin(admin_client: Client, admin_user: User) -> None:
     assert not ModelPrice.objects.exists()
     entries = AuditSubject.objects.filter(actor=admin_user.username).values_list("entry__action_flag", flat=True)
     assert sorted(entries) == [1, 2, 3]
+
+
+def test_a_job_keeps_what_its_embeddings_cost(
+    client: Client, openai_server: OpenAIServer, settings: Any, django_capture_on_commit_callbacks: Any
+) -> None:
+    settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = openai_server.base_url, openai_server.api_key
+    embedder_for.cache_clear()
+    telemetry.configure(pricer=find_cost)
+    dims = openai_server.dims
+    dear = create_collection(name="dear", embed_model="text-embedding-3-small", embed_dims=dims)
+    upload = SimpleUploadedFile("a.md", b"The pump moves 400 litres per minute.")
+    with django_capture_on_commit_callbacks(execute=True):
+        sent = client.post("/v1/collections/dear/documents", {"files": [upload]}, headers=bearer())
+    assert sent.status_code == 202, sent.content
+    job = IngestJob.objects.get(collection=dear)
+    assert (job.state, job.cost, job.cost_usd) == ("succeeded", {"usd": 0, "priced": 0, "unpriced": 1}, None)
+    with django_capture_on_commit_callbacks(execute=True):
+        save_price("text-embedding-3-small", input_per_million=1_000_000, actor=None)
+    with django_capture_on_commit_callbacks(execute=True):
+        reindex_documents(dear, ["a.md"])
+    again = IngestJob.objects.exclude(pk=job.pk).get()
+    assert again.state == "succeeded" and again.cost_usd is not None and again.cost_usd >= 1, again.cost
+    assert client.get(f"/v1/jobs/{again.pk}", headers=bearer()).json()["cost_usd"] == again.cost_usd
