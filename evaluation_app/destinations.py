@@ -22,6 +22,7 @@ PAGES = (
     ("evaluation:traces", "traces", "Traces", "spans telemetry"),
     ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
     ("evaluation:status", "check", "Conformance", "status specification rules versions"),
+    ("evaluation:evidence", "print", "Evidence", "compliance eu ai act nist owasp atlas report audit"),
     ("collections:create", "plus", "New collection", "make create"),
     ("api:openapi-view", "runs", "API reference", "docs openapi rest json"),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evaluation_app import checks, rebuild
-from evaluation_app.commands import exporting, ingesting, jobs, keys, querying, server, transfers, validating
+from evaluation_app.commands import evidence, exporting, ingesting, jobs, keys, querying, server, transfers, validating
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -54,6 +54,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         exporting.add_arguments,
         exporting.run,
         exporting.show,
+    ),
+    "evidence": Subcommand(
+        "tell which fields that frameworks' controls name were recorded",
+        evidence.add_arguments,
+        evidence.run,
+        evidence.show,
     ),
     "conformance": Subcommand(
         "try every rule of the specification on this database, and keep the result",

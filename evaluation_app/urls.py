@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.urls import path
 
 from evaluation_app import explorer, overview_page, trace_views, upkeep, views
+from evaluation_app.evidence import pages as evidence_pages
 from evaluation_app.exports import downloads
 
 app_name = "evaluation"
@@ -23,6 +24,7 @@ urlpatterns = [
     path("traces/<str:trace_id>/validity/", trace_views.validity_of_trace, name="trace-validity"),
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
+    path("evidence/", evidence_pages.evidence, name="evidence"),
     path("evaluation/", views.index, name="index"),
     path("runs/<uuid:run_id>/waterfall/", trace_views.waterfall_of_run, name="run-waterfall"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),

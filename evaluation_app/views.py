@@ -14,6 +14,7 @@ from collections_app.pages import PageRequest, render_page
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.probing import collections_with_low_recall
 from collections_app.views.jobs import answer_changed
+from evaluation_app.collectors import collector_state
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.destinations import find_destinations
 from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet
@@ -61,6 +62,7 @@ def operations(request: PageRequest) -> HttpResponse:
         "builds": index_builds(),
         "replica": replica_state() if has_replica() else None,
         "low_recall": collections_with_low_recall(),
+        "collector": collector_state(),
     }
     if not request.htmx:
         context["storage"] = storage_summary()

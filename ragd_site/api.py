@@ -17,6 +17,7 @@ from collections_app import errors
 from collections_app.api import router as collections_router
 from collections_app.validation import Api
 from evaluation_app.api import router as evaluation_router
+from evaluation_app.evidence.pages import router as evidence_router
 from evaluation_app.exports.api import router as exports_router
 from retrieval_app import chat
 from retrieval_app.api import router as retrieval_router
@@ -65,6 +66,7 @@ api.add_router("", collections_router)
 api.add_router("", retrieval_router)
 api.add_router("", chat.router)
 api.add_router("", exports_router)
+api.add_router("", evidence_router)
 api.add_router("", evaluation_router)
 
 

@@ -61,6 +61,10 @@ STATES: dict[str, tuple[str, str, str]] = {
     "serving": ("good", "check", "Serving"),
     "retired": ("neutral", "clock", "Kept"),
     "dropped": ("neutral", "minus", "Dropped"),
+    "complete": ("good", "check", "Complete"),
+    "partly": ("watch", "alert", "Partly"),
+    "missing": ("bad", "cross", "Missing"),
+    "idle": ("neutral", "minus", "Nothing to record"),
 }
 PLANNED: dict[str, tuple[str, str]] = {  # the words and tones of the upload page (static/js/upload.js)
     "new": ("good", "New"),

@@ -1,0 +1,144 @@
+"""The evidence report: what it counts, what it calls a gap, and who sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from collections_app.services.keys import create_key
+from evaluation_app.controls import controls_of_tables
+from evaluation_app.evidence import tallies
+from evaluation_app.evidence.report import EvidenceReport, FieldEvidence, build_report
+from evaluation_app.evidence.tallies import Range
+from evaluation_app.exporter import PostgresSpanExporter
+from evaluation_app.models import Span
+from ragd import telemetry
+from ragd_site import telemetry as site_telemetry
+from tests.telemetry.conftest import Recorder
+from tests.telemetry.examples import QUERY, make_candidates, make_query_spans
+
+LOSE_PROVENANCE = """
+UPDATE spans SET events = (
+    SELECT jsonb_agg(CASE WHEN event ->> 'name' = 'rag.doc.retrieved' AND number = 2
+                          THEN event #- '{attributes,aitf.rag.doc.provenance}' ELSE event END ORDER BY number)
+    FROM jsonb_array_elements(events) WITH ORDINALITY AS e(event, number))
+WHERE id = %s
+"""
+
+
+@pytest.fixture
+def stored(span_table: None, recorder: Recorder) -> Iterator[None]:
+    """Two whole queries, one of them without the switch's texts, and a search by words that found nothing."""
+    make_query_spans(make_candidates(2))
+    telemetry.configure(capture="hash")
+    make_query_spans(make_candidates(1))
+    telemetry.configure(capture="full")
+    with telemetry.pipeline_span("cellar", QUERY):
+        with telemetry.query_span("cellar", QUERY):
+            pass
+        with telemetry.retrieve_span(query=QUERY, top_k=5, index="cellar") as span:
+            telemetry.record_results(span, [])
+    exporter = PostgresSpanExporter(site_telemetry.connect, name="web@test")
+    exporter.export(recorder.spans)
+    exporter.shutdown()
+    yield
+
+
+def last_hour(*within: str) -> Range:
+    return Range(timezone.now() - timedelta(hours=1), timezone.now() + timedelta(minutes=1), within)
+
+
+def field(report: EvidenceReport, span_type: str, name: str, event: str = "") -> FieldEvidence:
+    found = {
+        each
+        for framework in report.frameworks
+        for control in framework.controls
+        for each in control.fields
+        if (each.span_type, each.name, each.event) == (span_type, name, event)
+    }
+    assert len(found) == 1, (span_type, name, found)
+    return found.pop()
+
+
+def test_what_is_counted(stored: None) -> None:
+    report = build_report(last_hour())
+    assert report.counts | {"aitf.rag.pipeline": 3, "aitf.rag.rerank": 2, "gen_ai.inference": 2} == report.counts
+    assert (report.is_whole, report.spans, report.truncated) == (True, report.looked_at, 0)
+    query = field(report, "aitf.rag.retrieve", "aitf.rag.query")
+    assert (query.applies, query.recorded, query.hidden, query.state) == (3, 3, 1, "complete")
+    score = field(report, "aitf.rag.retrieve", "aitf.rag.retrieve.max_score")
+    assert (score.spans, score.applies, score.recorded) == (3, 2, 2)  # not where nothing was found
+    model = field(report, "aitf.rag.query", "aitf.rag.query.embedding_model")
+    assert (model.spans, model.applies, model.state) == (3, 2, "complete")  # not where words alone were searched
+    source = field(report, "aitf.rag.retrieve", "aitf.rag.doc.provenance", "rag.doc.retrieved")
+    assert (source.applies, source.recorded, source.percent) == (2, 2, 100)
+    quality = field(report, "aitf.rag.evaluate", "aitf.rag.quality.groundedness")
+    assert (quality.state, quality.applies) == ("idle", 0) and "never given" in quality.reason
+    assert field(report, "gen_ai.inference", "gen_ai.request.seed").recorded == 2
+    assert report.gaps == []
+
+
+def test_every_control_of_the_tables_is_in_it(db: None) -> None:
+    report = build_report(last_hour())
+    listed = [(framework.name, each.control.number) for framework in report.frameworks for each in framework.controls]
+    assert sorted(listed) == sorted((each.framework, each.number) for each in controls_of_tables())
+    assert {each.state for framework in report.frameworks for each in framework.controls} == {"idle"}
+    assert all(each.reason and each.advice for each in report.idle) and report.spans == 0
+
+
+def test_a_gap_is_named_with_its_spans(stored: None) -> None:
+    chat = Span.objects.filter(type="gen_ai.inference")[0]
+    retrieve = max(Span.objects.filter(type="aitf.rag.retrieve"), key=lambda span: len(span.events))
+    Span.objects.filter(pk=chat.pk).update(
+        attributes={name: value for name, value in chat.attributes.items() if name != "gen_ai.request.model"}
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(LOSE_PROVENANCE, [retrieve.pk])
+    report = build_report(last_hour())
+    lacking = {(each.name, each.recorded, each.applies): each for each in report.gaps}
+    model = lacking["gen_ai.request.model", 1, 2]
+    assert (model.state, model.percent, list(model.examples)) == ("partly", 50, [(chat.trace_id, chat.span_id)])
+    assert "validate-spans" in model.advice
+    assert ("aitf.rag.doc.provenance", 1, 2) in lacking  # one of two documents without it is a span without it
+    controls = {each.control.number: each for each in report.frameworks[0].controls}
+    assert (controls["Art.13"].state, report.frameworks[0].lacking >= 1) == ("partly", True)
+
+
+def test_the_newest_of_each_type_and_all_of_them(stored: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    some = build_report(last_hour(), limit=1)
+    assert (some.is_whole, some.seen["aitf.rag.pipeline"], some.counts["aitf.rag.pipeline"]) == (False, 1, 3)
+    monkeypatch.setattr(tallies, "PAGE", 1)
+    whole = build_report(last_hour(), limit=None)
+    assert whole.is_whole and whole.seen["aitf.rag.pipeline"] == 3
+
+
+def test_the_range_and_the_collections(stored: None) -> None:
+    assert build_report(last_hour("cellar")).counts["aitf.rag.pipeline"] == 1
+    before = Range(timezone.now() - timedelta(days=2), timezone.now() - timedelta(days=1))
+    assert build_report(before).spans == 0
+
+
+def test_doors(stored: None, admin_client: Client) -> None:
+    page = admin_client.get("/evidence/?since=1h").content.decode()
+    assert "EU AI Act" in page and "AML.T0051.001" in page and "every field was recorded" in page.lower()
+    told = json.loads(admin_client.get("/evidence/?since=1h&format=json").content)
+    assert told["frameworks"][0]["framework"] == "EU AI Act" and told["gaps"] == []
+    wrong = admin_client.get("/evidence/?since=yesterday")
+    assert wrong.status_code == 422 and "an age such as 30m" in wrong.content.decode()
+    assert admin_client.get("/evidence/?since=1h&until=2h").status_code == 422
+    headers = {"Authorization": f"Bearer {create_key('tests', scope='read', collections=['cellar'])[1]}"}
+    limited: Any = Client(headers=headers).get("/v1/evidence?since=1h").json()
+    assert (limited["spans"]["aitf.rag.pipeline"], limited["collections"]) == (1, ["cellar"])
+    assert Client(headers=headers).get("/v1/evidence?collection=house").status_code == 403
+    out = io.StringIO()
+    call_command("ragd", "evidence", "--since", "1h", stdout=out)
+    assert "0 gaps" in out.getvalue() and "GOVERN-1.2" in out.getvalue()
