@@ -1,0 +1,191 @@
+"""Spans added up by the hour, and the figures that the overview makes of them."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from evaluation_app.models import Span, SpanRollup
+from evaluation_app.overview import (
+    PIPELINE_TYPE,
+    Wanted,
+    consumption,
+    period_until,
+    slowest_queries,
+    stage_figures,
+)
+from evaluation_app.overview_rollups import (
+    BASE,
+    ERROR_SHARE,
+    forget_old_rollups,
+    lower_edge,
+    percentile,
+    roll_up,
+    rolled_until,
+)
+
+pytestmark = pytest.mark.django_db
+CHAT = "gen_ai.inference"
+
+
+def now_hour() -> datetime:
+    return timezone.now().astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def add_span(began: datetime, took_ms: float, **values: Any) -> Span:
+    number = Span.objects.count()
+    known: dict[str, Any] = {"name": "rag.pipeline house", "type": PIPELINE_TYPE, "kind": "INTERNAL"}
+    return Span.objects.create(
+        trace_id=f"{number:032x}", span_id=f"{number:016x}", started_at=began, duration_ms=took_ms,
+        ended_at=began + timedelta(milliseconds=took_ms), **{"status_code": "OK"} | known | values,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.99, 1.0])
+@pytest.mark.parametrize("count", [1, 7, 400])
+def test_percentiles_are_as_near_as_they_say(share: float, count: int) -> None:
+    dice = random.Random(count)
+    durations = sorted(dice.lognormvariate(3, 2) for _ in range(count))
+    buckets: dict[int, int] = {}
+    for duration in durations:
+        bucket = math.floor(math.log(duration) / math.log(BASE))
+        buckets[bucket] = buckets.get(bucket, 0) + 1
+    exact = durations[max(1, math.ceil(share * count)) - 1]
+    found = percentile(buckets, share)
+    assert found is not None and abs(found / exact - 1) <= ERROR_SHARE + 1e-9
+    assert ERROR_SHARE < 0.05
+
+
+def test_percentiles_of_nothing_and_edges() -> None:
+    assert percentile({}, 0.5) is None
+    assert lower_edge({0: 3, 10: 2}, 2) == pytest.approx(BASE**10)
+    assert lower_edge({0: 3, 10: 2}, 3) == 1.0
+    assert lower_edge({0: 3}, 4) == 0.0
+
+
+def test_hours_that_are_over_are_rolled_up_once_and_again_when_more_came() -> None:
+    hour = now_hour()
+    for minutes in (90, 100, 170):
+        add_span(hour - timedelta(minutes=minutes), 100.0)
+    add_span(hour + timedelta(seconds=1), 100.0)  # this hour is not over
+    assert rolled_until() is None
+    assert roll_up() == 2
+    assert sum(SpanRollup.objects.values_list("spans", flat=True)) == 3
+    assert rolled_until() == hour - timedelta(hours=1)
+    assert roll_up() == 0
+    add_span(hour - timedelta(minutes=95), 100.0)  # it ended long after it began
+    assert roll_up() == 1
+    assert sum(SpanRollup.objects.values_list("spans", flat=True)) == 4
+    Span.objects.filter(started_at__lt=hour).delete()
+    assert roll_up(everything=True) == 0, "what retention took stays counted"
+    assert sum(SpanRollup.objects.values_list("spans", flat=True)) == 4
+
+
+def test_spans_of_long_ago_are_found_when_everything_is_looked_at() -> None:
+    hour = now_hour()
+    add_span(hour - timedelta(hours=3), 5.0)
+    assert roll_up() == 1
+    add_span(hour - timedelta(days=20), 5.0)
+    assert roll_up() == 0
+    assert roll_up(everything=True) == 1
+    SpanRollup.objects.filter(hour__lt=hour - timedelta(days=1)).update(hour=hour - timedelta(days=500))
+    assert forget_old_rollups() == 1
+    assert SpanRollup.objects.count() == 1
+
+
+def fill() -> None:
+    """Two collections, three keys, three models, over a day; one query in four failed."""
+    hour = now_hour()
+    for number in range(45):
+        began = hour - timedelta(minutes=30 * number)
+        who = {"collection": "house" if number % 3 else "shed", "api_key": ["", "site", "bot"][number % 3]}
+        failed = "ERROR" if number % 4 == 0 else "OK"
+        add_span(began, 100.0 + number, status_code=failed, **who)
+        add_span(began, 2.0, name="rag.lexical", type="rag.lexical", **who)
+        add_span(
+            began, 50.0, name="chat", type=CHAT, model=["gpt-4o", "llama3"][number % 2], input_tokens=100,
+            output_tokens=None if failed == "ERROR" else 10, cost_usd=None if number % 2 else 0.01, **who,
+        )  # fmt: skip
+        add_span(began, 9.0, name="GET /", type="", status_code="UNSET")
+
+
+def figures(wanted: Wanted) -> dict[str, Any]:
+    """Everything that the overview would show, to compare."""
+    return {
+        "stages": [
+            (stage.type, stage.spans, stage.failed, stage.failed_steps, stage.p50, stage.p99, stage.over_time(0.9))
+            for stage in stage_figures(wanted).values()
+        ],
+        "model": [(part.name, part.calls, part.priced, part.input_steps, part.output_steps, part.cost_usd)
+                  for part in consumption(wanted, "model")],
+        "key": [(part.name, part.calls, part.input_tokens) for part in consumption(wanted, "key")],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("period", ["24h", "7d", "30d"])
+def test_figures_are_the_same_from_spans_and_from_rollups(period: str) -> None:
+    fill()
+    wanted = Wanted(period_until(period))
+    raw = figures(wanted)
+    assert raw["stages"][0][:3] == (PIPELINE_TYPE, 45, 12)
+    assert [row[0] for row in raw["stages"]] == [PIPELINE_TYPE, "rag.lexical", CHAT]
+    priced = [(name, calls, priced) for name, calls, priced, *_ in raw["model"]]
+    assert priced == [("llama3", 22, 0), ("gpt-4o", 23, 23)]
+    assert raw["model"][0][5] is None and raw["model"][1][5] == pytest.approx(0.23)
+    roll_up()
+    assert SpanRollup.objects.exists()
+    rolled = figures(wanted)
+    assert rolled["stages"] == raw["stages"] and rolled["key"] == raw["key"]
+    assert [row[:5] for row in rolled["model"]] == [row[:5] for row in raw["model"]]
+    Span.objects.filter(started_at__lt=rolled_until()).delete()
+    assert figures(wanted)["stages"] == raw["stages"], "what was rolled up outlives its spans"
+
+
+def test_figures_of_one_collection_and_key() -> None:
+    fill()
+    roll_up()
+    period = period_until("24h")
+    assert stage_figures(Wanted(period, "house"))[PIPELINE_TYPE].spans == 30
+    assert stage_figures(Wanted(period, "house", "site"))[PIPELINE_TYPE].spans == 15
+    assert stage_figures(Wanted(period, "house", "nobody"))[PIPELINE_TYPE].spans == 0
+    assert [part.name for part in consumption(Wanted(period, "shed"), "collection")] == ["shed"]
+
+
+def test_the_last_hour_is_read_from_the_spans_minute_by_minute() -> None:
+    now = datetime(2026, 3, 4, 10, 31, 30, tzinfo=UTC)
+    period = period_until("1h", now)
+    assert period.since == now.replace(minute=32, second=0) - timedelta(hours=1)
+    assert period.begins()[-1] == now.replace(minute=30, second=0)
+    add_span(now - timedelta(minutes=3), 10.0)
+    add_span(now - timedelta(minutes=59, seconds=40), 10.0)  # before the first step
+    stage = stage_figures(Wanted(period))[PIPELINE_TYPE]
+    assert stage.spans == 1 and stage.steps[-2].total() == 1
+
+
+def test_the_slowest_come_first_also_when_those_that_were_counted_are_gone() -> None:
+    fill()
+    roll_up()
+    wanted = Wanted(period_until("24h"))
+    whole = stage_figures(wanted)[PIPELINE_TYPE]
+    slowest = slowest_queries(wanted, whole)
+    durations = [query.duration_ms for query in slowest]
+    assert len(durations) == 10 and durations == sorted(durations, reverse=True)
+    assert durations[0] == max(Span.objects.filter(type=PIPELINE_TYPE, started_at__gte=wanted.period.since)
+                               .values_list("duration_ms", flat=True))  # fmt: skip
+    Span.objects.filter(duration_ms__gte=120, type=PIPELINE_TYPE).delete()
+    assert slowest_queries(wanted, whole)[0].duration_ms == 119.0
+
+
+def test_nothing_is_there() -> None:
+    assert roll_up() == 0 and roll_up(everything=True) == 0
+    wanted = Wanted(period_until("30d"))
+    stages = stage_figures(wanted)
+    assert list(stages) == [PIPELINE_TYPE]
+    whole = stages[PIPELINE_TYPE]
+    assert (whole.spans, whole.p50, whole.failed_share) == (0, None, None)
+    assert consumption(wanted, "model") == [] and slowest_queries(wanted, whole) == []
