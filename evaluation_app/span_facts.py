@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from ragd.telemetry import names
 READ_FACTS = """
 (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(spans.attributes) WHERE key = ANY(%s))
 """
+FIRST_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE)\s+\"?([A-Za-z_][\w.]*)", re.IGNORECASE)
 FILE_NAME = f"{names.OWN}file_name"
 DOC_ID = f"{names.OWN}doc_id"
 JOB_ID = f"{names.OWN}job_id"
@@ -29,7 +31,7 @@ FACT_NAMES = (
     names.RETRIEVE_RESULTS_COUNT, names.RERANK_INPUT_COUNT, names.RERANK_OUTPUT_COUNT, names.TEXTS_COUNT,
     names.SECURITY_RISK_SCORE, names.LATENCY_FIRST_TOKEN_MS, names.LATENCY_QUEUE_MS, names.OPERATION_NAME,
     names.GEN_AI_SYSTEM, names.REQUEST_MODEL, names.RUN_ID, FILE_NAME, DOC_ID, JOB_ID, CHUNKS_COUNT, RESULTS_COUNT,
-    TOKENS_BEFORE, TOKENS_AFTER,
+    TOKENS_BEFORE, TOKENS_AFTER, names.DB_QUERY_TEXT,
 )  # fmt: skip
 
 
@@ -110,6 +112,13 @@ def _tells_usage(span: Span) -> bool:
     """A call itself, and the whole query or ingest."""
     is_whole = span.name.startswith(names.PIPELINE) or span.name == names.INGEST
     return is_whole or names.GEN_AI_SYSTEM in facts_of(span)
+
+
+def table_of(span: Span) -> str:
+    """The first table that a statement's span names; "" for any other span."""
+    text = facts_of(span).get(names.DB_QUERY_TEXT)
+    found = FIRST_TABLE.search(text) if isinstance(text, str) else None
+    return found[1] if found else ""
 
 
 def count_documents(span: Span) -> int:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from collections_app.identity import can_be_stored
 from evaluation_app.critical_path import CriticalPath, Stretch, find_critical_path
 from evaluation_app.models import Span
-from evaluation_app.span_facts import Usage, count_documents, describe_span, sum_usage, with_facts
+from evaluation_app.span_facts import Usage, count_documents, describe_span, sum_usage, table_of, with_facts
 from evaluation_app.spans import run_spans
 from ragd.telemetry import names
 from retrieval_app.models import QueryRun
@@ -27,8 +27,7 @@ ALIKE_MAX = 24  # of siblings with one name more than this many are told in one 
 ROWS_MAX = 600
 SPANS_READ = 20_000
 LARGEST_SHOWN = 4
-LABEL_RIGHT = 62.0  # a bar that ends before this share of the width has its label behind it
-LABEL_LEFT = 38.0  # one that begins after this share has it before it
+LABEL_CHAR = 1.4  # percent of the track that a character of a label takes
 
 # the first of these that a span's name begins with decides the colour and pattern of its bar; the name stands beside it
 STAGES = (
@@ -81,7 +80,7 @@ class WaterfallRow:
 
     critical: where the trace waited for this span itself; critical_ms: for how long in sum. label: what was counted on
     it, label_side: where there is room for it. alike: how many spans of the same name this row stands for besides.
-    documents: how many documents it carries.
+    documents: how many documents it carries. table: which a statement reads or writes first.
     opens: rows below it follow. closes: how many lists of rows end behind it.
     """
 
@@ -100,11 +99,13 @@ class WaterfallRow:
     alike: int = 0
     alike_ms: float = 0.0
     documents: int = 0
+    table: str = ""
     opens: bool = False
     closes: Sequence[int] = ()
 
     @property
     def label_x(self) -> float:
+        """Where the label begins or, to the left of its bar, ends."""
         return self.left + self.width if self.label_side == "right" else self.left
 
 
@@ -251,7 +252,7 @@ class _Layout:
         return shown != "stages" or span.kind != "CLIENT" or stage_of(span) != "pipeline"
 
     def _is_found(self, span: Span, words: str, found: frozenset[str]) -> bool:
-        said = f"{span.name} {span.status_description} {self._label(span)}".lower()
+        said = f"{span.name} {table_of(span)} {span.status_description} {self._label(span)}".lower()
         return not words or span.span_id in found or words.lower() in said
 
     def _label(self, span: Span) -> str:
@@ -292,6 +293,7 @@ class _Layout:
         end = max(item.ended_at for item in (span, *more))
         place = self.mark((span.started_at, end))
         width = place.width if self.share else 100.0
+        label = self._label(span)
         return WaterfallRow(
             span=span,
             depth=depth,
@@ -303,10 +305,11 @@ class _Layout:
             stage=stage_of(span),
             critical=[self.mark(stretch) for stretch in stretches],
             critical_ms=_length_ms(stretches),
-            label=self._label(span),
-            label_side=_side(place.left, width),
+            label=label,
+            label_side=_side(place.left, width, label),
             alike=len(more),
             documents=count_documents(span),
+            table=table_of(span),
             alike_ms=sum(item.duration_ms for item in more),
         )
 
@@ -324,11 +327,12 @@ def _length_ms(stretches: Sequence[Stretch]) -> float:
     return sum((end - begin) / timedelta(milliseconds=1) for begin, end in stretches)
 
 
-def _side(left: float, width: float) -> str:
+def _side(left: float, width: float, label: str) -> str:
     """Where a label has room: behind the bar, before it, or else on it."""
-    if left + width <= LABEL_RIGHT:
+    needed = len(label) * LABEL_CHAR
+    if left + width + needed <= 100:
         return "right"
-    return "left" if left >= LABEL_LEFT else "on"
+    return "left" if left >= needed else "on"
 
 
 def _nest(rows: Sequence[WaterfallRow]) -> list[WaterfallRow]:

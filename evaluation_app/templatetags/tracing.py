@@ -12,6 +12,7 @@ register = template.Library()
 
 BAR_Y, BAR_HEIGHT, CRITICAL_Y = 3, 9, 13
 LABEL_GAP_PX = 6
+CHAR_PX = 6.3
 
 # One pattern per stage, so that the stages can be told apart without their colours. Each draws on a filled tile.
 PATTERNS: dict[str, str] = {
@@ -86,16 +87,20 @@ def _tell(row: WaterfallRow) -> str:
 
 
 def _label(row: WaterfallRow) -> SafeString:
+    """The label beside its bar; one that has to stand on it gets a ground of its own."""
     if not row.label:
         return SafeString("")
-    anchor = "end" if row.label_side == "left" else "start"
+    at_end = row.label_side == "left"
+    ground = SafeString("")
+    if row.label_side == "on":
+        ground = format_html('<rect x="2" y="1" width="{}" height="13" rx="2"/>', round(len(row.label) * CHAR_PX) + 8)
     return format_html(
-        '<svg class="wf-label" aria-hidden="true" data-side="{}">'
-        '<text x="{}%" dx="{}" y="11" text-anchor="{}">{}</text></svg><span class="sr-only">{}</span>',
-        row.label_side,
+        '<svg class="wf-label" aria-hidden="true"><svg x="{}%" overflow="visible">{}'
+        '<text x="{}" y="11" text-anchor="{}">{}</text></svg></svg><span class="sr-only">{}</span>',
         round(row.label_x, 3),
-        -LABEL_GAP_PX if row.label_side == "left" else LABEL_GAP_PX,
-        anchor,
+        ground,
+        -LABEL_GAP_PX if at_end else LABEL_GAP_PX,
+        "end" if at_end else "start",
         row.label,
         row.label,
     )

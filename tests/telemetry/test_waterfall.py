@@ -1,0 +1,143 @@
+"""The waterfall: nesting, the critical path, what is told on the bars, what a filter leaves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from evaluation_app.critical_path import find_critical_path
+from evaluation_app.models import Span
+from evaluation_app.templatetags.tracing import waterfall_bar, waterfall_nest
+from evaluation_app.waterfall import ALIKE_MAX, ROWS_MAX, Waterfall, build_waterfall, tree_of
+
+NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
+
+
+def at(ms: float) -> datetime:
+    return NOON + timedelta(milliseconds=ms)
+
+
+def make(span_id: str, parent: str | None, start: float, end: float, **values: Any) -> Span:
+    """A span that is stored nowhere; its name is its id where none is given."""
+    return Span(
+        span_id=span_id, parent_span_id=parent, name=values.pop("name", span_id), kind=values.pop("kind", "INTERNAL"),
+        trace_id="a" * 32, started_at=at(start), ended_at=at(end), duration_ms=end - start, **values,
+    )  # fmt: skip
+
+
+QUERY = [
+    make("root", None, 0, 100),
+    make("query", "root", 5, 25),
+    make("embed", "query", 6, 24),
+    make("vector", "root", 30, 70),
+    make("lexical", "root", 30, 50),
+    make("chat", "root", 70, 95),
+]
+
+
+def milliseconds(waterfall: Waterfall) -> dict[str, float]:
+    return {row.span.span_id: round(row.critical_ms, 6) for row in waterfall.rows if row.critical_ms}
+
+
+def test_the_critical_path_is_what_the_whole_waited_for() -> None:
+    waterfall = build_waterfall(QUERY)
+    assert milliseconds(waterfall) == {"root": 15, "query": 2, "embed": 18, "vector": 40, "chat": 25}
+    assert [(wait.span.span_id, wait.took_ms, wait.share) for wait in waterfall.waits if wait.span] == [
+        ("vector", 40, 0.4), ("chat", 25, 0.25), ("embed", 18, 0.18), ("root", 15, 0.15),
+    ]  # fmt: skip
+    assert waterfall.gaps == []
+    root = waterfall.rows[0]
+    assert [(mark.left, mark.width) for mark in root.critical] == [(0, 5), (25, 5), (95, 5)]
+
+
+def test_the_path_covers_every_moment_once() -> None:
+    path = find_critical_path(tree_of(QUERY))
+    parts = sorted([*path.gaps, *(part for found in path.stretches.values() for part in found)])
+    assert parts[0][0] == at(0)
+    assert parts[-1][1] == at(100)
+    assert all(before[1] == after[0] for before, after in zip(parts, parts[1:], strict=False))
+
+
+def test_work_behind_a_broker_is_on_the_path_and_the_queue_is_a_gap() -> None:
+    spans = [make("upload", None, 0, 10), make("ingest", "upload", 40, 100), make("store", "ingest", 90, 100)]
+    waterfall = build_waterfall(spans)
+    assert milliseconds(waterfall) == {"upload": 10, "ingest": 50, "store": 10}
+    assert [(mark.left, mark.width) for mark in waterfall.gaps] == [(10, 30)]
+    assert [(wait.span and wait.span.span_id, wait.took_ms) for wait in waterfall.waits][1] == (None, 30)
+
+
+def test_a_child_that_began_before_its_parent_and_one_without_length_do_no_harm() -> None:
+    waterfall = build_waterfall([make("a", None, 10, 20), make("b", "a", 0, 30), make("c", "a", 15, 15)])
+    assert sum(milliseconds(waterfall).values()) == pytest.approx(20)
+    assert build_waterfall([]).rows == []
+    assert build_waterfall([make("only", None, 5, 5)]).waits == []
+
+
+CALLS = [
+    make("root", None, 0, 100, name="rag.pipeline house"),
+    make("call", "root", 0, 40, name="embeddings e", attributes={
+        "gen_ai.system": "openai", "gen_ai.usage.input_tokens": 7, "aitf.cost.total_cost": 0.00002}),
+    make("rerank", "root", 40, 50, name="rag.rerank cross", attributes={
+        "aitf.rag.rerank.input_count": 50, "aitf.rag.rerank.output_count": 12}),
+    make("chat", "root", 50, 100, name="chat gpt", attributes={
+        "gen_ai.system": "openai", "gen_ai.usage.input_tokens": 911, "gen_ai.usage.output_tokens": 87,
+        "aitf.cost.total_cost": 0.0024, "aitf.security.risk_score": 80.0}),
+    make("local", "root", 50, 60, name="chat extractive", attributes={
+        "gen_ai.system": "ragd.extractive", "gen_ai.usage.input_tokens": 5, "gen_ai.usage.output_tokens": 2}),
+    make("sql", "rerank", 41, 42, name="SELECT", kind="CLIENT", attributes={
+        "db.query.text": "SELECT 1\nFROM chunks_c1_g1 WHERE true"}),
+]  # fmt: skip
+
+
+def test_tokens_cost_documents_and_risk_stand_on_the_bars() -> None:
+    waterfall = build_waterfall(CALLS)
+    rows = {row.span.span_id: row for row in waterfall.rows}
+    assert rows["root"].label == "923 tokens in, 89 out, $0.00242"
+    assert rows["call"].label == "7 tokens in, $0.00002"
+    assert rows["rerank"].label == "50 → 12 documents"
+    assert rows["chat"].label == "911 tokens in, 87 out, $0.0024, risk 80"
+    assert rows["local"].label == "5 tokens in, 2 out", "no price, no cost"
+    assert (rows["sql"].label, rows["sql"].table, rows["rerank"].documents) == ("", "chunks_c1_g1", 12)
+    assert [row.stage for row in waterfall.rows] == ["pipeline", "embed", "rank", "pipeline", "generate", "generate"]
+    assert [stage for stage, _ in waterfall.stages] == ["pipeline", "embed", "rank", "generate"]
+    assert "911 tokens in" in waterfall_bar(rows["chat"])
+    assert 'fill="url(#wf-rank)"' in waterfall_bar(rows["rerank"])
+
+
+def ids(waterfall: Waterfall) -> list[str]:
+    return [row.span.span_id for row in waterfall.rows]
+
+
+def test_a_filter_keeps_what_is_above_what_it_finds() -> None:
+    failed = make("bad", "rerank", 42, 43, status_code="ERROR", status_description="Boom: it broke")
+    spans = [*CALLS, failed]
+    assert ids(build_waterfall(spans, words="CHUNKS_c1")) == ["root", "rerank", "sql"]
+    assert ids(build_waterfall(spans, words="it broke")) == ["root", "rerank", "bad"]
+    assert ids(build_waterfall(spans, words="nowhere", found=frozenset({"chat"}))) == ["root", "chat"]
+    assert ids(build_waterfall(spans, shown="failed")) == ["root", "rerank", "bad"]
+    assert "sql" not in ids(build_waterfall(spans, shown="stages"))
+    assert "local" not in ids(build_waterfall(spans, shown="path"))
+    nothing = build_waterfall(spans, words="xylophone")
+    assert (nothing.rows, nothing.span_count, nothing.hidden_count, nothing.failed_count) == ([], 7, 7, 1)
+
+
+def test_many_siblings_of_one_name_share_a_row_and_all_are_counted() -> None:
+    spans = [make("root", None, 0, 100)]
+    spans += [make(f"batch{number}", "root", number, number + 1, name="embeddings e") for number in range(100)]
+    spans[50].status_code = "ERROR"
+    waterfall = build_waterfall(spans)
+    assert len(waterfall.rows) == 1 + ALIKE_MAX + 1, "the root, those that are drawn, and the one that failed"
+    assert (waterfall.rows[ALIKE_MAX].alike, waterfall.rows[ALIKE_MAX].alike_ms) == (75, 75)
+    assert waterfall.hidden_count == 0
+    chain = [make(f"s{n}", f"s{n - 1}" if n else None, 0, 1000 - n / 10) for n in range(ROWS_MAX + 5)]
+    assert build_waterfall(chain).hidden_count == 5
+
+
+def test_the_nested_lists_are_closed_as_often_as_they_are_opened() -> None:
+    for spans in (QUERY, CALLS, [make("a", None, 0, 1), make("b", None, 1, 2)]):
+        html = "".join(f"<li>{waterfall_nest(row)}" for row in build_waterfall(spans).rows)
+        for begin, end in (("<li>", "</li>"), ("<ol ", "</ol>"), ("<details ", "</details>")):
+            assert html.count(begin) == html.count(end)
+        assert html.endswith("</li>")
