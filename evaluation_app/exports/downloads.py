@@ -79,11 +79,11 @@ def selection(request: PageRequest) -> HttpResponseBase:
         wanted = parse_filter(request.GET, also=OWN)
     except RagdError as error:
         messages.error(request, describe(error)[1]["detail"])
-        return redirect("evaluation:traces")
+        return redirect("evaluation:spans")
     params = wanted.as_params()
     back = Place(
-        "Traces",
-        f"{reverse('evaluation:traces')}?{urlencode(params)}",
+        "Spans",
+        f"{reverse('evaluation:spans')}?{urlencode(params)}",
         "every span of this filter, newest first" if params else "every span that is stored, newest first",
         params=params,
     )

@@ -117,7 +117,7 @@ def test_the_pages(trace_id: str) -> None:
     found = body(staff.get("/traces/export/?type=gen_ai.inference&format=openinference"))
     assert [row["name"] for row in lines(found)] == ["chat gpt-4o"]
     wrong = staff.get("/traces/export/?nonsense=1", follow=True)
-    assert wrong.redirect_chain == [("/traces/", 302)] and "no filter &#x27;nonsense&#x27;" in wrong.content.decode()
+    assert wrong.redirect_chain == [("/traces/spans/", 302)] and "no filter &#x27;nonsense&#x27;" in wrong.content.decode()
     assert staff.get("/traces/0000/export/").status_code == 404
     assert LogEntry.objects.filter(user__username="ada", change_message__startswith="Downloaded spans").count() == 3
 
