@@ -94,35 +94,40 @@ class AnswerStream(RunListener):
         self._seen: set[str] = set()
         self._failure: Exception | None = None
         self._has_ended = self._has_left = False
-        self._run_id: str | None = None
+        self.run_id: str | None = None
 
     # --- the thread that makes the answer
     def found(self, run: QueryRun) -> None:
-        self._run_id = str(run.pk)
-        self._put(Event("search_results", search_response(run)))
-        _let_connections_go()  # the model may take a minute
+        self.run_id = str(run.pk)
+        self.put(Event("search_results", search_response(run)))
+        self.rest()
+
+    def rest(self) -> None:
+        """Hold no connection to the database while the model writes, which may take a minute."""
+        _let_connections_go()
 
     def tell(self, text: str) -> None:
-        self._put(Event("token", {"text": text}))
+        self.put(Event("token", {"text": text}))
 
     def cite(self, citation: Citation) -> None:
-        self._put(Event("citation", {name: value for name, value in asdict(citation).items() if name != "sentence"}))
+        self.put(Event("citation", {name: value for name, value in asdict(citation).items() if name != "sentence"}))
 
     def make(self, work: Callable[[RunListener], dict[str, Any]]) -> None:
         """Do the work and tell how it ended. Never raises."""
         try:
-            self._put(Event("final", work(self)))
+            self.put(Event("final", work(self)))
         except Exception as error:
             self._failure = error
             status, body = describe(error)
-            self._put(Event("error", body | {"status": status, "run_id": self._run_id}))
+            self.put(Event("error", body | {"status": status, "run_id": self.run_id}))
         finally:
             with self._changed:
                 self._has_ended = True
                 self._changed.notify_all()
             slots.give_back(running=1)
 
-    def _put(self, event: Event) -> None:
+    def put(self, event: Event) -> None:
+        """One more event for the reader."""
         with self._changed:
             self._seen.add(event.name)
             if self._has_left:
@@ -165,14 +170,14 @@ class AnswerStream(RunListener):
         slots.give_back(readers=1)
 
 
-def open_stream(work: Callable[[RunListener], dict[str, Any]]) -> AnswerStream:
-    """Begin the work: it is given the listener and returns the data of the final event.
+def open_stream(work: Callable[[RunListener], dict[str, Any]], stream: AnswerStream | None = None) -> AnswerStream:
+    """Begin the work: it is given the listener and returns the data of the final event. stream: another kind of it.
 
     Raises ServiceError 503 when this process streams enough already. Inside a transaction the work is done here, at
     once: a thread has a connection of its own, which would not see what the transaction wrote.
     """
     slots.take()
-    stream = AnswerStream()
+    stream = stream or AnswerStream()
     if transaction.get_connection().in_atomic_block:
         stream.make(work)
         return stream

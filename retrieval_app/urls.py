@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from django.urls import path
 
-from retrieval_app import curation, playground, retrieved, views
+from retrieval_app import ask_page_stream, curation, playground, retrieved, views
 
 app_name = "retrieval"
 urlpatterns = [
     path("ask/", views.ask, name="ask"),
+    path("ask/stream/", ask_page_stream.stream_answer, name="ask-stream"),
     path("runs/", views.list_runs, name="runs"),
     path("runs/<uuid:run_id>/", views.show_run, name="run"),
     path("runs/<uuid:run_id>/replay/", views.replay_run, name="replay"),

@@ -31,7 +31,7 @@ from retrieval_app.replaying import compare, search_again
 
 RUNS_PER_PAGE = 50
 RECENT_QUESTIONS = 6
-STAGES = ("embed_query", "vector", "lexical", "fuse", "rerank", "compress", "answer", "total")
+STAGES = ("embed_query", "vector", "lexical", "fuse", "rerank", "compress", "first_token", "answer", "total")
 ASK_PARTS = {"ask": "retrieval/parts/ask.html"}
 
 
@@ -47,7 +47,8 @@ def ask(request: PageRequest) -> HttpResponse:
     context = {"form": form, "collections": collections} | (
         describe_run(run) if run else {"recent": _recent_questions(request)}
     )
-    return render_page(request, "retrieval/ask.html", context)
+    response = render_page(request, "retrieval/ask.html", context, parts=ASK_PARTS)
+    return push_url(response, address_of_answer(run)) if run and request.htmx else response
 
 
 def _recent_questions(request: PageRequest) -> list[QueryRun]:
@@ -76,13 +77,13 @@ def _make_run(request: PageRequest, collections: list[Collection]) -> HttpRespon
         except (ServiceError, RagdError) as error:
             status = refuse(form, error)
     if run is not None and run.pk and not request.htmx:
-        return redirect(_ask_address(run))
+        return redirect(address_of_answer(run))
     context = {"form": form, "collections": collections} | (describe_run(run) if run else {})
     response = render_page(request, "retrieval/ask.html", context, parts=ASK_PARTS, status=status)
-    return push_url(response, _ask_address(run)) if run is not None and run.pk else response
+    return push_url(response, address_of_answer(run)) if run is not None and run.pk else response
 
 
-def _ask_address(run: QueryRun) -> str:
+def address_of_answer(run: QueryRun) -> str:
     return f"{reverse('retrieval:ask')}?run={run.pk}"
 
 
@@ -108,7 +109,8 @@ def _initial(request: PageRequest, collections: list[Collection]) -> dict[str, A
 class SourceRow:
     """One result as it is shown. places: (list name, rank or None, raw score or None) in the order of the lists.
 
-    excerpt: what was cited of it, else how its text begins, in one line. before: its rank before it was reranked.
+    excerpt: what was cited of it, else how its text begins, in one line. marker: of the answer, None where it is
+    not cited. before: its rank before it was reranked.
     """
 
     result: dict[str, Any]
@@ -119,6 +121,7 @@ class SourceRow:
     cited: bool
     places: list[tuple[str, int | None, float | None]]
     arithmetic: str
+    marker: int | None = None
     before: int | None = None
 
     @property
@@ -134,7 +137,7 @@ def describe_run(run: QueryRun) -> dict[str, Any]:
         "run": run,
         "collection_lives": lives,
         "playground_href": address_of_run(run) if lives else "",
-        "answer_html": render_answer(run.answer or "", run.citations, partial(_draw_citation, run, lives)),
+        "answer_html": render_answer(run.answer or "", run.citations, partial(draw_citation, run, lives)),
         "timings": sorted(run.timings_ms.items(), key=_stage_order),
         "longest": _longest_stage(run),
         "rows": _source_rows(run),
@@ -156,7 +159,7 @@ def _stage_order(timing: tuple[str, float]) -> tuple[int, str]:
     return (STAGES.index(stage) if stage in STAGES else len(STAGES), stage)
 
 
-def _draw_citation(run: QueryRun, links: bool, citation: Mapping[str, Any]) -> SafeString:
+def draw_citation(run: QueryRun, links: bool, citation: Mapping[str, Any]) -> SafeString:
     values = {"citation": citation, "href": _cited_href(run, citation) if links else ""}
     return render_to_string("retrieval/parts/citation.html", values)
 
@@ -167,11 +170,12 @@ def _list_names(run: QueryRun) -> list[str]:
 
 def _source_rows(run: QueryRun) -> list[SourceRow]:
     names = _list_names(run)
-    cited = {citation["marker"] for citation in run.citations}
-    excerpts = {source["marker"]: source for source in run.sources if source["cited"]}
+    # a passage may have been withheld from the answerer, so a marker is no rank
+    markers = {_chunk_of(citation): citation["marker"] for citation in run.citations}
+    excerpts = {_chunk_of(source): source for source in run.sources if source["cited"]}
     rows = []
     for result in run.results:
-        source = excerpts.get(result["rank"])
+        source = excerpts.get(_chunk_of(result))
         start, end = (source["excerpt_start"], source["excerpt_end"]) if source else (result["start"], result["end"])
         ranks = result["ranks"]
         places = [(name, *_place(ranks.get(name))) for name in names]
@@ -183,13 +187,18 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
                 excerpt=shorten_passage(source["excerpt"] if source else result["content"]),
                 href=_document_href(run, result["doc_id"], start, end, result["revision"]),
                 chunk_href=f"{chunk}?start={start}&end={end}&revision={result['revision']}",
-                cited=result["rank"] in cited,
+                cited=_chunk_of(result) in markers,
+                marker=markers.get(_chunk_of(result)),
                 places=places,
                 arithmetic=_arithmetic(run, places),
                 before=_rank_before(ranks),
             )
         )
     return rows
+
+
+def _chunk_of(record: Mapping[str, Any]) -> tuple[str, int]:
+    return record["doc_id"], record["chunk_index"]
 
 
 def _place(found: dict[str, Any] | None) -> tuple[int | None, float | None]:
@@ -214,7 +223,7 @@ def _arithmetic(run: QueryRun, places: list[tuple[str, int | None, float | None]
 
 
 def _cited_href(run: QueryRun, citation: Mapping[str, Any]) -> str:
-    revision = next((item["revision"] for item in run.results if item["rank"] == citation["marker"]), 1)
+    revision = next((item["revision"] for item in run.results if _chunk_of(item) == _chunk_of(citation)), 1)
     return _document_href(run, citation["doc_id"], citation["start"], citation["end"], revision)
 
 

@@ -71,6 +71,7 @@ class OpenAIServer:
     """base_url ends in /v1. dims: what a model gives when `dimensions` is not sent. With api_key None any key is good.
 
     chat_reply makes the assistant's text from the messages; chat_finish is the finish reason when no limit cuts it.
+    pause is called in a stream after each event with how many were sent, and may wait.
     """
 
     def __init__(self, dims: int = 384, api_key: str | None = "test-key") -> None:
@@ -78,6 +79,7 @@ class OpenAIServer:
         self.models = ["text-embedding-3-small", "gpt-4o-mini"]
         self.chat_reply: Callable[[list[Message]], str] = lambda messages: f"You said: {messages[-1]['content']}"
         self.chat_finish = "stop"
+        self.pause: Callable[[int], object] = lambda sent: None
         self.requests: list[Request] = []
         self.stopping = threading.Event()
         self._scripts: dict[str | None, deque[Fault]] = {}
@@ -286,8 +288,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        for event in events if fault.cut_after is None else events[: fault.cut_after]:
+        for number, event in enumerate(events if fault.cut_after is None else events[: fault.cut_after], 1):
             self.wfile.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
+            self.fake.pause(number)
             if fault.drip_s:
                 self.fake.stopping.wait(fault.drip_s)
         if fault.cut_after is None:

@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.test import Client
 
+from tests.fakes.faults import cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server
 
 __all__ = ["openai_server"]
@@ -313,3 +314,72 @@ def test_a_replay_says_on_its_page_what_differs(
     assert "/replay/" not in text(visitor.get(f"/runs/{run.pk}/"))
     refused = visitor.post(f"/runs/{run.pk}/replay/", follow=True)
     assert "cannot be run again" in text(refused)
+
+
+@pytest.fixture
+def model(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
+    settings.RAGD_LLM_BASE_URL = openai_server.base_url
+    settings.RAGD_LLM_API_KEY = openai_server.api_key
+    openai_server.chat_reply = lambda messages: "The <b>blue</b> whale [1]. A rumour [9]."
+    return openai_server
+
+
+def stream(visitor: Client, **values: Any) -> list[tuple[str, Any]]:
+    """The events that the Ask page's script reads."""
+    response = visitor.post("/ask/stream/", {"query": QUESTION, "collection": "nature", **values})
+    assert response["Content-Type"].startswith("text/event-stream")
+    body = b"".join(response.streaming_content).decode()  # type: ignore[attr-defined]
+    blocks = [block.split("\n") for block in body.split("\n\n") if block.startswith("event")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in blocks]
+
+
+def test_the_page_hears_of_the_answer_while_it_is_written(
+    visitor: Client, fill: Callable[..., Any], model: OpenAIServer
+) -> None:
+    fill()
+    events = stream(visitor, k="2")
+    names = [name for name, _ in events]
+    assert (names[0], names[-1], names.count("citation")) == ("search_results", "final", 1)
+    found = events[0][1]["html"]
+    assert found.count('<li class="source"') == 2
+    assert "data-growing" in found
+    assert "".join(data["text"] for name, data in events if name == "token") == ("The <b>blue</b> whale [1]. A rumour.")
+    cited = next(data["html"] for name, data in events if name == "citation")
+    assert re.match(r'<a class="cite" href="/collections/nature/documents/[a-z.]+/\?start=\d+', cited)
+    href = events[-1][1]["href"]
+    part = visitor.get(href, headers={"HX-Request": "true", "HX-Target": "ask"})
+    assert (part["HX-Push-Url"], part["Ragd-Part"]) == (href, "ask")
+    assert "The &lt;b&gt;blue&lt;/b&gt; whale" in text(part)
+
+
+def test_a_model_that_breaks_off_is_told_below_what_came(
+    visitor: Client, fill: Callable[..., Any], model: OpenAIServer
+) -> None:
+    fill()
+    model.script(cut_short(3))
+    name, data = stream(visitor)[-1]
+    assert (name, data["error"]["type"]) == ("error", "llm_broken_stream")
+    assert "broke off" in text(visitor.get(f"/runs/{data['run_id']}/"))
+
+
+@pytest.mark.parametrize(
+    ("values", "status"), [({"query": ""}, 422), ({"query": " \n"}, 422), ({"k": "0"}, 422), ({"collection": "x"}, 422)]
+)
+def test_what_the_form_refuses_is_no_stream(
+    visitor: Client, fill: Callable[..., Any], values: dict[str, str], status: int
+) -> None:
+    fill()
+    response = visitor.post("/ask/stream/", {"query": QUESTION, "collection": "nature", **values})
+    assert (response.status_code, response["Content-Type"]) == (status, "application/json")
+    assert visitor.get("/ask/stream/").status_code == 405
+
+
+def test_an_answer_that_was_cut_off_says_so(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any], model: OpenAIServer
+) -> None:
+    fill()
+    model.chat_finish = "length"
+    run = ask(QUESTION)
+    assert run.token_usage["finish_reason"] == "length"
+    for address in (f"/ask/?run={run.pk}", f"/runs/{run.pk}/"):
+        assert "The answer is cut off" in text(visitor.get(address))
