@@ -122,9 +122,7 @@ def _found(wanted: SpanFilter, given: QueryDict) -> dict[str, Any]:
     return {
         "wanted": wanted,
         "page": page,
-        "rows": [
-            Row(span, span_address(span, wanted, slowest=slowest), span.duration_ms / longest) for span in page.spans
-        ],
+        "rows": [_row(span, wanted, longest, slowest=slowest) for span in page.spans],
         "older": older,
         "newest": _address(given) if given.get("cursor") else "",
         "counts": counts,

@@ -120,7 +120,10 @@ def make_span(number: int, parent: int | None = None, **values: Any) -> Any:
     from evaluation_app.models import Span
 
     began = timezone.now()
-    known = {"name": "rag.pipeline nature", "kind": "INTERNAL", "status_code": "OK", "duration_ms": 20.0}
+    known = {
+        "name": "rag.pipeline nature", "type": "aitf.rag.pipeline", "kind": "INTERNAL", "status_code": "OK",
+        "duration_ms": 20.0,
+    }  # fmt: skip
     return Span.objects.create(
         trace_id="a" * 32, span_id=f"{number:016x}", parent_span_id=f"{parent:016x}" if parent else None,
         started_at=began, ended_at=began + timedelta(milliseconds=20), **known | values,
@@ -130,7 +133,7 @@ def make_span(number: int, parent: int | None = None, **values: Any) -> Any:
 def test_a_trace_is_drawn_as_a_waterfall(visitor: Client) -> None:
     make_span(1)
     make_span(2, 1, name="rag.retrieve <b>", status_code="ERROR", status_description="no index")
-    listed = text(visitor.get("/traces/"))
+    listed = text(visitor.get("/traces/list/"))
     assert f'href="/traces/{"a" * 32}/"' in listed
     html = text(visitor.get(f"/traces/{'a' * 32}/"))
     assert 'data-depth="1"' in html

@@ -1,0 +1,217 @@
+"""The Traces section: the overview, the list of traces, the spans by filter, and that each number opens its spans."""
+
+from __future__ import annotations
+
+import html
+import re
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.db import OperationalError, connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+
+def text(response: Any, status: int = 200) -> str:
+    assert response.status_code == status, response.content.decode()[:500]
+    return html.unescape(response.content.decode())
+
+
+def add_span(number: int, name: str, **values: Any) -> Any:
+    from evaluation_app.models import Span
+    from evaluation_app.span_columns import span_columns
+
+    attributes = values.pop("attributes", {})
+    began = timezone.now() - timedelta(minutes=number)
+    took_ms = values.pop("took_ms", 20.0)
+    columns = span_columns(name, "ragd", values.get("status_description", ""), attributes)._asdict()
+    return Span.objects.create(
+        trace_id=f"{number:032x}", span_id=f"{number:016x}", name=name, kind="INTERNAL", scope="ragd",
+        started_at=began, ended_at=began + timedelta(milliseconds=took_ms), duration_ms=took_ms,
+        collection=attributes.get("ragd.collection", ""), attributes=attributes,
+        **columns | {"status_code": "OK"} | values,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def spans(visitor: Client) -> None:
+    """Ten queries, one of which failed, with a chat call each, and an ingest; spans are a minute apart."""
+    from evaluation_app.span_names import forget_seen
+    from retrieval_app.models import QueryRun
+
+    forget_seen()
+    for number in range(10):
+        run = QueryRun.objects.create(
+            kind="ask", collection_name="nature", query=f"Question {number}?", door="api", cost_usd=0.002
+        )
+        where = {"ragd.collection": "nature", "ragd.api_key": "site"}
+        failed = {"status_code": "ERROR", "status_description": "Timeout: too slow"} if number == 3 else {}
+        add_span(
+            2 * number, "rag.pipeline nature", took_ms=100.0 + number, run_id=run.pk,
+            attributes=where | {"input.value": f"Question {number}?"}, **failed,
+        )  # fmt: skip
+        add_span(
+            2 * number + 1, f"chat {['gpt-4o', 'llama3'][number % 2]}", took_ms=80.0,
+            attributes=where | {
+                "gen_ai.request.model": ["gpt-4o", "llama3"][number % 2], "gen_ai.usage.input_tokens": 100,
+                "gen_ai.usage.output_tokens": 10, **({} if number % 2 else {"aitf.cost.total_cost": 0.002}),
+            },
+        )  # fmt: skip
+    add_span(
+        30, "ragd.ingest", attributes={"ragd.collection": "nature", "ragd.doc_id": "whales.md"}, status_code="ERROR",
+        status_description="ParseError: not a PDF",
+    )  # fmt: skip
+
+
+def test_the_overview_tells_what_is_in_it(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/?period=1h"))
+    numbers = re.findall(r'<span class="value">([^<]*)</span>', page)
+    assert numbers[:2] == ["10", "1"] and numbers[3] == "1,100"
+    assert "10 % of all" in page and "$0.01 for 5 of 10 calls" in page
+    assert re.search(r"Whole query</a>.*?<td class=\"num\"><a href=[^>]*>10</a>", page, re.DOTALL)
+    assert "Question 9?" in page, "the slowest queries are told by their question"
+    assert page.count("<figure") == 4 and page.count("The numbers") == 4
+    assert "not priced" in page and "llama3" in page
+    by_key = text(visitor.get("/traces/?period=1h&by=key"))
+    assert re.search(r"site</a></th><td class=\"num\">10<", by_key)
+    assert "No span in this time" in text(visitor.get("/traces/?period=1h&collection=elsewhere"))
+    assert text(visitor.get("/traces/?period=never&by=moon&stage=x&collection=%00")), "what is wrong is ignored"
+
+
+def count_of(visitor: Client, address: str) -> int:
+    return text(visitor.get(address)).count("data-drawer>")
+
+
+def test_every_number_opens_the_spans_that_it_counts(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/?period=1h&collection=nature&key=site"))
+    links = dict.fromkeys(re.findall(r'href="(/traces/spans/\?[^"]+)"', page))
+    assert len(links) > 10
+    for link in links:
+        asked = parse_qs(urlsplit(link).query)
+        assert asked["collection"] == ["nature"] and asked["api_key"] == ["site"] and "since" in asked
+    stages = re.search(r"<h2>Time per stage</h2>.*?</section>", page, re.DOTALL)
+    assert stages is not None
+    told = re.findall(r'<td class="num"><a href="(/traces/spans/[^"]+)">(\d+)</a></td>', stages[0])
+    assert {int(count) for _, count in told} == {10}
+    assert [count_of(visitor, link) for link, _ in told] == [10, 10]
+    bars = re.findall(r'<a href="([^"]+)" tabindex="-1">', page.split("<h2>Slowest queries</h2>")[0])
+    assert len(bars) == 30 and sum(count_of(visitor, link) for link in bars[14:]) == 10
+    failed = next(link for link in links if "status=error" in link and "pipeline" in link)
+    assert count_of(visitor, failed) == 1
+
+
+def test_the_overview_takes_a_fixed_number_of_queries(visitor: Client, spans: None) -> None:
+    with CaptureQueriesContext(
+        connection,
+    ) as few:
+        visitor.get("/traces/")
+    for number in range(40, 60):
+        add_span(number, "rag.pipeline nature", attributes={"ragd.collection": "nature"})
+    with CaptureQueriesContext(connection) as many:
+        visitor.get("/traces/")
+    assert len(many) == len(few) <= 15
+
+
+def test_traces_are_listed_by_question_and_document(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/list/"))
+    assert page.count('scope="row"') == 11
+    assert page.index("Question 0?") < page.index("Question 9?") < page.index("whales.md")
+    assert f'href="/traces/{30:032x}/"' in page
+    only = text(visitor.get("/traces/list/?show=ingests&status=error"))
+    assert only.count('scope="row"') == 1 and "ParseError: not a PDF" in only
+    assert text(visitor.get("/traces/list/?text=question&min_ms=108")).count('scope="row"') == 2
+    assert "Min_ms must be a number" in text(visitor.get("/traces/list/?min_ms=soon"), 422)
+    assert "No trace matches this filter" in text(visitor.get("/traces/list/?collection=elsewhere"))
+    with CaptureQueriesContext(connection) as taken:
+        visitor.get("/traces/list/")
+    assert len(taken) <= 9
+
+
+def test_spans_are_found_by_filter(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/spans/"))
+    assert page.count("data-drawer>") == 21
+    assert re.search(r'Chat</span><span class="tally">10<', page), "facets count"
+    page = text(visitor.get("/traces/spans/?type=chat&attr=gen_ai.request.model:eq:gpt-4o&min_ms=10"))
+    assert page.count("data-drawer>") == 5
+    assert "gen_ai.request.model is gpt-4o" in page and "from 10 ms on" in page
+    without = re.search(r'aria-label="Without: gen_ai[^"]*"', page)
+    assert without is not None
+    put_together = "/traces/spans/?attr_name=gen_ai.usage.input_tokens&attr_op=ge&attr_value=100&model=llama3"
+    assert text(visitor.get(put_together)).count("data-drawer>") == 5
+    row = re.search(r'href="(/traces/[0-9a-f]{32}/spans/[^"]+)" data-drawer', page)
+    assert row is not None
+    asked = parse_qs(urlsplit(row[1]).query)
+    assert asked["from"] == ["spans"] and asked["type"] == ["gen_ai.inference"] and asked["min_ms"] == ["10"]
+
+
+def test_a_chosen_facet_is_left_out_again_by_its_link(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/spans/?type=chat&status=ok&since=24h"))
+    chosen = re.findall(r'<a href="(\?[^"]*)" aria-current="true" title', page)
+    assert len(chosen) == 2
+    for link in chosen:
+        asked = parse_qs(link[1:])
+        assert ("type" in asked) != ("status" in asked) and asked["since"] == ["24h"]
+
+
+def test_one_leads_to_the_next_in_the_filtered_list(visitor: Client, spans: None) -> None:
+    page = text(visitor.get("/traces/spans/?type=chat&model=gpt-4o"))
+    rows = re.findall(r'href="(/traces/[0-9a-f]{32}/spans/[^"]+)" data-drawer', page)
+    assert len(rows) == 5
+    seen = [rows[0]]
+    while after := re.search(r'rel="next" href="([^"]+)"', text(visitor.get(seen[-1]))):
+        seen.append(after[1])
+    assert [urlsplit(address).path for address in seen] == [urlsplit(address).path for address in rows]
+    last = text(visitor.get(seen[-1]))
+    assert re.search(r'rel="prev" href="([^"]+)"', last)
+    broken = text(visitor.get(f"{urlsplit(rows[0]).path}?from=spans&kynd=x"))
+    assert "chat gpt-4o" in broken, "a filter that says nothing does not hide the span"
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("wher=1", "no filter 'wher'"),
+        ("where=kynd+%3D%3D+'LLM'", "did you mean kind"),
+        ("type=chatt", "there is no type 'chatt'"),
+        ("attr=gen_ai.modell:eq:x", "no span has an attribute 'gen_ai.modell'"),
+        ("since=yesterday", "since must be a time"),
+        ("cursor=nonsense", "cursor is not one"),
+    ],
+)
+def test_what_is_unknown_is_told(visitor: Client, spans: None, query: str, said: str) -> None:
+    page = text(visitor.get(f"/traces/spans/?{query}&text=keep+this"), 422)
+    assert said.lower() in page.lower() and 'value="keep this"' in page
+    assert "data-drawer>" not in page
+    part = visitor.get(f"/traces/spans/?{query}", headers={"HX-Request": "true", "HX-Target": "spans"})
+    assert part.headers["Ragd-Part"] == "spans" and part.content.decode().lstrip().startswith('<div id="spans">')
+
+
+def test_a_search_that_takes_too_long_says_so(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def give_up(*_: Any, **__: Any) -> None:
+        raise OperationalError("canceling statement due to statement timeout")
+
+    monkeypatch.setattr("evaluation_app.explorer.search_spans", give_up)
+    page = text(visitor.get("/traces/spans/?text=whale"), 503)
+    assert "took too long" in page and 'value="whale"' in page
+
+
+def test_pages_go_back_in_time(visitor: Client) -> None:
+    for number in range(60):
+        add_span(number, "rag.lexical")
+    first = text(visitor.get("/traces/spans/?type=rag.lexical"))
+    assert first.count("data-drawer>") == 50
+    older = re.search(r'href="(\?[^"]+)" rel="next"', first)
+    assert older is not None
+    second = text(visitor.get(f"/traces/spans/{older[1]}"))
+    assert second.count("data-drawer>") == 10 and "Newest" in second
+    slowest = text(visitor.get("/traces/spans/?sort=slowest"))
+    assert "from=spans" not in slowest
+
+
+def test_nothing_is_stored(visitor: Client) -> None:
+    assert "No span is stored yet" in text(visitor.get("/traces/spans/"))
+    assert "No trace is stored yet" in text(visitor.get("/traces/list/"))
+    assert "No span in this time" in text(visitor.get("/traces/"))
