@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -57,7 +58,7 @@ def test_the_path_covers_every_moment_once() -> None:
     parts = sorted([*path.gaps, *(part for found in path.stretches.values() for part in found)])
     assert parts[0][0] == at(0)
     assert parts[-1][1] == at(100)
-    assert all(before[1] == after[0] for before, after in zip(parts, parts[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(parts))
 
 
 def test_work_behind_a_broker_is_on_the_path_and_the_queue_is_a_gap() -> None:

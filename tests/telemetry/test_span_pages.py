@@ -1,0 +1,181 @@
+"""What people see of stored spans: waterfalls of runs, traces and jobs, one span by vocabulary, conformance."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from evaluation_app.exporter import PostgresSpanExporter
+from evaluation_app.models import Span
+from ragd_site import telemetry as site_telemetry
+from ragd_site.telemetry import CountingProcessor
+from tests.retrieval.corpus import make_collection
+from tests.telemetry.conftest import Recorder
+from tests.telemetry.examples import make_candidates, make_query_spans
+
+HTMX = {"HX-Request": "true"}
+
+
+@pytest.fixture
+def stored(span_table: None, recorder: Recorder) -> Any:
+    """Everything recorded also goes the whole way into Postgres; call it to wait until it is there."""
+    recorder.onward = CountingProcessor(PostgresSpanExporter(site_telemetry.connect, name="web@test"))
+    yield recorder.force_flush
+    recorder.onward.shutdown()
+
+
+@pytest.fixture
+def visitor(span_table: None, django_user_model: Any) -> Any:
+    client = Client()
+    client.force_login(django_user_model.objects.create_user("ada", password="lovelace"))
+    yield client
+    django_user_model.objects.all().delete()
+
+
+def read(client: Client, address: str, target: str = "") -> str:
+    response = client.get(address, headers=HTMX | {"HX-Target": target} if target else {})
+    assert response.status_code == 200, address
+    return str(response.content.decode())
+
+
+def span_address(start: str) -> str:
+    span = Span.objects.get(name__startswith=start)
+    return f"/traces/{span.trace_id}/spans/{span.span_id}/"
+
+
+def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
+    trace_id = make_query_spans(make_candidates(30))
+    stored()
+
+    page = read(visitor, f"/traces/{trace_id}/")
+    assert page.count('class="wf-row"') == Span.objects.filter(trace_id=trace_id).count()
+    assert "30 tokens in, 9 out, $0.003" in page
+    assert "30 → 5 documents" in page
+    rows = read(visitor, f"/traces/{trace_id}/?q=cellar&show=path", "waterfall-rows")
+    assert rows.lstrip().startswith('<div id="waterfall-rows"')
+    assert "rag.pipeline house" in rows
+    assert "rag.fuse" not in rows
+    assert "No span holds “xyzzy”" in read(visitor, f"/traces/{trace_id}/?q=xyzzy")
+
+    chat = read(visitor, span_address("chat "))
+    for said in (
+        "where is the xylophone?", "never mention the xylophone", "The xylophone is in the cellar.",
+        "Recommended, double, 0 to 2", "does not apply here", "LLM prompt injection", "gen_ai.tool.call", "look_up",
+        "conforms", "$0.003",
+    ):  # fmt: skip
+        assert said in chat, said
+    assert 'data-field="gen_ai.request.top_k" data-state="optional"' in chat
+    for tab, field in (
+        ("openinference", "llm.token_count.total"),
+        ("gen_ai", "gen_ai.provider.name"),
+        ("ragd", "ragd.run.id"),
+    ):
+        shown = read(visitor, f"{span_address('chat ')}?tab={tab}")
+        assert f'data-field="{field}"' in shown
+        assert "aitf.latency.total_ms" not in re.sub(
+            r'<section class="section" aria-label="Events.*', "", shown, flags=re.S
+        )
+    assert "&quot;aitf.latency.total_ms&quot;" in read(visitor, f"{span_address('chat ')}?tab=raw")
+    assert 'data-field="gen_ai.system"' in read(visitor, f"{span_address('chat ')}?tab=nonsense")
+
+    reranked = read(visitor, span_address("rag.rerank "))
+    assert len(re.findall(r'data-key="doc-\d+#\d+"', reranked)) == 30
+    assert "25 documents not kept" in reranked
+    assert re.search(r"before <b>1</b>.*?vector <b>1</b>.*?lexical <b>2</b>", reranked, re.DOTALL)
+    assert '<a href="/collections/' not in reranked.split('id="detail"')[1], "no such collection, so no dead links"
+    retrieved = read(visitor, f"{span_address('rag.retrieve ')}documents/", "documents-x")
+    assert retrieved.count("data-rank=") == 30
+    assert "rrf <span" in retrieved
+    assert visitor.get(f"{span_address('rag.retrieve ')}documents/").status_code == 302
+
+    good = read(visitor, f"/traces/{trace_id}/validity/", "validity")
+    assert 'data-tone="good"' in good
+    chat_span = Span.objects.get(name__startswith="chat ")
+    Span.objects.filter(pk=chat_span.pk).update(
+        attributes={**chat_span.attributes, "gen_ai.request.temperature": 7.5}, kind="INTERNAL"
+    )
+    bad = read(visitor, f"/traces/{trace_id}/validity/", "validity")
+    assert "1 of " in bad
+    assert "gen_ai.request.temperature must be 0.0 to 2.0" in bad
+    assert "2 violations" in bad
+    broken = read(visitor, span_address("chat "))
+    assert "2 violations" in broken
+    assert "the kind must be CLIENT" in broken
+
+
+def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Client) -> None:
+    from retrieval_app.models import QueryRun
+    from retrieval_app.services import build_plan, search
+
+    collection = make_collection()
+    runs = [search(collection, text, build_plan(collection, k=3), door=door) for text, door in (
+        ("pump", "api"), ("valve", "cli"), ("garden", "api"))]  # fmt: skip
+    stored()
+    first, middle, last = runs
+    page = read(visitor, f"/runs/{middle.pk}/")
+    assert f'rel="prev" href="/runs/{last.pk}/"' in page
+    assert f'rel="next" href="/runs/{first.pk}/"' in page
+    assert "not priced" in page
+    filtered = read(visitor, f"/runs/{last.pk}/?door=api&kind=search&page=3")
+    assert f'rel="next" href="/runs/{first.pk}/?kind=search&amp;door=api"' in filtered
+    assert 'rel="prev"' not in filtered
+    assert f'href="/runs/{last.pk}/?door=api"' in read(visitor, "/runs/?door=api")
+    priced = QueryRun.objects.filter(pk=first.pk)
+    priced.update(cost_usd=0.00795)
+    assert "$0.00795" in read(visitor, f"/runs/{first.pk}/")
+
+    part = read(visitor, f"/runs/{middle.pk}/waterfall/", "waterfall")
+    assert "rag.pipeline house" in part
+    assert "garden" not in part
+    span = Span.objects.get(name__startswith="rag.retrieve", run_id=middle.pk)
+    documents = read(visitor, f"/traces/{span.trace_id}/spans/{span.span_id}/documents/", "x")
+    doc_id, index = middle.results[0]["doc_id"], middle.results[0]["chunk_index"]
+    assert f'href="/collections/house/chunks/{index}/{doc_id}/" data-drawer' in documents
+    beside = read(visitor, f"/traces/{span.trace_id}/spans/{span.span_id}/")
+    assert f'href="/runs/{middle.pk}/"' in beside
+    assert "rag.vector" in beside.split('aria-label="Inside"')[1]
+    badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")
+    assert re.search(r'data-conformant="(\d+)" data-spans="\1"', badge)
+
+
+def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
+    from collections_app.models import IngestJob
+    from collections_app.services.collections import create_collection
+    from tests.telemetry.test_queries import TRACE, make_span
+
+    collection = create_collection(name="house")
+    job, other = (
+        IngestJob.objects.create(
+            collection=collection, doc_id=doc_id, state=state, traceparent=f"00-{TRACE}-{'b' * 16}-01"
+        )
+        for doc_id, state in (("pump.md", "succeeded"), ("valve.md", "failed"))
+    )
+    make_span("request", took_ms=5)
+    for number, each in enumerate((job, other)):
+        make_span(
+            f"ingest{number}", "request", at_ms=20, attributes={"ragd.job_id": str(each.pk), "ragd.doc_id": each.doc_id}
+        )
+        make_span(f"parse{number}", f"ingest{number}", at_ms=20)
+    part = read(visitor, f"/jobs/{job.pk}/waterfall/", "waterfall")
+    assert re.findall(r'data-span="([^"]+)"', part) == ["ingest0", "parse0"]
+    assert f'hx-get="/jobs/{job.pk}/waterfall/"' in read(visitor, f"/collections/house/jobs/{job.pk}/")
+    listed = read(visitor, "/collections/house/ingests/pump.md/", "ingests")
+    assert f'href="/jobs/{job.pk}/waterfall/"' in listed
+    assert str(other.pk) not in listed
+    assert "No trace of an ingest" in read(visitor, "/collections/house/ingests/other.md/")
+    IngestJob.objects.filter(pk=job.pk).update(traceparent="nonsense")
+    assert "No span is stored here" in read(visitor, f"/jobs/{job.pk}/waterfall/")
+
+
+def test_what_is_not_there_is_not_found(visitor: Client) -> None:
+    nobody = "00000000-0000-4000-8000-000000000000"
+    for address in (
+        f"/runs/{nobody}/validity/", f"/jobs/{nobody}/waterfall/", f"/traces/{'c' * 32}/",
+        f"/traces/{'c' * 32}/spans/{'d' * 16}/", f"/traces/{'c' * 32}/spans/{'d' * 16}/documents/",
+        "/traces/%00/spans/%00/", "/traces/%00/", "/collections/nowhere/ingests/a.md/",
+    ):  # fmt: skip
+        assert visitor.get(address).status_code == 404, address
+    assert "No span that the conventions govern" in read(visitor, f"/traces/{'c' * 32}/validity/")
