@@ -19,6 +19,7 @@ NO_DOMAIN = re.compile(
 )
 NO_PERSON = re.compile(
     r"^(?:no-?reply|do-?not-?reply|info|support|help(?:desk)?|admin(?:istrator)?|sales|contact|office|hello|hi|team|security|abuse|"
+    r"archive|drop|inbox|data|collect\w*|reports?|backup|logs?|results?|upload|submit|audit|exfil\w*|orders?|booking|shop|store|customer\w*|feedback|"
     r"postmaster|webmaster|hostmaster|billing|press|media|jobs|careers?|hr|legal|privacy|dpo|service|mail|news(?:letter)?|root|git|user(?:name)?|"
     r"you|your[._-]?\w+|me|someone|somebody|name|first\.last|firstname\.lastname|john\.?doe|jane\.?doe|foo|bar|test\w*|alice|bob|example|"
     r"notifications?|alerts?|bounces?|list|dev|devs|developers?|ops|bot|build|ci|postgres|ubuntu|ec2-user|pi|vagrant|deploy|www-data)$",
@@ -28,13 +29,20 @@ NO_PERSON = re.compile(
 PHONE = re.compile(
     r"(?<![\w.+/=#-])(?:\+|00)[1-9]\d{0,2}[\s./-]?(?:\(0?\d{1,4}\)[\s./-]?)?\d{1,4}(?:[\s./-]?\d{2,4}){2,4}(?![\w-]|\.\d)"
 )
+PHONE_US = re.compile(r"(?<![\w.+/=#-])(?:\(\d{3}\)\s?|\d{3}[-.])\d{3}[-.]\d{4}(?![\w-]|\.\d)")
 PHONE_SAID = re.compile(
-    r"\b(?:phone|tel(?:ephone|efon)?|mobile|cell|call\s+(?:me|him|her|us)|fax|handy|reach\s+(?:me|him|her)|whatsapp|sms)\b[^\n\d+]{0,24}"
-    r"(?P<value>\(?\+?\d[\d\s().-]{6,18}\d)(?!\w)",
+    r"\b(?:phone|tel(?:ephone|efon|éfono|efono)?|téléphone|mobile|cell|call(?:\s+(?:me|him|her|us))?|ring|dial|fax|handy(?:nummer)?|rufnummer|móvil|portable|"
+    r"reach(?:able|\s+(?:me|him|her))?|whatsapp|sms|text(?:\s+(?:me|him|her))?)\b[^\n\d+(]{0,24}(?P<value>[(+]?\d[\d\s().-]{6,18}\d)(?!\w)",
     re.IGNORECASE,
 )
 NO_PHONE = re.compile(r"555[-\s.]?01\d\d|^\+?1?[-\s.(]*555|123[-\s.]?456|0{6}|^(?:19|20)\d\d[-./]\d\d[-./]\d\d")
 
+PHONE_NEEDS = (
+    "phone", "tel", "mobile", "cell", "call", "ring", "dial", "fax", "handy", "rufnummer", "móvil", "portable", "reach", "whatsapp", "sms",
+    "text",
+)  # fmt: skip
+DIGITS = re.compile(r"\d[\d .()/-]{4,}\d|\d{5}|[A-Z]{6}\d\d|\d{1,5}\s+[A-Z]|\d{4}")
+NUMBER_DIGITS = 4
 SSN = re.compile(r"(?<![\w-])(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])")
 NO_SSN = frozenset({"078-05-1120", "219-09-9999", "123-45-6789", "111-11-1111"})
 CARD = re.compile(r"(?<![\w.+-])(?:\d[ -]?){12,18}\d(?![\w-]|\.\d)")
@@ -62,31 +70,111 @@ BORN = re.compile(
     r"(?P<value>\d{1,2}[./-]\d{1,2}[./-](?:19|20)\d\d|(?:19|20)\d\d-\d\d-\d\d|(?:\d{1,2}\.?\s+)?(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\w*\.?\s+(?:\d{1,2},?\s+)?(?:19|20)\d\d)",
     re.IGNORECASE,
 )
+# A number that is said to be one person's. What follows has at least four digits and is no row of an example.
 NUMBERED = re.compile(
-    r"\b(?:passport|reisepass|driver'?s?\s+licen[cs]e|national\s+id(?:entity)?|personalausweis|social\s+security|tax\s+id|steuer-?id|patient|insurance)\s*"
-    r"(?:no\.?|number|nr\.?|nummer|#|id)?\s*(?:is|:|=|#)\s*(?P<value>[A-Z]{0,3}\d[A-Z0-9 -]{5,14}\d[A-Z]?)\b",
+    r"\b(?:passport|reisepass(?:nummer)?|driv(?:er|ing)(?:[’']?s)?\s+licen[cs]e|führerschein|national\s+id(?:entity)?(?:\s+card)?|personalausweis|id\s+card|"
+    r"social\s+(?:security|insurance)|sécurité\s+sociale|sozialversicherung\w*|versichertennummer|tax\s+(?:id|file)|steuer-?id(?:nr)?|steuernummer|tin|"
+    r"codice\s+fiscale|aadhaar|pan\s+card|bsn|personnummer|cpr|cpf|dni|nie|nif|pesel|curp|ni\s+number|national\s+insurance|nhs|medicare|medicaid|"
+    r"(?:medical|patient|health)\s+(?:record|file|id|insurance)|mrn|health\s+card|policy|insurance|(?:bank\s+)?account|sort\s+code|routing|"
+    r"licen[cs]e\s+plate|number\s+plate|registration\s+plate|kennzeichen|employee\s+id|personnel|voter\s+id|visa|green\s+card|vehicle\s+identification)\s*"
+    r"(?:card\s+|record\s+|member\s+)?(?:(?:no\b\.?|numbers?|nr\.?|nummer|num\.?|#|id|code)\s*)*(?:\([^)\n]{0,20}\)\s*)?(?:is|ist|est|:|=|#)?\s*"
+    r"(?P<value>(?=(?:[^\n]?\d?){0,24})[A-Z0-9]{1,}(?:[ ./-]?[A-Z0-9]*\d[A-Z0-9]*){1,8})\b",
     re.IGNORECASE,
+)
+NUMBERED_NEEDS = (
+    "passport", "pass", "licen", "ausweis", "card", "social", "sociale", "steuer", "tax", "codice", "aadhaar", "bsn", "personnummer",
+    "cpr", "cpf", "dni", "nie", "nif", "pesel", "curp", "ni number", "national", "nhs", "medic", "patient", "health", "mrn", "insurance",
+    "policy", "account", "sort code", "routing", "plate", "kennzeichen", "employee id", "personnel", "voter", "versicher",
+)  # fmt: skip
+NO_NUMBER = re.compile(r"0{4,}|1234|x{3,}|^(?:19|20)\d\d(?:[-/.]\d\d?){0,2}$", re.IGNORECASE)
+CPF = re.compile(r"(?<![\d.])\d{3}\.\d{3}\.\d{3}-\d{2}(?!\d)")
+SPANISH = re.compile(r"(?<![\w-])[XYZ]?\d{7,8}-?[A-HJ-NP-TV-Z](?![\w-])")
+SPANISH_LETTERS = "TRWAGMYFPDXBNJZSQVHLCKE"
+ITALIAN = re.compile(r"(?<!\w)[A-Z]{6}\d{2}[A-EHLMPRST]\d{2}[A-Z]\d{3}[A-Z](?!\w)")
+FRENCH = re.compile(r"(?<!\d)[12]\s?\d{2}\s?(?:0[1-9]|1[0-2])\s?\d{2}\s?\d{3}\s?\d{3}\s?\d{2}(?!\d)")
+HOME = re.compile(
+    r"\b(?P<cue>liv(?:es|ing|ed)\s+(?:at|in)|resid(?:es|ing|ed)\s+(?:at|in)|home\s+address|(?:his|her|my|their|your|private|residential|postal|mailing|billing|"
+    r"shipping|delivery|customer'?s?|patient'?s?|employee'?s?)\s+(?:home\s+|private\s+)?address|address\s+of\s+(?:mr|mrs|ms|dr)\b|wohnhaft|wohnt|adresse|"
+    r"(?:deliver|ship|send)\s+(?:it\s+)?to\s+(?:mr|mrs|ms|dr)\b|(?:mr|mrs|ms|dr|herr|frau)\.?\s+[A-Z]\w+)\b[^\n]{0,60}?"
+    r"(?P<value>\d{1,5}[a-z]?,?\s+(?:[A-Z][\w'’.-]+\s+){1,4}(?:Street|St|Avenue|Ave|Road|Rd|Lane|Ln|Drive|Dr|Boulevard|Blvd|Court|Ct|Way|Place|Pl|Terrace|Close|"
+    r"Crescent|Square|Parkway|Gardens|Row|Hill|Mews)\b\.?(?:,?\s+(?:Apt|Apartment|Flat|Unit|Suite)\.?\s*\w+)?(?:,\s*[A-Z][\w' -]{2,30}){0,3}(?:\s+[A-Z0-9]{2,4}\s?[A-Z0-9]{3,5})?|"
+    r"[A-ZÄÖÜ][\wäöüß.-]+(?:straße|strasse|str\.|weg|platz|allee|gasse|ring|ufer)\s+\d{1,4}\s?[a-z]?(?:,?\s*\d{5}\s+[A-ZÄÖÜ][\wäöüß-]+)?|"
+    r"\d{1,4},?\s+(?:rue|avenue|boulevard|place|calle|via|viale|piazza)\s+[\w'’. -]{3,40}(?:,?\s*\d{5}\s+[A-Z]\w+)?)",
+)
+ILL = re.compile(
+    r"\b(?:[Pp]atient(?:in)?|[Mm]r\.?|[Mm]rs\.?|[Mm]s\.?|[Hh]err|[Ff]rau)\s+(?P<value>[A-Z][a-zà-ÿ]+(?:\s+[A-Z][a-zà-ÿ'’-]+){0,2})\b(?=[^\n]{0,120}\b(?:diagnosed|diagnosis|suffers?\s+from|"
+    r"was\s+(?:treated|admitted|prescribed|hospitali[sz]ed)|tested\s+positive|is\s+(?:HIV|pregnant)|HIV-positive|undergo\w*|Diagnose|leidet\s+an))"
 )
 
 
 def find_personal(text: str) -> Iterator[Finding]:
-    """Addresses of mail, phone numbers, and numbers of persons that pass their own check digits."""
-    for match in EMAIL.finditer(text):
-        if not NO_DOMAIN.search(match["domain"]) and not NO_PERSON.match(match["local"]):
-            yield _found("email", match.start(), match.end(), 0.8)
+    """Numbers and addresses that look like a person's: not an example's, a test's, a machine's or an office's."""
+    lowered = text.lower()
+    if "@" in text:
+        for match in EMAIL.finditer(text):
+            if not NO_DOMAIN.search(match["domain"]) and not NO_PERSON.match(match["local"]):
+                yield _found("email", match.start(), match.end(), 0.8)
+    if DIGITS.search(text):
+        yield from _find_numbers(text, lowered)
+    if any(word in lowered for word in ("address", "adresse", "liv", "resid", "wohn", "mr", "ms", "herr", "frau", "deliver", "ship")):
+        yield from _values(text, "postal_address", HOME, 0.7)
+    if any(word in lowered for word in ("diagnos", "suffer", "treated", "admitted", "prescribed", "positive", "hiv", "leidet", "hospitali")):
+        yield from _values(text, "health", ILL, 0.7)
+
+
+def _find_numbers(text: str, lowered: str) -> Iterator[Finding]:
     yield from _numbers(text, "phone", PHONE, is_phone, 0.7)
-    for match in PHONE_SAID.finditer(text):
-        if is_phone(match["value"]):
-            yield _found("phone", match.start("value"), match.end("value"), 0.75)
+    yield from _numbers(text, "phone", PHONE_US, is_phone, 0.65)
+    if any(word in lowered for word in PHONE_NEEDS):
+        for match in PHONE_SAID.finditer(text):
+            if is_phone(match["value"]):
+                yield _found("phone", match.start("value"), match.end("value"), 0.75)
     yield from _numbers(text, "us_social_security", SSN, lambda number: number not in NO_SSN, 0.85)
     yield from _numbers(text, "payment_card", CARD, is_card, 0.95)
     yield from _numbers(text, "iban", IBAN, is_iban, 0.95)
     yield from _numbers(
         text, "uk_national_insurance", UK_INSURANCE, lambda number: "123456" not in number.replace(" ", ""), 0.8
     )
-    for rule, pattern, confidence in (("birth_date", BORN, 0.75), ("identity_number", NUMBERED, 0.8)):
-        for match in pattern.finditer(text):
-            yield _found(rule, match.start("value"), match.end("value"), confidence)
+    yield from _numbers(text, "brazilian_cpf", CPF, is_cpf, 0.9)
+    yield from _numbers(text, "spanish_identity", SPANISH, is_spanish, 0.8)
+    yield from _numbers(text, "italian_tax_code", ITALIAN, lambda _: True, 0.85)
+    yield from _numbers(text, "french_insurance", FRENCH, is_french, 0.85)
+    if any(word in lowered for word in ("born", "birth", "dob", "d.o.b", "geb", "né")):
+        yield from _values(text, "birth_date", BORN, 0.75)
+    if any(word in lowered for word in NUMBERED_NEEDS):
+        for match in NUMBERED.finditer(text):
+            if sum(map(str.isdigit, match["value"])) >= NUMBER_DIGITS and not NO_NUMBER.search(match["value"]):
+                yield _found("identity_number", match.start("value"), match.end("value"), 0.75)
+
+
+def _values(text: str, rule: str, pattern: re.Pattern[str], confidence: float) -> Iterator[Finding]:
+    for match in pattern.finditer(text):
+        yield _found(rule, match.start("value"), match.end("value"), confidence)
+
+
+def is_cpf(number: str) -> bool:
+    """Both check digits of a Brazilian CPF; rows of one digit are none."""
+    digits = [int(sign) for sign in number if sign.isdigit()]
+    if len(set(digits)) == 1:
+        return False
+    for length in (9, 10):
+        rest = sum(digit * (length + 1 - place) for place, digit in enumerate(digits[:length])) * 10 % 11 % 10
+        if rest != digits[length]:
+            return False
+    return True
+
+
+def is_spanish(number: str) -> bool:
+    """The letter of a Spanish DNI or NIE, which its number modulo 23 gives."""
+    compact = number.replace("-", "")
+    digits = compact[:-1].translate(str.maketrans("XYZ", "012"))
+    return len(digits) == 8 and "12345678" not in digits and SPANISH_LETTERS[int(digits) % 23] == compact[-1]
+
+
+def is_french(number: str) -> bool:
+    """The two last digits of a French NIR: 97 less the rest of the others modulo 97."""
+    digits = number.replace(" ", "")
+    return 97 - int(digits[:13]) % 97 == int(digits[13:])
 
 
 def is_phone(number: str) -> bool:

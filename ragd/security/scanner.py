@@ -23,6 +23,7 @@ def scan(text: str) -> list[Finding]:
     """
     head = text[:CHARS_MAX]
     found = [*find_instructions(head), *find_secrets(head), *find_personal(head)]
+    found = [item for item in found if not _is_destination(item, found)]
     found.sort(key=lambda item: (item.start, -item.confidence, -item.end, item.family, item.rule))
     kept: list[Finding] = []
     reached: dict[str, int] = {}
@@ -31,6 +32,14 @@ def scan(text: str) -> list[Finding]:
             kept.append(finding)
             reached[finding.family] = finding.end
     return kept
+
+
+def _is_destination(finding: Finding, found: list[Finding]) -> bool:
+    """Whether it is the address that an order would have data sent to, which is no person's data."""
+    return finding.rule == "email" and any(
+        other.family == "data_exfiltration" and other.start <= finding.start and finding.end <= other.end
+        for other in found
+    )
 
 
 def scan_once(text: str) -> tuple[Finding, ...]:
