@@ -21,6 +21,7 @@ PAGES = (
     ("evaluation:index", "evaluation", "Evaluation", "golden questions"),
     ("evaluation:traces", "traces", "Traces", "spans telemetry"),
     ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
+    ("evaluation:prices", "admin", "Prices of models", "cost spent dollars tokens"),
     ("evaluation:status", "check", "Conformance", "status specification rules versions"),
     ("evaluation:evidence", "print", "Evidence", "compliance eu ai act nist owasp atlas report audit"),
     ("collections:create", "plus", "New collection", "make create"),

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from evaluation_app import explorer, overview_page, trace_views, upkeep, views
+from evaluation_app import explorer, model_prices, overview_page, trace_views, upkeep, views
 from evaluation_app.evidence import pages as evidence_pages
 from evaluation_app.exports import downloads
 
@@ -11,6 +11,7 @@ urlpatterns = [
     path("", views.home, name="home"),
     path("operations/", views.operations, name="operations"),
     path("operations/retry/", views.retry_failed, name="retry-failed"),
+    path("operations/prices/", model_prices.prices_page, name="prices"),
     path("operations/upkeep/", upkeep.upkeep, name="upkeep"),
     path("status/", views.status, name="status"),
     path("status/try/", views.try_rules, name="try-rules"),

@@ -17,8 +17,12 @@ from collections_app.services import prices
 from collections_app.services.collections import create_collection
 from collections_app.services.documents import reindex_documents
 from collections_app.services.prices import delete_price, find_cost, save_price, table_version
-from collections_app.stores import embedder_for
+from collections_app.stores import LOCAL_MODEL, embedder_for
+from evaluation_app.metrics import Registry
+from evaluation_app.model_prices import priced_models
+from evaluation_app.models import MetricSnapshot
 from ragd import telemetry
+from ragd.telemetry import metrics
 from retrieval_app.models import QueryRun
 from tests.fakes.faults import failing, without
 from tests.fakes.openai_server import OpenAIServer
@@ -227,3 +231,30 @@ def test_a_job_keeps_what_its_embeddings_cost(
     again = IngestJob.objects.exclude(pk=job.pk).get()
     assert again.state == "succeeded" and again.cost_usd is not None and again.cost_usd >= 1, again.cost
     assert client.get(f"/v1/jobs/{again.pk}", headers=bearer()).json()["cost_usd"] == again.cost_usd
+
+
+def test_the_page_says_which_model_has_which_price(
+    admin_client: Client, settings: Any, django_capture_on_commit_callbacks: Any
+) -> None:
+    settings.RAGD_EMBED_BASE_URL = "http://127.0.0.1:9/v1"
+    embedder_for.cache_clear()
+    create_collection(name="near")
+    create_collection(name="far", embed_model="text-embedding-3-small", embed_dims=8)
+    asked = {telemetry.OPERATION_NAME: "chat", telemetry.PROVIDER_NAME: "groq", telemetry.REQUEST_MODEL: "our-own"}
+    counts = Registry()
+    counts.add(metrics.INFERENCE_REQUESTS, 3, asked)
+    counts.add(metrics.UNPRICED, 3, asked)
+    MetricSnapshot.objects.create(name="web@x:1:0", service="web", data=counts.snapshot())
+    with django_capture_on_commit_callbacks(execute=True):
+        save_price("text-embedding-3-small", input_per_million=0.5, actor=None)
+    found = {row.model: row for row in priced_models()}
+    assert {name: (row.source, row.is_local, row.calls) for name, row in found.items()} == {
+        LOCAL_MODEL: ("", True, 0),
+        "text-embedding-3-small": ("override", False, 0),
+        "our-own": ("", False, 3),
+    }
+    assert (found["text-embedding-3-small"].input, found["our-own"].unpriced_calls) == (pytest.approx(0.5), 3)
+    text = admin_client.get(reverse("evaluation:prices")).content.decode()
+    assert "runs here, not priced" in text and "entered by you" in text
+    form = admin_client.get(found["our-own"].enter_href).content.decode()
+    assert 'value="our-own"' in form and 'value="groq"' in form
