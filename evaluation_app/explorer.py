@@ -160,7 +160,7 @@ def _spelled_out(wanted: SpanFilter, given: QueryDict) -> QueryDict:
         query.appendlist(name, value)
     for name in ("cursor", "sort"):
         if given.get(name):
-            query[name] = given[name]
+            query[name] = str(given[name])
     return query
 
 

@@ -28,6 +28,7 @@ from evaluation_app.overview import (
 )  # fmt: skip
 from retrieval_app.models import QueryRun
 
+IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}
 UNNAMED = {"model": "no model named", "collection": "no collection", "key": "without a key"}
 EXPLORER_NAMES = {"model": "model", "collection": "collection", "key": "api_key"}
 FIRST_LETTERS = 120
@@ -56,7 +57,7 @@ def show_overview(request: PageRequest) -> HttpResponse:
 
     What is wrong in the address is as if it were not there.
     """
-    asked = {name: value.replace("\x00", "") for name, value in request.GET.items()}
+    asked = {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
     period = overview.period_until(asked["period"] if asked.get("period") in PERIODS else USUAL_PERIOD)
     wanted = Wanted(period, asked.get("collection", ""), asked.get("key", ""))
     by = asked["by"] if asked.get("by") in DIMENSIONS else "model"
@@ -176,7 +177,7 @@ def _consumption_context(wanted: Wanted, by: str) -> dict[str, Any]:
         for part, name, address in rows
     ]
     costs = [(name, address, part.cost_steps) for part, name, address in rows if part.priced]
-    words = DIMENSIONS[by][1]
+    words = IN_A_SENTENCE[by]
     return {
         "consumption": rows,
         "total": {
@@ -185,8 +186,8 @@ def _consumption_context(wanted: Wanted, by: str) -> dict[str, Any]:
             "tokens": sum(part.input_tokens + part.output_tokens for part in parts),
             "cost": sum(part.cost_usd or 0.0 for part in parts) if any(part.priced for part in parts) else None,
         },
-        "tokens": _bars(wanted, f"Tokens read and written by {words.lower()}. UTC.", tokens, spell_count),
-        "costs": _bars(wanted, f"Cost in US dollars by {words.lower()}, of priced calls. UTC.", costs, dollars),
+        "tokens": _bars(wanted, f"Tokens read and written by {words}. UTC.", tokens, spell_count),
+        "costs": _bars(wanted, f"Cost in US dollars by {words}, of priced calls. UTC.", costs, dollars),
         "models_href": explorer_address(**_conditions(wanted), type=MODEL_TYPES),
     }
 
