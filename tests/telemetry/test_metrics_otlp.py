@@ -1,0 +1,112 @@
+"""Metrics that leave for a collector, read with OpenTelemetry's own parser."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
+
+from evaluation_app.metrics import Registry
+from evaluation_app.metrics_otlp import OtlpReporter
+from ragd.telemetry import metrics
+from ragd_site import metering
+from ragd_site.telemetry import build_resource
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """Keeps the requests that it takes; refuses them while `status` is not 200."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.status = 200
+        self.taken: list[tuple[str, ExportMetricsServiceRequest]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        if self.server.status == 200:
+            self.server.taken.append((self.path, ExportMetricsServiceRequest.FromString(body)))
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    server = Collector()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def by_name(request: ExportMetricsServiceRequest) -> dict[str, Metric]:
+    [resource] = request.resource_metrics
+    [scope] = resource.scope_metrics
+    names = {item.key: item.value.string_value for item in resource.resource.attributes}
+    assert (names["service.name"], scope.scope.name) == ("ragd-web", "ragd")
+    return {metric.name: metric for metric in scope.metrics}
+
+
+def test_a_collector_gets_cumulative_counts_and_misses_nothing(collector: Collector) -> None:
+    counts = Registry()
+    counts.add(metrics.COST, 0.5, {"gen_ai.request.model": "gpt-4o"})
+    counts.observe(metrics.TOKEN_USAGE, 5, {metrics.TOKEN_TYPE: "input"})
+    reporter = OtlpReporter(counts, metering.open_exporter, lambda: build_resource("web"), 60.0)
+    collector.status = 400  # refused for good: an exporter does not ask again within one export
+    assert reporter.send() is False
+    collector.status = 200
+    counts.add(metrics.COST, 0.25, {"gen_ai.request.model": "gpt-4o"})
+    assert reporter.send() is True
+    [(path, request)] = collector.taken
+    assert path == "/v1/metrics"
+    found = by_name(request)
+    cost = found["aitf.cost.total"]
+    [point] = cost.sum.data_points
+    assert (cost.unit, cost.sum.is_monotonic, point.as_double) == ("USD", True, 0.75)
+    assert [(item.key, item.value.string_value) for item in point.attributes] == [("gen_ai.request.model", "gpt-4o")]
+    assert cost.sum.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_CUMULATIVE
+    assert 0 < point.start_time_unix_nano < point.time_unix_nano
+    [tokens] = found["gen_ai.client.token.usage"].histogram.data_points
+    assert (tokens.count, tokens.sum, list(tokens.bucket_counts)) == (1, 5, [0, 0, 1, *[0] * 12])
+    assert tuple(tokens.explicit_bounds) == metrics.TOKEN_BUCKETS
+    assert not tokens.HasField("min")
+    assert found["ragd.otlp.failures"].sum.data_points[0].as_double == 1
+
+
+def test_the_end_of_a_process_sends_once_more(collector: Collector) -> None:
+    counts = Registry()
+    reporter = OtlpReporter(counts, metering.open_exporter, lambda: build_resource("web"), 3600.0)
+    reporter.stop()
+    assert not collector.taken  # nothing was ever counted
+    reporter = OtlpReporter(counts, metering.open_exporter, lambda: build_resource("web"), 3600.0)
+    counts.add(metrics.QUERIES, 1)
+    reporter.wake()
+    reporter.stop()
+    assert [list(by_name(request)) for _, request in collector.taken] == [["ragd.queries"]]
+
+
+def test_the_interval_is_that_of_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert metering.interval_s() == 60.0
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "5000")
+    assert metering.interval_s() == 5.0
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "soon")
+    assert metering.interval_s() == 60.0
