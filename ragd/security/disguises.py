@@ -11,14 +11,16 @@ import binascii
 import codecs
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-PLAIN = re.compile(r"[\x00-\x7f]*")
 # Zero-width signs, direction marks, soft hyphens, variation selectors; and tags, which spell ASCII unseen.
 UNSEEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]"
 )
+# Those, tags, and letters in another dress: full width, mathematical, in circles.
+DRESSED = re.compile(f"{UNSEEN.pattern[:-1]}\uff01-\uff5e\u2460-\u24ff\U0001d400-\U0001d7ff\U000e0020-\U000e007e]")
+ALIEN = re.compile("[\u0370-\u04ff]")
 TAGS = range(0xE0020, 0xE007F)
 LOOKALIKES = str.maketrans(
     "аеорсухіјѕһԁԛԝӏкмтвнАВЕКМНОРСТУХІЈЅ\u03bf\u03b1\u03b5\u03b9\u03ba\u03bd\u03c1\u03c4\u03c5\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7",
@@ -29,11 +31,12 @@ LEET = str.maketrans("01345789@$!", "oleastbga" + "s" + "i")
 LEET_WORD = re.compile(
     r"(?<![\w./:=-])(?=[\w@$!]*[A-Za-z])(?=[\w@$!]*[013457@$!][\w@$!]*[A-Za-z])[A-Za-z0-9@$!]{3,24}(?![\w./:=-])"
 )
+LEET_SIGN = re.compile(r"[A-Za-z][013457@$!][A-Za-z]")
 LEET_MIN = 2
+ROT13_WORDS = ("rot13", "rot-13", "caesar", "vtaber", "qvfertneq", "cerivbhf", "vafgehpgvba", "cebzcg")
 APART = re.compile(r"(?<!\w)(?:[A-Za-z][ ._-]){5,}[A-Za-z](?!\w)(?:\s+(?:[A-Za-z][ ._-]){1,}[A-Za-z](?!\w))*")
 BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{24,4000}={0,2}(?![A-Za-z0-9+/_=-])")
 HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}){16,2000}(?![0-9A-Za-z])")
-ROT13 = re.compile(r"rot-?13|caesar|\b(?:vtaber|qvfertneq|cerivbhf|vafgehpgvbaf?|cebzcg)\b", re.IGNORECASE)
 WORDS_MIN = 3
 BLOBS_MAX = 16
 
@@ -55,14 +58,16 @@ class View:
 
 def views_of(text: str) -> Iterator[View]:
     """The readings that differ from the text, none for nearly every text."""
-    if not PLAIN.fullmatch(text) and (seen := _as_seen(text)):
-        yield seen
-    if leet := _without_digits(text):
+    if not text.isascii() and (DRESSED.search(text) or (ALIEN.search(text) and MIXED.search(text))):
+        if seen := _as_seen(text):
+            yield seen
+    if LEET_SIGN.search(text) and (leet := _without_digits(text)):
         yield leet
     if joined := _joined(text):
         yield joined
     yield from _decoded(text)
-    if ROT13.search(text):
+    lowered = text.lower()
+    if any(word in lowered for word in ROT13_WORDS):
         yield View(codecs.decode(text, "rot13"), range(len(text)))
 
 
@@ -134,7 +139,7 @@ def _from_base64(blob: str) -> bytes:
     return base64.b64decode(body + "=" * (-len(body) % 4), validate=True)
 
 
-def _read(blob: str, decode) -> str:  # type: ignore[no-untyped-def]
+def _read(blob: str, decode: Callable[[str], bytes]) -> str:
     """The text, "" when it is none: of fewer than three words, or with signs that no text has."""
     try:
         text = str(decode(blob), "utf-8")

@@ -14,6 +14,7 @@ from importlib.resources import files
 
 from ragd.security.disguises import views_of
 from ragd.security.findings import Finding
+from ragd.security.prefilter import Needs, Words, shared
 
 SOURCE = files("ragd.security").joinpath("instructions.toml")
 FRAGMENT = re.compile(r"<<([A-Z_]+)>>")
@@ -26,7 +27,7 @@ class Rule:
     family: str
     name: str
     confidence: float
-    needs: tuple[tuple[str, ...], ...]
+    needs: tuple[Needs, ...]
     imperative: bool
     pattern: re.Pattern[str]
 
@@ -35,6 +36,7 @@ def read_rules() -> tuple[Rule, ...]:
     """The rules in the order of the file."""
     data = tomllib.loads(SOURCE.read_text("utf-8"))
     fragments: dict[str, str] = data["fragments"]
+    known: dict[tuple[str, ...], Needs] = {}
 
     def spell_out(pattern: str) -> str:
         while FRAGMENT.search(pattern):
@@ -46,7 +48,7 @@ def read_rules() -> tuple[Rule, ...]:
             rule["family"],
             rule["name"],
             rule["confidence"],
-            tuple(map(tuple, rule["needs"])),
+            tuple(shared(rule["needs"], known)),
             rule.get("imperative", False),
             re.compile(spell_out(rule["pattern"]), re.IGNORECASE | re.MULTILINE),
         )
@@ -93,10 +95,10 @@ def find_instructions(text: str) -> Iterator[Finding]:
 
 
 def _match_rules(text: str) -> Iterator[Finding]:
-    lowered = text.lower()
+    words = Words(text)
     quoted: list[tuple[int, int]] | None = None
     for rule in RULES:
-        if not all(any(need in lowered for need in needs) for needs in rule.needs):
+        if not all(map(words.meet, rule.needs)):
             continue
         for match in rule.pattern.finditer(text):
             quoted = quoted_places(text) if quoted is None else quoted

@@ -1,11 +1,14 @@
 """Personal data: what names one person in a text by number or address."""
 
+# ruff: noqa: E501  (patterns are read whole)
+
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
 
 from ragd.security.findings import Finding
+from ragd.security.prefilter import Words, needs_of
 
 EMAIL = re.compile(
     r"(?<![\w.+/:@-])(?P<local>[A-Za-z0-9][\w.+-]{0,63})@(?P<domain>(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,24})(?![\w@:/-])"
@@ -37,11 +40,13 @@ PHONE_SAID = re.compile(
 )
 NO_PHONE = re.compile(r"555[-\s.]?01\d\d|^\+?1?[-\s.(]*555|123[-\s.]?456|0{6}|^(?:19|20)\d\d[-./]\d\d[-./]\d\d")
 
-PHONE_NEEDS = (
+PHONE_NEEDS = needs_of((
     "phone", "tel", "mobile", "cell", "call", "ring", "dial", "fax", "handy", "rufnummer", "móvil", "portable", "reach", "whatsapp", "sms",
     "text",
-)  # fmt: skip
-DIGITS = re.compile(r"\d[\d .()/-]{4,}\d|\d{5}|[A-Z]{6}\d\d|\d{1,5}\s+[A-Z]|\d{4}")
+))  # fmt: skip
+DIGIT = re.compile(r"\d")
+ROW = re.compile(r"\d[\d .()/-]{6,}\d")
+LETTERED = re.compile(r"[A-Z]{2}\s?\d\d|\d{7}-?[A-Z]")
 NUMBER_DIGITS = 4
 SSN = re.compile(r"(?<![\w-])(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\w-])")
 NO_SSN = frozenset({"078-05-1120", "219-09-9999", "123-45-6789", "111-11-1111"})
@@ -78,14 +83,16 @@ NUMBERED = re.compile(
     r"(?:medical|patient|health)\s+(?:record|file|id|insurance)|mrn|health\s+card|policy|insurance|(?:bank\s+)?account|sort\s+code|routing|"
     r"licen[cs]e\s+plate|number\s+plate|registration\s+plate|kennzeichen|employee\s+id|personnel|voter\s+id|visa|green\s+card|vehicle\s+identification)\s*"
     r"(?:card\s+|record\s+|member\s+)?(?:(?:no\b\.?|numbers?|nr\.?|nummer|num\.?|#|id|code)\s*)*(?:\([^)\n]{0,20}\)\s*)?(?:is|ist|est|:|=|#)?\s*"
-    r"(?P<value>(?=(?:[^\n]?\d?){0,24})[A-Z0-9]{1,}(?:[ ./-]?[A-Z0-9]*\d[A-Z0-9]*){1,8})\b",
+    r"(?P<value>[A-Z0-9]{1,20}(?:[ ./-]?[A-Z0-9]*\d[A-Z0-9]*){1,8})\b",
     re.IGNORECASE,
 )
-NUMBERED_NEEDS = (
+NUMBERED_NEEDS = needs_of((
     "passport", "pass", "licen", "ausweis", "card", "social", "sociale", "steuer", "tax", "codice", "aadhaar", "bsn", "personnummer",
     "cpr", "cpf", "dni", "nie", "nif", "pesel", "curp", "ni number", "national", "nhs", "medic", "patient", "health", "mrn", "insurance",
-    "policy", "account", "sort code", "routing", "plate", "kennzeichen", "employee id", "personnel", "voter", "versicher",
-)  # fmt: skip
+    "policy", "account", "sort code", "routing", "plate", "kennzeichen", "employee id", "personnel", "voter", "versicher", "id card", "führerschein", "sozialversicherung", "registration", "vehicle", "green card", "visa", "tin",
+    "bank", "driv", "reisepass", "personalausweis", "personal", "sécurité",
+))  # fmt: skip
+BORN_NEEDS = needs_of(("born", "birth", "date of birth", "dob", "d.o.b", "geb", "né", "née"))
 NO_NUMBER = re.compile(r"0{4,}|1234|x{3,}|^(?:19|20)\d\d(?:[-/.]\d\d?){0,2}$", re.IGNORECASE)
 CPF = re.compile(r"(?<![\d.])\d{3}\.\d{3}\.\d{3}-\d{2}(?!\d)")
 SPANISH = re.compile(r"(?<![\w-])[XYZ]?\d{7,8}-?[A-HJ-NP-TV-Z](?![\w-])")
@@ -114,37 +121,50 @@ def find_personal(text: str) -> Iterator[Finding]:
         for match in EMAIL.finditer(text):
             if not NO_DOMAIN.search(match["domain"]) and not NO_PERSON.match(match["local"]):
                 yield _found("email", match.start(), match.end(), 0.8)
-    if DIGITS.search(text):
-        yield from _find_numbers(text, lowered)
-    if any(word in lowered for word in ("address", "adresse", "liv", "resid", "wohn", "mr", "ms", "herr", "frau", "deliver", "ship")):
+    if DIGIT.search(text):
+        yield from _find_numbers(text, Words(text))
+    if any(
+        word in lowered
+        for word in ("address", "adresse", "liv", "resid", "wohn", "mr", "ms", "herr", "frau", "deliver", "ship")
+    ):
         yield from _values(text, "postal_address", HOME, 0.7)
-    if any(word in lowered for word in ("diagnos", "suffer", "treated", "admitted", "prescribed", "positive", "hiv", "leidet", "hospitali")):
+    if any(
+        word in lowered
+        for word in ("diagnos", "suffer", "treated", "admitted", "prescribed", "positive", "hiv", "leidet", "hospitali")
+    ):
         yield from _values(text, "health", ILL, 0.7)
 
 
-def _find_numbers(text: str, lowered: str) -> Iterator[Finding]:
+def _find_numbers(text: str, words: Words) -> Iterator[Finding]:
+    if ROW.search(text):
+        yield from _find_rows(text, words)
+    if LETTERED.search(text):
+        yield from _numbers(text, "iban", IBAN, is_iban, 0.95)
+        yield from _numbers(
+            text, "uk_national_insurance", UK_INSURANCE, lambda number: "123456" not in number.replace(" ", ""), 0.8
+        )
+        yield from _numbers(text, "spanish_identity", SPANISH, is_spanish, 0.8)
+        yield from _numbers(text, "italian_tax_code", ITALIAN, lambda _: True, 0.85)
+    if words.meet(BORN_NEEDS):
+        yield from _values(text, "birth_date", BORN, 0.75)
+    if words.meet(NUMBERED_NEEDS):
+        for match in NUMBERED.finditer(text):
+            if sum(map(str.isdigit, match["value"])) >= NUMBER_DIGITS and not NO_NUMBER.search(match["value"]):
+                yield _found("identity_number", match.start("value"), match.end("value"), 0.75)
+
+
+def _find_rows(text: str, words: Words) -> Iterator[Finding]:
+    """Numbers of many digits."""
     yield from _numbers(text, "phone", PHONE, is_phone, 0.7)
     yield from _numbers(text, "phone", PHONE_US, is_phone, 0.65)
-    if any(word in lowered for word in PHONE_NEEDS):
+    if words.meet(PHONE_NEEDS):
         for match in PHONE_SAID.finditer(text):
             if is_phone(match["value"]):
                 yield _found("phone", match.start("value"), match.end("value"), 0.75)
     yield from _numbers(text, "us_social_security", SSN, lambda number: number not in NO_SSN, 0.85)
     yield from _numbers(text, "payment_card", CARD, is_card, 0.95)
-    yield from _numbers(text, "iban", IBAN, is_iban, 0.95)
-    yield from _numbers(
-        text, "uk_national_insurance", UK_INSURANCE, lambda number: "123456" not in number.replace(" ", ""), 0.8
-    )
     yield from _numbers(text, "brazilian_cpf", CPF, is_cpf, 0.9)
-    yield from _numbers(text, "spanish_identity", SPANISH, is_spanish, 0.8)
-    yield from _numbers(text, "italian_tax_code", ITALIAN, lambda _: True, 0.85)
     yield from _numbers(text, "french_insurance", FRENCH, is_french, 0.85)
-    if any(word in lowered for word in ("born", "birth", "dob", "d.o.b", "geb", "né")):
-        yield from _values(text, "birth_date", BORN, 0.75)
-    if any(word in lowered for word in NUMBERED_NEEDS):
-        for match in NUMBERED.finditer(text):
-            if sum(map(str.isdigit, match["value"])) >= NUMBER_DIGITS and not NO_NUMBER.search(match["value"]):
-                yield _found("identity_number", match.start("value"), match.end("value"), 0.75)
 
 
 def _values(text: str, rule: str, pattern: re.Pattern[str], confidence: float) -> Iterator[Finding]:

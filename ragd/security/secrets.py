@@ -1,5 +1,7 @@
 """Keys, tokens and passwords that stand in a text."""
 
+# ruff: noqa: E501  (patterns are read whole)
+
 from __future__ import annotations
 
 import math
@@ -90,6 +92,9 @@ SHELL = re.compile(
     r"(?:--?password|--?pass|--?token|--?secret|--?api-key)[\s=](?P<q4>['\"]?)(?P<flag>[^\s'\"$<-][^\s'\"$<]{5,80})(?P=q4))",
     re.IGNORECASE,
 )
+SHELL_WORDS = (
+    "mysql", "curl", "sshpass", "identified", "password '", "requirepass", "redis-cli", "-pass", "-token", "-secret", "-api-key",
+)  # fmt: skip
 PIN = re.compile(
     r"\b(?:PIN(?:\s+code)?|door\s+code|access\s+code|alarm\s+code|unlock\s+code|safe\s+code)\b(?:\s+(?:of|for|to|at|on)\b[^\n.:;]{0,40}?)?\s*(?:\bis\b|:|=)\s*"
     r"(?P<value>\d{4,8})(?!\d)"
@@ -159,8 +164,11 @@ def _find_named(text: str) -> Iterator[Finding]:
         value = match["value"].rstrip(".!?:")
         if is_real(value, loose=True) and is_password(value):
             yield Finding("secret", "spoken", match.start("value"), match.start("value") + len(value), 0.75)
-    for match in SHELL.finditer(text):
-        group = next(name for name in ("mysql", "curl", "sshpass", "sql", "role", "redis", "cli", "flag") if match[name])
+    lowered = text.lower()
+    for match in SHELL.finditer(text) if any(word in lowered for word in SHELL_WORDS) else ():
+        group = next(
+            name for name in ("mysql", "curl", "sshpass", "sql", "role", "redis", "cli", "flag") if match[name]
+        )
         value = match[group].strip("'\"")
         if is_real(value, loose=True):
             start = match.start(group) + match[group].index(value)

@@ -1,0 +1,68 @@
+"""Which rules a text may concern at all: a rule is tried only where the words are that each of its matches has.
+
+The words of a text are gone through once; what is asked for each rule is then whether two sets meet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+WORD = re.compile(r"[^\W_]+")
+ASCII_WORD = re.compile(r"[a-z0-9]+")
+START = 3  # signs by which words are looked up first
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Lower-case texts of which one must be there, at the beginning of a word where it begins with a letter.
+
+    starts: how the words begin with which the texts begin. others: the texts that begin with no ASCII word.
+    """
+
+    texts: tuple[str, ...]
+    starts: frozenset[str]
+    others: tuple[str, ...]
+
+
+def needs_of(texts: Iterable[str]) -> Needs:
+    """A text whose first word has one or two signs needs that very word."""
+    kept = tuple(texts)
+    starts, others = set(), []
+    for text in kept:
+        word = ASCII_WORD.match(text.lstrip())
+        if word is None or (word.end() == len(text.lstrip()) and not text.isascii()):
+            others.append(text)
+        else:
+            starts.add(word[0][:START])
+    return Needs(kept, frozenset(starts), tuple(others))
+
+
+class Words:
+    """The words of one text, for asking which needs it meets."""
+
+    def __init__(self, text: str) -> None:
+        self.lowered = text.lower()
+        self.starts = frozenset(word[:START] for word in WORD.findall(self.lowered))
+        self._known: dict[int, bool] = {}
+
+    def meet(self, needs: Needs) -> bool:
+        known = self._known.get(id(needs))
+        if known is None:
+            known = self._known[id(needs)] = self._look(needs)
+        return known
+
+    def _look(self, needs: Needs) -> bool:
+        if self.starts.isdisjoint(needs.starts):
+            return any(text in self.lowered for text in needs.others)
+        return any(text in self.lowered for text in needs.texts)
+
+
+def shared(lists: Iterable[Iterable[str]], known: dict[tuple[str, ...], Needs]) -> Iterator[Needs]:
+    """The needs of each list, one object for equal lists, so that a text is asked once."""
+    for texts in lists:
+        key = tuple(texts)
+        if key not in known:
+            known[key] = needs_of(key)
+        yield known[key]
