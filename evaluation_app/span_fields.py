@@ -11,7 +11,7 @@ from typing import Any
 
 from evaluation_app.controls import Control, control_of
 from evaluation_app.models import Span
-from ragd.conventions import TABLES, Field, SpanTable, Violation
+from ragd.conventions import OPENINFERENCE, OTEL, TABLES, Field, SpanTable, Tables, Violation
 
 TABS = {
     "aitf": "AITF",
@@ -21,12 +21,14 @@ TABS = {
     "other": "Other",
     "raw": "Raw",
 }
-OPENINFERENCE = (
+OI_PREFIXES = (
     "openinference.", "input.", "output.", "retrieval.documents.", "reranker.", "embedding.", "llm.", "session.",
     "user.", "tag.", "evaluations.", "annotations.", "document.", "tool.", "tool_call.", "metadata", "graph.", "agent.",
 )  # fmt: skip
-GEN_AI = ("gen_ai.", "server.", "error.type", "db.system.name")
-OWN = ("ragd.",)
+GEN_AI_PREFIXES = ("gen_ai.", "server.", "error.type", "db.system.name")
+OWN_PREFIXES = ("ragd.",)
+LIST_MARK = ".N."  # in the name of a row that stands for one field per item of a flattened list
+TAB_TABLES: Mapping[str, Tables] = {"aitf": TABLES, "openinference": OPENINFERENCE, "gen_ai": OTEL}
 FLAT = re.compile(r"(.+?)\.(\d+)\.(.+)")
 LONG_CHARS = 140
 
@@ -36,7 +38,7 @@ class FieldRow:
     """One attribute. value: as text, "" when it is not recorded. is_long: better shown folded, in full below.
 
     requirement: of the table's row, "" for a name that no table has. problem: what the validator says of it.
-    state: recorded, missing (although it is asked for), unneeded (Recommended, and does not apply here) or optional.
+    state: recorded, missing (although it is asked for), unneeded (it does not apply here) or optional.
     event: the event that carries it instead of the span. expected: type and range or values that the table asks for.
     """
 
@@ -71,21 +73,28 @@ class ControlRow:
 
 def tabs_of(span: Span) -> dict[str, int]:
     """How many attributes stand under each tab that has something to show, in the order of TABS."""
-    table = TABLES.type_of(span.name)
-    counts = {tab: sum(_belongs(name, tab, table) for name in span.attributes) for tab in TABS}
+    counts = {tab: sum(_belongs(name, tab, table_of(span)) for name in span.attributes) for tab in TABS}
     counts["raw"] = len(span.attributes)
-    return {tab: count for tab, count in counts.items() if count or tab == "raw" or (tab == "aitf" and table)}
+    return {tab: count for tab, count in counts.items() if count or tab == "raw" or table_of(span, tab)}
+
+
+def table_of(span: Span, tab: str = "aitf") -> SpanTable | None:
+    """The table that governs the span in the vocabulary of a tab; None where none does."""
+    tables = TAB_TABLES.get(tab)
+    return tables.table_of({"name": span.name, "attributes": span.attributes}) if tables else None
 
 
 def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple[list[FieldRow], list[FieldGroup]]:
-    """(single attributes, flattened lists) of one tab. AITF: the rows of the span's table first, in its order."""
+    """(single attributes, flattened lists) of one tab: the rows of its table first, in their order, then what else is
+    there by name. violations: of this span in the tab's vocabulary."""
     problems = {violation.field: violation.message for violation in violations}
-    table = TABLES.type_of(span.name)
-    rows = [_table_row(span, row, problems) for row in table.fields] if table and tab == "aitf" else []
+    table = table_of(span, tab)
+    asked = {row.name: row for row in (table.fields if table else ()) if LIST_MARK not in row.name}
+    rows = [_table_row(span, row, problems) for row in asked.values()]
     told = {row.name for row in rows}
     lists: dict[str, dict[str, list[FieldRow]]] = defaultdict(lambda: defaultdict(list))
     for name in sorted(span.attributes, key=_natural):
-        if name in told or not _belongs(name, tab, table):
+        if name in told or not _belongs(name, tab, table_of(span)):
             continue
         row = _plain_row(name, span.attributes[name], problems)
         if found := FLAT.fullmatch(name):
@@ -100,8 +109,8 @@ def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple
 
 
 def controls_of(span: Span) -> list[ControlRow]:
-    """The controls that the span's table names, in the order of its rows; [] for a span that no table governs."""
-    table = TABLES.type_of(span.name)
+    """The controls that the normative table names, in the order of its rows; [] for a span that it does not govern."""
+    table = table_of(span)
     found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for row in table.fields if table else ():
         for pair in row.controls:
@@ -114,7 +123,7 @@ def _belongs(name: str, tab: str, table: SpanTable | None) -> bool:
     in_table = table is not None and any(row.name == name for row in table.fields)
     if tab == "aitf":
         return in_table or name.startswith("aitf.")
-    known = {"openinference": OPENINFERENCE, "gen_ai": GEN_AI, "ragd": OWN}
+    known = {"openinference": OI_PREFIXES, "gen_ai": GEN_AI_PREFIXES, "ragd": OWN_PREFIXES}
     if tab in known:
         return name.startswith(known[tab])
     every = tuple(prefix for prefixes in known.values() for prefix in prefixes)
@@ -151,7 +160,7 @@ def _state(row: Field, recorded: bool, wrong: bool) -> str:
         return "recorded"
     if wrong or row.requirement == "Required":
         return "missing"
-    return "unneeded" if row.requirement == "Recommended" else "optional"
+    return "optional" if row.requirement == "Optional" else "unneeded"
 
 
 def _expected(row: Field) -> str:

@@ -10,11 +10,11 @@ from collections_app.templatetags.interface import dollars
 from evaluation_app.models import Span
 from evaluation_app.span_cards import Documents, documents_of, events_of, links_of, messages_of
 from evaluation_app.span_facts import with_facts
-from evaluation_app.span_fields import TABS, controls_of, rows_of, tabs_of
+from evaluation_app.span_fields import TAB_TABLES, TABS, controls_of, rows_of, table_of, tabs_of
 from evaluation_app.spans import span_dict
-from evaluation_app.validity import spans_validity
+from evaluation_app.validity import vocabularies_validity
 from evaluation_app.waterfall import SPANS_READ, stage_of, tree_of, walk_tree
-from ragd.conventions import TABLES, Violation
+from ragd.conventions import Violation
 from ragd.telemetry import names
 
 LINKED_BACK = 5
@@ -80,13 +80,14 @@ def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
     violations = violations_of(span, place)
     tabs = tabs_of(span)
     chosen = tab if tab in tabs else next(iter(tabs))
-    rows, groups = rows_of(span, chosen, violations) if chosen != "raw" else ([], [])
+    own = violations.get(TAB_TABLES[chosen].name, []) if chosen in TAB_TABLES else []
+    rows, groups = rows_of(span, chosen, own) if chosen != "raw" else ([], [])
     return {
         "span": span,
         "stage": stage_of(span),
-        "type": TABLES.type_of(span.name),
+        "is_governed": any(table_of(span, key) for key in TAB_TABLES),
         "place": place,
-        "violations": violations,
+        "violations": [(name, violation) for name, found in violations.items() for violation in found],
         "figures": figures_of(span),
         "documents": span_documents(span),
         "messages_said": messages_of(span),
@@ -120,12 +121,14 @@ def place_of(span: Span, around: Sequence[Span]) -> Place:
     )
 
 
-def violations_of(span: Span, place: Place) -> list[Violation]:
-    """What the tables find wrong with this span alone; its parent and children are looked at only for their sake."""
+def violations_of(span: Span, place: Place) -> dict[str, list[Violation]]:
+    """Vocabulary -> what it finds wrong with this span alone. Its parent and children are read only for that."""
     ids = [other.span_id for other in (*place.above[-1:], *place.below)]
     near = Span.objects.of_trace(span.trace_id).filter(span_id__in=ids)
-    found = spans_validity([span, *near])
-    return [violation for violation in found.violations if violation.span_id == span.span_id]
+    return {
+        name: [violation for violation in report.violations if violation.span_id == span.span_id]
+        for name, report in vocabularies_validity([span, *near]).items()
+    }
 
 
 def figures_of(span: Span) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import Http404, HttpResponse
@@ -11,13 +12,14 @@ from django.views.decorators.http import require_GET
 
 from collections_app.models import Collection, IngestJob
 from collections_app.pages import PageRequest, find_or_404, render_page
+from evaluation_app.explorer_neighbours import nearby_matches
 from evaluation_app.ingest_traces import job_waterfall, traces_of_document
 from evaluation_app.models import Span
 from evaluation_app.span_page import describe_span_page, span_documents
-from evaluation_app.spans import flush_pending
-from evaluation_app.validity import run_validity, trace_validity
+from evaluation_app.spans import flush_pending, run_spans
+from evaluation_app.validity import vocabularies_validity
 from evaluation_app.waterfall import SHOWN, run_waterfall, trace_waterfall
-from ragd.conventions import Report
+from ragd.conventions import Report, Violation
 from retrieval_app.models import QueryRun
 
 PARTS = {"waterfall": "evaluation/parts/waterfall.html", "waterfall-rows": "evaluation/parts/waterfall_rows.html"}
@@ -99,20 +101,28 @@ def validity_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """Whether the run's spans are what the conventions ask for: a badge that opens to what is not."""
     run = get_object_or_404(QueryRun, pk=run_id)
     flush_pending(run)
-    context = {"run": run, "trace_id": run.trace_id} | _describe_report(run_validity(run))
+    context = {"run": run, "trace_id": run.trace_id} | _describe_reports(vocabularies_validity(run_spans(run)))
     return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
 
 
 @require_GET
 def validity_of_trace(request: PageRequest, trace_id: str) -> HttpResponse:
-    context = {"trace_id": trace_id} | _describe_report(trace_validity(trace_id.replace("\x00", "")))
+    spans = list(Span.objects.of_trace(trace_id.replace("\x00", "")))
+    context = {"trace_id": trace_id} | _describe_reports(vocabularies_validity(spans))
     return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
 
 
-def _describe_report(report: Report) -> dict[str, Any]:
-    """tone: of the badge. spans: (id, name, type, violations) of those that do not conform, in the tables' order."""
-    wrong: dict[str, list[Any]] = {}
-    for violation in report.violations:
-        wrong.setdefault(violation.span_id, []).append(violation)
-    bad = report.spans - report.conformant
-    return {"report": report, "bad": bad, "wrong": list(wrong.items()), "types": list(report.types.items())}
+def _describe_reports(reports: Mapping[str, Report]) -> dict[str, Any]:
+    """reports: those of vocabularies that govern a span. wrong: span id -> (vocabulary, violation); other: spans that
+    no vocabulary governs."""
+    wrong: dict[str, list[tuple[str, Violation]]] = {}
+    for name, report in reports.items():
+        for violation in report.violations:
+            wrong.setdefault(violation.span_id, []).append((name, violation))
+    governing = [(name, report) for name, report in reports.items() if report.spans]
+    return {
+        "reports": governing,
+        "wrong": list(wrong.items()),
+        "total": sum(map(len, wrong.values())),
+        "other": min((report.other for report in reports.values()), default=0),
+    }
