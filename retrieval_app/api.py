@@ -80,6 +80,11 @@ def list_runs(
     collection: str | None = None,
     kind: Literal["search", "ask"] | None = None,
     status: Literal["ok", "abstained", "error"] | None = None,
+    model: str | None = param.Query(None, description="what wrote the answer, or embedded the question"),
+    min_ms: float | None = param.Query(None, ge=0),
+    max_ms: float | None = param.Query(None, ge=0),
+    min_cost: float | None = param.Query(None, ge=0, description="US dollars; a run of unknown cost is left out"),
+    max_cost: float | None = param.Query(None, ge=0),
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = param.Query(None, description="next_cursor of the page before"),
 ) -> HttpResponse:
@@ -88,7 +93,16 @@ def list_runs(
         check_collection_scope(key, collection)
     rows = (
         QueryRun.objects.visible_to(key.collections)
-        .filtered(collection=collection, kind=kind, status=status)
+        .filtered(
+            collection=collection,
+            kind=kind,
+            status=status,
+            model=model,
+            min_ms=min_ms,
+            max_ms=max_ms,
+            min_cost=min_cost,
+            max_cost=max_cost,
+        )
         .for_lists()
     )
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)

@@ -136,3 +136,8 @@ class RunFilterForm(forms.Form):
     kind = forms.ChoiceField(label="Kind", required=False, choices=[("", "All"), *QueryRun.Kind.choices])
     status = forms.ChoiceField(label="Status", required=False, choices=[("", "All"), *QueryRun.Status.choices])
     door = forms.ChoiceField(label="Door", required=False, choices=[("", "All"), *QueryRun.Door.choices])
+    model = forms.CharField(label="Model", required=False)
+    min_ms = forms.FloatField(label="From, ms", required=False, min_value=0)
+    max_ms = forms.FloatField(label="Up to, ms", required=False, min_value=0)
+    min_cost = forms.FloatField(label="Cost from, $", required=False, min_value=0)
+    max_cost = forms.FloatField(label="Cost up to, $", required=False, min_value=0)

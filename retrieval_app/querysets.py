@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from django.db import models
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 
 from collections_app.identity import can_be_stored
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from collections_app.models import Collection
     from retrieval_app.models import QueryRun, SavedPlan  # noqa: F401
 
+LOOKED_AT = 1000  # newest runs whose models are offered to choose from
+TOOK_MS = Cast(KeyTextTransform("total", "timings_ms"), models.FloatField())
 LIST_DEFERRED = ("results", "lists", "sources", "sentences", "citations", "system_prompt", "history")
 
 
@@ -41,12 +45,34 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         status: str | None = None,
         door: str | None = None,
         text: str | None = None,
+        model: str | None = None,
+        min_ms: float | None = None,
+        max_ms: float | None = None,
+        min_cost: float | None = None,
+        max_cost: float | None = None,
     ) -> QueryRunQuerySet:
-        """All given conditions hold; None or "" leaves one out. text is looked up in the query, case-insensitively."""
+        """All given conditions hold; None or "" leaves one out. text is looked up in the query, case-insensitively.
+
+        model: what wrote the answer, or embedded the question. Bounds are included; a run whose cost is not known is
+        outside of any bound of the cost.
+        """
         wanted = {"collection_name": collection, "kind": kind, "status": status, "door": door, "query__icontains": text}
-        if not all(can_be_stored(value) for value in wanted.values() if value):
+        if not all(can_be_stored(value) for value in (*wanted.values(), model) if value):
             return self.none()
-        return self.filter(**{name: value for name, value in wanted.items() if value})
+        rows = self.filter(**{name: value for name, value in wanted.items() if value})
+        if model:
+            rows = rows.filter(models.Q(answerer=model) | models.Q(embed_model=model))
+        if min_ms is not None or max_ms is not None:
+            rows = rows.annotate(measured_ms=TOOK_MS)
+        bounds = {
+            "measured_ms__gte": min_ms, "measured_ms__lte": max_ms, "cost_usd__gte": min_cost, "cost_usd__lte": max_cost
+        }  # fmt: skip
+        return rows.filter(**{name: value for name, value in bounds.items() if value is not None})
+
+    def recent_models(self) -> list[str]:
+        """The models that wrote the newest answers or embedded the newest questions, by name."""
+        newest = self.newest_first().values_list("answerer", "embed_model")[:LOOKED_AT]
+        return sorted({model for pair in newest for model in pair if model})
 
     def beside(self, run: QueryRun) -> tuple[QueryRun | None, QueryRun | None]:
         """(the next newer one, the next older one) of these rows, None at an end; the run need not be among them."""

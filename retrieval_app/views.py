@@ -242,8 +242,10 @@ def list_runs(request: PageRequest) -> HttpResponse:
     context = {
         "form": form,
         "page": page_of(request, rows, RUNS_PER_PAGE),
-        "is_filtered": any(wanted.values()),
+        "is_filtered": bool(_address_of_filter(wanted)),
         "run_filter": _address_of_filter(wanted),
+        "models": QueryRun.objects.recent_models(),
+        "opens_more": any(wanted.get(name) not in (None, "") for name in ("max_ms", "min_cost", "max_cost", "door")),
         "collections": Collection.objects.live().by_name(),
     }
     return render_page(request, "retrieval/runs.html", context, parts={"runs": "retrieval/parts/runs.html"})

@@ -215,3 +215,27 @@ def test_nothing_is_stored(visitor: Client) -> None:
     assert "No span is stored yet" in text(visitor.get("/traces/spans/"))
     assert "No trace is stored yet" in text(visitor.get("/traces/list/"))
     assert "No span in this time" in text(visitor.get("/traces/"))
+
+
+def test_runs_are_found_by_model_time_and_cost(visitor: Client) -> None:
+    from retrieval_app.models import QueryRun
+
+    for number in range(4):
+        QueryRun.objects.create(
+            kind="ask", collection_name="nature", query=f"Question {number}?", door="api", embed_model="minilm",
+            answerer=["gpt-4o", "llama3"][number % 2], timings_ms={"total": 100.0 * number},
+            cost_usd=[0.001, None, 0.003, None][number],
+        )  # fmt: skip
+
+    def found(query: str) -> str:
+        page = text(visitor.get(f"/runs/?{query}"))
+        return "".join(sorted(re.findall(r">Question (\d)\?<", page)))
+
+    assert found("") == found("model=minilm") == found("min_ms=soon") == "0123"
+    assert found("model=llama3") == "13" and found("model=other") == ""
+    assert found("min_ms=100&max_ms=200") == "12" and found("max_ms=0") == "0"
+    assert found("min_cost=0") == "02" and found("min_cost=0.002") == "2" and found("max_cost=0.002") == "0"
+    assert found("min_cost=0.001&model=gpt-4o&min_ms=50&status=ok") == "2"
+    page = text(visitor.get("/runs/?max_cost=0.002"))
+    assert "$0.001" in page and re.search(r'<details class="quiet more-filters" open>', page)
+    assert "No run matches this filter" in text(visitor.get("/runs/?min_ms=99999"))
