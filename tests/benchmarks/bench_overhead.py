@@ -2,7 +2,8 @@
 
 Run: python -m tests.benchmarks.bench_overhead [documents [rounds]]     (needs RAGD_DATA/scifact)
 Two web servers over one database, with telemetry and without (OTEL_SDK_DISABLED); they are asked in turns, a block of
-searches each, so that what else the machine does falls on both. The queries are different ones: nothing is cached.
+searches each, so that what else the machine does falls on both; the writing of spans in the background, which falls
+outside a request, shows in the processor time. The queries are different ones: nothing is cached.
 Then the server with telemetry is asked while its span tables refuse every row, and while somebody holds them locked.
 """
 
@@ -19,6 +20,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -51,7 +53,7 @@ def second_server(server: Server, **variables: str) -> Iterator[Server]:
             if process.poll() is not None or time.monotonic() > until:
                 sys.exit("the second web server did not start")
             time.sleep(0.2)
-        yield replace(server, url=url)
+        yield replace(server, url=url, pid=process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
@@ -101,6 +103,20 @@ def report(name: str, took_ms: Sequence[float]) -> float:
     return median
 
 
+def web_cpu_s(parent: int) -> float:
+    """Processor seconds so far of the gunicorn processes below `parent`, and of itself when it is one."""
+    total = 0
+    for pid in [parent, *Server("", "", Path(), parent).processes()]:
+        try:
+            line = Path(f"/proc/{pid}/cmdline").read_bytes()
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if b"gunicorn" in line:
+            total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 def measure_ratio(server: Server, queries: Sequence[str], rounds: int) -> None:
     with second_server(server, OTEL_SDK_DISABLED="true") as without:
         for each in (server, without):
@@ -108,13 +124,22 @@ def measure_ratio(server: Server, queries: Sequence[str], rounds: int) -> None:
         on: list[float] = []
         off: list[float] = []
         ratios = []
+        began = [web_cpu_s(each.pid) for each in (server, without)]
         for number in range(rounds):
             block = [queries[(number * BLOCK + place) % len(queries)] for place in range(BLOCK)]
             pairs = [(server, on), (without, off)]
             for each, times in pairs if number % 2 else reversed(pairs):
                 times += ask(each, block)
             ratios.append(statistics.median(on[-BLOCK:]) / statistics.median(off[-BLOCK:]))
+        time.sleep(3)  # what waits to be written is written
+        cpu_ms = [
+            (web_cpu_s(each.pid) - at) * 1000 / len(on) for each, at in zip((server, without), began, strict=True)
+        ]
         ratio = report("telemetry on", on) / report("telemetry off", off)
+    print(
+        f"processor time of the web server per search: {cpu_ms[0]:.1f} ms with, {cpu_ms[1]:.1f} ms without, "
+        f"ratio {cpu_ms[0] / cpu_ms[1]:.3f}"
+    )
     print(
         f"overhead: ratio of the medians {ratio:.3f}, of single rounds {min(ratios):.3f} to {max(ratios):.3f}; "
         "target at most 1.10"

@@ -1,0 +1,89 @@
+"""A span store that takes nothing: questions are answered and kept all the same, and what was lost is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from django.test import Client
+
+from evaluation_app.metrics import Registry
+from evaluation_app.metrics_reporting import Reporter
+from evaluation_app.metrics_text import render
+from evaluation_app.models import MetricSnapshot
+from ragd.telemetry import metrics
+from ragd_site import telemetry as site_telemetry
+from ragd_site.telemetry import CountingProcessor, connect, local_processor
+from retrieval_app.models import QueryRun
+from tests.retrieval.corpus import bearer, make_collection, post
+from tests.telemetry.conftest import Recorder, provider, recorder, span_table  # noqa: F401  (fixtures)
+from tests.telemetry.test_metrics import families, sample
+
+REFUSE = """
+CREATE OR REPLACE FUNCTION refuse_spans() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no spans today'; END $$
+"""
+TABLES = ("spans", "span_writers", "metric_snapshots")
+
+
+@pytest.fixture
+def store(
+    span_table: None,  # noqa: F811
+    recorder: Recorder,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[CountingProcessor]:
+    monkeypatch.setattr(site_telemetry, "SESSION_OPTIONS", "-c lock_timeout=200 -c statement_timeout=2000")
+    MetricSnapshot.objects.all().delete()
+    processor = local_processor("test", "full")
+    recorder.onward = processor
+    yield processor
+    recorder.onward = None
+    processor.shutdown()
+    MetricSnapshot.objects.all().delete()
+
+
+@contextmanager
+def refused(other: psycopg.Connection[Any]) -> Iterator[None]:
+    other.execute(REFUSE)
+    other.execute("CREATE TRIGGER refuse BEFORE INSERT ON spans EXECUTE FUNCTION refuse_spans()")
+    try:
+        yield
+    finally:
+        other.execute("DROP TRIGGER refuse ON spans")
+
+
+@contextmanager
+def locked(other: psycopg.Connection[Any]) -> Iterator[None]:
+    with other.transaction(force_rollback=True):
+        for table in TABLES:
+            other.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+@pytest.mark.parametrize("fault", [refused, locked])
+def test_searches_are_answered_and_the_lost_spans_counted(
+    fault: Callable[[psycopg.Connection[Any]], AbstractContextManager[None]],
+    client: Client,
+    store: CountingProcessor,
+    recorder: Recorder,  # noqa: F811
+) -> None:
+    counts = Registry()
+    counts.watch(metrics.SPANS_LOST, lambda: store.store.lost)
+    reporter = Reporter(counts, connect, "test")
+    make_collection()
+    headers = bearer()
+    store.force_flush()
+    written, began = store.store.written, len(recorder.spans)
+    with connect() as other, fault(other):
+        for _ in range(3):
+            status, body = post(client, "/v1/collections/house/search", {"query": "pump"}, headers)
+            assert (status, QueryRun.objects.filter(pk=body["run_id"]).exists()) == (200, True)
+        store.force_flush()
+        assert reporter.try_write() is (fault is refused)
+    lost = len(recorder.spans) - began
+    assert (store.store.lost, store.store.written) == (lost, written)
+    assert reporter.try_write() is True
+    found = families(render(MetricSnapshot.objects.get().data))
+    assert sample(found, "ragd_spans_lost_total") == lost > 0
