@@ -38,10 +38,10 @@ class Endpoint:
     max_tokens: int
 
     @property
-    def address(self) -> tuple[str, int | None]:
-        """(host, port or None)."""
+    def address(self) -> tuple[str, int]:
+        """(host, port)."""
         parts = urlsplit(self.base_url or OPENAI_URL)
-        return parts.hostname or "", parts.port
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
 class _AttemptError(Exception):

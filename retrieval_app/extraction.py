@@ -102,7 +102,7 @@ class ExtractiveAnswerer:
             refusal = CheckedAnswer(self._refusal(ranked, evidence))
             checked = refusal if abstained else quote(choose_sentences(ranked), given)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
-            call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written)
+            call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written, confidence=evidence)
         usage = TokenUsage(read, written, estimated=True)
         return Draft(checked, abstained, usage, len(given), evidence=round(evidence, 6))
 

@@ -114,6 +114,7 @@ def _describe(tables: Tables, report: Report) -> Answer:
         "not_governed": report.other,
         "rows_seen": len(report.rows),
         "rows": len(tables.rows),
+        "rows_unseen": [[owner, field] for owner, field in tables.rows if (owner, field) not in report.rows],
         "types": [
             {
                 "type": name,
