@@ -142,6 +142,8 @@ class ChatAnswerer:
         for tool in completion.tool_calls:
             call.call_tool(tool.name, tool.id, tool.arguments)
         call.record_timings(queue_ms=completion.queue_ms, inference_ms=completion.inference_ms)
+        if usage.estimated:
+            call.output_tokens = usage.generation_tokens  # counted here rather than by pieces
         call.finish(
             completion.text,
             finish_reasons=[completion.finish_reason] if completion.finish_reason else [],
