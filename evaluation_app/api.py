@@ -6,49 +6,17 @@ from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Router, Schema
+from ninja import Router
 
 from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
+from evaluation_app.span_api import router as spans_router
+from evaluation_app.span_schemas import SpanList
 from evaluation_app.spans import flush_pending, run_spans, span_dict
 from retrieval_app.models import QueryRun
 
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
-
-
-class SpanStatus(Schema):
-    code: str
-    description: str
-
-
-class SpanEvent(Schema):
-    name: str
-    time: str
-    attributes: dict[str, Any]
-
-
-class SpanLink(Schema):
-    trace_id: str
-    span_id: str
-    attributes: dict[str, Any]
-
-
-class SpanRecord(Schema):
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
-    name: str
-    kind: str
-    start: str
-    end: str
-    status: SpanStatus
-    attributes: dict[str, Any]
-    events: list[SpanEvent]
-    links: list[SpanLink]
-
-
-class SpanList(Schema):
-    spans: list[SpanRecord]
+router.add_router("", spans_router)
 
 
 @router.get(

@@ -35,6 +35,19 @@ def run_spans(run: QueryRun, rows: SpanQuerySet | None = None) -> list[Span]:
     return [span for span in spans if span.span_id in own | above | below]
 
 
+def trace_spans(trace_id: str, collections: Sequence[str] = ()) -> list[Span]:
+    """A trace's spans by start, for a caller who may see these collections; an empty sequence is no restriction.
+
+    A span without a collection, such as the request, is seen with those that stand in it or that it stands in.
+    """
+    spans = list(Span.objects.of_trace(trace_id))
+    if not collections:
+        return spans
+    own = {span.span_id for span in spans if span.collection in collections}
+    near = own | _ancestors(spans, own) | _descendants(spans, own)
+    return [span for span in spans if span.span_id in near and span.collection in ("", *collections)]
+
+
 def _ancestors(spans: Sequence[Span], ids: set[str]) -> set[str]:
     parents = {span.span_id: span.parent_span_id for span in spans}
     found: set[str] = set()
@@ -67,6 +80,11 @@ def recent_traces(limit: int = 50) -> list[Span]:
 
 def span_dict(span: Span) -> dict[str, Any]:
     """A span as the API answers it: every vocabulary's attributes under their own names."""
+    return span_head(span) | {"attributes": span.attributes, "events": span.events, "links": span.links}
+
+
+def span_head(span: Span) -> dict[str, Any]:
+    """The same without attributes, events and links, which stay in the database."""
     return {
         "trace_id": span.trace_id,
         "span_id": span.span_id,
@@ -76,9 +94,6 @@ def span_dict(span: Span) -> dict[str, Any]:
         "start": span.started_at.isoformat(),
         "end": span.ended_at.isoformat(),
         "status": {"code": span.status_code, "description": span.status_description},
-        "attributes": span.attributes,
-        "events": span.events,
-        "links": span.links,
     }
 
 

@@ -1,0 +1,103 @@
+"""What the API says of spans, and the filters that it takes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from ninja import Schema
+from pydantic import Field
+
+
+class SpanStatus(Schema):
+    code: str
+    description: str
+
+
+class SpanEvent(Schema):
+    name: str
+    time: str
+    attributes: dict[str, Any]
+
+
+class SpanLink(Schema):
+    trace_id: str
+    span_id: str
+    attributes: dict[str, Any]
+
+
+class SpanRecord(Schema):
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    kind: str
+    start: str
+    end: str
+    status: SpanStatus
+    attributes: dict[str, Any]
+    events: list[SpanEvent]
+    links: list[SpanLink]
+
+
+class SpanList(Schema):
+    spans: list[SpanRecord]
+
+
+class FoundSpan(SpanRecord):
+    """A span with what it is searched by. Empty texts and nulls: it has none."""
+
+    duration_ms: float
+    type: str = Field(description="of the span tables (aitf.rag.retrieve, gen_ai.inference, ...) or an own name")
+    service: str
+    collection: str
+    run_id: UUID | None
+    model: str
+    api_key: str = Field(description="label of the key that asked")
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    risk_score: float | None
+
+
+class SpanPageAnswer(Schema):
+    items: list[FoundSpan]
+    next_cursor: str | None
+    searched_until: datetime | None = Field(
+        description="null: the page is whole; else the search ran out of time here, and next_cursor looks on from here"
+    )
+
+
+class TraceAnswer(Schema):
+    """spans: by start, those that the key may see."""
+
+    trace_id: str
+    start: str
+    duration_ms: float
+    spans: list[FoundSpan]
+
+
+class SpanFilters(Schema):
+    """The filters of GET /v1/spans, for its description: `parse_filter` reads them."""
+
+    type: list[str] = Field([], description="aitf.rag.retrieve, chat, rag.lexical, ...; may be given many times")
+    kind: list[str] = Field([], description="of OpenInference (RETRIEVER, LLM, ...) or OpenTelemetry (CLIENT, ...)")
+    collection: list[str] = Field([])
+    model: list[str] = Field([])
+    api_key: list[str] = Field([], description="label of the key that asked")
+    status: list[str] = Field([], description="ok, error or unset")
+    service: list[str] = Field([], description="ragd-web, ragd-worker, ragd-cli")
+    name: str = Field("", description="what the name begins with")
+    min_ms: str = Field("", description="shortest duration, milliseconds")
+    max_ms: str = Field("", description="longest duration, milliseconds")
+    since: str = Field("", description="ISO 8601 or an age such as 30m, 24h, 7d; included")
+    until: str = Field("", description="the same; not included")
+    text: str = Field("", description="words that all occur in name, question, answer or error; wor* is a beginning")
+    attr: list[str] = Field(
+        [],
+        description="name:operator:value with eq, ne, gt, ge, lt, le, contains, starts; or name:exists, name:missing",
+    )
+    where: str = Field("", description="an expression: kind == 'RETRIEVER' and latency_ms > 500")
+    trace_id: str = Field("")
+    run_id: str = Field("")
