@@ -73,6 +73,23 @@ class CollectionSettingsForm(ChunkPolicyFields):
     revisions = forms.IntegerField(label="Earlier revisions of each document", min_value=0, required=False)
     runs_days = forms.IntegerField(label="Days that runs are kept", min_value=0, required=False)
 
+    action = forms.ChoiceField(
+        label="When something harmful is found",
+        required=False,
+        choices=[
+            ("flag", "Flag: record it, change nothing"),
+            ("redact", "Redact: hide secrets and personal data, withhold passages with orders to a model"),
+            ("refuse", "Refuse: redact, and turn such questions and answers away"),
+        ],
+    )
+    min_score = forms.FloatField(
+        label="From a risk of",
+        required=False,
+        min_value=0,
+        max_value=100,
+        help_text="0 to 100; when empty: 0. What is below is only recorded.",
+    )
+
     def suggest_retention(self) -> None:
         """Show what holds when a field stays empty."""
         days = settings.RAGD_RUN_RETENTION_DAYS
@@ -82,6 +99,11 @@ class CollectionSettingsForm(ChunkPolicyFields):
     def retention(self) -> dict[str, int]:
         """The fields that were filled in."""
         given = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days")}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def security(self) -> dict[str, Any]:
+        """The fields that were filled in."""
+        given = {"action": self.cleaned_data.get("action") or None, "min_score": self.cleaned_data.get("min_score")}
         return {name: value for name, value in given.items() if value is not None}
 
 

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from evaluation_app import checks, rebuild
-from evaluation_app.commands import evidence, exporting, ingesting, jobs, keys, querying, server, transfers, validating
+from evaluation_app.commands import (
+    evidence,
+    exporting,
+    ingesting,
+    jobs,
+    keys,
+    querying,
+    scanning,
+    server,
+    transfers,
+    validating,
+)
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -81,6 +92,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         checks.run,
         checks.show,
         checks.has_passed,
+    ),
+    "scan": Subcommand(
+        "look through a collection's stored chunks for orders to a model, secrets and personal data",
+        scanning.add_arguments,
+        scanning.run,
+        scanning.show,
     ),
     "validate-spans": Subcommand(
         "check stored spans, or those of a file, against the span conventions; exit status 1 when one is wrong",

@@ -50,7 +50,7 @@ def run_summary(run: QueryRun) -> dict[str, Any]:
         "query": run.query,
         "answer": run.answer,
         "status": run.status,
-        "error": {"type": run.error_type, "message": run.error} if run.status == QueryRun.Status.ERROR else None,
+        "error": {"type": run.error_type, "message": run.error} if run.error else None,
         "mode": run.plan.get("mode"),
         "plan_hash": run.plan_hash,
         "plan_name": run.plan_name or None,

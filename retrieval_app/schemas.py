@@ -312,7 +312,7 @@ class RunSummary(Schema):
     collection: str
     query: str
     answer: str | None
-    status: Literal["ok", "abstained", "error"]
+    status: Literal["ok", "abstained", "error", "refused"]
     error: RunError | None
     mode: str | None
     plan_hash: str

@@ -23,6 +23,7 @@ from collections_app.paging import paginate
 from collections_app.policies import policy_for
 from collections_app.services import collections as service
 from collections_app.services.retention import effective_retention
+from collections_app.services.security import effective_security
 
 router = Router(auth=BearerAuth(), tags=["collections"])
 
@@ -101,6 +102,8 @@ def detail(collection: Collection) -> dict[str, Any]:
         "chunk_policy_stated": collection.chunk_policy,
         "retention": effective_retention(collection),
         "retention_stated": collection.retention,
+        "security": effective_security(collection),
+        "security_stated": collection.security,
         "created_at": collection.created_at,
         "updated_at": collection.updated_at,
     }

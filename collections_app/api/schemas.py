@@ -44,12 +44,24 @@ class RetentionRequest(Request):
     runs_days: StrictInt | None = Field(None, description="days that stored queries are kept; 0 keeps them for ever")
 
 
+class SecurityRequest(Request):
+    """What takes the place of what was stated before. docs/security.md says what each action does."""
+
+    action: Literal["flag", "redact", "refuse"] | None = Field(
+        None,
+        description="flag: findings are recorded; redact: secrets and personal data are hidden and passages with orders"
+        " to a model are not read; refuse: such questions and answers are turned away with 422 as well",
+    )
+    min_score: float | None = Field(None, description="0 to 100: findings with a lower score are only recorded")
+
+
 class CollectionChanges(Request):
     """What is left out stays. hybrid_enabled and language can be changed only while the collection is empty."""
 
     description: str | None = None
     chunk_policy: ChunkPolicyRequest | None = None
     retention: RetentionRequest | None = None
+    security: SecurityRequest | None = None
     hybrid_enabled: StrictBool | None = None
     language: str | None = None
 
@@ -68,6 +80,8 @@ class CollectionDetail(CollectionBrief):
     chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     retention: dict[str, int] = Field(description="earlier revisions and days of runs that are kept")
     retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
+    security: dict[str, Any] = Field(description="action (flag, redact or refuse) and min_score as they hold")
+    security_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     created_at: datetime
     updated_at: datetime
 

@@ -1,7 +1,14 @@
 """What is stored."""
 
 from collections_app.models.checkpoints import EmbeddedBatch
-from collections_app.models.curation import ChunkOverlay, DocumentRevision, DuplicateScan, NearDuplicate
+from collections_app.models.curation import (
+    ChunkFindings,
+    ChunkOverlay,
+    DocumentRevision,
+    DuplicateScan,
+    FindingScan,
+    NearDuplicate,
+)
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
@@ -14,6 +21,7 @@ __all__ = [
     "ApiKey",
     "AuditSubject",
     "Chunk",
+    "ChunkFindings",
     "ChunkOverlay",
     "Collection",
     "Document",
@@ -22,6 +30,7 @@ __all__ = [
     "EmbeddedBatch",
     "FetchHost",
     "FetchedSource",
+    "FindingScan",
     "Generation",
     "GenerationDocument",
     "IdempotencyRecord",

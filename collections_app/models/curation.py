@@ -121,6 +121,62 @@ class DuplicateScan(models.Model):
         return f"{self.found} near-duplicates at {self.scanned_at:%Y-%m-%d %H:%M}"
 
 
+class FindingScan(models.Model):
+    """The last time that the chunks of a collection were looked through for what may do harm; see `ChunkFindings`.
+
+    complete False: it stopped behind chunk (reached_doc_id, reached_index), and goes on there. rules: hash of the rules
+    that it was done with.
+    """
+
+    collection = models.OneToOneField(
+        Collection, primary_key=True, on_delete=models.CASCADE, db_constraint=False, related_name="finding_scan"
+    )
+    generation = models.IntegerField()
+    rules = models.CharField(max_length=64)
+    chunks_scanned = models.BigIntegerField(default=0)
+    complete = models.BooleanField(default=False)
+    reached_doc_id = models.TextField(default="", blank=True, db_collation="C")
+    reached_index = models.IntegerField(default=-1)
+    took_ms = models.FloatField(default=0)
+    scanned_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "finding_scans"
+
+    def __str__(self) -> str:
+        return f"{self.chunks_scanned} chunks at {self.scanned_at:%Y-%m-%d %H:%M}"
+
+
+class ChunkFindings(models.Model):
+    """A chunk in which a scan found something. findings: [`Finding.as_dict()`, with "part": "context" for the context].
+
+    families: each once, sorted. revision: the document's when it was scanned. The text itself is not kept.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(
+        Collection, on_delete=models.CASCADE, db_constraint=False, related_name="chunk_findings"
+    )
+    doc_id = models.TextField(db_collation="C")
+    chunk_index = models.IntegerField()
+    revision = models.IntegerField()
+    families = ArrayField(models.TextField(), default=list)
+    findings = models.JSONField(default=list)
+    risk_score = models.FloatField()
+
+    class Meta:
+        db_table = "chunk_findings"
+        constraints = [
+            models.UniqueConstraint(fields=["collection", "doc_id", "chunk_index"], name="chunk_findings_key")
+        ]
+        indexes = [
+            models.Index(fields=["collection", "-risk_score", "doc_id", "chunk_index"], name="chunk_findings_risk")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.doc_id}#{self.chunk_index}: {', '.join(self.families)}"
+
+
 class NearDuplicate(models.Model):
     """A chunk that says what an earlier one says: of_doc_id and of_chunk_index, by (doc_id, chunk_index).
 

@@ -25,6 +25,7 @@ from collections_app.services.portable import (
     CHUNKS,
     FORMAT,
     FORMAT_VERSION,
+    LATER_SETTINGS,
     MANIFEST,
     MANIFEST_MAX_BYTES,
     OWN_MEMBERS,
@@ -38,6 +39,7 @@ from collections_app.services.portable import (
     registered_parts,
 )
 from collections_app.services.retention import check_retention
+from collections_app.services.security import check_security
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION
 
@@ -260,8 +262,11 @@ def read_manifest_values(values: Any) -> Manifest:
         _check_object(values.get(name), name, fields)
     for name in ("chunk_policy", "retention"):
         _check_object(values["collection"][name], name, ())
+    for name in LATER_SETTINGS:
+        _check_object(values["collection"].get(name, {}), name, ())
     try:
         check_retention(values["collection"]["retention"])
+        check_security(values["collection"].get("security"))
     except InvalidInput as error:
         raise invalid_export(f"the collection's settings cannot be kept: {error.message}") from None
     members = values.get("members")

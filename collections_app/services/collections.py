@@ -19,6 +19,7 @@ from collections_app.services import audit
 from collections_app.services.deleting import delete_collection, purge_collection, purge_deleted
 from collections_app.services.probing import last_probe
 from collections_app.services.retention import check_retention
+from collections_app.services.security import check_security
 from collections_app.services.swapping import ensure_serving, redefine_serving
 from collections_app.statistics import count_chunk_lengths, count_documents, count_growth
 from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
@@ -32,7 +33,7 @@ __all__ = [
     "purge_collection", "purge_deleted", "resolve_model", "update_collection",
 ]  # fmt: skip
 
-CHANGEABLE = ("description", "chunk_policy", "retention", "hybrid_enabled", "language")
+CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language")
 DESCRIPTION_MAX_CHARS = 2000
 MODEL_MAX_CHARS = 200
 
@@ -118,9 +119,9 @@ def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
 
 
 def update_collection(collection: Collection, *, changes: Mapping[str, Any], actor: audit.Actor = None) -> Collection:
-    """Change description, retention, chunk_policy (for what comes from now on) and, while empty, the rest.
+    """Change description, retention, security, chunk_policy (for what comes from now on) and, while empty, the rest.
 
-    A new chunk_policy or retention takes the place of what was stated.
+    A new chunk_policy, retention or security takes the place of what was stated.
     """
     if unknown := set(changes) - set(CHANGEABLE):
         name = sorted(unknown)[0]
@@ -147,6 +148,8 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
         return check_description(value)
     if name == "retention":
         return check_retention(value)
+    if name == "security":
+        return check_security(value)
     if name == "chunk_policy":
         return check_policy(value, window_of(collection))
     if value == getattr(collection, name):

@@ -164,6 +164,7 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
             language=spec.language,
             chunk_policy=stated["chunk_policy"],
             retention=stated["retention"],
+            security=stated.get("security", {}),
             generation=FIRST,
             deleted_at=timezone.now() + FENCE,
         )

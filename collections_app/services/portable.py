@@ -23,6 +23,8 @@ SOURCES = "sources.bin"
 FILE_SUFFIX = ".ragd.zip"
 MANIFEST_MAX_BYTES = 1_000_000
 SETTINGS = ("description", "embed_model", "embed_dims", "hybrid_enabled", "language", "chunk_policy", "retention")
+LATER_SETTINGS = ("security",)  # an older export has none
+ALL_SETTINGS = (*SETTINGS, *LATER_SETTINGS)
 
 Row = dict[str, Any]
 

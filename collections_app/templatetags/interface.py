@@ -44,6 +44,7 @@ STATES: dict[str, tuple[str, str, str]] = {
     "cancelled": ("neutral", "minus", "Cancelled"),
     "ok": ("good", "check", "OK"),
     "abstained": ("watch", "minus", "Abstained"),
+    "refused": ("watch", "cross", "Refused"),
     "error": ("bad", "cross", "Error"),
     "enabled": ("good", "check", "Enabled"),
     "disabled": ("neutral", "minus", "Disabled"),

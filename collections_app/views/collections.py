@@ -88,7 +88,8 @@ def _create(form: CollectionForm, request: PageRequest) -> Collection:
 @require_http_methods(["GET", "POST"])
 def settings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    initial = collection.chunk_policy | collection.retention | {"description": collection.description}
+    stated = collection.chunk_policy | collection.retention | collection.security
+    initial = stated | {"description": collection.description}
     form = CollectionSettingsForm(request.POST or None, initial=initial)
     form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
     form.suggest_retention()
@@ -100,6 +101,7 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
                 "description": form.cleaned_data["description"],
                 "chunk_policy": form.chunk_policy(),
                 "retention": form.retention(),
+                "security": form.security(),
             }
             try:
                 update_collection(collection, changes=changes, actor=request.user)

@@ -18,6 +18,7 @@ from collections_app.pages import PageRequest, find_or_404, render_page
 from collections_app.passages import ChunkSpan, Piece, cut_pieces, join_chunks
 from collections_app.policies import policy_for, window_of
 from collections_app.services.overlays import overlays_of_chunk
+from collections_app.services.scanning import find_in_chunk
 from collections_app.views.collections import find_collection
 from collections_app.views.revisions import cited_elsewhere
 from ragd.types import ChunkPolicy
@@ -238,6 +239,7 @@ def show_chunk(
         "original": original if overlay == EDIT else "",
         "overlays": overlays_of_chunk(shown, original) if overlay or shown.switched_off else [],
         "overlay": overlay,
+        "findings": find_in_chunk(shown.content, shown.context),
         "flags": flags_of(shown.content, _limits(collection, document)),
         "refused": refused,
         "typed": request.POST.get("content", "") if refused else "",

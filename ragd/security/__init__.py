@@ -14,9 +14,9 @@ from ragd.security.findings import (
     risk_score,
 )
 from ragd.security.leaks import find_leak
-from ragd.security.scanner import scan, scan_once
+from ragd.security.scanner import RULES_VERSION, scan, scan_once
 
 __all__ = [
-    "FAMILIES", "HIDDEN", "ORDERS", "Family", "Finding", "combine_scores", "find_leak", "mask", "redact", "risk_score",
+    "FAMILIES", "HIDDEN", "ORDERS", "RULES_VERSION", "Family", "Finding", "combine_scores", "find_leak", "mask", "redact", "risk_score",
     "scan", "scan_once",
 ]  # fmt: skip

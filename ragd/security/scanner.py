@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import blake2b, sha256
+from importlib.resources import files
 
 from ragd.security.findings import Finding
 from ragd.security.instructions import find_instructions
@@ -11,6 +12,9 @@ from ragd.security.secrets import find_secrets
 
 CHARS_MAX = 100_000
 REMEMBERED_MAX = 20_000
+SOURCES = ("instructions.toml", "instructions.py", "disguises.py", "secrets.py", "personal.py")
+# Changes with the rules, so that what an older set of them found can be told.
+RULES_VERSION = sha256(b"".join(files("ragd.security").joinpath(name).read_bytes() for name in SOURCES)).hexdigest()
 
 # What was found in a text, by the text's hash: passages come again and again, and their texts need not be kept.
 _remembered: dict[bytes, tuple[Finding, ...]] = {}

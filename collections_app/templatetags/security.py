@@ -1,0 +1,91 @@
+"""Findings in words and chips."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from collections_app.templatetags.interface import icon
+from ragd.security import FAMILIES
+
+register = template.Library()
+
+TONES = {"critical": "bad", "high": "bad", "medium": "watch", "low": "neutral"}
+PLACES = {
+    "query": "Question",
+    "history": "Earlier turn",
+    "prompt": "System prompt",
+    "source": "Passage",
+    "answer": "Answer",
+}
+ACTIONS = {"flagged": "recorded", "redacted": "hidden", "withheld": "kept from the model", "refused": "refused"}
+FAMILY_WORDS = {
+    "prompt_injection": "Orders to the model",
+    "jailbreak": "Jailbreak",
+    "data_exfiltration": "Carries data out",
+    "system_prompt_request": "Asks for the prompt",
+    "system_prompt_leak": "Gives the prompt away",
+    "secret": "Secret",
+    "personal_data": "Personal data",
+}
+
+
+@register.filter
+def family_words(family: str) -> str:
+    """What a family is called on pages."""
+    return FAMILY_WORDS.get(family, family.replace("_", " "))
+
+
+@register.filter
+def place_words(finding: Mapping[str, Any]) -> str:
+    """Where a finding of a run stands."""
+    return PLACES.get(str(finding.get("place", "")), "")
+
+
+@register.filter
+def action_words(finding: Mapping[str, Any]) -> str:
+    """What was done about a finding of a run."""
+    return ACTIONS.get(str(finding.get("action", "")), "")
+
+
+@register.filter
+def by_rule(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Findings of one family and rule as one with their count, the riskiest first."""
+    grouped: dict[tuple[str, str], dict[str, Any]] = {}
+    for item in findings:
+        known = grouped.setdefault((item["family"], item["rule"]), {**item, "count": 0})
+        known["count"] += 1
+        known["score"] = max(known["score"], item["score"])
+    return sorted(grouped.values(), key=lambda item: (-item["score"], item["family"], item["rule"]))
+
+
+@register.simple_tag
+def finding_chip(finding: Mapping[str, Any]) -> SafeString:
+    """Family and rule, with the count where there are several."""
+    family = str(finding["family"])
+    count = int(finding.get("count", 1))
+    return format_html(
+        '<span class="chip" data-tone="{}">{}{}: {}{}</span>',
+        TONES.get(FAMILIES[family].severity if family in FAMILIES else "medium", "watch"),
+        icon("alert"),
+        family_words(family),
+        str(finding["rule"]).replace("_", " "),
+        f" × {count}" if count > 1 else "",
+    )
+
+
+@register.simple_tag
+def risk_chip(score: float | None) -> SafeString | str:
+    """The risk of a run where there is any; "" for none."""
+    if not score:
+        return ""
+    return format_html(
+        '<span class="chip" data-tone="{}">{}Risk {}</span>',
+        "bad" if score >= 70 else "watch",
+        icon("alert"),
+        round(score),
+    )

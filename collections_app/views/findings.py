@@ -1,0 +1,57 @@
+"""What stands in the chunks of a collection that may do harm."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_http_methods
+
+from collections_app.pages import PageRequest, render_page
+from collections_app.services.scanning import (
+    PAGE_SCAN_S,
+    count_findings,
+    last_finding_scan,
+    list_findings,
+    scan_collection,
+)
+from collections_app.services.security import policy_of
+from collections_app.templatetags.interface import counted
+from collections_app.views.collections import find_collection
+from ragd.security import FAMILIES, RULES_VERSION
+
+ROWS_PER_PAGE = 50
+
+
+@require_http_methods(["GET", "POST"])
+def findings(request: PageRequest, name: str) -> HttpResponse:
+    """Counts per family and the chunks, the riskiest first, by ?family=; a POST looks through the chunks."""
+    collection = find_collection(name)
+    if request.method == "POST":
+        done = scan_collection(collection, seconds=PAGE_SCAN_S, actor=request.user)
+        said = f"{counted(done.chunks_scanned, 'chunk')} looked through."
+        if done.complete:
+            messages.success(request, said)
+        else:
+            messages.warning(request, f"{said} There are more: go on, or run ragd scan in a shell.")
+        return redirect("collections:findings", name)
+    asked = request.GET.get("family", "")
+    family = asked if asked in FAMILIES else ""
+    page = request.GET.get("page", "")
+    number = max(1, int(page)) if page.isascii() and page.isdecimal() and len(page) < 7 else 1
+    rows = list_findings(collection, family, offset=(number - 1) * ROWS_PER_PAGE, limit=ROWS_PER_PAGE + 1)
+    scan = last_finding_scan(collection)
+    context = {
+        "collection": collection,
+        "tab": "findings",
+        "counts": count_findings(collection),
+        "family": family,
+        "rows": rows[:ROWS_PER_PAGE],
+        "number": number,
+        "before": number - 1 if number > 1 else None,
+        "after": number + 1 if len(rows) > ROWS_PER_PAGE else None,
+        "scan": scan,
+        "older_rules": scan is not None and scan.rules != RULES_VERSION,
+        "policy": policy_of(collection),
+    }
+    return render_page(request, "collections/findings.html", context)
