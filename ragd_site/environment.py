@@ -161,6 +161,9 @@ class Environment(BaseSettings):
     RAGD_CAPTURE_CONTENT: Literal["full", "hash", "none"] = Field(
         "full", description="Texts in the local spans: as they are, hashed, or left out"
     )
+    RAGD_CAPTURE_VECTORS: bool = Field(
+        False, description="Whether spans of embedding calls show the vectors of up to eight texts"
+    )
     RAGD_OTLP_CONTENT: Literal["full", "hash", "none"] = Field(
         "none", description="The same for spans that leave this machine"
     )

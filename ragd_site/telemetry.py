@@ -59,7 +59,9 @@ def set_up(service: str) -> TracerProvider:
     local: telemetry.Capture = settings.RAGD_CAPTURE_CONTENT
     remote: telemetry.Capture = settings.RAGD_OTLP_CONTENT
     endpoint = sending.traces_endpoint()
-    telemetry.configure(capture=widest(local, remote) if endpoint else local, pricer=find_cost)
+    telemetry.configure(
+        capture=widest(local, remote) if endpoint else local, pricer=find_cost, vectors=settings.RAGD_CAPTURE_VECTORS
+    )
     _provider = TracerProvider(
         resource=build_resource(service), sampler=RagdSampler(), span_limits=LIMITS, shutdown_on_exit=True
     )
