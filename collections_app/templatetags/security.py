@@ -23,6 +23,7 @@ PLACES = {
     "answer": "Answer",
 }
 ACTIONS = {"flagged": "recorded", "redacted": "hidden", "withheld": "kept from the model", "refused": "refused"}
+HIGH = 70
 FAMILY_WORDS = {
     "prompt_injection": "Orders to the model",
     "jailbreak": "Jailbreak",
@@ -83,9 +84,5 @@ def risk_chip(score: float | None) -> SafeString | str:
     """The risk of a run where there is any; "" for none."""
     if not score:
         return ""
-    return format_html(
-        '<span class="chip" data-tone="{}">{}Risk {}</span>',
-        "bad" if score >= 70 else "watch",
-        icon("alert"),
-        round(score),
-    )
+    tone = "bad" if score >= HIGH else "watch"
+    return format_html('<span class="chip" data-tone="{}">{}Risk {}</span>', tone, icon("alert"), round(score))

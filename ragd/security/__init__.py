@@ -17,6 +17,6 @@ from ragd.security.leaks import find_leak
 from ragd.security.scanner import RULES_VERSION, scan, scan_once
 
 __all__ = [
-    "FAMILIES", "HIDDEN", "ORDERS", "RULES_VERSION", "Family", "Finding", "combine_scores", "find_leak", "mask", "redact", "risk_score",
-    "scan", "scan_once",
+    "FAMILIES", "HIDDEN", "ORDERS", "RULES_VERSION", "Family", "Finding", "combine_scores", "find_leak", "mask",
+    "redact", "risk_score", "scan", "scan_once",
 ]  # fmt: skip
