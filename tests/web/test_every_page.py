@@ -101,6 +101,8 @@ def test_every_page_with_data(visitor: Client, fill: Callable[..., Any], ask: Ca
         *NATURE,
         f"/runs/{run.pk}/",
         f"/runs/{run.pk}/waterfall/",
+        f"/runs/{run.pk}/validity/",
+        "/collections/nature/ingests/whales.md/",
         f"/ask/?run={run.pk}",
     ]:
         response = visitor.get(address)
