@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from django.urls import path
+from django.views.generic.base import RedirectView
 
 from evaluation_app import explorer, model_prices, overview_page, trace_views, upkeep, views
 from evaluation_app.evidence import pages as evidence_pages
@@ -18,6 +19,7 @@ urlpatterns = [
     path("traces/", overview_page.show_overview, name="traces"),
     path("traces/list/", explorer.traces, name="trace-list"),
     path("traces/spans/", explorer.spans, name="spans"),
+    path("traces/evidence/", evidence_pages.evidence, name="evidence"),
     path("traces/export/", downloads.selection, name="spans-export"),
     path("traces/<str:trace_id>/export/", downloads.trace, name="trace-export"),
     path("runs/<uuid:run_id>/export/", downloads.run, name="run-export"),
@@ -25,7 +27,7 @@ urlpatterns = [
     path("traces/<str:trace_id>/validity/", trace_views.validity_of_trace, name="trace-validity"),
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
-    path("evidence/", evidence_pages.evidence, name="evidence"),
+    path("evidence/", RedirectView.as_view(pattern_name="evaluation:evidence", query_string=True)),
     path("evaluation/", views.index, name="index"),
     path("runs/<uuid:run_id>/waterfall/", trace_views.waterfall_of_run, name="run-waterfall"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),

@@ -29,24 +29,27 @@ NO_SPANS: Mapping[str, Advice] = {
 }
 NOTHING: Advice = ("Nothing was searched or asked in this range.", "Choose a longer range.")
 EVENTS: Mapping[str, Advice] = {
-    telemetry.TOOL_CALL: ("No model called a tool.", "Nothing: this server offers its models no tools."),
+    telemetry.TOOL_CALL: ("No model called a tool.", "Nothing to do: this server offers its models no tools."),
     telemetry.TOOL_RESULT: (
         "No tool was called, so none answered.",
-        "Nothing: this server offers its models no tools.",
+        "Nothing to do: this server offers its models no tools.",
     ),
     telemetry.DOC_RETRIEVED: ("No search of this range found a document.", "Look at the runs that found nothing."),
 }
 CONDITIONS: Mapping[str, Advice] = {
     "remote": (
         "Every call went to a model inside this server, which has no such thing.",
-        "Nothing, unless answers should come from a language model: then set LLM_BASE_URL.",
+        "Nothing to do, unless answers should come from a language model: then set LLM_BASE_URL.",
     ),
     "succeeded": ("Every call of this range failed.", "Look at the failed spans and mend what they name."),
     "stated": ("No call stated this parameter.", "State it in requests where answers must be reproducible."),
-    "event": ("No model called a tool.", "Nothing: this server offers its models no tools."),
+    "event": ("No model called a tool.", "Nothing to do: this server offers its models no tools."),
     "above_zero": ("No search found anything, or no answer held a word.", "Look at the runs that found nothing."),
-    "true": ("No answer was streamed.", "Nothing; ask with Accept: text/event-stream to measure the first token."),
-    "present": ("What it depends on was never there.", "Nothing where models run in this server; see the field's row."),
+    "true": (
+        "No answer was streamed.",
+        "Nothing to do; ask with Accept: text/event-stream to measure the first token.",
+    ),
+    "present": ("What it depends on was never there.", "Nothing to do where models run in this server."),
     "evaluated": ("This score was never given.", "Have answers evaluated with the metric of that name."),
     "child": ("No question was embedded: all were searched by words.", "Search in mode hybrid or vector."),
 }
@@ -59,25 +62,25 @@ FIELDS: Mapping[str, Advice] = {
     telemetry.COST_OUTPUT: ("No price is known for the models that were called.", "Enter their prices in the admin."),
     telemetry.SYSTEM_PROMPT_HASH: (
         "No call had a system prompt.",
-        "Nothing: the extractive answerer has none; one that calls a language model does.",
+        "Nothing to do: the extractive answerer has none; one that calls a language model does.",
     ),
     telemetry.REQUEST_SEED: ("No request stated a seed.", "State a seed where answers must be reproducible."),
-    telemetry.REQUEST_TOOL_CHOICE: ("No tools were offered.", "Nothing: this server offers its models no tools."),
+    telemetry.REQUEST_TOOL_CHOICE: ("No tools were offered.", "Nothing to do: this server offers its models no tools."),
     telemetry.SERVER_PORT: (
         "No call went to an endpoint with a port of its own.",
-        "Nothing where models run in this server.",
+        "Nothing to do where models run in this server.",
     ),
     telemetry.LATENCY_TOKENS_PER_SECOND: ("No answer held a token.", "Look at the answers of this range."),
     telemetry.QUALITY_CONFIDENCE: (
         "No answerer stated how sure it is.",
-        "Nothing: language models over this interface do not say.",
+        "Nothing to do: language models over this interface do not say.",
     ),
     telemetry.SECURITY_RISK_SCORE: (
         "No text of a model call was rated.",
-        "Nothing where no answer was asked for; each answer is rated.",
+        "Nothing to do where no answer was asked for; each answer is rated.",
     ),
 }
-OPTIONAL: Advice = ("It is optional, and no call stated or reported it.", "Nothing, unless a policy asks for it.")
+OPTIONAL: Advice = ("It is optional, and no call stated or reported it.", "Nothing to do, unless a policy asks for it.")
 PARTLY: Advice = (
     "It should be on these spans, and is not.",
     "Open one of them: `manage.py ragd validate-spans` names each violation; spans of older versions may lack it.",

@@ -182,6 +182,10 @@ def take_pictures(url: str, folder: Path, trace_id: str) -> None:
             page.goto(f"{url}/projects/{project}/{address}")
             page.wait_for_timeout(5000)
             page.screenshot(path=folder / f"phoenix-{name}.png")
+        for name in ("rag.retrieve", "chat "):
+            page.get_by_text(name).first.click()
+            page.wait_for_timeout(2000)
+            page.screenshot(path=folder / f"phoenix-{name.strip()}.png")
         browser.close()
 
 

@@ -128,13 +128,13 @@ def test_the_range_and_the_collections(stored: None) -> None:
 
 
 def test_doors(stored: None, admin_client: Client) -> None:
-    page = admin_client.get("/evidence/?since=1h").content.decode()
+    page = admin_client.get("/evidence/?since=1h", follow=True).content.decode()
     assert "EU AI Act" in page and "AML.T0051.001" in page and "every field was recorded" in page.lower()
-    told = json.loads(admin_client.get("/evidence/?since=1h&format=json").content)
+    told = json.loads(admin_client.get("/traces/evidence/?since=1h&format=json").content)
     assert told["frameworks"][0]["framework"] == "EU AI Act" and told["gaps"] == []
-    wrong = admin_client.get("/evidence/?since=yesterday")
+    wrong = admin_client.get("/traces/evidence/?since=yesterday")
     assert wrong.status_code == 422 and "an age such as 30m" in wrong.content.decode()
-    assert admin_client.get("/evidence/?since=1h&until=2h").status_code == 422
+    assert admin_client.get("/traces/evidence/?since=1h&until=2h").status_code == 422
     headers = {"Authorization": f"Bearer {create_key('tests', scope='read', collections=['cellar'])[1]}"}
     limited: Any = Client(headers=headers).get("/v1/evidence?since=1h").json()
     assert (limited["spans"]["aitf.rag.pipeline"], limited["collections"]) == (1, ["cellar"])
