@@ -13,9 +13,10 @@ from collections_app.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.errors import ServiceError
 from evaluation_app.models import Span
 from evaluation_app.span_schemas import SpanFilters, SpanPageAnswer, TraceAnswer
-from evaluation_app.span_search import DEFAULT_LIMIT, parse_filter, search_spans
+from evaluation_app.span_search import DEFAULT_LIMIT, SlowSearch, parse_filter, search_spans
 from evaluation_app.spans import span_dict, span_head, trace_spans
 
+TOO_SLOW = "this search took too long and was given up; state since and until, a type or a collection, and ask again"
 OWN = ("limit", "cursor", "content")
 COLUMNS = (
     "duration_ms", "type", "service", "collection", "run_id", "model", "api_key", "input_tokens", "output_tokens",
@@ -44,7 +45,10 @@ def list_spans(
     wanted = parse_filter(request.GET, also=OWN)
     for name in wanted.collections:
         check_collection_scope(key, name)
-    page = search_spans(wanted.only_of(key.collections), cursor, limit, with_content=content)
+    try:
+        page = search_spans(wanted.only_of(key.collections), cursor, limit, with_content=content)
+    except SlowSearch:
+        raise ServiceError(TOO_SLOW, type="search_too_slow", status=503) from None
     return {
         "items": [found_span(span, content=content) for span in page.spans],
         "next_cursor": page.next_cursor,

@@ -1,7 +1,7 @@
 """Reads of the span store by filter: pages, neighbours, counts by value, the slowest. Newest first, ties by id.
 
-A search goes back in time one stretch of partitions after another and stops when it has what was asked for or when
-its time is over: then it says how far it came, and its cursor goes on from there.
+A search goes back in time stretch by stretch and stops when it has what was asked for or when its time is over: then
+it says how far it came, and its cursor goes on from there.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ import base64
 import binascii
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from django.db import connection
 from django.db.models import Q
 
 from evaluation_app.models import Span
 from evaluation_app.querysets import SpanQuerySet
 from evaluation_app.span_filters import AttributeCondition, SpanFilter, filter_condition, parse_filter
 from evaluation_app.span_names import known_attributes, known_types
+from evaluation_app.span_stretches import BUDGET_S, SlowSearch, Stretches, in_time
 from ragd.errors import InvalidInput
 
 __all__ = [
-    "AttributeCondition", "Facets", "Neighbours", "SpanFilter", "SpanPage", "facet_counts", "find_span",
+    "AttributeCondition", "Facets", "Neighbours", "SlowSearch", "SpanFilter", "SpanPage", "facet_counts", "find_span",
     "known_attributes", "known_types", "neighbours", "parse_filter", "search_spans", "slowest_spans",
 ]  # fmt: skip
 
@@ -65,14 +67,21 @@ class Facets:
 def search_spans(
     wanted: SpanFilter, cursor: str | None = None, limit: int = DEFAULT_LIMIT, *, with_content: bool = False
 ) -> SpanPage:
-    """One page. with_content: attributes, events and links too. Raises InvalidInput for a limit or cursor."""
+    """One page. with_content: attributes, events and links too.
+
+    Raises InvalidInput for a limit or cursor, SlowSearch when not even the newest minutes could be searched in time.
+    """
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", field="limit")
-    rows = matching(wanted, with_content=with_content).order_by("-started_at", "-id")
+    rows, start = _newest(matching(wanted, with_content=with_content)), wanted.until
     if cursor:
-        rows = rows.filter(_behind(*_decode(cursor)))
-    found = list(rows[: limit + 1])
-    return SpanPage(found[:limit], _encode(found[limit - 1]) if len(found) > limit else None)
+        place = _decode(cursor)
+        rows, start = rows.filter(_behind(*place)), place[0]
+    stretches = Stretches(rows, start)
+    found = stretches.walk(limit + 1, _read)
+    if stretches.reached is not None:
+        return SpanPage(found, _encode(stretches.reached, 0), stretches.reached)
+    return SpanPage(found[:limit], _encode(*_place(found[limit - 1])) if len(found) > limit else None)
 
 
 def matching(wanted: SpanFilter, *, with_content: bool = False) -> SpanQuerySet:
@@ -87,15 +96,20 @@ def matching(wanted: SpanFilter, *, with_content: bool = False) -> SpanQuerySet:
 
 def neighbours(wanted: SpanFilter, span: Span) -> Neighbours:
     """Before and after a span in the filtered list, also when the span itself is not in it; without content."""
-    rows = matching(wanted)
-    newer = rows.filter(_before(span.started_at, span.pk)).order_by("started_at", "id").first()
-    older = rows.filter(_behind(span.started_at, span.pk)).order_by("-started_at", "-id").first()
-    return Neighbours(newer, older)
+    rows, place = matching(wanted), _place(span)
+    after = rows.filter(_before(*place)).order_by("started_at", "id")
+    newer = Stretches(after, span.started_at, forward=True).walk(1, _read)
+    older = Stretches(_newest(rows.filter(_behind(*place))), span.started_at).walk(1, _read)
+    return Neighbours(newer[0] if newer else None, older[0] if older else None)
 
 
 def slowest_spans(wanted: SpanFilter, limit: int = 10) -> list[Span]:
-    """The longest first, ties newest first; without content."""
-    return list(matching(wanted).order_by("-duration_ms", "-started_at", "-id")[:limit])
+    """The longest first, ties newest first; without content. Raises SlowSearch."""
+    rows = matching(wanted).order_by("-duration_ms", "-started_at", "-id")
+    try:
+        return in_time(lambda: _read(rows, limit), BUDGET_S)
+    except TimeoutError:
+        raise SlowSearch(f"the slowest were not found within {BUDGET_S:g} s") from None
 
 
 def find_span(trace_id: str, span_id: str) -> Span | None:
@@ -109,21 +123,57 @@ FACET_COLUMNS = {
     "statuses": "status_code",
 }  # fmt: skip
 FACET_ROWS = 10_000
+FACET_BUDGET_S = 1.0
+COUNT_VALUES = "SELECT {columns}, count(*) FROM ({rows}) newest GROUP BY {columns}"
 
 
 def facet_counts(wanted: SpanFilter) -> Facets:
-    """How many of the newest matching spans have each value. A field that the filter states is counted as if it did
-    not, so that its other values can be chosen."""
-    counted: dict[str, list[tuple[str, int]]] = {}
-    common = list(matching(wanted).order_by("-started_at", "-id").values(*FACET_COLUMNS.values())[: FACET_ROWS + 1])
+    """How many of the newest FACET_ROWS matching spans have each value. A field that the filter states is counted as if
+    it did not, so that its other values can be chosen."""
+    counts, is_whole = _count_values(wanted, FACET_COLUMNS.values())
+    by_field = {}
     for field, column in FACET_COLUMNS.items():
-        rows = common
-        if getattr(wanted, field):
-            free = matching(wanted.without(field)).order_by("-started_at", "-id")
-            rows = list(free.values(column)[:FACET_ROWS])
-        counts = Counter(row[column] for row in rows[:FACET_ROWS] if row[column])
-        counted[field] = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return Facets(counted, min(len(common), FACET_ROWS), len(common) <= FACET_ROWS)
+        own = _count_values(wanted.without(field), [column])[0] if getattr(wanted, field) else counts
+        values = Counter(own[column])
+        del values[""]
+        by_field[field] = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    return Facets(by_field, sum(counts["status_code"].values()), is_whole)
+
+
+def _count_values(wanted: SpanFilter, columns: Iterable[str]) -> tuple[dict[str, Counter[str]], bool]:
+    """column -> value -> spans, of the newest FACET_ROWS that match; and whether those are all."""
+    columns = list(columns)
+    counts: dict[str, Counter[str]] = {column: Counter() for column in columns}
+
+    def count(rows: SpanQuerySet, left: int) -> list[None]:
+        sql, params = rows.values(*columns)[:left].query.sql_with_params()
+        total = 0
+        with connection.cursor() as cursor:
+            cursor.execute(COUNT_VALUES.format(columns=", ".join(columns), rows=sql), params)
+            for *values, spans in cursor.fetchall():
+                total += spans
+                for column, value in zip(columns, values, strict=True):
+                    counts[column][value] += spans
+        return [None] * total
+
+    stretches = Stretches(_newest(matching(wanted)), wanted.until, budget_s=FACET_BUDGET_S)
+    try:
+        found = len(stretches.walk(FACET_ROWS, count))
+    except SlowSearch:
+        return counts, False
+    return counts, found < FACET_ROWS and stretches.reached is None
+
+
+def _newest(rows: SpanQuerySet) -> SpanQuerySet:
+    return rows.order_by("-started_at", "-id")
+
+
+def _read(rows: SpanQuerySet, wanted: int) -> list[Span]:
+    return list(rows[:wanted])
+
+
+def _place(span: Span) -> tuple[datetime, int]:
+    return span.started_at, span.pk
 
 
 def _behind(started_at: datetime, pk: int) -> Q:
@@ -134,8 +184,8 @@ def _before(started_at: datetime, pk: int) -> Q:
     return Q(started_at__gte=started_at) & (Q(started_at__gt=started_at) | Q(pk__gt=pk))
 
 
-def _encode(span: Span) -> str:
-    text = json.dumps([span.started_at.isoformat(), span.pk], separators=(",", ":"))
+def _encode(started_at: datetime, pk: int) -> str:
+    text = json.dumps([started_at.isoformat(), pk], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 

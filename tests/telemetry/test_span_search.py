@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+from django.db import connection
 
+from evaluation_app import span_stretches
 from evaluation_app.models import Span
 from evaluation_app.span_columns import span_columns
 from evaluation_app.span_names import forget_seen
 from evaluation_app.span_search import (
+    SlowSearch,
     SpanFilter,
+    SpanPage,
     facet_counts,
     find_span,
     neighbours,
@@ -239,3 +243,50 @@ def test_the_slowest_and_one_span(spans: None) -> None:
     found = find_span("A" * 32, f"{2:016x}")
     assert found is not None and found.attributes["aitf.rag.retrieve.top_k"] == 12
     assert find_span("b" * 32, f"{2:016x}") is None
+
+
+def test_a_search_that_takes_too_long_says_how_far_it_came(spans: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of four days; the clock of the second search stops after two stretches."""
+    for day in range(4):
+        make_span(f"old {day}", -86_400_000 * (day + 1), 1)
+    whole = [span.pk for span in search_spans(SpanFilter(), limit=100).spans]
+    done = 0
+
+    def tired(action: Callable[[], object], limit_s: float) -> object:
+        nonlocal done
+        done += 1
+        if done > 2:
+            raise TimeoutError
+        return action()
+
+    monkeypatch.setattr(span_stretches, "QUICK_S", 0)  # each stretch is a day
+    monkeypatch.setattr(span_stretches, "in_time", tired)
+    page = search_spans(SpanFilter(), limit=100)
+    assert page.searched_until == NOON + timedelta(milliseconds=5, days=-2)
+    assert [span.pk for span in page.spans] == whole[: len(page.spans)]
+    assert len(page.spans) == 7
+    done = -100
+    rest = search_spans(SpanFilter(), page.next_cursor, limit=100)
+    assert [span.pk for span in page.spans + rest.spans] == whole
+    assert (rest.next_cursor, rest.searched_until) == (None, None)
+    done = 2
+    with pytest.raises(SlowSearch, match="within 3 s"):
+        search_spans(SpanFilter())
+
+
+def test_a_statement_is_ended_in_time(db: None) -> None:
+    def read(seconds: float) -> str:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_sleep(%s), current_setting('statement_timeout')", [seconds])
+            return str(cursor.fetchall()[0][1])
+
+    assert span_stretches.in_time(lambda: read(0), 2.5) == "2500ms"
+    with pytest.raises(TimeoutError, match="no answer within"):
+        span_stretches.in_time(lambda: read(5), 0.1)
+    assert read(0) == "0"
+
+
+def test_nothing_is_stored(db: None) -> None:
+    assert search_spans(SpanFilter()) == SpanPage([], None)
+    assert facet_counts(SpanFilter()).counted == 0
+    assert slowest_spans(SpanFilter()) == []
