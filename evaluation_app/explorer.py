@@ -17,7 +17,6 @@ from collections_app.pages import PageRequest, render_page
 from evaluation_app.explorer_neighbours import span_address
 from evaluation_app.models import Span
 from evaluation_app.overview import PIPELINE_TYPE, STAGE_WORDS
-from evaluation_app.span_facts import DOC_ID
 from evaluation_app.span_filters import FIELDS, OPERATORS
 from evaluation_app.span_search import (
     Facets,
@@ -31,6 +30,7 @@ from evaluation_app.span_search import (
 )  # fmt: skip
 from ragd import telemetry
 from ragd.errors import InvalidInput
+from ragd.telemetry import names
 from retrieval_app.models import QueryRun
 
 PER_PAGE = 50
@@ -238,8 +238,8 @@ def _form_values(given: QueryDict) -> dict[str, str]:
 
 def _kept_values(given: QueryDict) -> list[tuple[str, str]]:
     """What the form sends along unseen: the choices made in the list on the left, and the conditions."""
-    names = [name for name in given if name not in (*FORM_FIELDS, "cursor")]
-    return [(name, value) for name in names for value in given.getlist(name) if value]
+    kept = [name for name in given if name not in (*FORM_FIELDS, "cursor")]
+    return [(name, value) for name in kept for value in given.getlist(name) if value]
 
 
 def _choices() -> dict[str, Any]:
@@ -291,7 +291,7 @@ def trace_rows(found: Iterable[Span]) -> list[TraceRow]:
     runs = QueryRun.objects.filter(pk__in=[span.run_id for span in entries if span.run_id]).for_lists().in_bulk()
     ingests = [span.trace_id for span in entries if span.type == telemetry.INGEST]
     named = Span.objects.filter(trace_id__in=ingests, type=telemetry.INGEST).order_by()
-    documents = dict(named.values_list("pk", f"attributes__{DOC_ID}"))
+    documents = dict(named.values_list("pk", f"attributes__{names.DOCUMENT_ID}"))
     return [_trace_row(span, runs.get(span.run_id) if span.run_id else None, documents) for span in entries]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 from django.utils import timezone
@@ -83,18 +84,22 @@ class SpanWriter(models.Model):
 
 
 class SpanRollup(models.Model):
-    """What the spans of one hour add up to, by what they are told apart by and by how long they took.
+    """What the spans of one hour add up to: of one type, of one collection, model and API key or of all of them.
 
-    bucket: see `overview_rollups.BASE`. priced: how many of them have a cost; cost_usd is of those alone.
+    summed_over: which of the three were added up, see `overview_rollups.SUMMED`; those columns are "" then. buckets,
+    counts: how many spans took how long, ascending, see `overview_rollups.BASE`. priced: how many of the spans have a
+    cost; cost_usd is of those alone.
     """
 
     id = models.BigAutoField(primary_key=True)
     hour = models.DateTimeField()
+    summed_over = models.SmallIntegerField()
     type = models.TextField(default="", blank=True)
     collection = models.TextField(default="", blank=True)
     model = models.TextField(default="", blank=True)
     api_key = models.TextField(default="", blank=True)
-    bucket = models.SmallIntegerField()
+    buckets = ArrayField(models.SmallIntegerField())
+    counts = ArrayField(models.IntegerField())
     spans = models.IntegerField()
     failed = models.IntegerField(default=0)
     input_tokens = models.BigIntegerField(default=0)
@@ -104,7 +109,10 @@ class SpanRollup(models.Model):
 
     class Meta:
         db_table = "span_rollups"
-        indexes: ClassVar[list[models.Index]] = [models.Index(fields=["hour"], name="span_rollups_hour")]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["hour"], name="span_rollups_hour"),
+            models.Index(fields=["summed_over", "hour"], name="span_rollups_read"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.spans} of {self.type or 'others'} at {self.hour:%Y-%m-%d %H}:00"

@@ -11,13 +11,19 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
-from evaluation_app.overview_rollups import BUCKET_SQL, lower_edge, percentile, rolled_until
+from evaluation_app.overview_rollups import (
+    BUCKET_SQL,
+    MODEL_TYPES,
+    lower_edge,
+    percentile,
+    rolled_until,
+    summed_over,
+)  # fmt: skip
 from ragd import telemetry
 
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 SLOWEST = 10
 PIPELINE_TYPE = "aitf.rag.pipeline"
-MODEL_TYPES = ("gen_ai.inference", "gen_ai.embeddings")
 # the stages in the order of the work, and their words; others follow by name
 STAGE_WORDS = {
     PIPELINE_TYPE: "Whole query",
@@ -39,28 +45,39 @@ STAGE_WORDS = {
 # what consumption is told apart by: the word in the address -> (column, words)
 DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}
 
-# hours that are rolled up, then the spans that began after them
-FIGURES = f"""
-WITH figures AS (
-    SELECT hour AS at, type, collection, model, api_key, bucket, spans, failed, input_tokens, output_tokens,
-           cost_usd, priced
-    FROM span_rollups WHERE hour >= %(since)s AND hour < %(edge)s
-    UNION ALL
-    SELECT started_at, type, collection, model, api_key, {BUCKET_SQL}, 1, (status_code = 'ERROR')::int,
-           coalesce(input_tokens, 0), coalesce(output_tokens, 0), coalesce(cost_usd, 0), (cost_usd IS NOT NULL)::int
-    FROM spans WHERE started_at >= greatest(%(since)s, %(edge)s) AND started_at < %(until)s AND type <> ''),
-wanted AS (
-    SELECT *, date_bin(%(step)s, at, %(since)s) AS step FROM figures
-    WHERE (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
+# hours that are rolled up; the spans that began after them are added
+ROLLED = """
+rolled AS (
+    SELECT *, date_bin(%(step)s, hour, %(since)s) AS step FROM span_rollups
+    WHERE summed_over = %(summed_over)s AND hour >= %(since)s AND hour < %(edge)s
+      AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
+"""
+BEGAN = f"""
+began AS (
+    SELECT *, {BUCKET_SQL} AS bucket, date_bin(%(step)s, started_at, %(since)s) AS step FROM spans
+    WHERE started_at >= greatest(%(since)s, %(edge)s) AND started_at < %(until)s AND type <> ''
+      AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
 """  # noqa: S608  (constants)
-STAGES = f"""{FIGURES}
-SELECT step, type, bucket, sum(spans)::bigint, sum(failed)::bigint FROM wanted WHERE type <> '' GROUP BY 1, 2, 3
+# how many took how long; failures stand in rows without a bucket
+STAGES = f"""
+WITH {ROLLED}, {BEGAN}
+SELECT step, type, bucket, sum(count)::bigint, 0 FROM rolled, unnest(buckets, counts) AS part (bucket, count)
+WHERE type <> '' GROUP BY 1, 2, 3
+UNION ALL
+SELECT step, type, NULL, 0, sum(failed)::bigint FROM rolled WHERE type <> '' GROUP BY 1, 2 HAVING sum(failed) > 0
+UNION ALL
+SELECT step, type, bucket, count(*), count(*) FILTER (WHERE status_code = 'ERROR') FROM began GROUP BY 1, 2, 3
 """  # noqa: S608  (constants)
 CONSUMPTION = {
-    name: f"""{FIGURES}
+    name: f"""
+WITH {ROLLED}, {BEGAN}
 SELECT step, {column}, sum(spans)::bigint, sum(input_tokens)::bigint, sum(output_tokens)::bigint, sum(cost_usd),
        sum(priced)::bigint
-FROM wanted WHERE type = ANY(%(types)s) GROUP BY 1, 2
+FROM rolled WHERE type = ANY(%(types)s) GROUP BY 1, 2
+UNION ALL
+SELECT step, {column}, count(*), coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(output_tokens), 0)::bigint,
+       coalesce(sum(cost_usd), 0), count(cost_usd)
+FROM began WHERE type = ANY(%(types)s) GROUP BY 1, 2
 """  # noqa: S608  (constants)
     for name, (column, _) in DIMENSIONS.items()
 }
@@ -151,9 +168,10 @@ class StageFigures:
         """The percentile of each step, None for one without spans."""
         return tuple(percentile(step, share) for step in self.steps)
 
-    def add(self, place: int, bucket: int, spans: int, failed: int) -> None:
-        self.steps[place][bucket] += spans
-        self.buckets[bucket] += spans
+    def add(self, place: int, bucket: int | None, spans: int, failed: int) -> None:
+        if bucket is not None:
+            self.steps[place][bucket] += spans
+            self.buckets[bucket] += spans
         self.failed_steps[place] += failed
 
 
@@ -205,13 +223,16 @@ class Wanted:
     collection: str = ""
     key: str = ""
 
-    def values(self) -> dict[str, Any]:
+    def values(self, *told_apart: str) -> dict[str, Any]:
+        """Of a statement that tells apart by these columns."""
+        columns = [*told_apart, *(["collection"] if self.collection else []), *(["api_key"] if self.key else [])]
         edge = (rolled_until() or self.period.since) if self.period.is_rolled else self.period.since
         return {
             "since": self.period.since,
             "until": self.period.until,
             "step": self.period.step,
             "edge": edge,
+            "summed_over": summed_over(columns),
             "collection": self.collection,
             "key": self.key,
         }
@@ -242,7 +263,7 @@ def consumption(wanted: Wanted, by: str) -> list[Consumption]:
     """What models read, wrote and cost by `by`, a name of DIMENSIONS; the most tokens first, ties by name."""
     found: dict[str, Consumption] = {}
     count = wanted.period.count
-    values = wanted.values() | {"types": list(MODEL_TYPES)}
+    values = wanted.values(DIMENSIONS[by][0]) | {"types": list(MODEL_TYPES)}
     for step, name, calls, read, written, cost, priced in _rows(CONSUMPTION[by], values):
         part = found.setdefault(name, Consumption(name, [0] * count, [0] * count, [0.0] * count))
         place = wanted.place(step)

@@ -4,6 +4,9 @@ The worker rolls up hours that are over. Whoever reads takes the hours after the
 (`overview.py`), so that figures are never behind, only slower while no worker runs. What is rolled up outlives its
 spans.
 
+An hour is added up once for every set of what is told apart: of all spans of a type, of each collection, of each key,
+of each collection and key, and for model calls the same by model. A page reads the one set that it shows.
+
 Durations are kept as counts per bucket. Bucket b holds durations from BASE ** b to BASE ** (b + 1) milliseconds and
 stands for their geometric middle, so a percentile is within 4.9 % of the span that it names.
 """
@@ -11,7 +14,7 @@ stands for their geometric middle, so a percentile is within 4.9 % of the span t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from django.db import connection, transaction
@@ -25,8 +28,13 @@ LOWEST_MS = 0.001
 SETTLE = timedelta(minutes=5)  # spans of the last batches of an hour may come so long after it
 HOUR = timedelta(hours=1)
 RECENT = timedelta(hours=26)
-KEEP_DAYS = 400
+KEEP_DAYS = 62
 LOCK = 7_201_954  # one worker rolls up at a time
+
+# what a set adds up over: the sum of these, as GROUPING(collection, model, api_key) gives it
+SUMMED = {"collection": 4, "model": 2, "api_key": 1}
+OVER_ALL = sum(SUMMED.values())
+MODEL_TYPES = ("gen_ai.inference", "gen_ai.embeddings")  # the spans of model calls
 
 BUCKET_SQL = f"floor(ln(greatest(duration_ms, {LOWEST_MS})) / ln({BASE}))::smallint"
 
@@ -36,20 +44,31 @@ WITH stored AS (
     SELECT date_trunc('hour', started_at, 'UTC') AS hour, count(*) AS spans FROM spans
     WHERE started_at >= %(since)s AND started_at < %(before)s GROUP BY 1),
 rolled AS (
-    SELECT hour, sum(spans) AS spans FROM span_rollups WHERE hour >= %(since)s AND hour < %(before)s GROUP BY 1)
+    SELECT hour, sum(spans) AS spans FROM span_rollups
+    WHERE summed_over = %(over_all)s AND hour >= %(since)s AND hour < %(before)s GROUP BY 1)
 SELECT stored.hour FROM stored LEFT JOIN rolled USING (hour)
 WHERE stored.spans > coalesce(rolled.spans, 0) ORDER BY stored.hour
 """
 TRY_LOCK = "SELECT pg_try_advisory_xact_lock(%(lock)s)"
 FORGET_HOUR = "DELETE FROM span_rollups WHERE hour = %(hour)s"
 ROLL_HOUR = f"""
-INSERT INTO span_rollups (hour, type, collection, model, api_key, bucket, spans, failed,
+WITH began AS (
+    SELECT type, collection, model, api_key, {BUCKET_SQL} AS bucket, status_code, input_tokens, output_tokens, cost_usd
+    FROM spans WHERE started_at >= %(hour)s AND started_at < %(hour)s + interval '1 hour'),
+counted AS (
+    SELECT GROUPING(collection, model, api_key) AS summed_over, type, collection, model, api_key, bucket,
+           count(*) AS spans, count(*) FILTER (WHERE status_code = 'ERROR') AS failed,
+           coalesce(sum(input_tokens), 0) AS input_tokens, coalesce(sum(output_tokens), 0) AS output_tokens,
+           coalesce(sum(cost_usd), 0) AS cost_usd, count(cost_usd) AS priced
+    FROM began GROUP BY type, bucket, CUBE (collection, model, api_key))
+INSERT INTO span_rollups (hour, summed_over, type, collection, model, api_key, buckets, counts, spans, failed,
                           input_tokens, output_tokens, cost_usd, priced)
-SELECT %(hour)s, type, collection, model, api_key, {BUCKET_SQL},
-       count(*), count(*) FILTER (WHERE status_code = 'ERROR'),
-       coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cost_usd), 0), count(cost_usd)
-FROM spans WHERE started_at >= %(hour)s AND started_at < %(hour)s + interval '1 hour'
-GROUP BY type, collection, model, api_key, 6
+SELECT %(hour)s, summed_over, type, coalesce(collection, ''), coalesce(model, ''), coalesce(api_key, ''),
+       array_agg(bucket ORDER BY bucket), array_agg(spans ORDER BY bucket), sum(spans), sum(failed),
+       sum(input_tokens), sum(output_tokens), sum(cost_usd), sum(priced)
+FROM counted
+WHERE summed_over = %(over_all)s OR (type <> '' AND summed_over & %(model)s <> 0) OR type = ANY(%(model_types)s)
+GROUP BY summed_over, type, collection, model, api_key
 """  # noqa: S608  (constants of this module)
 OLDEST_SPAN = "SELECT min(started_at) FROM spans"
 
@@ -82,7 +101,7 @@ def _first_hour() -> datetime | None:
 
 def _stale_hours(since: datetime, before: datetime) -> list[datetime]:
     with connection.cursor() as cursor:
-        cursor.execute(STALE_HOURS, {"since": since, "before": before})
+        cursor.execute(STALE_HOURS, {"since": since, "before": before, "over_all": OVER_ALL})
         return [hour for (hour,) in cursor.fetchall()]
 
 
@@ -93,7 +112,8 @@ def _roll_hour(hour: datetime) -> bool:
         if not cursor.fetchone()[0]:
             return False
         cursor.execute(FORGET_HOUR, {"hour": hour})
-        cursor.execute(ROLL_HOUR, {"hour": hour})
+        values = {"hour": hour, "over_all": OVER_ALL, "model": SUMMED["model"], "model_types": list(MODEL_TYPES)}
+        cursor.execute(ROLL_HOUR, values)
     return True
 
 
@@ -104,8 +124,13 @@ def rolled_until() -> datetime | None:
 
 
 def forget_old_rollups() -> int:
-    """Delete what is older than 400 days; returns how many rows."""
+    """Delete what is older than 62 days, twice the longest period of the overview; returns how many rows."""
     return SpanRollup.objects.filter(hour__lt=timezone.now() - timedelta(days=KEEP_DAYS)).delete()[0]
+
+
+def summed_over(told_apart: Iterable[str]) -> int:
+    """The set that tells apart by these columns alone."""
+    return OVER_ALL - sum(SUMMED[column] for column in set(told_apart))
 
 
 def percentile(buckets: Mapping[int, int], share: float) -> float | None:
