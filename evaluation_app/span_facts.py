@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import JSONField
 from django.db.models.expressions import RawSQL
 
-from collections_app.templatetags.interface import dollars
+from collections_app.templatetags.interface import dollars, duration
 from evaluation_app.models import Span
 from evaluation_app.querysets import SpanQuerySet
 from ragd.telemetry import names
@@ -19,9 +19,8 @@ READ_FACTS = """
 (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(spans.attributes) WHERE key = ANY(%s))
 """
 FIRST_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE)\s+\"?([A-Za-z_][\w.]*)", re.IGNORECASE)
+QUEUE_TOLD_MS = 1.0
 FILE_NAME = f"{names.OWN}file_name"
-DOC_ID = f"{names.OWN}doc_id"
-JOB_ID = f"{names.OWN}job_id"
 CHUNKS_COUNT = f"{names.OWN}chunks_count"
 RESULTS_COUNT = f"{names.OWN}results_count"
 TOKENS_BEFORE = f"{names.OWN}tokens_before"
@@ -30,8 +29,8 @@ FACT_NAMES = (
     names.USAGE_INPUT_TOKENS, names.USAGE_OUTPUT_TOKENS, names.USAGE_ESTIMATED, names.COST_TOTAL,
     names.RETRIEVE_RESULTS_COUNT, names.RERANK_INPUT_COUNT, names.RERANK_OUTPUT_COUNT, names.TEXTS_COUNT,
     names.SECURITY_RISK_SCORE, names.LATENCY_FIRST_TOKEN_MS, names.LATENCY_QUEUE_MS, names.OPERATION_NAME,
-    names.GEN_AI_SYSTEM, names.REQUEST_MODEL, names.RUN_ID, FILE_NAME, DOC_ID, JOB_ID, CHUNKS_COUNT, RESULTS_COUNT,
-    TOKENS_BEFORE, TOKENS_AFTER, names.DB_QUERY_TEXT,
+    names.GEN_AI_SYSTEM, names.REQUEST_MODEL, names.RUN_ID, FILE_NAME, names.DOCUMENT_ID, names.JOB_ID, names.JOB_KIND,
+    names.JOB_ATTEMPT, CHUNKS_COUNT, RESULTS_COUNT, TOKENS_BEFORE, TOKENS_AFTER, names.DB_QUERY_TEXT, names.URL_FULL,
 )  # fmt: skip
 
 
@@ -103,7 +102,7 @@ def describe_span(span: Span, usage: Usage) -> str:
     """What was counted, for the span's bar; "" where nothing was. usage: of the span with all that is below it."""
     facts = facts_of(span)
     parts = [str(usage)] if _tells_usage(span) and usage.calls else []
-    parts += [words for words in (_documents(facts), _file(facts)) if words]
+    parts += [words for words in (_documents(facts), _subject(span, facts), _work(facts)) if words]
     risk = _number(facts.get(names.SECURITY_RISK_SCORE))
     return ", ".join(parts + ([f"risk {risk:.0f}"] if risk else []))
 
@@ -146,8 +145,18 @@ def _documents(facts: Mapping[str, Any]) -> str:
     return ""
 
 
-def _file(facts: Mapping[str, Any]) -> str:
-    return str(facts.get(FILE_NAME) or facts.get(DOC_ID) or "")
+def _subject(span: Span, facts: Mapping[str, Any]) -> str:
+    """The file, document or address that it is about."""
+    address = facts.get(names.URL_FULL) if span.name == names.FETCH else None
+    return str(facts.get(FILE_NAME) or facts.get(names.DOCUMENT_ID) or address or "")
+
+
+def _work(facts: Mapping[str, Any]) -> str:
+    """How long a job waited and which attempt it is, where that says something."""
+    waited, attempt = _number(facts.get(names.LATENCY_QUEUE_MS)), facts.get(names.JOB_ATTEMPT)
+    queued = f"queued {duration(waited)}" if waited and waited >= QUEUE_TOLD_MS else ""
+    again = f"attempt {attempt}" if isinstance(attempt, int) and attempt > 1 else ""
+    return ", ".join(filter(None, (queued, again)))
 
 
 def _number(value: Any) -> float | None:

@@ -42,8 +42,11 @@ STAGES = (
     (names.CHAT, "generate"),
     ("text_completion", "generate"),
     (names.EVALUATE, "judge"),
+    (names.FETCH, "read"),
+    (names.UNPACK, "read"),
     (names.PARSE, "read"),
     (names.CHUNK, "read"),
+    (names.FILL, "store"),
     (names.STORE, "store"),
 )
 STAGE_WORDS = {
@@ -53,7 +56,7 @@ STAGE_WORDS = {
     "rank": "Fusing, reranking, compressing",
     "generate": "Answer",
     "judge": "Evaluation",
-    "read": "Parsing and chunking",
+    "read": "Fetching, parsing, chunking",
     "store": "Storing",
     "failed": "Failed",
 }

@@ -155,19 +155,25 @@ def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
     )
     make_span("request", took_ms=5)
     for number, each in enumerate((job, other)):
-        make_span(
-            f"ingest{number}", "request", at_ms=20, attributes={"ragd.job_id": str(each.pk), "ragd.doc_id": each.doc_id}
-        )
-        make_span(f"parse{number}", f"ingest{number}", at_ms=20)
+        known = {"ragd.job_id": str(each.pk), "ragd.doc_id": each.doc_id, "ragd.collection": "house"}
+        make_span(f"ingest{number}", "request", at_ms=20, attributes=known | {"aitf.latency.queue_time_ms": 15.0})
+        make_span(f"store{number}", f"ingest{number}", at_ms=20, attributes={"ragd.chunks_count": 7})
+    Span.objects.filter(span_id__startswith="ingest").update(name="ragd.ingest")
+    Span.objects.filter(span_id__startswith="store").update(name="ragd.store")
     part = read(visitor, f"/jobs/{job.pk}/waterfall/", "waterfall")
-    assert re.findall(r'data-span="([^"]+)"', part) == ["ingest0", "parse0"]
+    assert re.findall(r'data-span="([^"]+)"', part) == ["ingest0", "store0"]
+    assert "pump.md, queued 15 ms" in part
     assert f'hx-get="/jobs/{job.pk}/waterfall/"' in read(visitor, f"/collections/house/jobs/{job.pk}/")
     listed = read(visitor, "/collections/house/ingests/pump.md/", "ingests")
     assert f'href="/jobs/{job.pk}/waterfall/"' in listed
+    assert '<td class="num">7</td>' in listed
     assert str(other.pk) not in listed
     assert "No trace of an ingest" in read(visitor, "/collections/house/ingests/other.md/")
     IngestJob.objects.filter(pk=job.pk).update(traceparent="nonsense")
     assert "No span is stored here" in read(visitor, f"/jobs/{job.pk}/waterfall/")
+    job.delete()
+    alone = read(visitor, "/collections/house/ingests/pump.md/", "ingests")
+    assert f'href="/traces/{TRACE}/"' in alone, "a job that is gone has no page"
 
 
 def test_what_is_not_there_is_not_found(visitor: Client) -> None:
