@@ -11,8 +11,13 @@ from retrieval_app.models import QueryRun
 
 
 def run_validity(run: QueryRun) -> Report:
-    """The run's spans against the normative tables. A run without stored spans gives an empty report."""
-    return spans_validity(run_spans(run))
+    """The run's spans against the normative tables, those that judged it later in traces of their own among them.
+
+    A run without stored spans gives an empty report.
+    """
+    spans = run_spans(run)
+    known = {span.pk for span in spans}
+    return spans_validity([*spans, *(span for span in Span.objects.of_run(run.pk) if span.pk not in known)])
 
 
 def trace_validity(trace_id: str) -> Report:

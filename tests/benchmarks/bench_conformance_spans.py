@@ -1,6 +1,6 @@
 """Whether the spans of many runs of every kind are what the conventions say, and which rows of the tables they show.
 
-Run: python -m tests.benchmarks.bench_conformance_spans [RUNS_PER_KIND]      (36)
+Run: python -m tests.benchmarks.bench_conformance_spans [RUNS_PER_KIND]      (30)
 
 A whole server of its own (web, worker, PostgreSQL) with a chat model and a second embedder on the loopback answers
 RUNS_PER_KIND questions of each kind, failing and refused ones among them, and takes documents in. Then
@@ -271,7 +271,7 @@ def report_rows(normative: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    each = int(sys.argv[1]) if len(sys.argv) > 1 else 36
+    each = int(sys.argv[1]) if len(sys.argv) > 1 else 30
     model = start_model()
     variables = {
         "LLM_BASE_URL": model.base_url, "EMBED_BASE_URL": model.base_url, "OPENAI_API_KEY": "test-key",

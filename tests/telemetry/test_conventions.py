@@ -285,3 +285,17 @@ def test_reports_of_parts_add_up_to_that_of_the_whole(spans: list[dict[str, Any]
     assert merged.as_dict() == whole.as_dict()
     assert (merged.spans, merged.share, merged.passed) == (14, 1.0, True)
     assert validate([]).share == 1.0
+
+
+def test_two_hundred_documents_in_and_out_lose_nothing(recorder: Recorder) -> None:
+    candidates = make_candidates(200)
+    make_query_spans(candidates)
+    with telemetry.rerank_span(model="other", query="q", candidates=candidates, top_k=200) as span:
+        telemetry.record_reranked(span, candidates[::-1])
+    for each in recorder.spans:
+        assert (each.dropped_attributes, each.dropped_events, each.dropped_links) == (0, 0, 0)
+    found = dict(recorder.named("rag.rerank other").attributes or {})
+    assert sum(name.startswith("reranker.input_documents.") for name in found) == 800
+    assert sum(name.startswith("reranker.output_documents.") for name in found) == 800
+    assert found["reranker.output_documents.199.document.id"] == "doc-0#0"
+    assert validate([as_dict(each) for each in recorder.spans]).passed

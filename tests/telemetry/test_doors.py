@@ -6,7 +6,6 @@ import io
 import json
 import zipfile
 from io import StringIO
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -22,6 +21,7 @@ from collections_app.services.documents import ingest_text, reindex_documents
 from collections_app.services.generations import start_generation
 from collections_app.services.keys import create_key
 from collections_app.services.running import run_job
+from collections_app.services.url_lists import UrlEntry, submit_urls
 from ragd.conventions import VOCABULARIES, Report, validate_all
 from ragd.embedding import LocalEmbedder
 from ragd.errors import EmbedderError
@@ -30,6 +30,7 @@ from retrieval_app.plans import build_plan
 from retrieval_app.tasks import run_search
 from tests.fakes.faults import Fault, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
+from tests.fakes.web_server import Page, WebServer, web_server  # noqa: F401  (a fixture)
 from tests.retrieval.corpus import make_collection, post
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.test_conventions import as_dict
@@ -200,7 +201,14 @@ def test_what_fails_keeps_what_is_required(
     assert broken and broken[0]["attributes"]["gen_ai.usage.output_tokens"] > 0
 
 
-def test_what_jobs_leave_behind(doors: Doors, recorder: Recorder, tmp_path: Path) -> None:
+def test_what_jobs_leave_behind(
+    doors: Doors,
+    recorder: Recorder,
+    web_server: WebServer,  # noqa: F811
+    settings: Any,
+) -> None:
+    settings.RAGD_FETCH_ALLOWED_NETWORKS, settings.RAGD_FETCH_PAUSE_S = ["127.0.0.0/8"], 0
+    web_server.pages["/moat?key=secret"] = Page(b"<html><body><p>The moat is full of water.</p></body></html>")
     collection = make_collection()
     recorder.spans.clear()
     archive = io.BytesIO()
@@ -213,6 +221,7 @@ def test_what_jobs_leave_behind(doors: Doors, recorder: Recorder, tmp_path: Path
         SimpleUploadedFile("all.zip", archive.getvalue()),
     ]
     uploads.submit_uploads(collection, files, actor=doors.key)
+    submit_urls(collection, [UrlEntry(web_server.url("/moat?key=secret"))], actor=doors.key)
     reindex_documents(collection, ["pump.md"], actor=doors.key)
     start_generation(collection, {"chunk_policy": {"target_tokens": 8, "overlap_tokens": 0}}, actor=doors.key)
     while waiting := list(IngestJob.objects.filter(state="queued", attempts=0)):
@@ -222,15 +231,18 @@ def test_what_jobs_leave_behind(doors: Doors, recorder: Recorder, tmp_path: Path
     spans = of_ragd(recorder)
     roots = [span for span in spans if span["name"] == "ragd.ingest"]
     kinds = {span["attributes"]["ragd.job_kind"]: span for span in roots if "ragd.job_kind" in span["attributes"]}
-    assert set(kinds) == {"file", "archive", "reindex", "generation"}
+    assert set(kinds) == {"file", "fetch", "archive", "reindex", "generation"}
     for span in roots:
         assert (span["attributes"]["ragd.api_key"], span["attributes"]["ragd.attempt"]) == ("robot", 1)
         assert span["attributes"]["aitf.latency.queue_time_ms"] >= 0
     names = {span["span_id"]: span["name"] for span in spans}
     stages = {(span["name"], names.get(span["parent_span_id"] or "")) for span in spans}
     assert {
-        ("ragd.unpack", "ragd.ingest"), ("ragd.ingest", "ragd.unpack"), ("ragd.parse", "ragd.ingest"),
+        ("ragd.fetch", "ragd.ingest"), ("ragd.unpack", "ragd.ingest"), ("ragd.ingest", "ragd.unpack"),
+        ("ragd.parse", "ragd.ingest"),
         ("ragd.chunk", "ragd.ingest"), ("ragd.store", "ragd.ingest"), ("ragd.fill", "ragd.ingest"),
         ("embeddings all-MiniLM-L6-v2", "ragd.ingest"), ("embeddings all-MiniLM-L6-v2", "ragd.fill"),
     } <= stages  # fmt: skip
     assert {span["name"] for span in spans if span["status"]["code"] == "ERROR"} == {"ragd.ingest", "ragd.parse"}
+    [fetch] = [span for span in spans if span["name"] == "ragd.fetch"]
+    assert fetch["attributes"]["url.full"].endswith("/moat?key=secret") and fetch["attributes"]["ragd.size_bytes"] > 40
