@@ -79,7 +79,7 @@ def list_runs(
     request: HttpRequest,
     collection: str | None = None,
     kind: Literal["search", "ask"] | None = None,
-    status: Literal["ok", "abstained", "error"] | None = None,
+    status: Literal["ok", "abstained", "error", "refused"] | None = None,
     model: str | None = param.Query(None, description="what wrote the answer, or embedded the question"),
     min_ms: float | None = param.Query(None, ge=0),
     max_ms: float | None = param.Query(None, ge=0),

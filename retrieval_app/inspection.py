@@ -18,7 +18,7 @@ questions and answers away and leaves such passages out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from opentelemetry.trace import Span
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.security import SecurityPolicy, policy_of
+from collections_app.services.security import SecurityPolicy, policy_of, redacted_spans
 from ragd import telemetry
 from ragd.retrieval import Retrieval
 from ragd.security import HIDDEN, ORDERS, Finding, combine_scores, find_leak, mask, scan_once
@@ -65,10 +65,7 @@ def holds_back(collection: Collection) -> bool:
 @contextmanager
 def guarded(run: QueryRun, collection: Collection) -> Iterator[None]:
     """Around the root span: spans inside show texts as the collection lets them be shown, model calls their risk."""
-    policy = policy_of(collection)
-    with ExitStack() as stack:
-        stack.enter_context(telemetry.redacting(policy.hide if policy.acts else None))
-        stack.enter_context(telemetry.rating(lambda text: _rate(run, text)))
+    with redacted_spans(collection), telemetry.rating(lambda text: _rate(run, text)):
         yield
 
 

@@ -58,6 +58,7 @@ def run_summary(run: QueryRun) -> dict[str, Any]:
         "retrieved_ids": run.retrieved_ids,
         "token_usage": run.token_usage,
         "cost_usd": run.cost_usd,
+        "risk_score": run.risk_score,
         "took_ms": run.took_ms,
         "door": run.door,
         "user": run.user.get_username() if run.user else None,
@@ -95,6 +96,7 @@ def run_response(run: QueryRun) -> dict[str, Any]:
         "system_prompt": run.system_prompt or None,
         "history": run.history,
         "replay_of": str(run.replay_of) if run.replay_of else None,
+        "findings": run.findings,
         "timings_ms": run.timings_ms,
     }
 

@@ -64,6 +64,9 @@ class ModelFields(Schema):
 
     temperature: float | None = Field(None, ge=0, le=2, description="Default 0")
     top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(
+        None, ge=1, description="Of the model's sampling; many servers know it, OpenAI's does not"
+    )
     max_tokens: int | None = Field(None, ge=1, description="Longest answer; never more than RAGD_LLM_MAX_TOKENS")
     seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Default 7")
     stop: Annotated[list[Stop], Field(max_length=4)] | Stop | None = Field(
@@ -77,6 +80,7 @@ class ModelFields(Schema):
         return ModelParameters(
             temperature=self.temperature,
             top_p=self.top_p,
+            top_k=self.top_k,
             max_tokens=self.max_tokens,
             seed=self.seed,
             stop=tuple(stop),
@@ -255,6 +259,12 @@ class AskResponse(SearchResponse):
     token_usage: dict[str, Any]
 
 
+class TokenEvent(Schema):
+    """The next piece of the checked answer; joined, the pieces are the answer."""
+
+    text: str
+
+
 class CitationEvent(Schema):
     """A citation as it is told while the answer comes; start, end and quote are judged by the sentence so far."""
 
@@ -268,6 +278,15 @@ class CitationEvent(Schema):
     answer_start: int = Field(description="The marker in the answer; the tokens so far end with it")
     answer_end: int
     page: str | None
+
+
+class ErrorEvent(Schema):
+    """What ended the stream: the error as everywhere, with the status that it would have had."""
+
+    error: dict[str, str]
+    detail: str
+    status: int
+    run_id: str | None
 
 
 EVENTS_EXAMPLE = """event: search_results
@@ -292,6 +311,13 @@ ASK_EVENTS: dict[str, Any] = {
                         "description": "search_results: what search answers. token: {text}, the next piece of the "
                         "checked answer. citation: a valid citation, right after its marker. final: what the JSON "
                         "answer holds. error: the error's JSON with status and run_id. Comments keep the connection.",
+                        "x-events": {
+                            "search_results": {"$ref": "#/components/schemas/SearchResponse"},
+                            "token": TokenEvent.model_json_schema(),
+                            "citation": CitationEvent.model_json_schema(),
+                            "final": {"$ref": "#/components/schemas/AskResponse"},
+                            "error": ErrorEvent.model_json_schema(),
+                        },
                     },
                     "example": EVENTS_EXAMPLE,
                 }
@@ -321,6 +347,7 @@ class RunSummary(Schema):
     retrieved_ids: list[str] = Field(description="doc_id#chunk_index, in rank order")
     token_usage: dict[str, Any]
     cost_usd: float | None = Field(description="US dollars; null: not priced")
+    risk_score: float | None = Field(description="0 to 100 of everything that was found; null: not looked for")
     took_ms: float
     door: str
     user: str | None
@@ -357,6 +384,9 @@ class Run(RunSummary):
     system_prompt: str | None
     history: list[dict[str, str]]
     replay_of: str | None = Field(description="The run whose plan and question were run again")
+    findings: list[dict[str, Any]] = Field(
+        description="place, key, family, rule, owasp, severity, score, action; no text"
+    )
     timings_ms: dict[str, float]
 
 

@@ -15,6 +15,7 @@ from collections_app.services.ingestion import IngestOutcome, in_current_generat
 from collections_app.services.locks import StoredDocument, find_stored, refuse_archived
 from collections_app.services.overlays import DocumentOverlays, cut_places, note_applied, read_overlays
 from collections_app.services.revisions import Cause
+from collections_app.services.security import redacted_spans
 from ragd import telemetry
 from ragd.types import ChunkPolicy
 
@@ -247,5 +248,8 @@ def _store(collection: Collection, scene: Scene, proposal: Proposal, cause: Caus
         return ingest(collection, draft_of(document), policy, _Watch(), before=before, cause=cause, overlays=proposal)
 
     asked_by = audit.key_label(cause.by)
-    with telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id, api_key=asked_by):
+    with (
+        redacted_spans(collection),
+        telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id, api_key=asked_by),
+    ):
         return in_current_generation(collection, work)

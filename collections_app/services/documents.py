@@ -20,6 +20,7 @@ from collections_app.services.ingestion import Draft, IngestOutcome, in_current_
 from collections_app.services.locks import find_stored, lock_documents
 from collections_app.services.queueing import send_jobs, supersede_jobs
 from collections_app.services.revisions import Cause, drop_history
+from collections_app.services.security import redacted_spans
 from collections_app.services.uploads import MEGABYTE, UploadOutcome, drop_stale_uploads, submit_uploads
 from collections_app.stores import open_store
 from ragd import telemetry
@@ -111,7 +112,7 @@ def ingest_text(
         )
 
     asked_by = audit.key_label(audit.name_actor(actor))
-    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
+    with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         return in_current_generation(collection, work)
 
 

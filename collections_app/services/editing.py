@@ -20,6 +20,7 @@ from collections_app.services.ingestion import Draft, IngestOutcome, in_current_
 from collections_app.services.labels import OWN_KEYS, Labels, relabel, touches_chunk_keys
 from collections_app.services.locks import find_stored, lock_documents, refuse_archived
 from collections_app.services.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
+from collections_app.services.security import redacted_spans
 from collections_app.services.states import archive_documents, unarchive_documents
 from collections_app.services.uploads import drop_stale_uploads
 from ragd import telemetry
@@ -159,7 +160,7 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
     else:
         policy = policy_of(collection, replace(before, policy_stated=stated) if before else None)
     asked_by = audit.key_label(audit.name_actor(actor))
-    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
+    with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         outcome = ingest(
             collection,
             draft,
@@ -199,7 +200,7 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
         )
 
     asked_by = audit.key_label(audit.name_actor(actor))
-    with telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
+    with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         outcome = until_settled(doc_id, lambda: in_current_generation(collection, work))
     if not outcome.unchanged:
         document = get_document(collection, doc_id)

@@ -45,6 +45,7 @@ from collections_app.services.progress import JobProgress
 from collections_app.services.providers import require_endpoint
 from collections_app.services.queueing import require_collection
 from collections_app.services.revisions import Cause, hand_edits
+from collections_app.services.security import redacted_spans
 from collections_app.services.unpacking import parse_limits, unpack_archive
 from collections_app.services.uploads import drop_stale_uploads, open_content
 from collections_app.services.workers import hold_lease, worker_name
@@ -125,15 +126,18 @@ def _work(job: IngestJob, progress: JobProgress) -> None:
     collection = upload.collection if upload else require_collection(job)
     if kind in ASKING_FIRST:
         require_endpoint(collection)
-    with telemetry.ingest_span(
-        name=SPAN_NAMES.get(kind, telemetry.INGEST),
-        collection=collection.name,
-        doc_id=job.doc_id,
-        job_id=str(job.pk),
-        kind=kind,
-        attempt=job.attempts,
-        queue_ms=waited_ms(job),
-        api_key=audit.key_label(job.created_by),
+    with (
+        redacted_spans(collection),
+        telemetry.ingest_span(
+            name=SPAN_NAMES.get(kind, telemetry.INGEST),
+            collection=collection.name,
+            doc_id=job.doc_id,
+            job_id=str(job.pk),
+            kind=kind,
+            attempt=job.attempts,
+            queue_ms=waited_ms(job),
+            api_key=audit.key_label(job.created_by),
+        ),
     ):
         if upload is not None:
             file = upload

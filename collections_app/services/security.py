@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from collections_app.models import Collection
+from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.security import ORDERS, Finding, mask, scan_once
 
@@ -51,6 +53,12 @@ def policy_of(collection: Collection) -> SecurityPolicy:
     """What holds for a collection; what it does not state is the default, "flag" for every score."""
     stated = collection.security or {}
     return SecurityPolicy(stated.get("action", "flag"), float(stated.get("min_score", 0.0)))
+
+
+def redacted_spans(collection: Collection) -> AbstractContextManager[None]:
+    """Inside, spans show texts as the collection lets them be shown."""
+    policy = policy_of(collection)
+    return telemetry.redacting(policy.hide if policy.acts else None)
 
 
 def effective_security(collection: Collection) -> dict[str, Any]:

@@ -14,7 +14,7 @@ ASCII_WORD = re.compile(r"[a-z0-9]+")
 START = 3  # signs by which words are looked up first
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Needs:
     """Lower-case texts of which one must be there, at the beginning of a word where it begins with a letter.
 
@@ -45,12 +45,12 @@ class Words:
     def __init__(self, text: str) -> None:
         self.lowered = text.lower()
         self.starts = frozenset(word[:START] for word in WORD.findall(self.lowered))
-        self._known: dict[int, bool] = {}
+        self._known: dict[Needs, bool] = {}
 
     def meet(self, needs: Needs) -> bool:
-        known = self._known.get(id(needs))
+        known = self._known.get(needs)
         if known is None:
-            known = self._known[id(needs)] = self._look(needs)
+            known = self._known[needs] = self._look(needs)
         return known
 
     def _look(self, needs: Needs) -> bool:
