@@ -226,6 +226,10 @@ class EventBody(Iterator[bytes]):
     def close(self) -> None:
         self.stream.leave()
 
+    def __del__(self) -> None:
+        """A response that nobody sent or closed holds no place for ever."""
+        self.close()
+
 
 def event_response(
     request: HttpRequest, stream: AnswerStream, frame: Callable[[Event], bytes]

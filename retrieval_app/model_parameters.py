@@ -13,12 +13,13 @@ TEMPERATURE = 0.0
 class ModelParameters:
     """None or (): not said. Then temperature is 0 and the seed fixed; of the rest nothing is sent to the model.
 
-    temperature: 0 to 2. top_p: 0 to 1. max_tokens: at most RAGD_LLM_MAX_TOKENS holds. stop: up to four texts that end
-    the answer. frequency_penalty, presence_penalty: -2 to 2. response_format: "text".
+    temperature: 0 to 2. top_p: 0 to 1. top_k: 1 or more. max_tokens: at most RAGD_LLM_MAX_TOKENS holds. stop: up to
+    four texts that end the answer. frequency_penalty, presence_penalty: -2 to 2. response_format: "text".
     """
 
     temperature: float | None = None
     top_p: float | None = None
+    top_k: int | None = None
     max_tokens: int | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
@@ -41,6 +42,7 @@ class ModelParameters:
             "frequency_penalty": self.frequency_penalty,
             "presence_penalty": self.presence_penalty,
             "response_format": {"type": self.response_format} if self.response_format else None,
+            "extra_body": {"top_k": self.top_k} if self.top_k else None,  # no parameter of OpenAI's own
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -51,6 +53,7 @@ class ModelParameters:
             "seed": SEED if self.seed is None else self.seed,
             "max_tokens": self.limit(max_tokens),
             "top_p": self.top_p,
+            "top_k": self.top_k,
             "stop_sequences": list(self.stop) or None,
             "frequency_penalty": self.frequency_penalty,
             "presence_penalty": self.presence_penalty,

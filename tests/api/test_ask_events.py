@@ -19,6 +19,7 @@ from collections_app.models import Collection
 from ragd.types import canonical_json
 from retrieval_app import answer_streams
 from retrieval_app.models import QueryRun
+from retrieval_app.schemas import AskResponse, CitationEvent, ErrorEvent, SearchResponse
 from tests.fakes.faults import Fault, cut_short, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.retrieval.corpus import bearer, kept, make_collection, post
@@ -108,7 +109,7 @@ def gate(model: OpenAIServer) -> Iterator[threading.Event]:
 def test_the_events_tell_the_answer_that_json_gives(
     house: Collection, model: OpenAIServer, ask: Callable[..., Any], client: Client
 ) -> None:
-    response = ask({"temperature": 0.4, "max_tokens": 900, "stop": "END", "conversation_id": "c-1"})
+    response = ask({"temperature": 0.4, "max_tokens": 900, "stop": "END", "conversation_id": "c-1", "top_k": 40})
     assert (response.status, response.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
     assert (response.headers["Cache-Control"], response.headers["X-Accel-Buffering"]) == ("no-store", "no")
     events = list(read_events(response))
@@ -116,6 +117,8 @@ def test_the_events_tell_the_answer_that_json_gives(
     assert (names[0], names[-1], names.count("token") > 4) == ("search_results", "final", True)
     assert (set(names[1:-1]), names.count("citation")) == ({"token", "citation"}, 2)
     found, final = events[0][1], events[-1][1]
+    SearchResponse.model_validate(found)
+    AskResponse.model_validate(final)
     assert said(events) == final["answer"] == CHECKED
     assert found["results"] == final["results"]
     assert found["run_id"] == final["run_id"]
@@ -123,6 +126,7 @@ def test_the_events_tell_the_answer_that_json_gives(
     for name, data in events:
         length += len(data["text"]) if name == "token" else 0
         if name == "citation":
+            CitationEvent.model_validate(data)
             assert (data["answer_end"], data["doc_id"], data["marker"]) == (length, "pump.md", 1)
     plain = post(client, ASK, {"query": QUESTION}, bearer())[1]
     assert canonical_json({k: v for k, v in final.items() if k not in VOLATILE}) == canonical_json(
@@ -134,6 +138,7 @@ def test_the_events_tell_the_answer_that_json_gives(
     assert "first_token" not in plain["timings_ms"]
     sent = model.bodies("/v1/chat/completions")[0]
     assert (sent["stream"], sent["temperature"], sent["max_tokens"], sent["stop"]) == (True, 0.4, 900, ["END"])
+    assert (sent["top_k"], "top_p" in sent, "extra_body" in sent) == (40, False, False)
 
 
 def test_tokens_come_while_the_model_writes(house: Collection, model: OpenAIServer, ask: Callable[..., Any]) -> None:
@@ -206,6 +211,7 @@ def test_a_failing_model_is_an_error_event_and_a_stored_run(
     model.script(fault)
     events = list(read_events(ask()))
     name, data = events[-1]
+    ErrorEvent.model_validate(data)
     assert (name, data["error"]["type"], data["status"], said(events)) == ("error", type, status, told)
     run = QueryRun.objects.get(pk=data["run_id"])
     assert (run.status, run.error_type, run.error) == ("error", type, data["detail"])
