@@ -54,7 +54,8 @@ def test_a_streamed_answer_measures_its_first_token(client: Client, recorder: Re
         found["gen_ai.usage.output_tokens"] * 1000 / (total_ms - first_ms)
     )
     wanted = {
-        "gen_ai.request.stream": True, "gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.9, "gen_ai.request.top_k": 40,
+        "gen_ai.request.stream": True, "gen_ai.request.temperature": 0.5, "gen_ai.request.top_p": 0.9,
+        "gen_ai.request.top_k": 40,
         "gen_ai.request.seed": 11, "gen_ai.request.stop_sequences": ("END", "STOP"), "gen_ai.request.max_tokens": 50,
         "gen_ai.request.frequency_penalty": 0.25, "gen_ai.request.presence_penalty": -0.5,
         "gen_ai.request.response_format": "text", "gen_ai.conversation.id": "c-7", "session.id": "c-7",
