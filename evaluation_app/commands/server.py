@@ -8,6 +8,7 @@ from dataclasses import asdict
 from django.db import connection
 
 from collections_app.errors import ServiceError
+from evaluation_app.collectors import collector_state
 from evaluation_app.commands.subcommand import Answer, Options
 from evaluation_app.conformance import run_now
 from evaluation_app.services import load_sample
@@ -35,7 +36,7 @@ def run_status(options: Options) -> Answer:
     with connection.cursor() as cursor:
         cursor.execute(SELECT_VERSIONS)
         server, vector = cursor.fetchone()
-    summary = operations_summary()
+    summary, collector = operations_summary(), collector_state()
     return {
         "spec_version": SPEC_VERSION,
         "database": {"server": server, "pgvector": vector},
@@ -46,7 +47,12 @@ def run_status(options: Options) -> Answer:
         "jobs": summary.jobs_by_state,
         "oldest_queued_s": summary.oldest_queued_s,
         "runs_24h": summary.runs_by_status,
-        "spans": {"written": summary.spans.written_count, "lost": summary.spans.lost_count},
+        "spans": {
+            "written": summary.spans.written_count,
+            "lost": summary.spans.lost_count,
+            "sent": collector.sent,
+            "not_taken": collector.lost,
+        },
     }
 
 
@@ -59,7 +65,8 @@ def show_status(answer: Answer) -> str:
             f"workers: {', '.join(alive) or 'none alive'}",
             f"jobs: {_counts(answer['jobs'])}",
             f"runs in 24 h: {_counts(answer['runs_24h'])}",
-            f"spans: {spans['written']} written, {spans['lost']} lost",
+            f"spans: {spans['written']} written, {spans['lost']} lost; {spans['sent']} sent to a collector, "
+            f"{spans['not_taken']} not taken",
         ]
     )
 

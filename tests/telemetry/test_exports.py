@@ -21,7 +21,10 @@ from evaluation_app.exports import services
 from evaluation_app.exports.otlp import any_value
 from evaluation_app.exports.services import SpanExport, export_trace
 from evaluation_app.models import Span
+from evaluation_app.spans import span_dict
 from ragd import telemetry
+from ragd.conventions import validate
+from ragd.conventions.reading import read_spans
 from ragd.telemetry import threats
 from ragd_site import telemetry as site_telemetry
 from tests.telemetry.conftest import Recorder
@@ -126,6 +129,20 @@ def assert_same(sent: Any, recorded: ReadableSpan) -> None:
         {item.key: plain(item.value) for item in event.attributes} == dict(recorded_event.attributes or {})
         for event, recorded_event in zip(sent.events, recorded.events, strict=True)
     )
+
+
+@pytest.mark.parametrize("form", ["otlp", "otlp-lines"])
+def test_what_was_exported_is_read_back_as_it_is_stored(trace_id: str, form: str) -> None:
+    found = read_spans(read(trace_id, form))
+    stored = {span.span_id: span_dict(span) for span in Span.objects.of_trace(trace_id)}
+    assert len(found.spans) == len(stored)
+    for span in found.spans:
+        wanted = stored[span["span_id"]]
+        assert {name: span[name] for name in ("name", "kind", "attributes", "links")} == {
+            name: wanted[name] for name in ("name", "kind", "attributes", "links")
+        }
+        assert [event["name"] for event in span["events"]] == [event["name"] for event in wanted["events"]]
+    assert validate(found.spans).violations == []
 
 
 def test_values_keep_their_types() -> None:
