@@ -16,9 +16,11 @@ from evaluation_app.metrics import Registry, registry
 from evaluation_app.metrics_otlp import OtlpReporter
 from evaluation_app.metrics_reporting import Reporter, use_reporter
 from evaluation_app.metrics_spans import SpanMeter
+from evaluation_app.sending import SendingExporter
 from ragd.telemetry import metrics
 
 EXPORT_TIMEOUT_S = 5.0
+ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 INTERVAL_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
 DEFAULT_INTERVAL_MS = 60_000
 
@@ -43,20 +45,30 @@ class ReportingMeter(SpanMeter):
 def build_meter(
     service: str,
     store: PostgresSpanExporter,
+    sender: SendingExporter | None,
     connect: Callable[[], psycopg.Connection[Any]],
     build_resource: Callable[[str], Resource],
-    *,
-    sends: bool,
 ) -> ReportingMeter:
-    """The processor that counts. store: tells of spans written and lost. sends: to the OTLP endpoint as well."""
+    """The processor that counts. store and sender tell of spans that they took and lost.
+
+    The counts go to the database, and to the OTLP endpoint where one is set.
+    """
     registry.watch(metrics.SPANS_WRITTEN, lambda: store.written)
     registry.watch(metrics.SPANS_LOST, lambda: store.lost)
+    if sender is not None:
+        registry.watch(metrics.OTLP_SPANS_SENT, lambda: sender.sent)
+        registry.watch(metrics.OTLP_SPANS_LOST, lambda: sender.lost)
     reporter = Reporter(registry, connect, service)
     use_reporter(reporter)
     reporters: list[Reporter | OtlpReporter] = [reporter]
-    if sends:
+    if sends_metrics():
         reporters.append(OtlpReporter(registry, open_exporter, lambda: build_resource(service), interval_s()))
     return ReportingMeter(registry, reporters)
+
+
+def sends_metrics() -> bool:
+    """Whether an OTLP endpoint is set, for metrics alone or for everything."""
+    return any(os.environ.get(name) for name in ENDPOINT_VARIABLES)
 
 
 def interval_s() -> float:

@@ -11,7 +11,7 @@ import psycopg
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace import Span as SdkSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
@@ -67,14 +67,12 @@ def set_up(service: str) -> TracerProvider:
     )
     store = local_processor(service, local)
     _provider.add_span_processor(store)
-    if endpoint:
-        _provider.add_span_processor(otlp_processor(remote))
-    # last, so that what it tells of the store at the end is the whole of it
-    _provider.add_span_processor(
-        build_meter(
-            service, store.store, connect, build_resource, sends=bool(os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
-        )
-    )
+    sender = otlp_processor(remote) if endpoint else None
+    if sender is not None:
+        _provider.add_span_processor(sender)
+    # last, so that what it tells of the store and the sender at the end is the whole of it
+    meter = build_meter(service, store.store, sender.exporter if sender else None, connect, build_resource)
+    _provider.add_span_processor(meter)
     trace.set_tracer_provider(_provider)
     instrument()
     return _provider
@@ -124,7 +122,7 @@ def local_processor(service: str, capture: telemetry.Capture) -> CountingProcess
     return CountingProcessor(exporter)
 
 
-def otlp_processor(capture: telemetry.Capture) -> SpanProcessor:
+def otlp_processor(capture: telemetry.Capture) -> sending.SendingProcessor:
     endpoint = sending.name_endpoint(sending.traces_endpoint())
     name = f"{os.environ.get('RAGD_PROCESS', 'command')}@{socket.gethostname()}"
     inner = RedactingExporter(sending.build_exporter(), capture)

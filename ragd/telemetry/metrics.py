@@ -83,6 +83,8 @@ INGESTS = _counter("ragd.ingests", "{document}", "Ingests of one document by how
 UNPRICED = _counter("ragd.cost.unpriced_calls", "{request}", "Model calls elsewhere whose price is not known")
 SPANS_WRITTEN = _counter("ragd.spans.written", "{span}", "Spans that reached the span store")
 SPANS_LOST = _counter("ragd.spans.lost", "{span}", "Spans that could not be stored, and those that did not fit")
+OTLP_SPANS_SENT = _counter("ragd.otlp.spans_sent", "{span}", "Spans that the collector took")
+OTLP_SPANS_LOST = _counter("ragd.otlp.spans_lost", "{span}", "Spans that the collector did not take")
 OTLP_FAILURES = _counter("ragd.otlp.failures", "{export}", "Exports to the collector that failed")
 
 # read from the database when somebody asks

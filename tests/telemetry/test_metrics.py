@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,10 +21,11 @@ from evaluation_app.metrics import SERIES_MAX, Registry, add_up, take_away
 from evaluation_app.metrics_reporting import GONE_AFTER_S, Reporter, fold_gone
 from evaluation_app.metrics_spans import SpanMeter
 from evaluation_app.metrics_text import render
-from evaluation_app.models import MetricSnapshot
+from evaluation_app.models import MetricSnapshot, Span
 from ragd import telemetry
 from ragd.telemetry import metrics
 from ragd_site.telemetry import connect
+from tests.conftest import REPOSITORY
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 
@@ -237,3 +240,36 @@ def test_the_page_says_when_the_database_is_away(table: None, client: Client) ->
     finally:
         with connection.cursor() as cursor:
             cursor.execute("ALTER TABLE metric_snapshots_away RENAME TO metric_snapshots")
+
+
+PROCESS = """
+import sys
+from ragd_site import telemetry as site
+site.set_up("cli")
+import django
+django.setup()
+from tests.telemetry.examples import make_query_spans
+for _ in range(int(sys.argv[1])):
+    make_query_spans()
+site.shut_down()
+"""
+
+
+def test_a_process_that_ends_leaves_its_counts(table: None, client: Client) -> None:
+    """Two real processes, with the set-up of the site, one after the other."""
+    Span.objects.all().delete()
+    environment = os.environ | {"DATABASE_URL": database_url(), "DJANGO_SETTINGS_MODULE": "ragd_site.settings"}
+    for times in ("2", "3"):
+        subprocess.run([sys.executable, "-c", PROCESS, times], env=environment, cwd=REPOSITORY, check=True, timeout=60)
+    found = families(client.get("/metrics").content.decode())
+    assert sample(found, "ragd_queries_total", ragd_collection="house", ragd_door="api") == 5
+    assert sample(found, "ragd_spans_written_total") == Span.objects.count() > 5
+    assert sample(found, "ragd_spans_lost_total") == 0
+    assert sample(found, "gen_ai_client_operation_duration_count", gen_ai_operation_name="chat") == 5
+    Span.objects.all().delete()
+
+
+def database_url() -> str:
+    values = connection.settings_dict
+    who = ":".join(filter(None, (values["USER"], values["PASSWORD"])))
+    return f"postgresql://{who}@{values['HOST']}:{values['PORT']}/{values['NAME']}"
