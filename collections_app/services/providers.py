@@ -22,6 +22,7 @@ from django.utils import timezone
 from collections_app.models import Collection, Provider
 from collections_app.services.interrupting import interruptible
 from collections_app.stores import LOCAL_MODEL, embedder_for
+from ragd import telemetry
 from ragd.embedding import OPENAI_URL, Embedder
 from ragd.errors import EmbedderError
 from ragd.types import Vector
@@ -197,9 +198,10 @@ class GuardedEmbedder:
 
     def _ask(self, texts: Sequence[str]) -> list[Vector]:
         row = self._enter()
-        self._take(sum(self.inner.count_tokens(text) for text in texts) if settings.RAGD_EMBED_TOKENS_PER_MINUTE else 0)
+        tokens = sum(self.inner.count_tokens(text) for text in texts) if settings.RAGD_EMBED_TOKENS_PER_MINUTE else 0
+        wait_s = self._take(tokens)
         try:
-            with interruptible():
+            with interruptible(), telemetry.waited(wait_s * 1000):
                 vectors = self.inner.embed(texts)
         except EmbedderError as error:
             if not error.retryable:
@@ -246,12 +248,12 @@ class GuardedEmbedder:
             (until,) = cursor.fetchone()
         return until if until is not None and until > now else None
 
-    def _take(self, tokens: int) -> None:
-        """A request and so many tokens out of the bucket, after the wait that this means."""
+    def _take(self, tokens: int) -> float:
+        """A request and so many tokens out of the bucket, after the wait that this means; returns its seconds."""
         requests_rate = settings.RAGD_EMBED_REQUESTS_PER_MINUTE / 60
         tokens_rate = settings.RAGD_EMBED_TOKENS_PER_MINUTE / 60
         if not requests_rate and not tokens_rate:
-            return
+            return 0.0
         values: dict[str, Any] = {
             "name": self.name, "now": timezone.now(), "tokens": tokens,
             "requests_cap": max(1.0, requests_rate * 10), "requests_rate": requests_rate,
@@ -270,6 +272,7 @@ class GuardedEmbedder:
         if wait_s > 0:
             with interruptible():
                 time.sleep(wait_s)
+        return max(0.0, float(wait_s))
 
 
 def _is_short(most: int, piece: str) -> bool:

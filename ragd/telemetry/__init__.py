@@ -20,6 +20,7 @@ from ragd.telemetry.calls import ChatCall as ChatCall
 from ragd.telemetry.calls import EmbeddingsCall as EmbeddingsCall
 from ragd.telemetry.calls import chat_span as chat_span
 from ragd.telemetry.calls import embeddings_span as embeddings_span
+from ragd.telemetry.calls import waited as waited
 from ragd.telemetry.configuration import configure as configure
 from ragd.telemetry.content import CAPTURES as CAPTURES
 from ragd.telemetry.content import REDACTED as REDACTED

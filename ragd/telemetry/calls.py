@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,24 @@ from ragd.types import canonical_json
 
 EMBEDDED_TEXTS_MAX = 8  # a call with more texts counts them and does not copy them onto its span
 
+_waited_ms: ContextVar[list[float] | None] = ContextVar("ragd_waited_ms", default=None)
+
+
+@contextmanager
+def waited(milliseconds: float) -> Iterator[None]:
+    """The first embeddings call inside waited so long on this side, as for a limit per minute. 0 says nothing."""
+    token = _waited_ms.set([milliseconds] if milliseconds > 0 else None)
+    try:
+        yield
+    finally:
+        _waited_ms.reset(token)
+
+
+def _take_wait() -> float | None:
+    """The wait that no call has taken yet."""
+    waits = _waited_ms.get()
+    return waits.pop() if waits else None
+
 
 @dataclass(slots=True)
 class EmbeddingsCall:
@@ -50,6 +69,7 @@ class EmbeddingsCall:
     cost: Cost | None = None
     has_failed: bool = False
     texts_kept: int = 0
+    waited_ms: float | None = None
 
     def record_vectors(self, vectors: Sequence[Iterable[float]]) -> None:
         """The vectors of the texts that the span shows, in order, where this process keeps vectors."""
@@ -76,8 +96,8 @@ class EmbeddingsCall:
             {
                 names.USAGE_INPUT_TOKENS: tokens, names.OI_TOKENS_PROMPT: tokens, names.OI_TOKENS_TOTAL: tokens,
                 names.USAGE_ESTIMATED: estimated, names.RESPONSE_MODEL: self.response_model,
-                names.LATENCY_QUEUE_MS: self.queue_ms, names.LATENCY_INFERENCE_MS: self.inference_ms,
-                names.LATENCY_TOTAL_MS: _since_ms(self.started),
+                names.LATENCY_QUEUE_MS: _sum(self.waited_ms, self.queue_ms),
+                names.LATENCY_INFERENCE_MS: self.inference_ms, names.LATENCY_TOTAL_MS: _since_ms(self.started),
             },
         )  # fmt: skip
         if self.cost is not None:
@@ -123,6 +143,7 @@ def embeddings_span(
         attributes |= {f"{names.OI_EMBEDDINGS}.{number}.embedding.text": text for number, text in enumerate(shown)}
     with open_span(f"{names.EMBEDDINGS} {model}", SpanKind.CLIENT, attributes) as span:
         call = EmbeddingsCall(span, time.perf_counter(), system, model, estimated_tokens, texts_kept=len(shown))
+        call.waited_ms = _take_wait()
         try:
             yield call
         except BaseException:
@@ -344,6 +365,11 @@ def _write_cost(span: Span, cost: Cost | None) -> None:
 
 def _parameters(values: Mapping[str, Any]) -> str:
     return canonical_json({key: value for key, value in values.items() if value is not None})
+
+
+def _sum(*values: float | None) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
 
 
 def _double(value: float | None) -> float | None:

@@ -98,3 +98,13 @@ def test_vectors_are_shown_only_where_they_are_wanted(recorder: Recorder, openai
     telemetry.configure(vectors=True, capture="hash")
     embedder.embed(["one", "two"])
     assert (recorder.spans[2].attributes or {})[name] == "__REDACTED__"
+
+
+def test_a_wait_on_this_side_belongs_to_the_first_call(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    openai_server.script(faults.Fault(headers={"X-Queue-Time": "12"}))
+    with telemetry.waited(250.0):
+        remote(openai_server, batch_size=1).embed(["one", "two"])
+    with telemetry.waited(0.0):
+        remote(openai_server).embed(["three"])
+    waits = [(span.attributes or {}).get("aitf.latency.queue_time_ms") for span in recorder.spans]
+    assert waits == [262.0, None, None]
