@@ -84,15 +84,16 @@ class SpanWriter(models.Model):
 
 
 class SpanRollup(models.Model):
-    """What the spans of one hour add up to: of one type, of one collection, model and API key or of all of them.
+    """What the spans of one hour, or one day, add up to: of one type, of one collection, model and key or of all.
 
-    summed_over: which of the three were added up, see `overview_rollups.SUMMED`; those columns are "" then. buckets,
-    counts: how many spans took how long, ascending, see `overview_rollups.BASE`. priced: how many of the spans have a
-    cost; cost_usd is of those alone.
+    hours: 1 or 24, from `hour` on. summed_over: which of the three were added up, see `overview_rollups.SUMMED`; those
+    columns are "" then. buckets, counts: how many spans took how long, ascending, see `overview_rollups.BASE`. priced:
+    how many of the spans have a cost; cost_usd is of those alone.
     """
 
     id = models.BigAutoField(primary_key=True)
     hour = models.DateTimeField()
+    hours = models.SmallIntegerField(default=1)
     summed_over = models.SmallIntegerField()
     type = models.TextField(default="", blank=True)
     collection = models.TextField(default="", blank=True)
@@ -111,7 +112,7 @@ class SpanRollup(models.Model):
         db_table = "span_rollups"
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["hour"], name="span_rollups_hour"),
-            models.Index(fields=["summed_over", "hour"], name="span_rollups_read"),
+            models.Index(fields=["summed_over", "hours", "hour"], name="span_rollups_read"),
         ]
 
     def __str__(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from evaluation_app.overview_rollups import (
 )  # fmt: skip
 from ragd import telemetry
 
+DAY = timedelta(days=1)
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 SLOWEST = 10
 PIPELINE_TYPE = "aitf.rag.pipeline"
@@ -45,11 +47,13 @@ STAGE_WORDS = {
 # what consumption is told apart by: the word in the address -> (column, words)
 DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}
 
-# hours that are rolled up; the spans that began after them are added
+# days that are rolled up, then hours; the spans that began after them are added
 ROLLED = """
 rolled AS (
     SELECT *, date_bin(%(step)s, hour, %(since)s) AS step FROM span_rollups
-    WHERE summed_over = %(summed_over)s AND hour >= %(since)s AND hour < %(edge)s
+    WHERE summed_over = %(summed_over)s
+      AND ((hours = 24 AND hour >= %(since)s AND hour < %(day_edge)s)
+        OR (hours = 1 AND hour >= %(day_edge)s AND hour < %(edge)s))
       AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
 """
 BEGAN = f"""
@@ -58,15 +62,22 @@ began AS (
     WHERE started_at >= greatest(%(since)s, %(edge)s) AND started_at < %(until)s AND type <> ''
       AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
 """  # noqa: S608  (constants)
-# how many took how long; failures stand in rows without a bucket
+# how many took how long, as {bucket: spans}
 STAGES = f"""
-WITH {ROLLED}, {BEGAN}
-SELECT step, type, bucket, sum(count)::bigint, 0 FROM rolled, unnest(buckets, counts) AS part (bucket, count)
-WHERE type <> '' GROUP BY 1, 2, 3
-UNION ALL
-SELECT step, type, NULL, 0, sum(failed)::bigint FROM rolled WHERE type <> '' GROUP BY 1, 2 HAVING sum(failed) > 0
-UNION ALL
-SELECT step, type, bucket, count(*), count(*) FILTER (WHERE status_code = 'ERROR') FROM began GROUP BY 1, 2, 3
+WITH {ROLLED}, {BEGAN},
+parts AS (
+    SELECT step, type, bucket, sum(count)::bigint AS spans
+    FROM rolled, unnest(buckets, counts) AS part (bucket, count) WHERE type <> '' GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT step, type, bucket, count(*) FROM began GROUP BY 1, 2, 3),
+failures AS (
+    SELECT step, type, failed FROM rolled
+    UNION ALL
+    SELECT step, type, count(*) FILTER (WHERE status_code = 'ERROR') FROM began GROUP BY 1, 2)
+SELECT step, type, durations, failed
+FROM (SELECT step, type, jsonb_object_agg(bucket, spans) AS durations
+      FROM (SELECT step, type, bucket, sum(spans) AS spans FROM parts GROUP BY 1, 2, 3) AS whole GROUP BY 1, 2) AS took
+JOIN (SELECT step, type, sum(failed)::bigint AS failed FROM failures GROUP BY 1, 2) AS went USING (step, type)
 """  # noqa: S608  (constants)
 CONSUMPTION = {
     name: f"""
@@ -168,10 +179,11 @@ class StageFigures:
         """The percentile of each step, None for one without spans."""
         return tuple(percentile(step, share) for step in self.steps)
 
-    def add(self, place: int, bucket: int | None, spans: int, failed: int) -> None:
-        if bucket is not None:
-            self.steps[place][bucket] += spans
-            self.buckets[bucket] += spans
+    def add(self, place: int, durations: Mapping[str, int], failed: int) -> None:
+        """durations: how many spans by bucket, as JSON has it."""
+        buckets = {int(bucket): spans for bucket, spans in durations.items()}
+        self.steps[place].update(buckets)
+        self.buckets.update(buckets)
         self.failed_steps[place] += failed
 
 
@@ -226,12 +238,15 @@ class Wanted:
     def values(self, *told_apart: str) -> dict[str, Any]:
         """Of a statement that tells apart by these columns."""
         columns = [*told_apart, *(["collection"] if self.collection else []), *(["api_key"] if self.key else [])]
-        edge = (rolled_until() or self.period.since) if self.period.is_rolled else self.period.since
+        since, days = self.period.since, self.period.step >= DAY
+        edge = (rolled_until() or since) if self.period.is_rolled else since
+        day_edge = (rolled_until(24) or since) if days else since
         return {
-            "since": self.period.since,
+            "since": since,
             "until": self.period.until,
             "step": self.period.step,
             "edge": edge,
+            "day_edge": max(since, min(day_edge, edge)),
             "summed_over": summed_over(columns),
             "collection": self.collection,
             "key": self.key,
@@ -245,12 +260,12 @@ def stage_figures(wanted: Wanted) -> dict[str, StageFigures]:
     """Every type with spans in the period, in the order of the work; the whole query always, first."""
     empty = range(wanted.period.count)
     found: dict[str, StageFigures] = {}
-    for step, name, bucket, spans, failed in [(None, PIPELINE_TYPE, 0, 0, 0), *_rows(STAGES, wanted.values())]:
+    for step, name, durations, failed in [(None, PIPELINE_TYPE, "{}", 0), *_rows(STAGES, wanted.values())]:
         stage = found.get(name)
         if stage is None:
             stage = found[name] = StageFigures(name, [Counter() for _ in empty], [0 for _ in empty])
         if step is not None:
-            stage.add(wanted.place(step), bucket, spans, failed)
+            stage.add(wanted.place(step), json.loads(durations), failed)
     order = list(STAGE_WORDS)
     return dict(sorted(found.items(), key=lambda item: (_index(order, item[0]), item[0])))
 

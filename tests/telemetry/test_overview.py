@@ -48,7 +48,7 @@ def add_span(began: datetime, took_ms: float, **values: Any) -> Span:
 
 
 def counted_spans() -> int:
-    return sum(SpanRollup.objects.filter(summed_over=OVER_ALL).values_list("spans", flat=True))
+    return sum(SpanRollup.objects.filter(summed_over=OVER_ALL, hours=1).values_list("spans", flat=True))
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.9, 0.99, 1.0])
@@ -86,6 +86,9 @@ def test_hours_that_are_over_are_rolled_up_once_and_again_when_more_came() -> No
     add_span(hour - timedelta(minutes=95), 100.0)  # it ended long after it began
     assert roll_up() == 1
     assert counted_spans() == 4
+    daily = dict(SpanRollup.objects.filter(summed_over=OVER_ALL, hours=24).values_list("hour", "spans"))
+    today = hour.replace(hour=0)
+    assert sum(daily.values()) == Span.objects.filter(started_at__lt=today).count() and today not in daily
     Span.objects.filter(started_at__lt=hour).delete()
     assert roll_up(everything=True) == 0, "what retention took stays counted"
     assert counted_spans() == 4
@@ -99,7 +102,7 @@ def test_spans_of_long_ago_are_found_when_everything_is_looked_at() -> None:
     assert roll_up() == 0
     assert roll_up(everything=True) == 1
     SpanRollup.objects.filter(hour__lt=hour - timedelta(days=1)).update(hour=hour - timedelta(days=500))
-    assert forget_old_rollups() == 4, "of all, by collection, by key, by both"
+    assert forget_old_rollups() == 8, "of all, by collection, by key, by both; of the hour and of the day"
     assert SpanRollup.objects.count() == 4
 
 
