@@ -6,14 +6,57 @@ import json
 import re
 import shlex
 
-from django.db.models import BooleanField, F, Func, Value
+from django.db.models import BooleanField, F, Func, Q, Value
 
-from evaluation_app.span_columns import WORD_CHARS, split_words
+from evaluation_app.span_columns import WORD_CHARS, span_type, split_words
+from ragd import telemetry
 
 NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,15})?([eE][+-]?\d{1,2})?")
 LITERALS = ("true", "false", "null")
 COMPARISONS = (">", ">=", "<", "<=")
+LONE = ("exists", "missing")
+RERANK_TYPE = span_type(telemetry.RERANK)
+TEXT_COLUMNS = {
+    telemetry.OI_KIND: "oi_kind", telemetry.COLLECTION: "collection", telemetry.API_KEY: "api_key",
+}  # fmt: skip
+NUMBER_COLUMNS = {
+    telemetry.USAGE_INPUT_TOKENS: "input_tokens", telemetry.USAGE_OUTPUT_TOKENS: "output_tokens",
+    telemetry.COST_TOTAL: "cost_usd", telemetry.SECURITY_RISK_SCORE: "risk_score",
+}  # fmt: skip
+LOOKUPS = {"==": "exact", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+TEXT_LOOKUPS = {"==": "exact", "contains": "icontains", "starts with": "startswith"}
 Literal = str | int | float | bool | None
+
+
+def attribute_condition(name: str, op: str, value: Literal) -> Q:
+    """`attribute_matches`, read from the column that holds the same value where there is one: an attribute lies beside
+    texts that take long to unpack."""
+    exact = Q(attribute_matches(name, op, value))
+    if name == telemetry.REQUEST_MODEL and op == "==" and isinstance(value, str) and value:
+        return Q(model=value) & (~Q(type=RERANK_TYPE) | exact)  # of a reranking, the column holds another attribute
+    if column := TEXT_COLUMNS.get(name):
+        return _text_condition(column, op, value) if isinstance(value, str | None) and value != "" else exact
+    column = NUMBER_COLUMNS.get(name)
+    number = float(str(value)) if not isinstance(value, bool) and NUMBER.fullmatch(str(value)) else None
+    if not column or isinstance(value, bool) or (number is None and op not in LONE):
+        return exact
+    if op in LONE:
+        return Q(**{f"{column}__isnull": op == "missing"})
+    if op == "!=":
+        return Q(**{f"{column}__isnull": False}) & ~Q(**{column: number})
+    return Q(**{f"{column}__{LOOKUPS[op]}": number}) if op in LOOKUPS else exact
+
+
+def _text_condition(column: str, op: str, value: str | None) -> Q:
+    """The columns are empty where the attribute is not there; COMPARISONS would depend on the database's collation."""
+    if op in LONE:
+        return Q(**{column: ""}) if op == "missing" else ~Q(**{column: ""})
+    if op == "!=":
+        return ~Q(**{column: ""}) & ~Q(**{column: value})
+    if op in TEXT_LOOKUPS:
+        return Q(**{f"{column}__{TEXT_LOOKUPS[op]}": value})
+    name = next(name for name, each in TEXT_COLUMNS.items() if each == column)
+    return Q(attribute_matches(name, op, value))
 
 
 def attribute_matches(name: str, op: str, value: Literal) -> Func:
@@ -23,7 +66,7 @@ def attribute_matches(name: str, op: str, value: Literal) -> Func:
     Greater and less compare numbers with numbers and texts with texts. contains ignores case. Of a list, any item.
     """
     path = f"$.{_quoted(name)}"
-    if op in ("exists", "missing"):
+    if op in LONE:
         return _on_attributes(f"exists({path})" if op == "exists" else f"!exists({path})")
     if op == "!=":
         return _on_attributes(f"exists({path}) && !{_some(path, _equals(value))}")

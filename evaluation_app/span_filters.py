@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from evaluation_app.span_columns import OI_KINDS, OTEL_KINDS, OWN_TYPES, TABLE_TYPES, TYPES_BY_PREFIX, split_words
-from evaluation_app.span_conditions import attribute_matches, words_match
+from evaluation_app.span_conditions import attribute_condition, words_match
 from evaluation_app.span_language import parse_expression
 from evaluation_app.span_names import check_attribute, seen_types
 from ragd.errors import InvalidInput
@@ -201,7 +201,7 @@ def filter_condition(wanted: SpanFilter) -> Q:
     if wanted.run_id:
         condition &= Q(run_id=wanted.run_id)
     for each in wanted.attributes:
-        condition &= Q(attribute_matches(each.name, OPERATORS[each.op], each.value))
+        condition &= attribute_condition(each.name, OPERATORS[each.op], each.value)
     if wanted.text:
         condition &= Q(words_match(wanted.text))
     return condition & parse_expression(wanted.where) if wanted.where else condition

@@ -34,7 +34,7 @@ from django.db.models.lookups import (
 )
 
 from evaluation_app.span_columns import OI_KINDS, OTEL_KINDS, STATUS_CODES
-from evaluation_app.span_conditions import Literal, attribute_matches, words_match
+from evaluation_app.span_conditions import Literal, attribute_condition, words_match
 from evaluation_app.span_names import check_attribute, known_types
 from ragd.errors import InvalidInput
 
@@ -350,7 +350,7 @@ def _compare_attribute(name: str, place: int, op: str, value: Literal) -> Q:
             f"an attribute is written with its full name, such as gen_ai.request.model"
         )
     check_attribute(attribute, field="where")
-    return Q(attribute_matches(attribute, op, value))
+    return attribute_condition(attribute, op, value)
 
 
 def _not(condition: Q) -> Q:

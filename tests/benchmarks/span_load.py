@@ -1,19 +1,18 @@
 """A span store of a million spans that are realistic in kind and size, for benchmarks.
 
-The spans of a few hundred real requests are recorded: searches, answers of a chat model, rerankings and ingests over
-SciFact's abstracts, through the HTTP API, with statements and requests. Each is then written many times over with other
-ids, times, durations, collections, models, keys and words of the question, evenly over DAYS days up to now, in batches
-with all indexes in place, as the exporter writes them.
+The spans of real requests are recorded: answers of a chat model, searches, rerankings and ingests over SciFact's
+abstracts, through the HTTP API, with their statements. Of each trace VARIANTS are made with other collections, models,
+keys and words of the question. These are copied inside the database, each copy with its own ids, time, duration and
+words, evenly over DAYS days up to now; indexes are built day by day, when a day's partition is full.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import random
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,17 +25,54 @@ from tests.benchmarks.growth import vocabulary
 from tests.benchmarks.scifact import load_scifact
 
 DAYS = 30
-ASKED, SEARCHED, RERANKED, INGESTED = 120, 80, 40, 40
+ASKED, SEARCHED, RERANKED, INGESTED = 60, 50, 10, 20
+VARIANTS = 16
 DOCUMENTS = 400
 COLLECTIONS = [f"handbook-{number}" for number in range(12)]
 MODELS = ["gpt-4o-mini", "gpt-4o", "claude-sonnet-4", "mistral-large"]
 KEYS = ["site", "intranet", "evaluation", "mobile", "support"]
 FAILING = 0.03
-BATCH = 5000
+RARE_WORDS = 50_000  # w1, a common word, to w50000
 ANSWER = "{} This is stated in the first source [1], and the second one says under which conditions it holds [2]."
 # what stands in the recorded spans for what each copy has of its own
 COLLECTION, MODEL, KEY, WORDS = "zzcollection", "zzmodel", "zzkey", "zzwords"
 RUN = re.compile(r'"ragd\.run\.id": "([0-9a-f-]{36})"')
+
+MAKE_BASE = """
+CREATE UNLOGGED TABLE span_base (LIKE spans INCLUDING DEFAULTS);
+ALTER TABLE span_base ALTER COLUMN id DROP NOT NULL, ADD COLUMN trace integer, ADD COLUMN trace_start timestamptz;
+"""
+NUMBER_BASE = """
+UPDATE span_base b SET trace = t.number, trace_start = t.first
+FROM (SELECT trace_id, (row_number() OVER (ORDER BY trace_id))::int AS number, min(started_at) AS first
+      FROM span_base GROUP BY trace_id) t
+WHERE t.trace_id = b.trace_id
+"""
+COUNT_BASE = "SELECT max(trace), count(*) FROM span_base"
+MAKE_DAY = "CREATE TABLE {name} (LIKE spans INCLUDING DEFAULTS)"
+FILL_DAY = """
+INSERT INTO {name} (id, trace_id, span_id, parent_span_id, name, kind, scope, service, started_at, ended_at,
+    duration_ms, status_code, status_description, collection, run_id, attributes, events, links, dropped_count, type,
+    oi_kind, model, api_key, input_tokens, output_tokens, cost_usd, risk_score, words)
+WITH picked AS MATERIALIZED (
+    SELECT 1 + floor(random() * %(traces)s)::int AS trace, md5(random()::text || number) AS trace_id,
+           %(day)s::timestamptz + random() * interval '86300 s' AS start, exp(0.7 * random_normal()) AS slower,
+           random() < %(failing)s AS fails, gen_random_uuid() AS run_id,
+           array_to_tsvector(ARRAY(
+               SELECT 'w' || least(%(rare)s, floor(power(1 - random(), -2)))::int FROM generate_series(1, 4)
+               WHERE number > 0)) AS words
+    FROM generate_series(1, %(picks)s) number)
+SELECT nextval(pg_get_serial_sequence('spans', 'id')), p.trace_id, substr(md5(p.trace_id || b.span_id), 1, 16),
+    substr(md5(p.trace_id || b.parent_span_id), 1, 16), b.name, b.kind, b.scope, b.service,
+    p.start + (b.started_at - b.trace_start) * p.slower,
+    p.start + (b.started_at - b.trace_start) * p.slower + b.duration_ms * p.slower * interval '1 ms',
+    b.duration_ms * p.slower, CASE WHEN p.fails THEN 'ERROR' ELSE b.status_code END,
+    CASE WHEN p.fails THEN 'EndpointError: the model did not answer within 60 s' ELSE b.status_description END,
+    b.collection, CASE WHEN b.run_id IS NULL THEN NULL ELSE p.run_id END, b.attributes, b.events, b.links,
+    b.dropped_count, b.type, b.oi_kind, b.model, b.api_key, b.input_tokens, b.output_tokens, b.cost_usd, b.risk_score,
+    b.words || p.words
+FROM picked p JOIN span_base b USING (trace) ORDER BY 9
+"""
 
 
 @dataclass(frozen=True)
@@ -70,54 +106,73 @@ def prepare(var: Path) -> str:
 
     settings.CELERY_TASK_ALWAYS_EAGER = True
     settings.ALLOWED_HOSTS = ["*"]
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}
     call_command("migrate", verbosity=0)
     return url
 
 
 def load(url: str, total: int, *, until_s: float = float("inf")) -> bool:
-    """Fill each day that is not full yet; False when `until_s` (of time.monotonic) came first. Prints what it does."""
-    from evaluation_app.span_store import list_partitions, make_ahead
+    """Fill each day that is not there yet; False when `until_s` (of time.monotonic) came first. Prints what it does."""
+    from evaluation_app import span_store
 
     now = datetime.now(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    span_store.drop_leftovers()
+    span_store.make_ahead(now, DAYS)
+    known = {each.lower for each in span_store.list_partitions()}
     days = [midnight - timedelta(days=number) for number in range(DAYS, 0, -1)]
-    make_ahead(now, DAYS)
-    recorded: list[Recorded] = []
+    missing = [day for day in days if day not in known]
     with psycopg.connect(url, autocommit=True) as connection:
-        for day in days:
-            make_partition(day, {each.lower for each in list_partitions()})
-            wanted = total // DAYS - count_of(connection, day)
-            if wanted <= 0:
-                continue
+        connection.execute("SET maintenance_work_mem = '512MB'")
+        if missing:
+            make_base(connection)
+        for day in missing:
             if time.monotonic() > until_s:
                 return False
-            recorded = recorded or kept_record(Path(os.environ["RAGD_VAR"]) / "recorded.pickle")
             began = time.monotonic()
-            written = write_day(connection, recorded, day, wanted)
-            took = time.monotonic() - began
-            print(f"  {day:%Y-%m-%d}: {written:,} spans, {written / took:,.0f} a second", flush=True)
-        connection.execute("VACUUM ANALYZE spans")
+            written = make_day(connection, day, total // DAYS)
+            print(f"  {day:%Y-%m-%d}: {written:,} spans in {time.monotonic() - began:.1f} s", flush=True)
+        if missing:
+            connection.execute("VACUUM ANALYZE spans")
     return True
 
 
-def make_partition(day: datetime, known: set[datetime | None]) -> None:
+def make_day(connection: psycopg.Connection[Any], day: datetime, wanted: int) -> int:
+    """One partition, filled, then attached, which builds its indexes."""
     from evaluation_app import span_store
 
-    if day not in known:
-        span_store._add(day, day + timedelta(days=1))
+    given = {
+        "name": span_store._name(day), "lower": day.isoformat(), "upper": (day + timedelta(days=1)).isoformat()
+    }  # fmt: skip
+    traces, spans = connection.execute(COUNT_BASE).fetchone() or (1, 1)
+    params = {
+        "traces": traces, "day": day, "failing": FAILING, "rare": RARE_WORDS, "picks": round(wanted * traces / spans)
+    }  # fmt: skip
+    connection.execute(MAKE_DAY.format(**given))
+    written = connection.execute(FILL_DAY.format(**given), params).rowcount
+    connection.execute(span_store.ATTACH.format(**given))
+    return written
 
 
-def count_of(connection: psycopg.Connection[Any], day: datetime) -> int:
-    sql = "SELECT count(*) FROM spans WHERE started_at >= %s AND started_at < %s"
-    row = connection.execute(sql, (day, day + timedelta(days=1))).fetchone()
-    return int(row[0]) if row else 0
+def make_base(connection: psycopg.Connection[Any]) -> None:
+    """The variants of the recorded traces, in a table of their own; once."""
+    from evaluation_app.exporter import COPY_SPANS
 
-
-def kept_record(path: Path) -> list[Recorded]:
-    """What `record` gives, kept for the runs that go on."""
-    if not path.exists():
-        path.write_bytes(pickle.dumps(record()))
-    return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
+    row = connection.execute("SELECT to_regclass('span_base') IS NOT NULL").fetchone()
+    if row and row[0]:
+        return
+    recorded, draw, began = record(), random.Random(4), time.monotonic()
+    with connection.transaction(), connection.cursor() as cursor:
+        cursor.execute(MAKE_BASE)
+        with cursor.copy(COPY_SPANS.replace("COPY spans", "COPY span_base")) as copy:
+            for each in recorded:
+                for _ in range(VARIANTS):
+                    for values in variant(each, draw):
+                        copy.write_row(values)
+        cursor.execute(NUMBER_BASE)
+    connection.execute("VACUUM ANALYZE span_base")
+    print(f"  {len(recorded) * VARIANTS} traces written in {time.monotonic() - began:.0f} s", flush=True)
 
 
 def record() -> list[Recorded]:
@@ -127,7 +182,6 @@ def record() -> list[Recorded]:
     from opentelemetry import trace
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
-    from collections_app.models import Collection
     from collections_app.services.collections import create_collection
     from collections_app.services.documents import ingest_text
     from collections_app.services.keys import create_key
@@ -143,6 +197,10 @@ def record() -> list[Recorded]:
             self.spans.append(span)
 
     began = time.monotonic()
+    data = load_scifact("train")
+    collection = create_collection(name=COLLECTION, hybrid_enabled=True)
+    for doc_id, title, text in data.documents[:DOCUMENTS]:
+        ingest_text(collection, doc_id, text, title=title, metadata={"source": "scifact", "part": doc_id[-1]})
     recorder = Recorder()
     provider = TracerProvider(resource=build_resource("web"), sampler=RagdSampler(), span_limits=LIMITS)
     provider.add_span_processor(recorder)
@@ -151,11 +209,7 @@ def record() -> list[Recorded]:
         pricer=lambda system, model, given, made, cached: Cost(given * 15e-8, made * 6e-7, "table", "bench")
     )
     instrument()
-    data = load_scifact("train")
-    if not Collection.objects.filter(name=COLLECTION).exists():
-        collection = create_collection(name=COLLECTION, hybrid_enabled=True)
-        for doc_id, title, text in data.documents[:DOCUMENTS]:
-            ingest_text(collection, doc_id, text, title=title, metadata={"source": "scifact", "part": doc_id[-1]})
+    connection.close()  # the next one is traced
     _, secret = create_key(KEY)
     client = Client(headers={"Authorization": f"Bearer {secret}"})
     draw = random.Random(4)
@@ -177,56 +231,32 @@ def record() -> list[Recorded]:
     found += [trace_of(f"{base}/search", {"query": question()}) for _ in range(SEARCHED)]
     found += [trace_of(f"{base}/search", {"query": question(), "rerank": "builtin"}) for _ in range(RERANKED)]
     for doc_id, title, text in data.documents[DOCUMENTS : DOCUMENTS + INGESTED]:
-        body = {"title": title, "content": text * 3}
-        found.append(trace_of(f"{base}/documents/{doc_id}", body, "put"))
-    connection.close()
+        found.append(trace_of(f"{base}/documents/{doc_id}", {"title": title, "content": text * 3}, "put"))
     spans = sum(len(each.rows) for each in found)
     print(f"  {len(found)} requests recorded, {spans / len(found):.1f} spans each, in {time.monotonic() - began:.0f} s")
     return found
 
 
-def write_day(connection: psycopg.Connection[Any], recorded: Sequence[Recorded], day: datetime, wanted: int) -> int:
-    from evaluation_app.exporter import COPY_SPANS
-
-    draw = random.Random(day.toordinal())
-    rows: list[tuple[Any, ...]] = []
-    written = 0
-    while written < wanted:
-        rows += copies(draw.choice(recorded), day, draw)
-        if len(rows) >= BATCH or written + len(rows) >= wanted:
-            with connection.cursor() as cursor, cursor.copy(COPY_SPANS) as copy:
-                for row in rows:
-                    copy.write_row(row)
-            written, rows = written + len(rows), []
-    return written
-
-
-def copies(each: Recorded, day: datetime, draw: random.Random) -> Iterator[tuple[Any, ...]]:
-    """One more trace like it, somewhere in the day."""
+def variant(each: Recorded, draw: random.Random) -> Iterator[tuple[Any, ...]]:
+    """The trace with another id, collection, model, key and question."""
     words = vocabulary()
     own = " ".join(words[min(int(draw.paretovariate(0.5)), len(words)) - 1] for _ in range(4))
-    run_id, collection = str(uuid4()), COLLECTIONS[min(int(draw.expovariate(0.4)), len(COLLECTIONS) - 1)]
-    model, key = MODELS[min(int(draw.expovariate(1)), 3)], draw.choice(KEYS)
+    changes = {
+        COLLECTION: COLLECTIONS[min(int(draw.expovariate(0.4)), len(COLLECTIONS) - 1)],
+        MODEL: MODELS[min(int(draw.expovariate(1)), 3)],
+        KEY: draw.choice(KEYS),
+        WORDS: own,
+    }
+    if each.run_id:
+        changes[each.run_id] = str(uuid4())
     trace_id = f"{draw.getrandbits(128):032x}"
-    slower = draw.lognormvariate(0, 0.7)
-    first = each.rows[0][7]
-    start = day + timedelta(seconds=draw.random() * 86_300)
-    fails = draw.random() < FAILING
-    ids = {row[1]: f"{draw.getrandbits(64):016x}" for row in each.rows}
-
-    def change(text: Any) -> Any:
-        if not isinstance(text, str):
-            return text
-        text = text.replace(COLLECTION, collection).replace(MODEL, model).replace(KEY, key).replace(WORDS, own)
-        return text.replace(each.run_id, run_id) if each.run_id else text
-
-    for number, row in enumerate(each.rows):
-        values = [change(value) for value in row]
-        begins = start + (row[7] - first) * slower
-        values[0], values[1] = trace_id, ids[row[1]]
-        values[2] = ids.get(row[2], row[2]) if row[2] else None
-        values[7], values[8], values[9] = begins, begins + timedelta(milliseconds=row[9] * slower), row[9] * slower
-        if fails and number < 2:
-            values[10], values[11] = "ERROR", "EndpointError: the model did not answer within 60 s"
+    for row in each.rows:
+        values = list(row)
+        for place, value in enumerate(values):
+            for old, new in changes.items():
+                if isinstance(value, str):
+                    value = value.replace(old, new)
+            values[place] = value
+        values[0] = trace_id
         values[-1] = f"{values[-1]} " + " ".join(f"'{word}'" for word in own.split())
         yield tuple(values)
