@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from collections_app.errors import ServiceError
+from evaluation_app.exports.aliases import later_names
 from evaluation_app.exports.ocsf import write_ocsf
 from evaluation_app.exports.openinference import write_openinference
 from evaluation_app.exports.otlp import write_otlp, write_otlp_lines
@@ -44,6 +45,14 @@ FORMATS: Mapping[str, Format] = {
             JSON_LINES,
             ".otlp.jsonl",
             write_otlp_lines,
+        ),
+        Format(
+            "otlp-later",
+            "OTLP JSON, later names",
+            "The first, with the names that the proposal for version 0.2 of the conventions gives its attributes.",
+            JSON,
+            ".otlp-later.json",
+            lambda batches: write_otlp(later_names(batches)),
         ),
         Format(
             "openinference",
