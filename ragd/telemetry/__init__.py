@@ -17,10 +17,7 @@ their attributes. Needs only opentelemetry-api; without an SDK every helper cost
 from __future__ import annotations
 
 from ragd.telemetry.calls import ChatCall as ChatCall
-from ragd.telemetry.calls import EmbeddingsCall as EmbeddingsCall
 from ragd.telemetry.calls import chat_span as chat_span
-from ragd.telemetry.calls import embeddings_span as embeddings_span
-from ragd.telemetry.calls import waited as waited
 from ragd.telemetry.configuration import configure as configure
 from ragd.telemetry.content import CAPTURES as CAPTURES
 from ragd.telemetry.content import REDACTED as REDACTED
@@ -35,6 +32,9 @@ from ragd.telemetry.documents import record_reranked as record_reranked
 from ragd.telemetry.documents import record_results as record_results
 from ragd.telemetry.documents import rerank_span as rerank_span
 from ragd.telemetry.documents import retrieve_span as retrieve_span
+from ragd.telemetry.embedding_calls import EmbeddingsCall as EmbeddingsCall
+from ragd.telemetry.embedding_calls import embeddings_span as embeddings_span
+from ragd.telemetry.embedding_calls import waited as waited
 from ragd.telemetry.evaluations import evaluate_later_span as evaluate_later_span
 from ragd.telemetry.evaluations import evaluate_span as evaluate_span
 from ragd.telemetry.evaluations import record_evaluation as record_evaluation

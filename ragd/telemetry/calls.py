@@ -1,4 +1,4 @@
-"""The spans of model calls: embeddings and chat, in three vocabularies.
+"""The spans of chat calls, in three vocabularies.
 
 Usage and latency are Required, so they are written when the span closes, whatever happened: what is known by then,
 marked `ragd.usage.estimated` unless the provider reported it.
@@ -7,16 +7,15 @@ marked `ragd.usage.estimated` unless the provider reported it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
 from opentelemetry.trace import Span, SpanKind
 
 from ragd.telemetry import names
-from ragd.telemetry.content import Value, keeps_vectors
+from ragd.telemetry.content import Value
 from ragd.telemetry.messages import (
     PromptTemplate,
     ToolCall,
@@ -27,130 +26,10 @@ from ragd.telemetry.messages import (
     write_tool_result,
     write_tools,
 )
-from ragd.telemetry.pricing import CURRENCY, Cost, count_cost, price_call
+from ragd.telemetry.pricing import Cost, count_cost, price_call
+from ragd.telemetry.recording import double, parameters, since_ms, write_cost
 from ragd.telemetry.spans import open_span, reach_stage, record_error, set_attributes
 from ragd.telemetry.threats import rate_answer
-from ragd.types import canonical_json
-
-EMBEDDED_TEXTS_MAX = 8  # a call with more texts counts them and does not copy them onto its span
-
-_waited_ms: ContextVar[list[float] | None] = ContextVar("ragd_waited_ms", default=None)
-
-
-@contextmanager
-def waited(milliseconds: float) -> Iterator[None]:
-    """The first embeddings call inside waited so long on this side, as for a limit per minute. 0 says nothing."""
-    token = _waited_ms.set([milliseconds] if milliseconds > 0 else None)
-    try:
-        yield
-    finally:
-        _waited_ms.reset(token)
-
-
-def _take_wait() -> float | None:
-    """The wait that no call has taken yet."""
-    waits = _waited_ms.get()
-    return waits.pop() if waits else None
-
-
-@dataclass(slots=True)
-class EmbeddingsCall:
-    """An embeddings call that is running. Set `input_tokens` to what the provider reported, `cost` if it said one."""
-
-    span: Span
-    started: float
-    system: str
-    model: str
-    estimated_tokens: int = 0
-    input_tokens: int | None = None
-    response_model: str | None = None
-    queue_ms: float | None = None
-    inference_ms: float | None = None
-    cost: Cost | None = None
-    has_failed: bool = False
-    texts_kept: int = 0
-    waited_ms: float | None = None
-
-    def record_vectors(self, vectors: Sequence[Iterable[float]]) -> None:
-        """The vectors of the texts that the span shows, in order, where this process keeps vectors."""
-        if keeps_vectors() and self.span.is_recording():
-            shown = vectors[: self.texts_kept]
-            set_attributes(
-                self.span,
-                {
-                    f"{names.OI_EMBEDDINGS}.{number}.embedding.vector": [float(value) for value in vector]
-                    for number, vector in enumerate(shown)
-                },
-            )
-
-    def fail(self, error: BaseException) -> None:
-        """Mark ERROR although the block goes on."""
-        self.has_failed = True
-        record_error(self.span, error)
-
-    def close(self) -> None:
-        estimated = self.input_tokens is None
-        tokens = self.estimated_tokens if self.input_tokens is None else self.input_tokens
-        set_attributes(
-            self.span,
-            {
-                names.USAGE_INPUT_TOKENS: tokens, names.OI_TOKENS_PROMPT: tokens, names.OI_TOKENS_TOTAL: tokens,
-                names.USAGE_ESTIMATED: estimated, names.RESPONSE_MODEL: self.response_model,
-                names.LATENCY_QUEUE_MS: _sum(self.waited_ms, self.queue_ms),
-                names.LATENCY_INFERENCE_MS: self.inference_ms, names.LATENCY_TOTAL_MS: _since_ms(self.started),
-            },
-        )  # fmt: skip
-        if self.cost is not None:
-            count_cost(self.cost)
-        else:
-            self.cost = price_call(
-                self.system,
-                (self.model, self.response_model),
-                input_tokens=tokens,
-                is_billed=not (self.has_failed and estimated),
-            )
-        _write_cost(self.span, self.cost)
-
-
-@contextmanager
-def embeddings_span(
-    *,
-    system: str,
-    model: str,
-    dims: int | None = None,
-    texts_count: int | None = None,
-    texts: Sequence[str] | None = None,
-    estimated_tokens: int = 0,
-    encoding_format: str | None = None,
-    server_address: str | None = None,
-    server_port: int | None = None,
-) -> Iterator[EmbeddingsCall]:
-    """One embeddings request: `embeddings {model}`. estimated_tokens stands until `input_tokens` is set."""
-    attributes: dict[str, Value | None] = {
-        names.GEN_AI_SYSTEM: system, names.PROVIDER_NAME: system, names.OPERATION_NAME: names.EMBEDDINGS,
-        names.REQUEST_MODEL: model, names.REQUEST_DIMENSIONS: dims, names.DIMENSION_COUNT: dims,
-        names.REQUEST_ENCODING_FORMAT: encoding_format,
-        names.ENCODING_FORMATS: [encoding_format] if encoding_format else None,
-        names.SERVER_ADDRESS: server_address, names.SERVER_PORT: server_port,
-        names.TEXTS_COUNT: len(texts) if texts is not None else texts_count,
-        names.OI_KIND: "EMBEDDING", names.OI_EMBEDDING_MODEL: model,
-        names.OI_EMBEDDING_PARAMETERS: _parameters(
-            {"model": model, "dimensions": dims, "encoding_format": encoding_format}
-        ),
-    }  # fmt: skip
-    shown = texts if texts is not None and len(texts) <= EMBEDDED_TEXTS_MAX else ()
-    if shown:
-        attributes |= {f"{names.OI_EMBEDDINGS}.{number}.embedding.text": text for number, text in enumerate(shown)}
-    with open_span(f"{names.EMBEDDINGS} {model}", SpanKind.CLIENT, attributes) as span:
-        call = EmbeddingsCall(span, time.perf_counter(), system, model, estimated_tokens, texts_kept=len(shown))
-        call.waited_ms = _take_wait()
-        try:
-            yield call
-        except BaseException:
-            call.has_failed = True
-            raise
-        finally:
-            call.close()
 
 
 @dataclass(slots=True)
@@ -176,7 +55,7 @@ class ChatCall:
     def receive(self, text: str, *, tokens: int = 1) -> None:
         """A piece of the answer arrived: the first one stops the time to first token."""
         if self.first_token_ms is None:
-            self.first_token_ms = _since_ms(self.started)
+            self.first_token_ms = since_ms(self.started)
         self.parts.append(text)
         self.output_tokens += tokens
 
@@ -244,7 +123,7 @@ class ChatCall:
         write_tool_result(self.span, name, call_id, result)
 
     def close(self) -> None:
-        total_ms = _since_ms(self.started)
+        total_ms = since_ms(self.started)
         writing_ms = total_ms - (self.first_token_ms or 0.0)
         seconds_to_first = None if self.first_token_ms is None else self.first_token_ms / 1000
         set_attributes(
@@ -277,7 +156,7 @@ class ChatCall:
                 cached_tokens=self.cached_tokens or 0,
                 is_billed=not (self.has_failed and self.estimated),
             )
-        _write_cost(self.span, self.cost)
+        write_cost(self.span, self.cost)
 
 
 @contextmanager
@@ -318,18 +197,18 @@ def chat_span(
     attributes: dict[str, Value | None] = {
         names.GEN_AI_SYSTEM: system, names.PROVIDER_NAME: system, names.OPERATION_NAME: names.CHAT,
         names.REQUEST_MODEL: model, names.SERVER_ADDRESS: server_address, names.SERVER_PORT: server_port,
-        names.REQUEST_MAX_TOKENS: max_tokens, names.REQUEST_TEMPERATURE: _double(temperature),
-        names.REQUEST_TOP_P: _double(top_p), names.REQUEST_TOP_K: top_k,
+        names.REQUEST_MAX_TOKENS: max_tokens, names.REQUEST_TEMPERATURE: double(temperature),
+        names.REQUEST_TOP_P: double(top_p), names.REQUEST_TOP_K: top_k,
         names.REQUEST_STOP_SEQUENCES: list(stop_sequences) if stop_sequences else None,
-        names.REQUEST_FREQUENCY_PENALTY: _double(frequency_penalty),
-        names.REQUEST_PRESENCE_PENALTY: _double(presence_penalty), names.REQUEST_SEED: seed,
+        names.REQUEST_FREQUENCY_PENALTY: double(frequency_penalty),
+        names.REQUEST_PRESENCE_PENALTY: double(presence_penalty), names.REQUEST_SEED: seed,
         names.REQUEST_STREAM: stream, names.REQUEST_TOOL_CHOICE: tool_choice,
         names.REQUEST_RESPONSE_FORMAT: response_format,
         names.OUTPUT_TYPE: "json" if response_format == "json_object" else "text",
         names.CONVERSATION_ID: conversation_id, names.SESSION_ID: conversation_id,
         names.OI_KIND: "LLM", names.OI_LLM_SYSTEM: system, names.OI_LLM_PROVIDER: system, names.OI_LLM_MODEL: model,
         names.OI_LLM_REQUEST_MODEL: model,
-        names.OI_LLM_PARAMETERS: _parameters(invocation),
+        names.OI_LLM_PARAMETERS: parameters(invocation),
     }  # fmt: skip
     with open_span(f"{names.CHAT} {model}", SpanKind.CLIENT, attributes) as span:
         if span.is_recording():
@@ -345,36 +224,3 @@ def chat_span(
             raise
         finally:
             call.close()
-
-
-def _write_cost(span: Span, cost: Cost | None) -> None:
-    """A call without a known price has no cost attribute at all."""
-    if cost is None:
-        return
-    set_attributes(
-        span,
-        {
-            names.COST_INPUT: cost.input, names.COST_OUTPUT: cost.output, names.COST_TOTAL: cost.total,
-            names.OI_COST_PROMPT: cost.input, names.OI_COST_COMPLETION: cost.output, names.OI_COST_TOTAL: cost.total,
-            names.COST_CURRENCY: CURRENCY, names.COST_INPUT_PRICE: cost.input_per_million,
-            names.COST_OUTPUT_PRICE: cost.output_per_million, names.COST_SOURCE: cost.source,
-            names.COST_TABLE_VERSION: cost.version or None,
-        },
-    )  # fmt: skip
-
-
-def _parameters(values: Mapping[str, Any]) -> str:
-    return canonical_json({key: value for key, value in values.items() if value is not None})
-
-
-def _sum(*values: float | None) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
-
-
-def _double(value: float | None) -> float | None:
-    return None if value is None else float(value)
-
-
-def _since_ms(started: float) -> float:
-    return (time.perf_counter() - started) * 1000
