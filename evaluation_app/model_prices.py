@@ -54,6 +54,11 @@ class PricedModel:
         return telemetry.is_local(self.system)
 
     @property
+    def was_paid(self) -> bool:
+        """Whether any call of it had a price."""
+        return not self.is_local and self.calls > self.unpriced_calls
+
+    @property
     def enter_href(self) -> str:
         """The form that enters a price for it."""
         asked = urlencode({"system": self.system, "model": self.model})

@@ -24,6 +24,8 @@ from evaluation_app.models import MetricSnapshot
 from ragd import telemetry
 from ragd.telemetry import metrics
 from retrieval_app.models import QueryRun
+from retrieval_app.plans import build_plan
+from retrieval_app.services import ask
 from tests.fakes.faults import failing, without
 from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.corpus import bearer, make_collection, post
@@ -258,3 +260,28 @@ def test_the_page_says_which_model_has_which_price(
     assert "runs here, not priced" in text and "entered by you" in text
     form = admin_client.get(found["our-own"].enter_href).content.decode()
     assert 'value="our-own"' in form and 'value="groq"' in form
+
+
+class Quiet:
+    """Hears an answer and says nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *heard, **more: None
+
+
+def test_a_streamed_answer_has_the_same_cost(
+    client: Client, recorder: Recorder, chat: OpenAIServer, django_capture_on_commit_callbacks: Any
+) -> None:
+    collection = make_collection()
+    with django_capture_on_commit_callbacks(execute=True):
+        save_price("gpt-4o-mini", input_per_million=10, output_per_million=100, actor=None)
+    telemetry.configure(pricer=find_cost)
+    plan = build_plan(collection, k=3)
+    runs = [ask(collection, QUESTION["query"], plan, door="api", listener=each) for each in (None, Quiet())]
+    [whole, streamed] = [run.cost_usd for run in runs]
+    assert whole is not None and whole > 0 and streamed == whole
+    spans = [attributes(span) for span in recorder.spans if span.name.startswith("chat ")]
+    assert [(each["gen_ai.request.stream"], each["llm.cost.total"]) for each in spans] == [
+        (False, whole),
+        (True, whole),
+    ]
