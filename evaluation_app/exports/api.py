@@ -59,7 +59,7 @@ def export_spans(
     wanted = parse_filter(request.GET, also=OWN).only_of(key.collections)
     export = export_matching(wanted, format, capture, limit=limit)
     if content:
-        note_download(key, f"a selection, as {format}")
+        note_download(export, key, "a selection of spans")
     return stream(export)
 
 
@@ -86,5 +86,5 @@ def export_run_spans(
     flush_pending(run)
     export = export_run(run, format, capture)
     if content:
-        note_download(key, f"run {run.pk}, as {format}")
+        note_download(export, key, f"run {run.pk}")
     return stream(export)

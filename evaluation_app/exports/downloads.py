@@ -105,5 +105,5 @@ def _answer(request: PageRequest, place: Place, open_export: Opener, what: str) 
         messages.error(request, describe(error)[1]["detail"])
         return redirect(f"{request.path}?{urlencode(place.params)}")
     if content:
-        services.note_download(request.user, f"{what}, as {form}")
+        services.note_download(export, request.user, what)
     return stream(export)

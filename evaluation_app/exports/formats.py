@@ -49,7 +49,7 @@ FORMATS: Mapping[str, Format] = {
         Format(
             "otlp-later",
             "OTLP JSON, later names",
-            "The first, with the names that the proposal for version 0.2 of the conventions gives its attributes.",
+            "The same under the names that the proposal for version 0.2 of the conventions gives the attributes.",
             JSON,
             ".otlp-later.json",
             lambda batches: write_otlp(later_names(batches)),

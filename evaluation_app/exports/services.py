@@ -167,6 +167,10 @@ def file_name(now: Callable[[], datetime] = timezone.now) -> str:
     return f"spans-{now():%Y%m%d-%H%M%S}"
 
 
-def note_download(actor: ApiKey | User, what: str) -> None:
-    """Keep in the audit log who took texts out as they are stored, and which."""
-    audit.record(actor, [actor], audit.CHANGE, f"Downloaded spans with their texts: {what}")
+def note_download(export: SpanExport, actor: ApiKey | User, what: str) -> None:
+    """Keep in the audit log who took texts out as they are stored, and which; without that nothing is taken out."""
+    try:
+        audit.record(actor, [actor], audit.CHANGE, f"Downloaded spans with their texts: {what} as {export.form.name}")
+    except BaseException:
+        export.close()
+        raise

@@ -232,6 +232,18 @@ def test_a_query_as_ocsf_events(trace_id: str) -> None:
     assert lines(read(trace_id, "ocsf")) == events
 
 
+def test_a_later_evaluation_fills_the_scores(trace_id: str, store: PostgresSpanExporter, recorder: Recorder) -> None:
+    root, count = Span.objects.get(trace_id=trace_id, type="aitf.rag.pipeline"), len(recorder.spans)
+    with telemetry.evaluate_later_span(
+        "house", trace_id=trace_id, span_id=root.span_id, run_id=str(root.run_id)
+    ) as span:
+        telemetry.record_evaluation(span, "groundedness", score=1.0)
+    store.export(recorder.spans[count:])
+    assert Span.objects.of_trace(trace_id).count() == count
+    scores = [event["quality_scores"] for event in lines(read(trace_id, "ocsf")) if event["class_uid"] == 7004]
+    assert scores[1:-1] and all(each == {"faithfulness": 0.9, "groundedness": 1.0} for each in scores[:-1])
+
+
 def test_failures_and_findings_are_told(store: PostgresSpanExporter, recorder: Recorder) -> None:
     with (
         pytest.raises(TimeoutError),
