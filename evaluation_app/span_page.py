@@ -11,9 +11,10 @@ from evaluation_app.models import Span
 from evaluation_app.span_cards import Documents, documents_of, events_of, links_of, messages_of
 from evaluation_app.span_facts import with_facts
 from evaluation_app.span_fields import TAB_TABLES, TABS, controls_of, rows_of, table_of, tabs_of
+from evaluation_app.span_stages import stage_of
 from evaluation_app.spans import span_dict
 from evaluation_app.validity import vocabularies_validity
-from evaluation_app.waterfall import SPANS_READ, stage_of, tree_of, walk_tree
+from evaluation_app.waterfall import SPANS_READ, tree_of, walk_tree
 from ragd.conventions import Violation
 from ragd.telemetry import names
 

@@ -12,7 +12,8 @@ from django.http import HttpRequest
 from collections_app.passages import ChunkSpan, cut_pieces
 from collections_app.templatetags.interface import STATES
 from evaluation_app.models import Span
-from evaluation_app.waterfall import STAGE_WORDS, build_waterfall
+from evaluation_app.span_stages import STAGE_WORDS
+from evaluation_app.waterfall import build_waterfall
 
 COLOURS = (
     "ground", "surface", "sunken", "raised", "hover", "line", "line-strong", "text", "muted", "accent", "accent-strong",

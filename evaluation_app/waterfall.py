@@ -11,8 +11,8 @@ from collections_app.identity import can_be_stored
 from evaluation_app.critical_path import CriticalPath, Stretch, find_critical_path
 from evaluation_app.models import Span
 from evaluation_app.span_facts import Usage, count_documents, describe_span, sum_usage, table_of, with_facts
+from evaluation_app.span_stages import STAGE_WORDS, stage_of
 from evaluation_app.spans import run_spans
-from ragd.telemetry import names
 from retrieval_app.models import QueryRun
 
 Children = Mapping[str | None, Sequence[Span]]
@@ -28,45 +28,6 @@ ROWS_MAX = 600
 SPANS_READ = 20_000
 LARGEST_SHOWN = 4
 LABEL_CHAR = 1.4  # percent of the track that a character of a label takes
-
-# the first of these that a span's name begins with decides the colour and pattern of its bar; the name stands beside it
-STAGES = (
-    (names.QUERY, "embed"),
-    (names.EMBEDDINGS, "embed"),
-    (names.RETRIEVE, "retrieve"),
-    (names.VECTOR, "retrieve"),
-    (names.LEXICAL, "retrieve"),
-    (names.FUSE, "rank"),
-    (names.RERANK, "rank"),
-    (names.COMPRESS, "rank"),
-    (names.CHAT, "generate"),
-    ("text_completion", "generate"),
-    (names.EVALUATE, "judge"),
-    (names.FETCH, "read"),
-    (names.UNPACK, "read"),
-    (names.PARSE, "read"),
-    (names.CHUNK, "read"),
-    (names.FILL, "store"),
-    (names.STORE, "store"),
-)
-STAGE_WORDS = {
-    "pipeline": "The whole and what carries it",
-    "embed": "Embedding",
-    "retrieve": "Retrieval",
-    "rank": "Fusing, reranking, compressing",
-    "generate": "Answer",
-    "judge": "Evaluation",
-    "read": "Fetching, parsing, chunking",
-    "store": "Storing",
-    "failed": "Failed",
-}
-
-
-def stage_of(span: Span) -> str:
-    """A key of STAGE_WORDS."""
-    if span.has_failed:
-        return "failed"
-    return next((stage for begin, stage in STAGES if span.name.startswith(begin)), "pipeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +88,7 @@ class Waterfall:
     """rows: each span directly before its children, siblings by start. Empty: no span is stored (yet).
 
     waits: the largest parts of the critical path, the longest first. gaps: see `CriticalPath`. hidden_count: spans that
-    the filter or the number of rows leaves out.
+    the filter or the number of rows leaves out. broken: the failed spans with no failed one inside, by start.
     """
 
     rows: list[WaterfallRow]
@@ -139,6 +100,7 @@ class Waterfall:
     usage: Usage = field(default_factory=Usage)
     span_count: int = 0
     hidden_count: int = 0
+    broken: list[Span] = field(default_factory=list)
 
     @property
     def stages(self) -> list[tuple[str, str]]:
@@ -194,6 +156,7 @@ def build_waterfall(
         gaps=[layout.mark(gap) for gap in layout.path.gaps],
         usage=layout.usage[None],
         span_count=len(spans),
+        broken=[span for span, _ in layout.ordered if layout.stage(span) == "failed"][:LARGEST_SHOWN],
         hidden_count=len(spans) - sum(1 + row.alike for row in rows),
     )
 
@@ -227,6 +190,10 @@ class _Layout:
         self.path: CriticalPath = find_critical_path(self.children)
         self.ordered = list(walk_tree(self.children))
         self.usage = sum_usage(self.children, [span for span, _ in self.ordered])
+
+    def stage(self, span: Span) -> str:
+        below = self.children.get(span.span_id, ())
+        return stage_of(span, failed_below=any(child.has_failed for child in below))
 
     def mark(self, stretch: Stretch) -> Mark:
         begin, end = ((moment - self.first) / timedelta(milliseconds=1) for moment in stretch)
@@ -305,7 +272,7 @@ class _Layout:
             left=place.left,
             width=width,
             children_count=len(self.children.get(span.span_id, ())),
-            stage=stage_of(span),
+            stage=self.stage(span),
             critical=[self.mark(stretch) for stretch in stretches],
             critical_ms=_length_ms(stretches),
             label=label,
@@ -319,7 +286,7 @@ class _Layout:
     def waits(self) -> list[Wait]:
         whole = self.total_ms or 1.0
         parts = [(span, _length_ms(self.path.stretches.get(span.span_id, ()))) for span, _ in self.ordered]
-        found = [Wait(span, took, took / whole, stage_of(span)) for span, took in parts if took > 0]
+        found = [Wait(span, took, took / whole, self.stage(span)) for span, took in parts if took > 0]
         idle = _length_ms(self.path.gaps)
         if idle > 0:
             found.append(Wait(None, idle, idle / whole))

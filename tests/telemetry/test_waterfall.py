@@ -114,6 +114,7 @@ def ids(waterfall: Waterfall) -> list[str]:
 def test_a_filter_keeps_what_is_above_what_it_finds() -> None:
     failed = make("bad", "rerank", 42, 43, status_code="ERROR", status_description="Boom: it broke")
     spans = [*CALLS, failed]
+    assert [span.span_id for span in build_waterfall(spans).broken] == ["bad"]
     assert ids(build_waterfall(spans, words="CHUNKS_c1")) == ["root", "rerank", "sql"]
     assert ids(build_waterfall(spans, words="it broke")) == ["root", "rerank", "bad"]
     assert ids(build_waterfall(spans, words="nowhere", found=frozenset({"chat"}))) == ["root", "chat"]
@@ -122,6 +123,17 @@ def test_a_filter_keeps_what_is_above_what_it_finds() -> None:
     assert "local" not in ids(build_waterfall(spans, shown="path"))
     nothing = build_waterfall(spans, words="xylophone")
     assert (nothing.rows, nothing.span_count, nothing.hidden_count, nothing.failed_count) == ([], 7, 7, 1)
+
+
+def test_the_span_that_broke_is_told_from_those_that_it_broke() -> None:
+    spans = [
+        make("root", None, 0, 9, status_code="ERROR"),
+        make("mid", "root", 0, 9, name="rag.query house", status_code="ERROR"),
+        make("leaf", "mid", 0, 9, name="embeddings e", status_code="ERROR"),
+    ]
+    waterfall = build_waterfall(spans)
+    assert [row.stage for row in waterfall.rows] == ["pipeline", "embed", "failed"]
+    assert ([span.span_id for span in waterfall.broken], waterfall.failed_count) == (["leaf"], 3)
 
 
 def test_many_siblings_of_one_name_share_a_row_and_all_are_counted() -> None:
