@@ -18,7 +18,6 @@ from evaluation_app.charts import Picture, Series, Step, draw_bars, draw_lines
 from evaluation_app.explorer_links import explorer_address, step_conditions
 from evaluation_app.overview import (
     DIMENSIONS,
-    MODEL_TYPES,
     PERIODS,
     PIPELINE_TYPE,
     USUAL_PERIOD,
@@ -26,6 +25,7 @@ from evaluation_app.overview import (
     StageFigures,
     Wanted,
 )  # fmt: skip
+from evaluation_app.overview_rollups import MODEL_TYPES
 from retrieval_app.models import QueryRun
 
 IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}
