@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -99,9 +100,15 @@ def as_tsvector(words: list[str]) -> str:
 
 
 def _texts(attributes: Mapping[str, Any]) -> Iterator[str]:
+    """What is JSON repeats what other attributes say in words."""
     for name, value in attributes.items():
-        if isinstance(value, str) and value and not WORDLESS.fullmatch(name):
+        if isinstance(value, str) and value and not value.startswith(("[{", "{")) and not _is_wordless(name):
             yield value
+
+
+@lru_cache(4096)
+def _is_wordless(name: str) -> bool:
+    return WORDLESS.fullmatch(name) is not None
 
 
 def _count(value: Any) -> int | None:
