@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from evaluation_app import metrics_reporting
+from evaluation_app import metrics_page, metrics_reporting
 from evaluation_app.metrics import SERIES_MAX, Registry, add_up, take_away
 from evaluation_app.metrics_reporting import GONE_AFTER_S, Reporter, fold_gone
 from evaluation_app.metrics_spans import SpanMeter
@@ -231,15 +231,15 @@ def test_the_page(table: None, client: Client, settings: Any, monkeypatch: pytes
     assert client.post("/metrics").status_code == 405
 
 
-def test_the_page_says_when_the_database_is_away(table: None, client: Client) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE metric_snapshots RENAME TO metric_snapshots_away")
-    try:
+def test_the_page_says_when_the_database_does_not_answer(
+    table: None, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_page, "READ_BRIEFLY", "SET LOCAL lock_timeout = '100ms'")
+    with connect() as other, other.transaction():
+        other.execute("LOCK TABLE metric_snapshots IN ACCESS EXCLUSIVE MODE")
         answer = client.get("/metrics")
-        assert (answer.status_code, answer["Content-Type"]) == (503, "text/plain; charset=utf-8")
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE metric_snapshots_away RENAME TO metric_snapshots")
+    assert (answer.status_code, answer["Content-Type"]) == (503, "text/plain; charset=utf-8")
+    assert client.get("/metrics").status_code == 200
 
 
 PROCESS = """
