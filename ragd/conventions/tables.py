@@ -85,7 +85,8 @@ class Tables:
         """The table of a span in the form of the API, by its name or by the attribute that is the key."""
         if not self.key:
             return self.type_of(str(span.get("name", "")))
-        value = (span.get("attributes") or {}).get(self.key)
+        attributes = span.get("attributes")
+        value = attributes.get(self.key) if isinstance(attributes, Mapping) else None
         return next((table for table in self.spans if value in table.prefixes), None)
 
     @property

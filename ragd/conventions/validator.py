@@ -40,12 +40,12 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
     report. Raises nothing for whatever the spans hold.
     """
     everything = [span for span in spans if isinstance(span, Mapping)]
-    by_id = {(span.get("trace_id"), span.get("span_id")): span for span in everything}
-    children: dict[tuple[Any, Any], list[SpanDict]] = defaultdict(list)
+    by_id = {_place(span, "span_id"): span for span in everything}
+    children: dict[tuple[str, str], list[SpanDict]] = defaultdict(list)
     governed: dict[str, list[SpanDict]] = defaultdict(list)
     carriers = {event.name: _carrier_table(event) for event in tables.events if not event.span_type}
     for span in everything:
-        children[(span.get("trace_id"), span.get("parent_span_id"))].append(span)
+        children[_place(span, "parent_span_id")].append(span)
         if table := tables.table_of(span) or _carrier(span, carriers):
             governed[table.type].append(span)
     report = Report(other=len(everything) - sum(map(len, governed.values())))
@@ -55,8 +55,8 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
             continue
         each = report.types[table.type] = TypeReport(spans=len(found))
         for span in found:
-            parent = by_id.get((span.get("trace_id"), span.get("parent_span_id")))
-            inside = children.get((span.get("trace_id"), span.get("span_id")), [])
+            parent = by_id.get(_place(span, "parent_span_id")) if span.get("parent_span_id") else None
+            inside = children.get(_place(span, "span_id"), [])
             wrong = list(_Check(span, table, tables, parent, inside, report.rows).violations())
             each.conformant += not wrong
             each.violations += wrong
@@ -67,6 +67,11 @@ def validate_all(spans: Iterable[SpanDict]) -> dict[str, Report]:
     """One report per vocabulary, by its name; the first is that of the normative tables."""
     everything = list(spans)
     return {tables.name: validate(everything, tables) for tables in VOCABULARIES}
+
+
+def _place(span: SpanDict, name: str) -> tuple[str, str]:
+    """(trace, span) as `name` tells the latter; what is not given is the empty text."""
+    return str(span.get("trace_id") or ""), str(span.get(name) or "")
 
 
 def _carrier_table(event: EventTable) -> SpanTable:
@@ -142,7 +147,8 @@ class _Check:
                 expected = " or ".join(self.table.parents)
                 message = f"the parent must be {expected}; it is {self.parent.get('name')!r}"
                 yield self._wrong("parent", "", message)
-        links = self.span.get("links") or ()
+        found_links = self.span.get("links")
+        links = found_links if isinstance(found_links, list | tuple) else ()
         if self.table.root_links is not None and not self.span.get("parent_span_id"):
             if len(links) != self.table.root_links:
                 message = f"without a parent it must have exactly {self.table.root_links} link; it has {len(links)}"

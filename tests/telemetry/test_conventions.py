@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 from django.test import Client
 from opentelemetry.sdk.trace import ReadableSpan
 
 from ragd import telemetry
-from ragd.conventions import OPENINFERENCE, OTEL, TABLES, Report, validate, validate_all
+from ragd.conventions import OPENINFERENCE, OTEL, TABLES, VOCABULARIES, Report, validate, validate_all
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
 from tests.retrieval.corpus import bearer, make_collection, post
@@ -121,6 +124,35 @@ def test_whatever_comes_is_judged_and_nothing_raised() -> None:
     assert validate([]).spans == 0
     report = validate([{}, {"name": "chat x"}, {"name": "rag.retrieve", "attributes": None, "events": None}])
     assert (report.spans, report.conformant, report.other) == (2, 0, 1)
+
+
+EVENTS = ["gen_ai.evaluation.result", "rag.doc.retrieved", "gen_ai.tool.call", "gen_ai.content.prompt"]
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+ROW_NAMES = sorted({name.replace(".N.", ".0.") for tables in VOCABULARIES for _, name in tables.rows})
+ODD_SPANS = st.fixed_dictionaries(
+    {},
+    optional={
+        "trace_id": JUNK, "span_id": JUNK, "parent_span_id": JUNK, "kind": JUNK, "status": JUNK, "links": JUNK,
+        "start": JUNK, "end": JUNK,
+        "name": JUNK | st.sampled_from([f"{prefix} x" for table in TABLES.spans for prefix in table.prefixes]),
+        "attributes": JUNK | st.dictionaries(st.sampled_from(ROW_NAMES), JUNK, max_size=8),
+        "events": JUNK
+        | st.lists(st.fixed_dictionaries({"name": st.sampled_from(EVENTS), "attributes": JUNK}), max_size=3),
+    },
+)  # fmt: skip
+
+
+@hypothesis.settings(max_examples=80, deadline=None)
+@hypothesis.given(st.lists(ODD_SPANS | JUNK, max_size=4))
+def test_nothing_that_spans_may_hold_is_raised_at(spans: list[Any]) -> None:
+    for report in validate_all(spans).values():
+        assert report.spans + report.other == sum(isinstance(span, dict) for span in spans)
+        assert 0 <= report.conformant <= report.spans and report.passed == (report.violations == [])
+        json.dumps(report.as_dict())
 
 
 @pytest.mark.django_db
