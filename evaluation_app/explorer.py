@@ -14,10 +14,12 @@ from django.views.decorators.http import require_GET
 
 from collections_app.models import Collection
 from collections_app.pages import PageRequest, render_page
+from evaluation_app.explorer_limits import read_briefly
 from evaluation_app.explorer_neighbours import span_address
 from evaluation_app.models import Span
 from evaluation_app.overview import PIPELINE_TYPE, STAGE_WORDS
 from evaluation_app.span_filters import FIELDS, OPERATORS
+from evaluation_app.span_names import WRITTEN
 from evaluation_app.span_search import (
     Facets,
     SpanFilter,
@@ -51,7 +53,7 @@ FACETS = (
     ("api_key", "api_keys", "API key"),
 )
 ENTRY_TYPES = (PIPELINE_TYPE, telemetry.INGEST)
-TOO_SLOW = "This search took too long and was given up. Narrow the time, the type or the collection, and search again."
+TOO_SLOW = "The search took too long, or the store is busy. Narrow the time, the type or the collection, or try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +97,15 @@ def spans(request: PageRequest) -> HttpResponse:
     """The filter of `span_filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
     condition, for the form. 422 with the form as it was for a filter that says nothing, or a name that is unknown."""
     given = with_condition(request.GET)
-    context: dict[str, Any] = {"slowest": given.get("sort") == "slowest"}
+    context: dict[str, Any] = {"slowest": given.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}
     status = 200
     try:
-        wanted = parse_filter(given, also=OWN_NAMES)
-        given = _spelled_out(wanted, given)
-        context |= _found(wanted, given)
+        with read_briefly():
+            wanted = parse_filter(given, also=OWN_NAMES)
+            given = _spelled_out(wanted, given)
+            context |= _found(wanted, given) | {"attribute_names": known_attributes()}
     except InvalidInput as error:
-        context |= {"error": error.message, "error_field": error.field}
+        context |= {"error": error.message, "error_field": error.field, "is_wrong": True}
         status = 422
     except OperationalError:
         context |= {"error": TOO_SLOW, "error_field": ""}
@@ -246,7 +249,6 @@ def _choices() -> dict[str, Any]:
     return {
         "ages": AGES,
         "operators": [(op, OPERATOR_WORDS[op]) for op in OPERATORS],
-        "attribute_names": known_attributes(),
     }
 
 
@@ -269,17 +271,22 @@ def traces(request: PageRequest) -> HttpResponse:
     context: dict[str, Any] = {"given": given, "shown": shown, "collections": Collection.objects.live().by_name()}
     status = 200
     try:
-        wanted = replace(parse_filter(given, also=("show", "cursor")), types=types)
-        page = _page(wanted, given)
+        with read_briefly():
+            wanted = replace(parse_filter(given, also=("show", "cursor")), types=types)
+            page = _page(wanted, given)
+            rows = trace_rows(page.spans)
         context |= {
-            "rows": trace_rows(page.spans),
+            "rows": rows,
             "page": page,
             "older": _address(given, cursor=page.next_cursor) if page.next_cursor else "",
             "newest": _address(given) if given.get("cursor") else "",
         }
     except InvalidInput as error:
-        context |= {"error": error.message}
+        context |= {"error": error.message, "is_wrong": True}
         status = 422
+    except OperationalError:
+        context |= {"error": TOO_SLOW}
+        status = 503
     context["is_filtered"] = any(given.get(name) for name in ("show", "cursor", *FIELDS))
     parts = {"traces": "evaluation/parts/traces.html"}
     return render_page(request, "evaluation/traces.html", context, parts=parts, status=status)

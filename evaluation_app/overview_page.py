@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.db import OperationalError
 from django.http import HttpResponse
 from django.views.decorators.http import require_GET
 
@@ -15,6 +16,7 @@ from collections_app.pages import PageRequest, render_page
 from collections_app.templatetags.interface import dollars, duration
 from evaluation_app import overview
 from evaluation_app.charts import Picture, Series, Step, draw_bars, draw_lines
+from evaluation_app.explorer_limits import read_briefly
 from evaluation_app.explorer_links import explorer_address, step_conditions
 from evaluation_app.overview import (
     DIMENSIONS,
@@ -61,15 +63,29 @@ def show_overview(request: PageRequest) -> HttpResponse:
     period = overview.period_until(asked["period"] if asked.get("period") in PERIODS else USUAL_PERIOD)
     wanted = Wanted(period, asked.get("collection", ""), asked.get("key", ""))
     by = asked["by"] if asked.get("by") in DIMENSIONS else "model"
-    stages = overview.stage_figures(wanted)
-    shown = stages.get(asked.get("stage", ""), stages[PIPELINE_TYPE])
-    whole = stages[PIPELINE_TYPE]
     context: dict[str, Any] = {
         "period": period,
         "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
         "wanted": wanted,
         "collections": Collection.objects.live().by_name(),
         "keys": ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(),
+        "by": by,
+        "dimensions": [(name, words) for name, (_, words) in DIMENSIONS.items()],
+    }
+    status = 200
+    try:
+        with read_briefly():
+            context |= _figures(wanted, asked.get("stage", "")) | _consumption_context(wanted, by)
+    except OperationalError:
+        context["is_late"], status = True, 503
+    return render_page(request, "evaluation/overview.html", context, status=status)
+
+
+def _figures(wanted: Wanted, chosen: str) -> dict[str, Any]:
+    stages = overview.stage_figures(wanted)
+    whole = stages[PIPELINE_TYPE]
+    shown = stages.get(chosen, whole)
+    return {
         "whole": whole,
         "queries_per_step": [float(step.total()) for step in whole.steps],
         "failed_per_step": [float(count) for count in whole.failed_steps],
@@ -78,12 +94,9 @@ def show_overview(request: PageRequest) -> HttpResponse:
         "shown": shown,
         "times": _times_chart(wanted, shown),
         "failures": _failures_chart(wanted, stages.values()),
+        "rate": _rate_chart(wanted, whole),
         "slowest": _slow_rows(wanted, whole),
-        "by": by,
-        "dimensions": [(name, words) for name, (_, words) in DIMENSIONS.items()],
     }
-    context |= _consumption_context(wanted, by)
-    return render_page(request, "evaluation/overview.html", context)
 
 
 def _conditions(wanted: Wanted) -> dict[str, Any]:
@@ -155,6 +168,14 @@ def _failures_chart(wanted: Wanted, stages: Any) -> Picture:
     )
 
 
+def _rate_chart(wanted: Wanted, whole: StageFigures) -> Picture:
+    """The share of queries that failed; a step without queries has none."""
+    counts = zip(whole.failed_steps, whole.steps, strict=True)
+    shares = tuple(100 * failed / step.total() if step.total() else None for failed, step in counts)
+    steps = _steps(wanted, type=PIPELINE_TYPE, status="error")
+    return draw_lines("Queries that failed, in percent. UTC.", steps, [Series("failed", shares)], spell=spell_percent)
+
+
 def _slow_rows(wanted: Wanted, whole: StageFigures) -> list[SlowRow]:
     """A query that left no run, or whose run is gone, is told by the name of its span."""
     slow = overview.slowest_queries(wanted, whole) if whole.spans else []
@@ -203,6 +224,10 @@ def _bars(
 ) -> Picture:
     series = [Series(name, tuple(values), address) for name, address, values in rows]
     return draw_bars(title, _steps(wanted, type=MODEL_TYPES), series, spell=spell)
+
+
+def spell_percent(value: float) -> str:
+    return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
 
 
 def spell_count(value: float) -> str:

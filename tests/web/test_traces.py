@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
@@ -73,7 +73,7 @@ def test_the_overview_tells_what_is_in_it(visitor: Client, spans: None) -> None:
     assert "10 % of all" in page and "$0.01 for 5 of 10 calls" in page
     assert re.search(r"Whole query</a>.*?<td class=\"num\"><a href=[^>]*>10</a>", page, re.DOTALL)
     assert "Question 9?" in page, "the slowest queries are told by their question"
-    assert page.count("<figure") == 4 and page.count("The numbers") == 4
+    assert page.count("<figure") == 5 and page.count("The numbers") == 5
     assert "not priced" in page and "llama3" in page
     by_key = text(visitor.get("/traces/?period=1h&by=key"))
     assert re.search(r"site</a></th><td class=\"num\">10<", by_key)
@@ -189,13 +189,15 @@ def test_what_is_unknown_is_told(visitor: Client, spans: None, query: str, said:
     assert part.headers["Ragd-Part"] == "spans" and part.content.decode().lstrip().startswith('<div id="spans">')
 
 
-def test_a_search_that_takes_too_long_says_so(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def give_up(*_: Any, **__: Any) -> None:
-        raise OperationalError("canceling statement due to statement timeout")
-
-    monkeypatch.setattr("evaluation_app.explorer.search_spans", give_up)
-    page = text(visitor.get("/traces/spans/?text=whale"), 503)
-    assert "took too long" in page and 'value="whale"' in page
+@pytest.mark.parametrize("address", ["/traces/", "/traces/list/?text=whale", "/traces/spans/?text=whale"])
+def test_what_cannot_be_read_in_time_is_told(visitor: Client, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setattr(
+        "evaluation_app.explorer_limits.READ_BRIEFLY", "SET LOCAL statement_timeout = '50ms'; SELECT pg_sleep(5)"
+    )
+    page = text(visitor.get(address), 503)
+    assert "in time." in page and 'role="alert"' in page
+    assert "whale" not in address or 'value="whale"' in page
+    assert "in time." not in text(visitor.get("/evaluation/")), "the connection is as it was"
 
 
 def test_pages_go_back_in_time(visitor: Client) -> None:
