@@ -83,7 +83,7 @@ FIELDS: Mapping[str, Advice] = {
 OPTIONAL: Advice = ("It is optional, and no call stated or reported it.", "Nothing to do, unless a policy asks for it.")
 PARTLY: Advice = (
     "It should be on these spans, and is not.",
-    "Open one of them: `manage.py ragd validate-spans` names each violation; spans of older versions may lack it.",
+    "Open one of them, or let ragd validate-spans name each violation. Spans of older versions may lack it.",
 )
 
 
