@@ -36,12 +36,9 @@ from django.db.models.lookups import (
 from evaluation_app.span_columns import OI_KINDS, OTEL_KINDS, STATUS_CODES
 from evaluation_app.span_conditions import Literal, attribute_condition, words_match
 from evaluation_app.span_names import check_attribute, known_types
+from evaluation_app.span_tokens import Token, split_tokens, wrong_filter
 from ragd.errors import InvalidInput
 
-TOKEN = re.compile(
-    r"""\s*(?:(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.]))"""
-    r"""|(?P<name>[A-Za-z_][\w.\-]*)|(?P<sign>==|!=|<>|>=|<=|[=<>()\[\],]))"""
-)
 LENGTH_MAX = 2000
 DEPTH_MAX = 40
 SIGNS = {"==": "==", "=": "==", "!=": "!=", "<>": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
@@ -105,35 +102,12 @@ TOTAL = Coalesce(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """kind: text, number, name, sign or end. place: where it begins, from 1."""
-
-    kind: str
-    value: str
-    place: int
-
-
 def parse_expression(text: str) -> Q:
     """The condition. Raises InvalidInput (field "where") that says what was expected and where, and for an unknown name
     lists the known ones."""
     if len(text) > LENGTH_MAX:
-        raise _wrong(f"a filter has at most {LENGTH_MAX} characters, not {len(text)}")
+        raise wrong_filter(f"a filter has at most {LENGTH_MAX} characters, not {len(text)}")
     return Parser(split_tokens(text)).read()
-
-
-def split_tokens(text: str) -> list[Token]:
-    tokens, place = [], 0
-    while text[place:].strip():
-        match = TOKEN.match(text, place)
-        if match is None or match.lastgroup is None:
-            at = len(text) - len(text[place:].lstrip())
-            raise _wrong(f"{text[at : at + 12]!r} at place {at + 1} is no name, value or operator (texts need quotes)")
-        kind = match.lastgroup
-        value = match[kind]
-        tokens.append(Token(kind, _unquoted(value) if kind == "text" else value, match.start(kind) + 1))
-        place = match.end()
-    return [*tokens, Token("end", "", len(text) + 1)]
 
 
 class Parser:
@@ -169,7 +143,7 @@ class Parser:
     def negation(self) -> Q:
         self.depth += 1
         if self.depth > DEPTH_MAX:
-            raise _wrong(f"a filter nests at most {DEPTH_MAX} deep")
+            raise wrong_filter(f"a filter nests at most {DEPTH_MAX} deep")
         try:
             if self.take("not"):
                 return _not(self.negation())
@@ -273,7 +247,7 @@ class Parser:
     def expected(self, wanted: str) -> InvalidInput:
         token = self.now
         found = "the filter ends" if token.kind == "end" else f"there is {token.value!r}"
-        return _wrong(f"expected {wanted} at place {token.place}, but {found}")
+        return wrong_filter(f"expected {wanted} at place {token.place}, but {found}")
 
 
 def compare(name: str, place: int, op: str, value: Literal) -> Q:
@@ -283,7 +257,7 @@ def compare(name: str, place: int, op: str, value: Literal) -> Q:
     field = COLUMNS[name]
     if field.column == "words":
         if op not in ("contains", "==") or not isinstance(value, str):
-            raise _wrong("text takes contains and a text in quotes")
+            raise wrong_filter("text takes contains and a text in quotes")
         return Q(words_match(value))
     if field.column == "oi_kind" and str(value).upper() in OTEL_KINDS:
         field = Column("kind", write=str.upper)
@@ -313,17 +287,17 @@ def _typed(name: str, field: Column, op: str, value: Literal) -> Any:
     """The value as the column holds it."""
     if field.holds == "text":
         if not isinstance(value, str) or op not in ("==", "!=", "contains", "starts with"):
-            raise _wrong(f"{name} is a text: it takes ==, !=, in, contains, starts with and a text in quotes")
+            raise wrong_filter(f"{name} is a text: it takes ==, !=, in, contains, starts with and a text in quotes")
         written = field.write(value)
         closed = CLOSED.get(field.column)
         if closed and op in ("==", "!=") and written not in closed():
-            raise _wrong(f"there is no {name} {value!r}; there are {', '.join(closed())}")
+            raise wrong_filter(f"there is no {name} {value!r}; there are {', '.join(closed())}")
         return written
     if op in ("contains", "starts with"):
-        raise _wrong(f"{name} is no text: it takes {', '.join(COMPARED)} and in")
+        raise wrong_filter(f"{name} is no text: it takes {', '.join(COMPARED)} and in")
     if field.holds == "number":
         if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 1e15:
-            raise _wrong(f"{name} is a number: it is compared with one such as 500, not {value!r}")
+            raise wrong_filter(f"{name} is a number: it is compared with one such as 500, not {value!r}")
         return value
     return _read_special(name, field, value)
 
@@ -337,7 +311,7 @@ def _read_special(name: str, field: Column, value: Literal) -> Any:
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         example = "'2026-01-31T08:00:00Z'" if field.holds == "time" else "a UUID in quotes"
-        raise _wrong(f"{name} is compared with {example}, not {value!r}") from None
+        raise wrong_filter(f"{name} is compared with {example}, not {value!r}") from None
 
 
 def _compare_attribute(name: str, place: int, op: str, value: Literal) -> Q:
@@ -345,7 +319,7 @@ def _compare_attribute(name: str, place: int, op: str, value: Literal) -> Q:
     if "." not in attribute and attribute == name:
         close = get_close_matches(name, COLUMNS, 1)
         meant = f"did you mean {close[0]}? " if close else ""
-        raise _wrong(
+        raise wrong_filter(
             f"there is no field {name!r} (at place {place}); {meant}There are {', '.join(COLUMNS)}; "
             f"an attribute is written with its full name, such as gen_ai.request.model"
         )
@@ -357,11 +331,3 @@ def _not(condition: Q) -> Q:
     """True where the condition is not true: what is unknown, as of a value that is not there, counts as false."""
     known = Coalesce(ExpressionWrapper(condition, output_field=BooleanField()), Value(False))
     return Q(Exact(known, False))
-
-
-def _unquoted(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1])
-
-
-def _wrong(message: str) -> InvalidInput:
-    return InvalidInput(message, field="where")
