@@ -77,9 +77,9 @@ def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
     question.
     """
     policy = policy_of(collection)
-    found = [Inspected(QUERY, scan_once(run.query))]
+    found = [Inspected(QUERY, scan_once(run.query, QUERY))]
     found += [
-        Inspected(HISTORY, scan_once(str(turn.get("content", ""))), key=str(number))
+        Inspected(HISTORY, scan_once(str(turn.get("content", "")), _place_of(turn)), key=str(number))
         for number, turn in enumerate(run.history)
     ]
     secrets = [item for item in scan_once(run.system_prompt) if item.family in HIDDEN]  # it may give orders
@@ -93,7 +93,7 @@ def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
     run.history = [
         {**turn, "content": policy.hide(str(turn.get("content", "")))}
         for turn in run.history
-        if not policy.withholds(str(turn.get("content", "")))
+        if not policy.withholds(str(turn.get("content", "")), _place_of(turn))
     ]
     if policy.refuses and held:
         raise _refusal("question", held)
@@ -239,6 +239,10 @@ def _rate(run: QueryRun, text: str) -> float:
     """The risk of a model call: what it read, as far as known, and what it wrote."""
     known = [(item["family"], item["score"]) for item in run.findings]
     return combine_scores([*known, *((item.family, item.score) for item in scan_once(text))])
+
+
+def _place_of(turn: Mapping[str, Any]) -> str | None:
+    return QUERY if turn.get("role") == "user" else None
 
 
 def _hide(retrieval: Retrieval, policy: SecurityPolicy) -> Retrieval:

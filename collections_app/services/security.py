@@ -40,9 +40,9 @@ class SecurityPolicy:
         """Those of the findings that the action is taken for, in their order."""
         return [finding for finding in findings if self.holds_for(finding)]
 
-    def withholds(self, text: str) -> bool:
+    def withholds(self, text: str, place: str | None = None) -> bool:
         """Whether a passage holds orders to a model, so that no model shall read it."""
-        return self.acts and any(item.family in ORDERS and self.holds_for(item) for item in scan_once(text))
+        return self.acts and any(item.family in ORDERS and self.holds_for(item) for item in scan_once(text, place))
 
     def hide(self, text: str) -> str:
         """The text with its secrets and personal data hidden, of the same length; the text itself under "flag"."""

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from ragd.security.disguises import views_of
 from ragd.security.findings import Finding
-from ragd.security.prefilter import Needs, Words, shared
+from ragd.security.prefilter import Index, Needs, Words, shared
 
 SOURCE = files("ragd.security").joinpath("instructions.toml")
 FRAGMENT = re.compile(r"<<([A-Z_]+)>>")
@@ -22,13 +22,17 @@ FRAGMENT = re.compile(r"<<([A-Z_]+)>>")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """needs: lists of lower-case texts; each match has one of each list. imperative: reported speech is no match."""
+    """needs: lists of lower-case texts; each match has one of each list. imperative: reported speech is no match.
+
+    places: where the rule holds, such as "query"; () for everywhere.
+    """
 
     family: str
     name: str
     confidence: float
     needs: tuple[Needs, ...]
     imperative: bool
+    places: tuple[str, ...]
     pattern: re.Pattern[str]
 
 
@@ -50,6 +54,7 @@ def read_rules() -> tuple[Rule, ...]:
             rule["confidence"],
             tuple(shared(rule["needs"], known)),
             rule.get("imperative", False),
+            tuple(rule.get("places", ())),
             re.compile(spell_out(rule["pattern"]), re.IGNORECASE | re.MULTILINE),
         )
         for rule in data["rules"]
@@ -57,6 +62,8 @@ def read_rules() -> tuple[Rule, ...]:
 
 
 RULES = read_rules()
+INDEX = Index(needs for rule in RULES for needs in rule.needs)
+BITS = tuple(INDEX.bits(rule.needs) for rule in RULES)
 FENCED = re.compile(r"(?:^|\n)[ \t]*(```|~~~).*?(?:\n[ \t]*\1|\Z)", re.DOTALL)
 INLINE = re.compile(r"`[^`\n]{1,400}`")
 QUOTED = re.compile(r"\"[^\"\n]{1,400}\"|“[^”\n]{1,400}”|„[^“\n]{1,400}“|«[^»\n]{1,400}»|(?<!\w)'[^'\n]{8,400}'(?!\w)")
@@ -85,20 +92,23 @@ TALK_BEFORE = 160
 TALK_AFTER = 80
 
 
-def find_instructions(text: str) -> Iterator[Finding]:
+def find_instructions(text: str, place: str | None = None) -> Iterator[Finding]:
     """Every place that a rule matches and that is not only talked of, by rule and place."""
-    yield from _match_rules(text)
+    yield from _match_rules(text, place)
     for view in views_of(text):
-        for finding in _match_rules(view.text):
+        for finding in _match_rules(view.text, place):
             start, end = view.place(finding.start, finding.end)
             yield replace(finding, start=start, end=end)
 
 
-def _match_rules(text: str) -> Iterator[Finding]:
+def _match_rules(text: str, place: str | None) -> Iterator[Finding]:
     words = Words(text)
     quoted: list[tuple[int, int]] | None = None
-    for rule in RULES:
-        if not all(map(words.meet, rule.needs)):
+    possible = INDEX.look(words)
+    for rule, bits in zip(RULES, BITS, strict=True):
+        if bits & possible != bits:
+            continue
+        if (rule.places and place not in rule.places) or not all(map(words.meet, rule.needs)):
             continue
         for match in rule.pattern.finditer(text):
             quoted = quoted_places(text) if quoted is None else quoted

@@ -12,6 +12,7 @@ from ragd.security.secrets import find_secrets
 
 CHARS_MAX = 100_000
 REMEMBERED_MAX = 20_000
+QUERY = "query"  # said to the assistant itself: there "your instructions" are its own
 SOURCES = ("instructions.toml", "instructions.py", "disguises.py", "secrets.py", "personal.py")
 # Changes with the rules, so that what an older set of them found can be told.
 RULES_VERSION = sha256(b"".join(files("ragd.security").joinpath(name).read_bytes() for name in SOURCES)).hexdigest()
@@ -20,14 +21,16 @@ RULES_VERSION = sha256(b"".join(files("ragd.security").joinpath(name).read_bytes
 _remembered: dict[bytes, tuple[Finding, ...]] = {}
 
 
-def scan(text: str) -> list[Finding]:
+def scan(text: str, place: str | None = None) -> list[Finding]:
     """What the rules find in the first 100,000 characters, by place, the surer one first where two begin together.
+
+    place: "query" for what is said to the assistant itself, which tries more rules.
 
     Of findings of one family that overlap, the first stays. The same text gives the same findings. [] for "".
     """
     head = text[:CHARS_MAX]
-    found = [*find_instructions(head), *find_secrets(head), *find_personal(head)]
-    found = [item for item in found if not _is_destination(item, found)]
+    found = [*find_instructions(head, place), *find_secrets(head), *find_personal(head)]
+    found = [item for item in found if not _is_destination(item, found) and not _is_persona(item, found)]
     found.sort(key=lambda item: (item.start, -item.confidence, -item.end, item.family, item.rule))
     kept: list[Finding] = []
     reached: dict[str, int] = {}
@@ -38,6 +41,11 @@ def scan(text: str) -> list[Finding]:
     return kept
 
 
+def _is_persona(finding: Finding, found: list[Finding]) -> bool:
+    """Whether it is the role that a jailbreak gives the model: one act, of the graver family."""
+    return finding.rule == "role" and any(other.family == "jailbreak" for other in found)
+
+
 def _is_destination(finding: Finding, found: list[Finding]) -> bool:
     """Whether it is the address that an order would have data sent to, which is no person's data."""
     return finding.rule == "email" and any(
@@ -46,12 +54,13 @@ def _is_destination(finding: Finding, found: list[Finding]) -> bool:
     )
 
 
-def scan_once(text: str) -> tuple[Finding, ...]:
+def scan_once(text: str, place: str | None = None) -> tuple[Finding, ...]:
     """`scan`, remembered by this process for the latest 20,000 texts."""
-    key = blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()
+    said = place == QUERY
+    key = blake2b(text.encode("utf-8", "replace"), digest_size=16, person=b"query" if said else b"").digest()
     found = _remembered.get(key)
     if found is None:
-        found = tuple(scan(text))
+        found = tuple(scan(text, place))
         if len(_remembered) >= REMEMBERED_MAX:
             for old in list(_remembered)[: REMEMBERED_MAX // 10]:
                 _remembered.pop(old, None)

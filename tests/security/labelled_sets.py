@@ -29,7 +29,7 @@ def read_set(name: str) -> list[Item]:
 
 def families_in(item: Item) -> set[str]:
     """What the rules find in an item, as a run would look at it."""
-    found = {finding.family for finding in scan(item["text"])}
+    found = {finding.family for finding in scan(item["text"], item["place"])}
     if prompt := item.get("system_prompt"):
         found |= {finding.family for finding in find_leak(item["text"], prompt)}
     return found
