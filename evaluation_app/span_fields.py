@@ -31,6 +31,7 @@ LIST_MARK = ".N."  # in the name of a row that stands for one field per item of 
 TAB_TABLES: Mapping[str, Tables] = {"aitf": TABLES, "openinference": OPENINFERENCE, "gen_ai": OTEL}
 FLAT = re.compile(r"(.+?)\.(\d+)\.(.+)")
 LONG_CHARS = 140
+ITEMS_SHOWN = 50  # of a flattened list; Raw has all
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,15 @@ class FieldRow:
 
 @dataclass(frozen=True, slots=True)
 class FieldGroup:
-    """A flattened list: prefix.N.suffix. count: of its items."""
+    """A flattened list: prefix.N.suffix. count: of its items; rows: of the first ITEMS_SHOWN of them."""
 
     prefix: str
     count: int
     rows: list[FieldRow]
+
+    @property
+    def left_out(self) -> int:
+        return max(0, self.count - ITEMS_SHOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple
         else:
             rows.append(row)
     groups = [
-        FieldGroup(prefix, len(items), [row for each in items.values() for row in each])
+        FieldGroup(prefix, len(items), [row for each in list(items.values())[:ITEMS_SHOWN] for row in each])
         for prefix, items in lists.items()
     ]
     return rows, groups

@@ -27,6 +27,7 @@ ALIKE_MAX = 24  # of siblings with one name more than this many are told in one 
 ROWS_MAX = 600
 SPANS_READ = 20_000
 LARGEST_SHOWN = 4
+WAIT_SHARE_MIN = 0.01  # what took less is not worth a word
 LABEL_CHAR = 1.4  # percent of the track that a character of a label takes
 
 
@@ -87,8 +88,9 @@ class Wait:
 class Waterfall:
     """rows: each span directly before its children, siblings by start. Empty: no span is stored (yet).
 
-    waits: the largest parts of the critical path, the longest first. gaps: see `CriticalPath`. hidden_count: spans that
-    the filter or the number of rows leaves out. broken: the failed spans with no failed one inside, by start.
+    waits: the largest parts of the critical path, at least WAIT_SHARE_MIN of it each, the longest first. gaps: see
+    `CriticalPath`. hidden_count: spans that the filter or the number of rows leaves out. broken: the failed spans with
+    no failed one inside, by start.
     """
 
     rows: list[WaterfallRow]
@@ -290,7 +292,8 @@ class _Layout:
         idle = _length_ms(self.path.gaps)
         if idle > 0:
             found.append(Wait(None, idle, idle / whole))
-        return sorted(found, key=lambda wait: wait.took_ms, reverse=True)[:LARGEST_SHOWN]
+        largest = sorted(found, key=lambda wait: wait.took_ms, reverse=True)[:LARGEST_SHOWN]
+        return [wait for wait in largest if wait.share >= WAIT_SHARE_MIN]
 
 
 def _length_ms(stretches: Sequence[Stretch]) -> float:

@@ -12,7 +12,7 @@ register = template.Library()
 
 BAR_Y, BAR_HEIGHT, CRITICAL_Y = 3, 9, 13
 LABEL_GAP_PX = 6
-CHAR_PX = 6.3
+CHAR_PX = 6.8
 
 # One pattern per stage, so that the stages can be told apart without their colours. Each draws on a filled tile.
 PATTERNS: dict[str, str] = {

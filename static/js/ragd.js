@@ -49,6 +49,8 @@ async function openPage(dialog, href, part) {
   htmx.process(dialog);
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
+  const place = new URL(href, location).hash;
+  if (place) find(place, dialog)?.scrollIntoView();
   return true;
 }
 
