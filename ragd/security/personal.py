@@ -89,7 +89,7 @@ NUMBERED = re.compile(
 NUMBERED_NEEDS = needs_of((
     "passport", "pass", "licen", "ausweis", "card", "social", "sociale", "steuer", "tax", "codice", "aadhaar", "bsn", "personnummer",
     "cpr", "cpf", "dni", "nie", "nif", "pesel", "curp", "ni number", "national", "nhs", "medic", "patient", "health", "mrn", "insurance",
-    "policy", "account", "sort code", "routing", "plate", "kennzeichen", "employee id", "personnel", "voter", "versicher", "id card", "führerschein", "sozialversicherung", "registration", "vehicle", "green card", "visa", "tin",
+    "policy", "account", "sort code", "routing", "plate", "kennzeichen", "employee id", "personnel", "voter", "versicher", "id card", "führerschein", "sozialversicherung", "registration", "vehicle", "green card", "visa", "tin ",
     "bank", "driv", "reisepass", "personalausweis", "personal", "sécurité",
 ))  # fmt: skip
 BORN_NEEDS = needs_of(("born", "birth", "date of birth", "dob", "d.o.b", "geb", "né", "née"))

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 WORD = re.compile(r"[^\W_]+")
 ASCII_WORD = re.compile(r"[a-z0-9]+")
-START = 3  # signs by which words are looked up first
+STARTS = (3, 4, 6)  # how many signs of a word are looked up
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Needs:
     """Lower-case texts of which one must be there, at the beginning of a word where it begins with a letter.
 
-    starts: how the words begin with which the texts begin. others: the texts that begin with no ASCII word.
+    starts: how the longest word of each text begins. others: the texts that begin with no ASCII word.
     """
 
     texts: tuple[str, ...]
@@ -27,15 +27,16 @@ class Needs:
 
 
 def needs_of(texts: Iterable[str]) -> Needs:
-    """A text whose first word has one or two signs needs that very word."""
+    """A text whose longest word has one or two signs needs that very word."""
     kept = tuple(texts)
     starts, others = set(), []
     for text in kept:
-        word = ASCII_WORD.match(text.lstrip())
-        if word is None or (word.end() == len(text.lstrip()) and not text.isascii()):
-            others.append(text)
+        words = ASCII_WORD.findall(text) if text.isascii() and ASCII_WORD.match(text.lstrip()) else []
+        if words:
+            longest = max(words, key=len)
+            starts.add(longest[: max([size for size in STARTS if size <= len(longest)], default=len(longest))])
         else:
-            starts.add(word[0][:START])
+            others.append(text)
     return Needs(kept, frozenset(starts), tuple(others))
 
 
@@ -44,7 +45,8 @@ class Words:
 
     def __init__(self, text: str) -> None:
         self.lowered = text.lower()
-        self.starts = frozenset(word[:START] for word in WORD.findall(self.lowered))
+        words = set(WORD.findall(self.lowered))
+        self.starts = frozenset(word[:size] for size in STARTS for word in words)
         self._known: dict[Needs, bool] = {}
 
     def meet(self, needs: Needs) -> bool:
