@@ -11,8 +11,6 @@ from django.db import models
 from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
-from ragd import telemetry
-
 if TYPE_CHECKING:
     from evaluation_app.models import ConformanceResult, Span  # noqa: F401
 
@@ -29,11 +27,6 @@ class SpanQuerySet(models.QuerySet["Span"]):
 
     def of_run(self, run_id: UUID) -> SpanQuerySet:
         return self.filter(run_id=run_id).order_by("started_at", "id")
-
-    def entries(self) -> SpanQuerySet:
-        """The span that stands for a whole query or ingest, newest first."""
-        wanted = models.Q(name__startswith=f"{telemetry.PIPELINE} ") | models.Q(name=telemetry.INGEST)
-        return self.filter(wanted).order_by("-started_at", "-id")
 
     def without_content(self) -> SpanQuerySet:
         """Rows for a table: attributes, events and links stay in the database."""

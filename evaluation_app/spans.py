@@ -1,4 +1,4 @@
-"""Reads of the span store: the spans of a run or trace, the newest traces."""
+"""Reads of the span store: the spans of a run or trace."""
 
 from __future__ import annotations
 
@@ -71,11 +71,6 @@ def _descendants(spans: Sequence[Span], ids: set[str]) -> set[str]:
                 found.add(child)
                 waiting.append(child)
     return found
-
-
-def recent_traces(limit: int = 50) -> list[Span]:
-    """The newest queries and ingests, each by the span that stands for it, without attributes. One query."""
-    return list(Span.objects.entries().without_content()[:limit])
 
 
 def span_dict(span: Span) -> dict[str, Any]:

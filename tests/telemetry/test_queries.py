@@ -8,10 +8,9 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from evaluation_app.models import Span
-from evaluation_app.spans import recent_traces, run_spans
+from evaluation_app.spans import run_spans
 from evaluation_app.waterfall import build_waterfall, run_waterfall
 from retrieval_app.models import QueryRun
 
@@ -96,19 +95,6 @@ def test_spans_that_point_at_each_other_end(db: None) -> None:
     spans = [make_span("a", "b", run_id=run.pk), make_span("b", "a")]
     assert build_waterfall(spans).rows == []
     assert {span.name for span in run_spans(run)} == {"a", "b"}
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-def test_recent_traces_take_one_query(db: None, rows: int) -> None:
-    for number in range(rows):
-        make_span(f"rag.pipeline {number}", "request", at_ms=number)
-        make_span(f"GET {number}", at_ms=number)
-    make_span("ragd.ingest", at_ms=100)
-    with CaptureQueriesContext(connection) as queries:
-        found = recent_traces()
-        names = [span.name for span in found]
-    assert names == ["ragd.ingest", *(f"rag.pipeline {number}" for number in reversed(range(rows)))]
-    assert len(queries) == 1
 
 
 def test_the_models_mirror_the_table(db: None) -> None:
