@@ -142,7 +142,7 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
 
 def _facts(plan: RetrievePlan, store: Store) -> dict[str, Any]:
     """What a span says of the search beside the conventions' fields."""
-    return {
+    facts = {
         "mode": plan.mode,
         "candidate_pool": plan.pool,
         "generation": store.collection.generation,
@@ -150,6 +150,7 @@ def _facts(plan: RetrievePlan, store: Store) -> dict[str, Any]:
         "rerank": plan.rerank,
         "compress": plan.compress,
     }
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _check_mode(plan: RetrievePlan, store: Store) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
+from importlib.resources import files
 from typing import Any
 
 import hypothesis
@@ -15,6 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from ragd import telemetry
 from ragd.conventions import OPENINFERENCE, OTEL, TABLES, VOCABULARIES, Report, validate, validate_all
+from ragd.conventions.conditions import holds
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
 from tests.retrieval.corpus import bearer, make_collection, post
@@ -331,3 +333,40 @@ def test_two_hundred_documents_in_and_out_lose_nothing(recorder: Recorder) -> No
     assert sum(name.startswith("reranker.output_documents.") for name in found) == 800
     assert found["reranker.output_documents.199.document.id"] == "doc-0#0"
     assert validate([as_dict(each) for each in recorder.spans]).passed
+
+
+def test_the_rules_name_only_what_there_is() -> None:
+    rules = json.loads(files("ragd.conventions").joinpath("rules.json").read_text("utf-8"))
+    types = {table.type: {field.name for field in table.fields} for table in TABLES.spans}
+    assert set(rules["types"]) == set(types)
+    assert {parent for rule in rules["types"].values() for parent in rule["parents"]} <= set(types)
+    assert [
+        (owner, name) for owner, names in rules["applies"].items() for name in names if name not in types[owner]
+    ] == []
+    for tables in VOCABULARIES:
+        for owner in (*tables.spans, *tables.events):
+            for field in owner.fields:
+                assert field.requirement in ("Required", "Recommended", "Conditional", "Optional", "Forbidden"), field
+                for condition, value in (field.applies or {}).items():
+                    holds(condition, value, attributes={}, failed=False, events=[], children=[])
+    with pytest.raises(ValueError, match="condition 'perhaps'"):
+        holds("perhaps", True, attributes={}, failed=False, events=[], children=[])
+
+
+CONDITIONS: list[tuple[str, Any, dict[str, Any], bool]] = [
+    ("remote", True, {"gen_ai.system": "openai"}, True),
+    ("remote", True, {"gen_ai.system": "ragd.extractive"}, False),
+    ("present", "a", {"a": 0}, True),
+    ("without", "a", {"a": 0}, False),
+    ("without", ["a", "b"], {"c": 0}, True),
+    ("true", "a", {"a": 1}, False),
+    ("above_zero", "a", {"a": 0}, False),
+    ("above_zero", "a", {"a": "1"}, False),
+    ("stated", "top_p", {"llm.invocation_parameters": '{"top_p":0.9}'}, True),
+    ("stated", "top_p", {"llm.invocation_parameters": '{"top_k":9}'}, False),
+]
+
+
+@pytest.mark.parametrize(("condition", "value", "attributes", "expected"), CONDITIONS)
+def test_when_a_row_applies(condition: str, value: Any, attributes: dict[str, Any], expected: bool) -> None:
+    assert holds(condition, value, attributes=attributes, failed=False, events=[], children=[]) is expected
