@@ -29,13 +29,13 @@ BARS = (  # name, what it stands in, start and length in ms
     ("chat", "rag.pipeline example", 62.2, 21.8),
 )
 TEXT = "A chunk is an exact slice of its document. Two chunks may share a sentence. A citation marks its place."
-STEPS = [Step(f"{hour}:00", f"{hour}:00 to {hour + 1}:00") for hour in range(8, 20)]
-LINES = [
+CHART_STEPS = [Step(f"{hour}:00", f"{hour}:00 to {hour + 1}:00") for hour in range(8, 20)]
+CHART_LINES = [
     Series("p50", (12, 14, 13, 15, 18, 17, None, 16, 15, 14, 13, 14)),
     Series("p90", (40, 44, 41, 60, 80, 66, None, 50, 48, 47, 44, 45)),
     Series("p99", (90, 120, 110, 200, 420, 300, None, 140, 130, 120, 110, 115)),
 ]
-BARS = [Series(f"Part {letter}", tuple(range(size, size + 12))) for size, letter in enumerate("FEDCBA", 1)]
+CHART_BARS = [Series(f"Part {letter}", tuple(range(size, size + 12))) for size, letter in enumerate("FEDCBA", 1)]
 
 
 class ExampleForm(forms.Form):
@@ -59,9 +59,13 @@ def style_examples(request: HttpRequest) -> dict[str, Any]:
         "spark": [2, 3, 3, 5, 4, 6, 8, 7, 9, 12],
         "histogram": [1, 4, 9, 15, 22, 18, 11, 6, 3, 1],
         "lines_chart": draw_lines(
-            "An example: three lines with a band between the outer two.", STEPS, LINES, spell=duration, log=True
+            "An example: three lines with a band between the outer two.",
+            CHART_STEPS,
+            CHART_LINES,
+            spell=duration,
+            log=True,
         ),
-        "bars_chart": draw_bars("An example: bars that lie upon each other.", STEPS, BARS, spell=str),
+        "bars_chart": draw_bars("An example: bars that lie upon each other.", CHART_STEPS, CHART_BARS, spell=str),
         "tones": [("bad", "alert"), ("watch", "alert"), ("good", "check"), ("accent", "info"), ("neutral", "info")],
         "waterfall": build_waterfall(_example_spans()),
         "stages": STAGE_WORDS.items(),
