@@ -25,6 +25,7 @@ from retrieval_app.models import QueryRun
 PARTS = {"waterfall": "evaluation/parts/waterfall.html", "waterfall-rows": "evaluation/parts/waterfall_rows.html"}
 VALIDITY_PARTS = {"validity": "evaluation/parts/validity.html"}
 RUNS_SHOWN = 5
+WRONG_SHOWN = 40
 
 
 def _filter(request: PageRequest) -> dict[str, str]:
@@ -113,8 +114,8 @@ def validity_of_trace(request: PageRequest, trace_id: str) -> HttpResponse:
 
 
 def _describe_reports(reports: Mapping[str, Report]) -> dict[str, Any]:
-    """reports: those of vocabularies that govern a span. wrong: span id -> (vocabulary, violation); other: spans that
-    no vocabulary governs."""
+    """reports: those of the vocabularies that govern a span. wrong: (span id, [(vocabulary, violation)]) of the first
+    WRONG_SHOWN spans that do not conform. other: how many spans no vocabulary governs."""
     wrong: dict[str, list[tuple[str, Violation]]] = {}
     for name, report in reports.items():
         for violation in report.violations:
@@ -122,7 +123,9 @@ def _describe_reports(reports: Mapping[str, Report]) -> dict[str, Any]:
     governing = [(name, report) for name, report in reports.items() if report.spans]
     return {
         "reports": governing,
-        "wrong": list(wrong.items()),
+        "wrong": list(wrong.items())[:WRONG_SHOWN],
+        "wrong_total": len(wrong),
+        "wrong_more": max(0, len(wrong) - WRONG_SHOWN),
         "total": sum(map(len, wrong.values())),
         "other": min((report.other for report in reports.values()), default=0),
     }

@@ -28,6 +28,7 @@ ROWS_MAX = 600
 SPANS_READ = 20_000
 LARGEST_SHOWN = 4
 WAIT_SHARE_MIN = 0.01  # what took less is not worth a word
+MARK_GAP = 0.002  # of the track between two marks that can be told apart
 LABEL_CHAR = 1.4  # percent of the track that a character of a label takes
 
 
@@ -189,6 +190,7 @@ class _Layout:
         self.first = min(span.started_at for span in spans)
         self.total_ms = max((span.ended_at - self.first) / timedelta(milliseconds=1) for span in spans)
         self.share = 100 / self.total_ms if self.total_ms > 0 else 0.0
+        self.mark_gap = timedelta(milliseconds=self.total_ms * MARK_GAP)
         self.path: CriticalPath = find_critical_path(self.children)
         self.ordered = list(walk_tree(self.children))
         self.usage = sum_usage(self.children, [span for span, _ in self.ordered])
@@ -275,7 +277,7 @@ class _Layout:
             width=width,
             children_count=len(self.children.get(span.span_id, ())),
             stage=self.stage(span),
-            critical=[self.mark(stretch) for stretch in stretches],
+            critical=[self.mark(stretch) for stretch in _joined(stretches, self.mark_gap)],
             critical_ms=_length_ms(stretches),
             label=label,
             label_side=_side(place.left, width, label),
@@ -298,6 +300,17 @@ class _Layout:
 
 def _length_ms(stretches: Sequence[Stretch]) -> float:
     return sum((end - begin) / timedelta(milliseconds=1) for begin, end in stretches)
+
+
+def _joined(stretches: Sequence[Stretch], gap: timedelta) -> list[Stretch]:
+    """The stretches by start, those as one that are nearer to each other than the gap."""
+    found: list[Stretch] = []
+    for begin, end in sorted(stretches):
+        if found and begin - found[-1][1] < gap:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
 
 
 def _side(left: float, width: float, label: str) -> str:
