@@ -32,6 +32,7 @@ class Registry:
         begin = weakref.WeakMethod(self._begin)
         os.register_at_fork(after_in_child=lambda: (anew := begin()) and anew())
         self._watched: list[tuple[Metric, Callable[[], float]]] = []
+        self._before: list[Callable[[], None]] = []
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -58,8 +59,18 @@ class Registry:
         """A counter without labels that somebody else keeps for this process: asked at every snapshot."""
         self._watched.append((metric, read))
 
+    def before_snapshot(self, call: Callable[[], None]) -> None:
+        """Have something done before every snapshot, such as counting what waits to be counted."""
+        self._before.append(call)
+
+    def count_waiting(self) -> None:
+        """Do now what is done before a snapshot."""
+        for call in self._before:
+            call()
+
     def snapshot(self) -> list[Data]:
         """All metrics by name, series by label."""
+        self.count_waiting()
         with self._lock:
             copy = {
                 metric: {key: list(cells) for key, cells in series.items()} for metric, series in self._series.items()

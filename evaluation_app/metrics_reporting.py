@@ -41,6 +41,7 @@ ON CONFLICT (name) DO UPDATE SET data = excluded.data, updated_at = now()
 DROP_ROWS = "DELETE FROM metric_snapshots WHERE name = ANY(%(names)s)"
 FOLD_LOCK = 0x7261676402  # one number for "rows of processes that are gone are being added up"
 
+COUNT_EVERY_S = 0.5
 WRITE_EVERY_S = 10.0
 ALIVE_EVERY_S = 60.0  # a process without news says that it lives
 GONE_AFTER_S = 600.0
@@ -123,8 +124,13 @@ class Reporter:
         self._written = current
 
     def _run(self) -> None:
+        write_at = time.monotonic() + WRITE_EVERY_S
         fold_at = time.monotonic() + FOLD_EVERY_S
-        while not self._stop.wait(WRITE_EVERY_S):
+        while not self._stop.wait(COUNT_EVERY_S):
+            self.registry.count_waiting()
+            if time.monotonic() < write_at:
+                continue
+            write_at = time.monotonic() + WRITE_EVERY_S
             if self.try_write() and time.monotonic() >= fold_at:
                 fold_at = time.monotonic() + FOLD_EVERY_S
                 self._try_fold()

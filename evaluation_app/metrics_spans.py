@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import weakref
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,16 +26,48 @@ STAGES = frozenset(
 
 FEW = (telemetry.OPERATION_NAME, telemetry.PROVIDER_NAME, telemetry.REQUEST_MODEL)
 
+WAITING_MAX = 2000
+
+log = logging.getLogger(__name__)
+
 Values = Mapping[str, Any]
 
 
 class SpanMeter(SpanProcessor):
-    """Counts what spans tell. Takes some microseconds per span and never raises."""
+    """Counts what spans tell, beside the work: a span that ends only waits here until somebody asks for the counts.
+
+    `count_waiting` is called before every snapshot of the registry, and by a reporter's thread.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
+        self._waiting: deque[ReadableSpan] = deque()
+        registry.before_snapshot(self.count_waiting)
+        forget = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: (clear := forget()) and clear())
 
     def on_end(self, span: ReadableSpan) -> None:
+        self._waiting.append(span)
+        if len(self._waiting) > WAITING_MAX:  # nobody came: what waits holds whole texts
+            self.count_waiting()
+
+    def count_waiting(self) -> None:
+        """Count what has ended since. Several threads may call it: each span is counted once."""
+        for _ in range(len(self._waiting)):
+            try:
+                span = self._waiting.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                self._count(span)
+            except Exception:  # a foreign value on one span must not end the counting of the others
+                log.exception("the span %r could not be counted", span.name)
+
+    def _forget(self) -> None:
+        """In a forked child: what ended in the parent is counted there."""
+        self._waiting.clear()
+
+    def _count(self, span: ReadableSpan) -> None:
         scope = span.instrumentation_scope
         if scope is None or scope.name != "ragd" or span.start_time is None or span.end_time is None:
             return

@@ -139,6 +139,19 @@ def test_spans_become_metrics(registry: Registry) -> None:
     assert {one.labels["gen_ai_provider_name"] for one in tokens} >= {"openai", "ragd.test"}
 
 
+def test_a_span_that_cannot_be_counted_holds_up_no_other(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+    with telemetry.chat_span("openai", "odd") as call:
+        telemetry.set_attributes(call.span, {telemetry.TIME_TO_FIRST_CHUNK: "soon"})
+    for _ in range(2):
+        with telemetry.chat_span("openai", "gpt-4o") as call:
+            call.finish("yes", input_tokens=5, output_tokens=1)
+        registry.count_waiting()
+        registry.count_waiting()
+    found = families(render(registry.snapshot()))
+    assert sample(found, "aitf_inference_requests_total", gen_ai_request_model="gpt-4o") == 2
+    assert "could not be counted" in caplog.text
+
+
 @pytest.fixture
 def table(transactional_db: None) -> Iterator[None]:
     MetricSnapshot.objects.all().delete()
