@@ -65,7 +65,7 @@ def style_examples(request: HttpRequest) -> dict[str, Any]:
             spell=duration,
             log=True,
         ),
-        "bars_chart": draw_bars("An example: bars that lie upon each other.", CHART_STEPS, CHART_BARS, spell=str),
+        "bars_chart": draw_bars("Bars that lie upon each other.", CHART_STEPS, CHART_BARS, spell=str),
         "tones": [("bad", "alert"), ("watch", "alert"), ("good", "check"), ("accent", "info"), ("neutral", "info")],
         "waterfall": build_waterfall(_example_spans()),
         "stages": STAGE_WORDS.items(),
