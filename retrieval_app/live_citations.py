@@ -24,7 +24,9 @@ BLANK_LINE = re.compile(r"\n\s*\n")
 INNER = re.compile(r"\[[^\[\]]*(?:\]|\Z)")
 MARKER_BEGUN = re.compile(r"\s*(?:[a-z]{0,7}\s*:?\s*)?[0-9\s,;\u2013\u2014-]*\Z", re.IGNORECASE)
 BRACKET_CHARS, TARGET_CHARS, WIDE_CHARS = 320, 2000, 120  # what is longer is no citation and no link
-SEGMENT_CHARS = 4000
+# where a text can be cut in two that are read on their own: a letter there opens nothing and belongs to nothing before
+SENTENCE_START = re.compile(r"(?:[.!?:;)\]][ ]|\n)(?=[^\W\d_])")
+SEGMENT_CHARS = 500
 GROWTH = 256  # a long segment is looked at each time it has grown by one part in so many
 
 
@@ -37,7 +39,7 @@ class LiveCitations:
 
     def __init__(self, sources: Sequence[Candidate]) -> None:
         self.sources = sources
-        self._waiting = ""  # raw text since the last cut between paragraphs
+        self._waiting = ""  # raw text since the last cut
         self._looked_at = 0
         self._before = 0  # characters of checked text before that cut
         self._given = ""  # checked text since that cut
@@ -92,7 +94,7 @@ class LiveCitations:
             yield checked[start:]
 
     def _cut_off(self, cut: int) -> None:
-        """Go on from a blank line outside all constructs: what stands before it is done with."""
+        """Go on from the beginning of a sentence outside all constructs: what stands before it is done with."""
         checked, _, _ = rewrite_markers(self._waiting[:cut], len(self.sources))
         if not self._given.startswith(checked):
             return
@@ -112,26 +114,26 @@ def pieces_of(answer: str, citations: Sequence[Citation], *, start: int = 0) -> 
 
 
 def settle(text: str) -> tuple[int, int]:
-    """(how many characters are decided, the last place between paragraphs before that or 0).
+    """(how many characters are decided, the last beginning of a sentence before that or 0).
 
     All is decided but what begins at the first place that later text may turn into something else.
     """
     position = cut = 0
     while opener := OPENER.search(text, position):
-        cut = max(cut, _paragraph_end(text, position, opener.start()))
+        cut = max(cut, _sentence_start(text, position, opener.start()))
         after = _pass(text, opener)
         if after is None:
             return opener.start(), cut
         position = after
-    cut = max(cut, _paragraph_end(text, position, len(text)))
+    cut = max(cut, _sentence_start(text, position, len(text)))
     if partial := PARTIAL_FENCE.search(text, position):
         return partial.start(), cut
     return len(text), cut
 
 
-def _paragraph_end(text: str, start: int, end: int) -> int:
-    found = text.rfind("\n\n", start, end)
-    return found + 2 if found >= 0 else 0
+def _sentence_start(text: str, start: int, end: int) -> int:
+    """The last one, with all of the blank before it behind start; 0 where there is none."""
+    return max((found.end() for found in SENTENCE_START.finditer(text, start, end)), default=0)
 
 
 def _pass(text: str, opener: re.Match[str]) -> int | None:
