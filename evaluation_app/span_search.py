@@ -123,7 +123,7 @@ FACET_COLUMNS = {
     "statuses": "status_code",
 }  # fmt: skip
 FACET_ROWS = 10_000
-FACET_BUDGET_S = 0.2
+FACET_BUDGET_S = 0.5
 COUNT_VALUES = "SELECT {columns}, count(*) FROM ({rows}) newest GROUP BY {columns}"
 
 

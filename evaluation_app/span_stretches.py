@@ -21,7 +21,9 @@ SET_TIMEOUT = "SELECT set_config('statement_timeout', %(limit)s, true)"
 BUDGET_S = 3.0  # of one search
 FIRST_STEP = timedelta(days=1)
 SHORTEST_STEP = timedelta(minutes=1)
-QUICK_S, SLOW_S = 0.1, 0.5
+QUICK_S, SLOW_S = 0.1, 0.5  # a stretch that takes less is followed by a longer one, one that takes more by a shorter
+LARGER, SMALLER = 4, 16  # how much; and by how much a stretch is cut that took too long
+TRIES = 4  # so many stretches may take too long in one search
 
 Found = TypeVar("Found")
 
@@ -61,19 +63,19 @@ class Stretches:
                 if left_s <= 0:
                     raise TimeoutError
                 rows = self._between(near, None if is_last else far)
-                found += in_time(partial(read, rows, wanted - len(found)), left_s)
+                found += in_time(partial(read, rows, wanted - len(found)), min(left_s, self.budget_s / TRIES))
             except TimeoutError:
-                if left_s <= 0 or step < SHORTEST_STEP:
-                    if near is None:
-                        raise SlowSearch(f"nothing was found within {self.budget_s:g} s") from None
-                    self.reached = near
-                    return found
-                step, until = step / 4, max(until, time.monotonic() + self.budget_s / 4)
-                continue
+                if left_s > 0 and step > SHORTEST_STEP:
+                    step /= SMALLER
+                    continue
+                if near is None:
+                    raise SlowSearch(f"nothing was found within {self.budget_s:g} s") from None
+                self.reached = near
+                return found
             if is_last or len(found) >= wanted:
                 return found
             took = time.monotonic() - began
-            step = step * 4 if took < QUICK_S else step / 2 if took > SLOW_S else step
+            step = step * LARGER if took < QUICK_S else step / LARGER if took > SLOW_S else step
             at = near = far
 
     def _between(self, near: datetime | None, far: datetime | None) -> SpanQuerySet:

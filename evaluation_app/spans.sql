@@ -49,6 +49,7 @@ CREATE INDEX IF NOT EXISTS spans_run_idx ON spans (run_id) WHERE run_id IS NOT N
 -- The filters of the explorer. Few values in many rows: a B-tree keeps each once, with a list of its rows.
 CREATE INDEX IF NOT EXISTS spans_name_idx ON spans (name text_pattern_ops);
 CREATE INDEX IF NOT EXISTS spans_type_idx ON spans (type) WHERE type <> '';
+CREATE INDEX IF NOT EXISTS spans_kind_idx ON spans (oi_kind, duration_ms) WHERE oi_kind <> '';  -- slow ones of a kind
 CREATE INDEX IF NOT EXISTS spans_collection_idx ON spans (collection) WHERE collection <> '';
 CREATE INDEX IF NOT EXISTS spans_model_idx ON spans (model) WHERE model <> '';
 CREATE INDEX IF NOT EXISTS spans_key_idx ON spans (api_key) WHERE api_key <> '';
