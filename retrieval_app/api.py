@@ -15,6 +15,7 @@ from collections_app.errors import ServiceError
 from collections_app.paging import DEFAULT_LIMIT, paginate
 from retrieval_app.answer_streams import event_response, frame_event, wants_events
 from retrieval_app.doors import run_ask, run_search, stream_ask
+from retrieval_app.event_schemas import ASK_EVENTS
 from retrieval_app.lineage_api import router as lineage_router
 from retrieval_app.models import QueryRun
 from retrieval_app.never_api import router as never_router
@@ -22,7 +23,6 @@ from retrieval_app.plan_api import router as plan_router
 from retrieval_app.replaying import replay
 from retrieval_app.responses import encode, run_response, run_summary
 from retrieval_app.schemas import (
-    ASK_EVENTS,
     AskRequest,
     AskResponse,
     Replay,

@@ -18,8 +18,9 @@ from pytest_django import Settings
 from collections_app.models import Collection
 from ragd.types import canonical_json
 from retrieval_app import answer_streams
+from retrieval_app.event_schemas import CitationEvent, ErrorEvent, TokenEvent
 from retrieval_app.models import QueryRun
-from retrieval_app.schemas import AskResponse, CitationEvent, ErrorEvent, SearchResponse
+from retrieval_app.schemas import AskResponse, SearchResponse
 from tests.fakes.faults import Fault, cut_short, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.retrieval.corpus import bearer, kept, make_collection, post
@@ -124,7 +125,8 @@ def test_the_events_tell_the_answer_that_json_gives(
     assert found["run_id"] == final["run_id"]
     length = 0
     for name, data in events:
-        length += len(data["text"]) if name == "token" else 0
+        if name == "token":
+            length += len(TokenEvent.model_validate(data).text)
         if name == "citation":
             CitationEvent.model_validate(data)
             assert (data["answer_end"], data["doc_id"], data["marker"]) == (length, "pump.md", 1)
@@ -294,3 +296,14 @@ def test_a_chat_client_that_streams_hears_of_a_refusing_model_by_its_status(
         "llm_broken_stream",
         "",
     ]
+
+
+@pytest.mark.django_db
+def test_the_openapi_document_shows_the_events_beside_the_json(client: Client) -> None:
+    document = client.get("/v1/openapi.json").json()
+    content = document["paths"]["/v1/collections/{collection}/ask"]["post"]["responses"]["200"]["content"]
+    assert set(content) == {"application/json", "text/event-stream"}
+    events = content["text/event-stream"]["schema"]["x-events"]
+    assert list(events) == ["search_results", "token", "citation", "final", "error"]
+    for name in ("search_results", "final"):
+        assert events[name]["$ref"].rpartition("/")[2] in document["components"]["schemas"]
