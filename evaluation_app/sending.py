@@ -22,7 +22,6 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
-from opentelemetry.util.re import parse_env_headers
 
 NOTE_SENDER = """
 INSERT INTO span_senders (name, endpoint, sent, lost, last_error, last_error_at, updated_at)
@@ -35,7 +34,6 @@ NOTE_EVERY_S = 10.0
 PAUSE_S, PAUSE_MAX_S = 1.0, 60.0  # how long a collector that failed is left alone; doubled each time
 QUEUE_MAX = 4096
 TIMEOUT_S = 5.0
-TRACES_PATH = "v1/traces"
 IDS = frozenset({"traceId", "spanId", "parentSpanId"})
 
 log = logging.getLogger(__name__)
@@ -147,10 +145,19 @@ class SendingProcessor(BatchSpanProcessor):
 
 
 class JsonExporter(SpanExporter):
-    """OTLP over HTTP as JSON, for receivers that do not read protobuf. Raises OSError or HTTPError when it fails."""
+    """OTLP over HTTP as JSON, for receivers that do not read protobuf. Raises OSError or HTTPError when it fails.
+
+    tls: what urllib3 calls ca_certs, cert_file and key_file.
+    """
 
     def __init__(
-        self, endpoint: str, *, headers: Mapping[str, str], compress: bool, timeout_s: float = TIMEOUT_S
+        self,
+        endpoint: str,
+        *,
+        headers: Mapping[str, str],
+        compress: bool,
+        tls: Mapping[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._endpoint = endpoint
         self._headers = {**headers, "Content-Type": "application/json"}
@@ -160,9 +167,7 @@ class JsonExporter(SpanExporter):
         self._pool = urllib3.PoolManager(
             timeout=timeout_s,
             retries=False,
-            ca_certs=setting("CERTIFICATE") or None,
-            cert_file=setting("CLIENT_CERTIFICATE") or None,
-            key_file=setting("CLIENT_KEY") or None,
+            **(tls or {}),
         )
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
@@ -191,38 +196,8 @@ def _with_hex_ids(node: Any) -> Any:
     return [_with_hex_ids(item) for item in node] if isinstance(node, list) else node
 
 
-def setting(name: str) -> str:
-    """OTEL_EXPORTER_OTLP_TRACES_<name>, else OTEL_EXPORTER_OTLP_<name>, else ""."""
-    return os.environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
-
-
-def traces_endpoint() -> str:
-    """Where spans go: the variable for traces as it stands, or the common one with the path of traces; "": nowhere."""
-    own = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
-    common = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-    return own or (f"{common.rstrip('/')}/{TRACES_PATH}" if common else "")
-
-
 def name_endpoint(url: str) -> str:
     """Scheme, host, port and path: without user, password and query."""
     parts = urlsplit(url)
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme}://{parts.hostname or ''}{port}{parts.path}"
-
-
-def build_exporter() -> SpanExporter:
-    """What speaks the protocol that OTEL_EXPORTER_OTLP_PROTOCOL names: http/protobuf (the default) or http/json."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-
-    protocol = setting("PROTOCOL") or "http/protobuf"
-    if protocol == "http/json":
-        return JsonExporter(
-            traces_endpoint(),
-            headers=parse_env_headers(setting("HEADERS"), liberal=True),
-            compress=setting("COMPRESSION") == "gzip",
-        )
-    if protocol != "http/protobuf":
-        log.warning(
-            "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or http/json, not %s; taking the first", protocol
-        )
-    return OTLPSpanExporter(timeout=TIMEOUT_S)

@@ -21,6 +21,7 @@ from opentelemetry.util.types import Attributes
 from evaluation_app import sending
 from evaluation_app.exporter import PostgresSpanExporter, captured_attributes
 from ragd import SPEC_VERSION, telemetry
+from ragd_site import collector
 from ragd_site.metering import build_meter
 
 QUEUE_MAX = 4096
@@ -58,7 +59,7 @@ def set_up(service: str) -> TracerProvider:
 
     local: telemetry.Capture = settings.RAGD_CAPTURE_CONTENT
     remote: telemetry.Capture = settings.RAGD_OTLP_CONTENT
-    endpoint = sending.traces_endpoint()
+    endpoint = collector.traces_endpoint()
     telemetry.configure(
         capture=widest(local, remote) if endpoint else local, pricer=find_cost, vectors=settings.RAGD_CAPTURE_VECTORS
     )
@@ -123,9 +124,9 @@ def local_processor(service: str, capture: telemetry.Capture) -> CountingProcess
 
 
 def otlp_processor(capture: telemetry.Capture) -> sending.SendingProcessor:
-    endpoint = sending.name_endpoint(sending.traces_endpoint())
+    endpoint = sending.name_endpoint(collector.traces_endpoint())
     name = f"{os.environ.get('RAGD_PROCESS', 'command')}@{socket.gethostname()}"
-    inner = RedactingExporter(sending.build_exporter(), capture)
+    inner = RedactingExporter(collector.build_exporter(), capture)
     return sending.SendingProcessor(sending.SendingExporter(inner, connect, name=name, endpoint=endpoint))
 
 

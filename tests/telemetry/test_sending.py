@@ -18,8 +18,9 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from evaluation_app import sending
 from evaluation_app.collectors import collector_state
 from evaluation_app.models import SpanSender
-from evaluation_app.sending import SendingExporter, SendingProcessor, build_exporter, name_endpoint, traces_endpoint
+from evaluation_app.sending import SendingExporter, SendingProcessor, name_endpoint
 from ragd_site import telemetry as site_telemetry
+from ragd_site.collector import build_exporter, traces_endpoint
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_exports import spans_of, to_request
