@@ -156,7 +156,7 @@ class JsonExporter(SpanExporter):
         *,
         headers: Mapping[str, str],
         compress: bool,
-        tls: Mapping[str, str] | None = None,
+        tls: Mapping[str, Any] | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._endpoint = endpoint
