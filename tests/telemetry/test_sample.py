@@ -213,7 +213,10 @@ def test_mistakes_are_explained(small_sample: Path, arguments: tuple[str, ...], 
 
 def test_status_at_a_glance() -> None:
     status = run_json("status")
-    assert (status["workers"], status["spans"]) == ([], {"written": 0, "lost": 0})
+    assert (status["workers"], status["spans"]) == (
+        [],
+        {"written": 0, "lost": 0, "sent": 0, "not_taken": 0},
+    )
     assert "workers: none alive" in run_command("status")
 
 

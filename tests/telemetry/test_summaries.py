@@ -53,7 +53,7 @@ def test_what_is_there() -> None:
         ("w2", False),
     ]
     assert operations.oldest_queued_s is not None and 295 < operations.oldest_queued_s < 400
-    assert operations.runs_by_status == {"ok": 3, "abstained": 0, "error": 0}
+    assert operations.runs_by_status == {"ok": 3, "abstained": 0, "refused": 0, "error": 0}
     assert (operations.spans.written_count, operations.spans.lost_count) == (15, 2)
     assert operations.spans.last_error == "OperationalError: away"
 
