@@ -22,6 +22,7 @@ ONLY_POST = {
     "collections:check",
     "evaluation:try-rules",
     "evaluation:retry-failed",
+    "retrieval:ask-stream",
 }
 NATURE = [
     "/collections/nature/",
