@@ -3,13 +3,14 @@
 Run: python -m tests.benchmarks.bench_spans [SPANS]      (1000000; needs RAGD_DATA/scifact)
 
 The store lies in an embedded PostgreSQL under RAGD_VAR (var/spans), is made on the first run and kept for the next:
-a million spans take about 6 GB and, on two cores that are free, a quarter of an hour (tests/benchmarks/span_load.py
+a million spans take 5 GB and, on two cores that are free, some minutes (tests/benchmarks/span_load.py
 says how they are made). RAGD_LOAD_S bounds the seconds that one run loads; the next goes on.
 
 Pages are asked for through Django's test client, log-in, session, view and template included, each ROUNDS times with
 other values; the first is not counted. "deep" begins behind many thousand newer spans. The deletion runs in a process
 of its own, as the worker does it, while this one asks for pages, reads traces and writes spans as a web server does,
-one after the other; another session looks every 2 ms for who waits for a lock. What was deleted is loaded again by the next run.
+one after the other; another session looks every 2 ms for who waits for a
+lock. What was deleted is loaded again by the next run.
 """
 
 from __future__ import annotations
@@ -271,9 +272,7 @@ def measure_deletion(url: str) -> None:
         )
     waits = {name: max(during[name]) - statistics.median(before[name]) for name in before}
     worst = max(waits, key=lambda name: waits[name])
-    print(
-        f"  longest request: {waits[worst]:.0f} ms over the usual median, a {worst}, with all that the machine does beside"
-    )
+    print(f"  longest request: {waits[worst]:.0f} ms over the usual median ({worst}), whatever else the machine does")
     print(
         f"  longest wait for a lock while half is deleted: {watch.longest_ms:.0f} ms, looked for every 2 ms "
         f"(target: at most {WAIT_TARGET_MS})"
