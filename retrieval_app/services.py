@@ -203,6 +203,7 @@ def _recorded(
                 user_id=str(run.user_id) if run.user_id else run.api_key_label or None,
                 session_id=conversation_id,
                 api_key=run.api_key_label or None,
+                tags=(run.kind, run.door),
                 metadata={"kind": run.kind, "mode": run.plan["mode"], "plan_hash": run.plan_hash},
             ) as pipeline,
         ):

@@ -140,6 +140,7 @@ def test_what_every_door_answers(doors: Doors, recorder: Recorder, chat: OpenAIS
     spans = of_ragd(recorder)
     roots = [span for span in spans if span["name"] == "rag.pipeline house"]
     assert {span["attributes"]["ragd.door"] for span in roots} == {"page", "api", "mcp", "chat", "cli", "worker"}
+    assert all(span["attributes"]["tag.tags"][1] == span["attributes"]["ragd.door"] for span in roots)
     assert len(roots) == QueryRun.objects.count() == 16
     assert {span["trace_id"] for span in roots} >= set(QueryRun.objects.values_list("trace_id", flat=True))
     by_key = {span["attributes"]["ragd.run.id"] for span in spans if span["attributes"].get("ragd.api_key") == "robot"}
