@@ -20,7 +20,7 @@ from evaluation_app.overview_rollups import (
     rolled_until,
     summed_over,
 )  # fmt: skip
-from ragd import telemetry
+from ragd.telemetry import names
 
 DAY = timedelta(days=1)
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
@@ -32,17 +32,22 @@ STAGE_WORDS = {
     "aitf.rag.query": "Question",
     "gen_ai.embeddings": "Embeddings",
     "aitf.rag.retrieve": "Retrieval",
-    telemetry.LEXICAL: "Lexical list",
-    telemetry.VECTOR: "Vector list",
-    telemetry.FUSE: "Fusion",
+    names.LEXICAL: "Lexical list",
+    names.VECTOR: "Vector list",
+    names.FUSE: "Fusion",
     "aitf.rag.rerank": "Reranking",
-    telemetry.COMPRESS: "Compression",
+    names.COMPRESS: "Compression",
     "gen_ai.inference": "Chat",
     "aitf.rag.evaluate": "Evaluation",
-    telemetry.INGEST: "Ingest",
-    telemetry.PARSE: "Parse",
-    telemetry.CHUNK: "Chunk",
-    telemetry.STORE: "Store",
+    names.INGEST: "Ingest",
+    names.FETCH: "Fetch",
+    names.UNPACK: "Unpack",
+    names.PARSE: "Parse",
+    names.CHUNK: "Chunk",
+    names.STORE: "Store",
+    names.FILL: "Fill a generation",
+    names.BUILD_INDEX: "Build an index",
+    names.PROBE: "Probe of recall",
 }
 # what consumption is told apart by: the word in the address -> (column, words)
 DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from ragd import telemetry
 from ragd.conventions import TABLES
+from ragd.telemetry import names
 
 OWN_SCOPE = "ragd"
 TYPES_BY_PREFIX = {prefix: table.type for table in TABLES.spans for prefix in table.prefixes}
@@ -21,6 +22,7 @@ STATUS_CODES = ("OK", "ERROR", "UNSET")
 OWN_TYPES = (
     telemetry.LEXICAL, telemetry.VECTOR, telemetry.FUSE, telemetry.COMPRESS,
     telemetry.INGEST, telemetry.PARSE, telemetry.CHUNK, telemetry.STORE,
+    names.FETCH, names.UNPACK, names.FILL, names.BUILD_INDEX, names.PROBE,
 )  # fmt: skip
 
 VALUE_CHARS = 1000  # of one value that are looked at for words

@@ -197,3 +197,15 @@ def test_nothing_is_there() -> None:
     whole = stages[PIPELINE_TYPE]
     assert (whole.spans, whole.p50, whole.failed_share) == (0, None, None)
     assert consumption(wanted, "model") == [] and slowest_queries(wanted, whole) == []
+
+
+def test_the_worker_adds_up_and_forgets() -> None:
+    from ragd_site.worker import roll_up_spans
+
+    add_span(now_hour() - timedelta(hours=3), 5.0)
+    roll_up_spans()
+    assert counted_spans() == 1
+    SpanRollup.objects.update(hour=now_hour() - timedelta(days=100))
+    Span.objects.all().delete()
+    roll_up_spans(everything=True)
+    assert not SpanRollup.objects.exists()
