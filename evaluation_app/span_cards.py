@@ -162,9 +162,9 @@ def _places(event: Mapping[str, Any]) -> list[tuple[str, int, float | None]]:
             places[found[1]][found[2]] = value
     order = sorted(places, key=lambda name: (LISTS.index(name) if name in LISTS else len(LISTS), name))
     return [
-        (name, int(places[name]["rank"]), _number(places[name].get("score")))
+        (name, places[name]["rank"], _number(places[name].get("score")))
         for name in order
-        if "rank" in places[name]
+        if isinstance(places[name].get("rank"), int)
     ]
 
 

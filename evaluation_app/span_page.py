@@ -29,6 +29,14 @@ def _milliseconds(value: Any) -> str:
     return f"{value:,.0f} ms" if isinstance(value, int | float) else str(value)
 
 
+def _rate(value: Any) -> str:
+    return f"{value:,.1f}" if isinstance(value, int | float) else str(value)
+
+
+def _risk(value: Any) -> str:
+    return f"{value:.0f} of 100" if isinstance(value, int | float) else str(value)
+
+
 def _dollars(value: Any) -> str:
     return dollars(value) if isinstance(value, int | float) else str(value)
 
@@ -55,10 +63,10 @@ FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     (names.USAGE_REASONING_TOKENS, "Tokens of reasoning", _count),
     (names.COST_TOTAL, "Cost", _dollars),
     (names.LATENCY_FIRST_TOKEN_MS, "First token after", _milliseconds),
-    (names.LATENCY_TOKENS_PER_SECOND, "Tokens per second", lambda value: f"{value:,.1f}"),
+    (names.LATENCY_TOKENS_PER_SECOND, "Tokens per second", _rate),
     (names.LATENCY_QUEUE_MS, "Waited in a queue", _milliseconds),
     (names.RESPONSE_FINISH_REASONS, "Ended because of", _joined),
-    (names.SECURITY_RISK_SCORE, "Risk", lambda value: f"{value:.0f} of 100"),
+    (names.SECURITY_RISK_SCORE, "Risk", _risk),
     (names.DOOR, "Door", str),
     (f"{names.OWN}api_key", "API key", str),
 )
