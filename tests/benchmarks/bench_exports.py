@@ -1,7 +1,7 @@
 """Downloads of spans: how fast they are, how much memory they take, and how long the evidence report takes.
 
-Real spans of searches with reranking and of answers are multiplied in the database until there are 40,000. A process of
-its own writes each format over 4,000 and over all of them; "more memory" is the difference of the two peaks. The
+Real spans of searches with reranking and of answers are multiplied in the database until there are 10,000. A process of
+its own writes each format over 1,000 and over all of them; "more memory" is the difference of the two peaks. The
 evidence report is made over the newest 1,000 of each type, as its page does, and over all.
 """
 
@@ -20,8 +20,8 @@ import psycopg
 from tests.benchmarks.server import ROOT, Server, running_server
 
 COLLECTION = "ragd-docs"
-SPANS = 40_000
-FEW = 4_000
+SPANS = 10_000
+FEW = 1_000
 FORMATS = ("otlp", "otlp-lines", "openinference", "ocsf")
 QUESTIONS = ("How are citations checked?", "What is a generation?", "How does reranking work?", "Who may read spans?")
 MULTIPLY = """
