@@ -190,7 +190,12 @@ def open_stream(work: Callable[[RunListener], dict[str, Any]], stream: AnswerStr
         finally:
             connections.close_all()
 
-    threading.Thread(target=run, name="ragd-answer").start()
+    try:
+        threading.Thread(target=run, name="ragd-answer").start()
+    except RuntimeError:  # the system gives no more threads
+        slots.give_back(running=1)
+        stream.leave()
+        raise
     return stream
 
 
