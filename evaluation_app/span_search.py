@@ -122,26 +122,26 @@ FACET_COLUMNS = {
     "types": "type", "kinds": "oi_kind", "collections": "collection", "models": "model", "api_keys": "api_key",
     "statuses": "status_code",
 }  # fmt: skip
-FACET_ROWS = 10_000
-FACET_BUDGET_S = 0.5
+FACET_ROWS = 5_000
+FACET_BUDGET_S, OWN_BUDGET_S = 0.25, 0.15  # of all fields together, and of one that the filter states
 COUNT_VALUES = "SELECT {columns}, count(*) FROM ({rows}) newest GROUP BY {columns}"
 
 
 def facet_counts(wanted: SpanFilter) -> Facets:
     """How many of the newest FACET_ROWS matching spans have each value. A field that the filter states is counted as if
     it did not, so that its other values can be chosen."""
-    counts, is_whole = _count_values(wanted, FACET_COLUMNS.values())
+    counts, is_whole = _count_values(wanted, FACET_COLUMNS.values(), FACET_BUDGET_S)
     by_field = {}
     for field, column in FACET_COLUMNS.items():
-        own = _count_values(wanted.without(field), [column])[0] if getattr(wanted, field) else counts
+        own = _count_values(wanted.without(field), [column], OWN_BUDGET_S)[0] if getattr(wanted, field) else counts
         values = Counter(own[column])
         del values[""]
         by_field[field] = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     return Facets(by_field, sum(counts["status_code"].values()), is_whole)
 
 
-def _count_values(wanted: SpanFilter, columns: Iterable[str]) -> tuple[dict[str, Counter[str]], bool]:
-    """column -> value -> spans, of the newest FACET_ROWS that match; and whether those are all."""
+def _count_values(wanted: SpanFilter, columns: Iterable[str], budget_s: float) -> tuple[dict[str, Counter[str]], bool]:
+    """column -> value -> spans, of the newest FACET_ROWS that match or as time allows; whether those are all."""
     columns = list(columns)
     counts: dict[str, Counter[str]] = {column: Counter() for column in columns}
 
@@ -156,7 +156,7 @@ def _count_values(wanted: SpanFilter, columns: Iterable[str]) -> tuple[dict[str,
                     counts[column][value] += spans
         return [None] * total
 
-    stretches = Stretches(_newest(matching(wanted)), wanted.until, budget_s=FACET_BUDGET_S)
+    stretches = Stretches(_newest(matching(wanted)), wanted.until, budget_s=budget_s)
     try:
         found = len(stretches.walk(FACET_ROWS, count))
     except SlowSearch:

@@ -23,6 +23,7 @@ FIRST_STEP = timedelta(days=1)
 SHORTEST_STEP = timedelta(minutes=1)
 QUICK_S, SLOW_S = 0.1, 0.5  # a stretch that takes less is followed by a longer one, one that takes more by a shorter
 LARGER, SMALLER = 4, 16  # how much; and by how much a stretch is cut that took too long
+STATEMENT_MIN_S = 0.25  # which a statement has in any case, so that a busy machine finds something
 TRIES = 4  # so many stretches may take too long in one search
 
 Found = TypeVar("Found")
@@ -63,7 +64,8 @@ class Stretches:
                 if left_s <= 0:
                     raise TimeoutError
                 rows = self._between(near, None if is_last else far)
-                found += in_time(partial(read, rows, wanted - len(found)), min(left_s, self.budget_s / TRIES))
+                limit_s = max(STATEMENT_MIN_S, min(left_s, self.budget_s / TRIES))
+                found += in_time(partial(read, rows, wanted - len(found)), limit_s)
             except TimeoutError:
                 if left_s > 0 and step > SHORTEST_STEP:
                     step /= SMALLER

@@ -31,6 +31,12 @@ RUN = UUID("00000000-0000-0000-0000-000000000001")
 pytestmark = pytest.mark.django_db
 
 
+@pytest.fixture(autouse=True)
+def no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine that tests run on."""
+    monkeypatch.setattr(span_stretches, "STATEMENT_MIN_S", 60)
+
+
 def make_span(name: str, at_ms: int, took_ms: float, **values: object) -> Span:
     """One stored span with the columns that the exporter would fill. attributes, status, description, scope, ..."""
     attributes = values.pop("attributes", {})
