@@ -22,7 +22,7 @@ PLACES = {
     "source": "Passage",
     "answer": "Answer",
 }
-ACTIONS = {"flagged": "recorded", "redacted": "hidden", "withheld": "kept from the model", "refused": "refused"}
+ACTIONS = {"flagged": "recorded", "redacted": "hidden", "withheld": "withheld", "refused": "refused"}
 HIGH = 70
 FAMILY_WORDS = {
     "prompt_injection": "Orders to the model",
@@ -77,6 +77,14 @@ def finding_chip(finding: Mapping[str, Any]) -> SafeString:
         str(finding["rule"]).replace("_", " "),
         f" × {count}" if count > 1 else "",
     )
+
+
+@register.simple_tag
+def family_chip(finding: Mapping[str, Any]) -> SafeString:
+    """The family alone."""
+    family = str(finding["family"])
+    tone = TONES.get(FAMILIES[family].severity if family in FAMILIES else "medium", "watch")
+    return format_html('<span class="chip" data-tone="{}">{}{}</span>', tone, icon("alert"), family_words(family))
 
 
 @register.simple_tag

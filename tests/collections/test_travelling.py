@@ -21,7 +21,12 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, Generation, Operation, Upload
 from collections_app.services import exporting, importing
 from collections_app.services.archive_reading import read_manifest
-from collections_app.services.collections import create_collection, delete_collection, get_collection
+from collections_app.services.collections import (
+    create_collection,
+    delete_collection,
+    get_collection,
+    update_collection,
+)
 from collections_app.services.deleting import purge_deleted
 from collections_app.services.documents import ingest_text, set_documents_enabled, submit_uploads
 from collections_app.services.exporting import export_to_file, open_export
@@ -189,6 +194,21 @@ def test_a_collection_goes_on_after_its_import(full: Collection, tmp_path: Path)
         "number": 1, "nested": {"é": [1, 2.5, None]}}).unchanged  # fmt: skip
     assert delete_collection(copy)["after"]["chunk_tables"] == 0
     assert get_collection("full")
+
+
+def test_what_findings_lead_to_travels_and_an_older_export_has_none(full: Collection, tmp_path: Path) -> None:
+    update_collection(full, changes={"security": {"action": "redact", "min_score": 30}})
+    export_to_file(full, tmp_path / "full.zip")
+    import_collection(tmp_path / "full.zip", name="copy")
+    assert get_collection("copy").security == {"action": "redact", "min_score": 30.0}
+
+    def make_older(members: dict[str, bytes]) -> None:
+        manifest = json.loads(members["manifest.json"])
+        del manifest["collection"]["security"]
+        members["manifest.json"] = json.dumps(manifest).encode()
+
+    import_collection(pack(tmp_path / "full.zip", make_older), name="older")
+    assert get_collection("older").security == {}
 
 
 def test_an_import_takes_the_place_of_its_collection_at_one_moment(full: Collection, tmp_path: Path) -> None:
