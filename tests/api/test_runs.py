@@ -45,18 +45,36 @@ def test_runs_come_newest_first_and_without_result_texts(client: Client) -> None
         ("?status=error", {"c"}),
         ("?collection=house&kind=ask", {"b"}),
         ("?collection=nowhere", set()),
+        ("?model=gpt-4o", {"b"}),
+        ("?min_ms=13", {"c"}),
+        ("?max_ms=13&kind=ask", {"b"}),
+        ("?min_cost=0", {"b", "c"}),
+        ("?max_cost=0.01&min_cost=0.001", {"b"}),
     ],
 )
 def test_filters(client: Client, query: str, expected: set[str]) -> None:
     make_run(query="a")
-    make_run(query="b", kind="ask", status="abstained")
-    make_run(query="c", kind="ask", status="error", error="it broke", error_type="x", collection_name="garage")
+    make_run(query="b", kind="ask", status="abstained", answerer="gpt-4o", cost_usd=0.01)
+    make_run(
+        query="c", kind="ask", status="error", error="it broke", error_type="x", collection_name="garage",
+        timings_ms={"total": 80.0}, cost_usd=0.02,
+    )  # fmt: skip
     _, body = get(client, f"/v1/runs{query}", bearer())
     assert {item["query"] for item in body["items"]} == expected
 
 
 @pytest.mark.parametrize(
-    "query", ["?kind=dream", "?status=fine", "?limit=0", "?limit=501", "?cursor=nonsense", "?limit=x"]
+    "query",
+    [
+        "?kind=dream",
+        "?status=fine",
+        "?limit=0",
+        "?limit=501",
+        "?cursor=nonsense",
+        "?limit=x",
+        "?min_ms=-1",
+        "?max_cost=nan",
+    ],
 )
 def test_bad_filters_are_refused(client: Client, query: str) -> None:
     status, body = get(client, f"/v1/runs{query}", bearer())
