@@ -17,10 +17,12 @@ questions and answers away and leaves such passages out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from opentelemetry.trace import Span
 
@@ -36,6 +38,25 @@ from retrieval_app.models import QueryRun
 FINDINGS_MAX = 200
 LEAKS = frozenset({"system_prompt_leak", "data_exfiltration"}) | HIDDEN  # what an answer must not hold
 QUERY, HISTORY, PROMPT, SOURCE, ANSWER = "query", "history", "prompt", "source", "answer"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _timed(inspect: Callable[Concatenate[QueryRun, P], R]) -> Callable[Concatenate[QueryRun, P], R]:
+    """Adds up in timings_ms["inspect"] how long the run was looked through."""
+
+    @wraps(inspect)
+    def timed(run: QueryRun, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        began = time.perf_counter()
+        try:
+            return inspect(run, *args, **kwargs)
+        finally:
+            took = (time.perf_counter() - began) * 1000
+            run.timings_ms["inspect"] = round(run.timings_ms.get("inspect", 0.0) + took, 3)
+
+    return timed
 
 
 class Refused(ServiceError):
@@ -69,6 +90,7 @@ def guarded(run: QueryRun, collection: Collection) -> Iterator[None]:
         yield
 
 
+@_timed
 def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
     """Look at the question and the earlier turns, before anything reads them.
 
@@ -99,6 +121,7 @@ def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
         raise _refusal("question", held)
 
 
+@_timed
 def inspect_sources(run: QueryRun, collection: Collection, span: Span, retrieval: Retrieval) -> Retrieval:
     """Look at the passages found; what comes back is what the run may keep and answer with.
 
@@ -128,6 +151,7 @@ def readable(collection: Collection, retrieval: Retrieval) -> Retrieval:
     return _without_orders(retrieval, retrieval.candidates, policy) if policy.acts else retrieval
 
 
+@_timed
 def inspect_answer(
     run: QueryRun, collection: Collection, span: Span, *, instructions: str = "", known: Sequence[str] = ()
 ) -> None:
