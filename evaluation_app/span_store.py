@@ -47,6 +47,9 @@ WHERE c.relkind = 'r' AND NOT c.relispartition AND c.relname ~ '^spans_p\d{8}'
   AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'spans'::regclass)
 ORDER BY c.relname
 """
+SELECT_CHECKS = r"""
+SELECT conrelid::regclass::text FROM pg_constraint WHERE conname ~ '^spans_p\d{8}(_\d+)?_part$' ORDER BY 1
+"""
 DEFAULT_DAYS = """
 SELECT DISTINCT date_trunc('day', started_at, 'UTC') FROM spans_default
 WHERE started_at >= %(since)s AND started_at < %(until)s ORDER BY 1
@@ -219,9 +222,11 @@ def delete_from_default(before: datetime, *, batch: int = BATCH) -> int:
 
 
 def drop_leftovers() -> None:
-    """Tables of partitions that were taken out, or never taken in, by a round that was cut off."""
+    """What a round that was cut off left: tables that were taken out or never taken in, checks that refuse spans."""
     for (name,) in _rows(SELECT_LEFTOVERS):
         _execute(DROP.format(name=name))
+    for (name,) in _rows(SELECT_CHECKS):
+        _drop_check(name)
 
 
 def _add(lower: datetime, upper: datetime) -> int | None:
@@ -265,7 +270,14 @@ def _split(each: Partition, at: datetime) -> bool:
         log.info("the partition %s is ended later: %s", each.name, error)
         return False
     finally:
-        _patiently(lambda: _execute(DROP_CHECK.format(**old)))
+        _drop_check(each.name)
+
+
+def _drop_check(name: str) -> None:
+    try:
+        _patiently(lambda: _execute(DROP_CHECK.format(name=name)))
+    except StoreBusy as error:
+        log.warning("the check of %s is dropped in the next round; until then it may refuse spans: %s", name, error)
 
 
 def _drop(each: Partition) -> int | None:

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from evaluation_app import span_store
 from evaluation_app.models import Span, SpanWriter
+from evaluation_app.span_search import parse_filter, search_spans
 from evaluation_app.span_store import Partition, gaps, list_partitions, maintain, width
 from evaluation_app.spans import forget_writers
 from ragd_site.telemetry import connect
@@ -40,10 +41,10 @@ def drop_partitions() -> None:
             cursor.execute("DELETE FROM spans_default" if each.is_default else f"DROP TABLE {each.name}")
 
 
-def make_span(started_at: datetime, name: str = "rag.fuse") -> Span:
+def make_span(started_at: datetime, name: str = "rag.fuse", **values: object) -> Span:
     return Span.objects.create(
         trace_id="a" * 32, span_id="b" * 16, name=name, kind="INTERNAL", started_at=started_at, ended_at=started_at,
-        duration_ms=0,
+        duration_ms=0, **values,
     )  # fmt: skip
 
 
@@ -193,9 +194,15 @@ def test_spans_written_while_the_default_is_emptied_are_not_lost(monkeypatch: py
 
 
 def test_what_a_round_left_behind_is_cleared_away() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(span_store.CREATE_ALONE.format(name="spans_p20200101"))
     maintain(NOW)
+    with connection.cursor() as cursor:
+        given = {"name": list_partitions()[0].name, "lower": TODAY.isoformat(), "upper": TODAY.isoformat()}
+        cursor.execute(span_store.ADD_CHECK.format(**given))
+        cursor.execute(span_store.CREATE_ALONE.format(name="spans_p20200101"))
+    with pytest.raises(IntegrityError):
+        make_span(NOW)
+    maintain(NOW)
+    make_span(NOW)
     with pytest.raises(psycopg.errors.UndefinedTable, match="spans_p20200101"), connect() as other:
         other.execute("SELECT 1 FROM spans_p20200101")
 
@@ -227,13 +234,23 @@ def test_counts_of_writers_that_are_gone_are_forgotten() -> None:
 
 
 def test_spans_of_an_older_version_become_a_partition() -> None:
-    """The migration's last step, over a default partition that holds everything."""
+    """The migration's last steps, over a default partition that holds everything."""
     from importlib import import_module
 
-    make_span(NOW - 20 * DAY)
-    make_span(NOW)
+    attributes = {
+        "openinference.span.kind": "LLM", "gen_ai.request.model": "gpt-4o", "gen_ai.usage.input_tokens": 7,
+        "aitf.cost.total_cost": 0.5, "input.value": "Where is the Pump?",
+    }  # fmt: skip
+    make_span(NOW - 20 * DAY, "chat gpt-4o", scope="ragd", attributes=attributes)
+    make_span(NOW, "GET /", scope="django")
+    migration = import_module("evaluation_app.migrations.0004_span_search")
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(import_module("evaluation_app.migrations.0004_span_search").SET_ASIDE)
+        cursor.execute(migration.FILL)
+        cursor.execute(migration.SET_ASIDE)
+    chat = Span.objects.get(type="gen_ai.inference")
+    assert (chat.oi_kind, chat.model, chat.input_tokens, chat.cost_usd) == ("LLM", "gpt-4o", 7, 0.5)
+    assert search_spans(parse_filter({"text": "pump where"})).spans == [chat]
+    assert Span.objects.get(name="GET /").type == ""
     first, default = list_partitions()
     assert (first.lower, first.upper) == (span_store._midnight(NOW - 20 * DAY), TODAY + DAY)
     assert (count_in(first.name), count_in(default.name), default.is_default) == (2, 0, True)
