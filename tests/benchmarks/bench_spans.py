@@ -32,7 +32,7 @@ import psycopg
 from tests.benchmarks.span_load import COLLECTIONS, DAYS, KEYS, MODELS, RARE_WORDS, load, prepare, vocabulary
 
 SPANS = 1_000_000
-ROUNDS = 15
+ROUNDS = 9
 PAGE_TARGET_MS = 300
 WAIT_TARGET_MS = 200
 SIZES = """
