@@ -15,6 +15,7 @@ from typing import Any, cast
 from django.db import transaction
 
 from collections_app.models import Collection, Document
+from collections_app.services.security import SecurityPolicy, policy_of
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.comparison import overlap_at, recall_of
@@ -51,7 +52,15 @@ def explain(collection: Collection, query: str, plan: RetrievePlan, *, analyze: 
         store = open_store(collection)
         with transaction.atomic(using=alias_of(store.connection)):
             witness(normalize(query).strip(), plan, store)
-    return witness.explain(analyze=analyze)
+    return _hide(witness.explain(analyze=analyze), policy_of(collection))
+
+
+def _hide(explanation: dict[str, Any], policy: SecurityPolicy) -> dict[str, Any]:
+    """The texts of the candidates as the collection lets them be shown; every place stays right."""
+    if policy.acts:
+        for shown in explanation["candidates"].values():
+            shown |= {name: policy.hide(shown[name]) for name in ("title", "context", "content")}
+    return explanation
 
 
 @dataclass

@@ -125,6 +125,13 @@ def test_redact_hides_in_all_that_is_read_answered_stored_and_traced(
     assert {values["aitf.security.guardrail.type"] for values in guardrails} == {"input", "output"}
 
 
+def test_an_explanation_shows_no_more_than_the_results(client: Client) -> None:
+    make("redact")
+    status, body = post(client, "/v1/collections/watched/search", {"query": "pump", "explain": True}, bearer())
+    assert status == 200 and "[secret" in body["explanation"]["candidates"]["pump#0"]["content"]
+    assert TOKEN not in json.dumps(body) and MAIL not in json.dumps(body)
+
+
 def test_redact_leaves_what_is_below_the_lowest_risk() -> None:
     collection = make("redact", min_score=60)
     run = run_search(collection)
