@@ -174,7 +174,7 @@ class EvidenceReport:
 
 
 def build_report(wanted: Range, *, limit: int | None = LOOKED_AT) -> EvidenceReport:
-    """limit: spans of each type to look at, the newest; None for all, which takes about a second per 3,000 spans."""
+    """limit: spans of each type to look at, the newest; None for all, which takes about a second per 10,000 spans."""
     found = tally(wanted, limit)
     fields = [(each, _evidence(each)) for each in found.rows]
     return EvidenceReport(
