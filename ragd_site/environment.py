@@ -79,7 +79,7 @@ class Environment(BaseSettings):
         "INFO", description="Least level that is logged"
     )
     RAGD_WEB_WORKERS: Count = Field(2, description="Processes of the web server")
-    RAGD_WEB_THREADS: Count = Field(4, description="Threads per web process; all but one may stream answers")
+    RAGD_WEB_THREADS: Count = Field(12, description="Threads per web process; all but one may stream answers")
     RAGD_WORKER_PROCESSES: Count = Field(2, description="Processes of the worker: documents ingested at the same time")
 
     RAGD_EMBED_MODEL: str = Field(
