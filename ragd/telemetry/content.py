@@ -34,9 +34,13 @@ TEXT_SUFFIXES = (
 )  # fmt: skip
 VECTOR_SUFFIX = ".embedding.vector"
 TEXT_JSON_NAMES = frozenset(
-    {names.RETRIEVAL_DOCS, names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.SYSTEM_INSTRUCTIONS}
-)
-TEXT_JSON_KEYS = frozenset({"snippet", "content", "arguments", "result", "response"})
+    {
+        names.RETRIEVAL_DOCS, names.INPUT_MESSAGES, names.OUTPUT_MESSAGES, names.SYSTEM_INSTRUCTIONS,
+        names.OI_LLM_PARAMETERS,
+    }
+)  # fmt: skip
+TEXT_JSON_KEYS = frozenset({"snippet", "content", "arguments", "result", "response", "stop"})
+TEXT_LIST_NAMES = frozenset({names.REQUEST_STOP_SEQUENCES})
 URL_NAMES = frozenset({names.URL_FULL, names.HTTP_URL, names.HTTP_TARGET})  # the part after "?" is text
 
 Value = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
@@ -107,7 +111,11 @@ def captured(name: str, value: Value, capture: Capture | None = None) -> Value:
     mode = capture or _capture
     if mode != "full" and name.endswith(VECTOR_SUFFIX):
         return REDACTED
-    if not isinstance(value, str) or (mode == "full" and _redact.get() is None):
+    if mode == "full" and _redact.get() is None:
+        return value
+    if name in TEXT_LIST_NAMES and not isinstance(value, str | int | float):
+        return [captured_text(str(item), mode) for item in value]
+    if not isinstance(value, str):
         return value
     if name in TEXT_NAMES or name.endswith(TEXT_SUFFIXES):
         return captured_text(value, mode)

@@ -13,6 +13,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from evaluation_app.exporter import span_row
 from ragd import telemetry
+from ragd.telemetry.content import Value
 from ragd_site.telemetry import RedactingExporter, redacted, widest
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
@@ -84,9 +85,11 @@ def test_json_stays_json(recorder: Recorder) -> None:
         ("embedding.embeddings.0.embedding.vector", [0.5, 0.5], "__REDACTED__"),
         ("retrieval.documents.7.document.content", "secret", "__REDACTED__"),
         ("retrieval.documents.7.document.id", "d#7", "d#7"),
+        ("gen_ai.request.stop_sequences", ["secret", "word"], ["__REDACTED__", "__REDACTED__"]),
+        ("llm.invocation_parameters", '{"seed":7,"stop":["secret"]}', '{"seed":7,"stop":"__REDACTED__"}'),
     ],
 )
-def test_one_attribute(name: str, value: str | int, expected: str | int) -> None:
+def test_one_attribute(name: str, value: Value, expected: Value) -> None:
     assert telemetry.captured(name, value, "none") == expected
 
 
