@@ -32,6 +32,7 @@ VALUES (%(name)s, %(written)s, %(lost)s, %(last_error)s, %(last_error_at)s, now(
 ON CONFLICT (name) DO UPDATE SET written = excluded.written, lost = excluded.lost, last_error = excluded.last_error,
     last_error_at = excluded.last_error_at, updated_at = now()
 """
+NAME_CHARS = 500  # callers name models, and an index takes no longer value than 2,704 bytes
 RETRY_AFTER_S = 5.0  # after a failure the database is left alone this long; spans of that time are lost and counted
 LOG_EVERY_S = 60.0
 
@@ -145,7 +146,8 @@ def span_row(span: ReadableSpan, capture: telemetry.Capture) -> tuple[Any, ...]:
     context = span.get_span_context()
     assert context is not None and span.start_time is not None and span.end_time is not None
     attributes = captured_attributes(span.attributes or {}, capture)
-    name, description = storable(span.name), storable(telemetry.captured_status(span.status.description or "", capture))
+    name = storable(span.name)[:NAME_CHARS]
+    description = storable(telemetry.captured_status(span.status.description or "", capture))
     scope = span.instrumentation_scope.name if span.instrumentation_scope else ""
     return (
         format_trace_id(context.trace_id),

@@ -26,6 +26,7 @@ OWN_TYPES = (
 )  # fmt: skip
 
 VALUE_CHARS = 1000  # of one value that are looked at for words
+INDEXED_CHARS = 500  # an index takes no longer value than 2,704 bytes
 WORDS_MAX = 300  # distinct words of one span
 WORD_CHARS = 64
 WORD = re.compile(r"[^\W_]+")
@@ -58,9 +59,9 @@ def span_columns(name: str, scope: str, description: str, attributes: Mapping[st
     model = attributes.get(telemetry.REQUEST_MODEL) or attributes.get(telemetry.RERANK_MODEL) or ""
     return SpanColumns(
         type=span_type(name, scope),
-        oi_kind=str(attributes.get(telemetry.OI_KIND) or ""),
-        model=str(model),
-        api_key=str(attributes.get(telemetry.API_KEY) or ""),
+        oi_kind=str(attributes.get(telemetry.OI_KIND) or "")[:INDEXED_CHARS],
+        model=str(model)[:INDEXED_CHARS],
+        api_key=str(attributes.get(telemetry.API_KEY) or "")[:INDEXED_CHARS],
         input_tokens=_count(attributes.get(telemetry.USAGE_INPUT_TOKENS)),
         output_tokens=_count(attributes.get(telemetry.USAGE_OUTPUT_TOKENS)),
         cost_usd=_number(attributes.get(telemetry.COST_TOTAL)),

@@ -34,7 +34,7 @@ class ChatOptions(QueryOptions):
     """The plan of the search, field by field as for the ask call, who answers, and whose conversation it is."""
 
     llm_model: str | None = Field(
-        None, description="Another chat model than the server's, or 'extractive' for quotations"
+        None, max_length=200, description="Another chat model than the server's, or 'extractive' for quotations"
     )
     conversation_id: str | None = Field(
         None, max_length=200, description="Your name of the conversation; its spans carry it"

@@ -92,7 +92,7 @@ class ModelFields(Schema):
 
 class AskRequest(ModelFields, SearchRequest):
     llm_model: str | None = Field(
-        None, description="Another chat model than the server's, or 'extractive' for quotations"
+        None, max_length=200, description="Another chat model than the server's, or 'extractive' for quotations"
     )
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
     response_format: Literal["text"] | None = Field(None, description="Sent to the chat model when stated")

@@ -226,6 +226,7 @@ def test_a_failing_model_is_an_error_event_and_a_stored_run(
         ({"temperature": 3}, 422, "invalid_input"),
         ({"stop": ["a", "b", "c", "d", "e"]}, 422, "invalid_input"),
         ({"mode": "magic"}, 422, "invalid_input"),
+        ({"llm_model": "m" * 201}, 422, "invalid_input"),
         ({"plan": "nope"}, 404, "unknown_plan"),
         ({"temperature": 1, "llm_model": "extractive"}, 422, "no_chat_model"),
     ],

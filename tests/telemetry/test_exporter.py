@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -67,6 +68,17 @@ def test_what_postgres_cannot_store_is_replaced(recorder: Recorder, exporter: Po
     assert span.name == "rag.pipeline house"
     assert span.attributes["aitf.rag.query"] == 'nul , surrogate ?, quote ", \\u0000, tab \t, new\nline'
     assert (span.events[0]["name"], span.events[0]["attributes"]) == ("odd", {"not a number": "nan", "?": "x"})
+
+
+def test_a_name_of_any_length_is_stored(recorder: Recorder, exporter: PostgresSpanExporter) -> None:
+    """No index takes a value that long, and with one span a whole batch would be lost."""
+    model = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789\u65e5\u672c", k=20_000))
+    with telemetry.pipeline_span("house", "q", api_key=model), telemetry.chat_span("openai", model):
+        pass
+    assert exporter.export(recorder.spans) is SpanExportResult.SUCCESS
+    chat = Span.objects.get(type="gen_ai.inference")
+    assert (len(chat.name), chat.model, chat.api_key) == (500, model[:500], model[:500])
+    assert chat.attributes["gen_ai.request.model"] == model
 
 
 def test_counts_are_kept_per_process(recorder: Recorder, exporter: PostgresSpanExporter) -> None:
