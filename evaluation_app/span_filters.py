@@ -164,9 +164,9 @@ def parse_moment(field: str, text: str) -> datetime | None:
     """A time, or an age before now; None for "". Raises InvalidInput."""
     if not text:
         return None
-    if age := AGE.fullmatch(text.strip()):
-        return timezone.now() - timedelta(**{AGE_UNITS[age[2]]: int(age[1])})
     try:
+        if age := AGE.fullmatch(text.strip()):
+            return timezone.now() - timedelta(**{AGE_UNITS[age[2]]: int(age[1])})
         moment = parse_datetime(text) or datetime.fromisoformat(text)
     except (ValueError, OverflowError):
         raise InvalidInput(

@@ -56,8 +56,11 @@ class Stretches:
         first, last = first_and_last()
         at, near, step = self.start or last, None, FIRST_STEP
         while True:
-            far = at + step if self.forward else at - step
-            is_last = far >= last if self.forward else far <= first
+            try:
+                far = at + step if self.forward else at - step
+                is_last = far >= last if self.forward else far <= first
+            except OverflowError:  # the calendar ends there
+                far, is_last = at, True
             began = time.monotonic()
             left_s = until - began
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -206,6 +207,7 @@ def test_a_filter_finds(spans: None, given: dict[str, object], found: list[int])
         ({"where": "kind == 'LLM"}, "where", "texts need quotes"),
         ({"where": "(" * 60 + "kind == 'LLM'" + ")" * 60}, "where", "at most 40 deep"),
         ({"where": "x" * 1999 + "=1"}, "where", "of 2000 characters"),
+        ({"since": "999999w"}, "since", "an age such as 30m"),
     ],
 )
 def test_what_cannot_be_is_said(spans: None, given: dict[str, str], field: str, says: str) -> None:
@@ -235,6 +237,16 @@ def test_pages_hold_every_span_once(spans: None) -> None:
             search_spans(SpanFilter(), wrong)
     with pytest.raises(InvalidInput, match="from 1 to 500, not 0"):
         search_spans(SpanFilter(), limit=0)
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_a_search_reaches_the_ends_of_the_calendar(spans: None, year: int) -> None:
+    moment = datetime(year, 12, 31, tzinfo=UTC) if year > 1 else datetime(year, 1, 1, tzinfo=UTC)
+    expected = [span.pk for span in search_spans(SpanFilter()).spans] if year > 1 else []
+    assert [span.pk for span in search_spans(SpanFilter(until=moment)).spans] == expected
+    behind = f'["{moment.isoformat()}",1]'.encode()
+    page = search_spans(SpanFilter(), base64.urlsafe_b64encode(behind).decode().rstrip("="))
+    assert [span.pk for span in page.spans] == expected
 
 
 def test_neighbours_stand_in_the_filtered_list(spans: None) -> None:
