@@ -19,9 +19,11 @@ UPDATE spans SET
     input_tokens = (attributes ->> 'gen_ai.usage.input_tokens')::bigint,
     output_tokens = (attributes ->> 'gen_ai.usage.output_tokens')::bigint,
     cost_usd = (attributes ->> 'aitf.cost.total_cost')::double precision,
-    words = array_to_tsvector(array_remove(regexp_split_to_array(lower(
-        name || ' ' || left(status_description, 1000) || ' ' || left(coalesce(attributes ->> 'input.value', ''), 2000)
-    ), '[^[:alnum:]]+'), ''))
+    words = (
+        SELECT coalesce(array_to_tsvector(array_agg(DISTINCT left(word, 64))), '') FROM regexp_split_to_table(lower(
+            name || ' ' || left(status_description, 1000) || ' '
+            || left(coalesce(attributes ->> 'input.value', ''), 2000)
+        ), '[^[:alnum:]]+') AS word WHERE word <> '')
 WHERE scope = 'ragd' AND type = ''
 """
 

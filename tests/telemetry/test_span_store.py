@@ -243,6 +243,8 @@ def test_spans_of_an_older_version_become_a_partition() -> None:
     }  # fmt: skip
     make_span(NOW - 20 * DAY, "chat gpt-4o", scope="ragd", attributes=attributes)
     make_span(NOW, "GET /", scope="django")
+    unbroken = {"input.value": "\u65e5" * 2000}  # a language without blanks: longer than a word of an index may be
+    make_span(NOW - DAY, "rag.query house", scope="ragd", attributes=unbroken)
     migration = import_module("evaluation_app.migrations.0004_span_search")
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(migration.FILL)
@@ -251,7 +253,8 @@ def test_spans_of_an_older_version_become_a_partition() -> None:
     assert (chat.oi_kind, chat.model, chat.input_tokens, chat.cost_usd) == ("LLM", "gpt-4o", 7, 0.5)
     assert search_spans(parse_filter({"text": "pump where"})).spans == [chat]
     assert Span.objects.get(name="GET /").type == ""
+    assert str(Span.objects.get(type="aitf.rag.query").words).count("\u65e5") == 64
     first, default = list_partitions()
     assert (first.lower, first.upper) == (span_store._midnight(NOW - 20 * DAY), TODAY + DAY)
-    assert (count_in(first.name), count_in(default.name), default.is_default) == (2, 0, True)
+    assert (count_in(first.name), count_in(default.name), default.is_default) == (3, 0, True)
     assert maintain(NOW).made == 2
