@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from collections_app.errors import ServiceError
 from ragd import telemetry
 from ragd.types import Candidate
-from retrieval_app.answer_events import OnText
 from retrieval_app.answers import AnswerListener, Draft, TokenUsage
-from retrieval_app.chat_endpoint import Endpoint, complete
+from retrieval_app.chat_endpoint import Endpoint
 from retrieval_app.citations import CheckedAnswer, check_citations
-from retrieval_app.completions import Completion
 from retrieval_app.live_citations import LiveCitations, Told
+from retrieval_app.model_calls import ModelAnswer, TokenCounter, call_model
 from retrieval_app.model_parameters import ModelParameters
 
 DEFAULTS = ModelParameters()
@@ -32,10 +30,6 @@ no other numbers in brackets.
 - If the sources do not answer the question, reply with exactly this sentence and nothing else: {NOT_ANSWERED}"""
 QUESTION = "<sources>\n{sources}\n</sources>\n\nQuestion: {question}"
 MARKUP = re.compile(r"<(?=\s*/?\s*sources?\b)", re.IGNORECASE)
-
-
-class TokenCounter(Protocol):
-    def count_tokens(self, text: str) -> int: ...
 
 
 class ChatAnswerer:
@@ -87,12 +81,20 @@ class ChatAnswerer:
         messages = self.build_messages(query, given, excerpts_of(given, spans))
         estimated = sum(self.counter.count_tokens(message["content"]) for message in messages)
         live = LiveTelling(listener, given) if listener else None
-        completion, usage, first_token_ms = self._ask(messages, estimated, live, self._template(query, given))
-        checked = check_citations(completion.text, given)
+        asked = self._ask(messages, estimated, live, self._template(query, given))
+        text = asked.completion.text
+        checked = check_citations(text, given)
         if live:
             live.finish(checked)
-        abstained = not checked.citations and NOT_ANSWERED.rstrip(".") in completion.text
-        return Draft(checked, abstained, usage, len(given), first_token_ms=first_token_ms, was_told=live is not None)
+        abstained = not checked.citations and NOT_ANSWERED.rstrip(".") in text
+        return Draft(
+            checked,
+            abstained,
+            asked.usage,
+            len(given),
+            first_token_ms=asked.first_token_ms,
+            was_told=live is not None,
+        )
 
     def build_messages(
         self, query: str, sources: Sequence[Candidate], excerpts: Sequence[str] | None = None
@@ -113,72 +115,24 @@ class ChatAnswerer:
         estimated: int,
         live: LiveTelling | None,
         template: telemetry.PromptTemplate,
-    ) -> tuple[Completion, TokenUsage, float | None]:
-        """(completion, usage, milliseconds to the first piece or None when nothing was streamed)."""
-        host, port = self.endpoint.address
-        # OpenAI itself has renamed the limit; servers that speak its protocol mostly know the old name
-        limit_name = "max_tokens" if self.endpoint.base_url else "max_completion_tokens"
-        server_limit = self.endpoint.max_tokens
-        with telemetry.chat_span(
-            self.system,
+    ) -> ModelAnswer:
+        return call_model(
+            self.endpoint,
             self.model,
-            messages=messages,
-            estimated_input_tokens=estimated,
-            stream=live is not None,
-            server_address=host,
-            server_port=port,
-            conversation_id=self.conversation_id,
+            messages,
+            self.counter,
+            estimated=estimated,
+            parameters=self.parameters,
             template=template,
-            **self.parameters.span_fields(max_tokens=server_limit),
-        ) as call:
-            completion = complete(
-                self.endpoint,
-                self.model,
-                messages,
-                on_text=_both(call.receive, live.tell) if live else None,
-                **self.parameters.request(max_tokens=server_limit, limit_name=limit_name),
-            )
-            usage = self._usage(completion, estimated)
-            self._record(call, completion, usage)
-            if not completion.text:
-                raise _no_tools(self.model, completion)
-        return completion, usage, call.first_token_ms
+            conversation_id=self.conversation_id,
+            on_text=live.tell if live else None,
+        )
 
     def _template(self, query: str, sources: Sequence[Candidate]) -> telemetry.PromptTemplate:
         """What the prompt is made of; the sources by their place, because the prompt itself holds their texts."""
         places = [f"{source.doc_id}#{source.chunk_index}" for source in sources]
         version = telemetry.hash_prompt(f"{self.instructions}\n{QUESTION}")
         return telemetry.PromptTemplate(QUESTION, {"question": query, "sources": places}, version)
-
-    def _record(self, call: telemetry.ChatCall, completion: Completion, usage: TokenUsage) -> None:
-        for tool in completion.tool_calls:
-            call.call_tool(tool.name, tool.id, tool.arguments)
-        call.record_timings(queue_ms=completion.queue_ms, inference_ms=completion.inference_ms)
-        if usage.estimated:
-            call.output_tokens = usage.generation_tokens  # counted here rather than by pieces
-        call.finish(
-            completion.text,
-            finish_reasons=[completion.finish_reason] if completion.finish_reason else [],
-            input_tokens=None if usage.estimated else usage.context_tokens,
-            output_tokens=None if usage.estimated else usage.generation_tokens,
-            cached_tokens=usage.cached_tokens,
-            reasoning_tokens=usage.reasoning_tokens,
-            response_id=completion.id,
-            response_model=completion.model,
-        )
-
-    def _usage(self, completion: Completion, estimated: int) -> TokenUsage:
-        """As reported; counted here when the server reports nothing."""
-        if completion.input_tokens is None or completion.output_tokens is None:
-            written = self.counter.count_tokens(completion.text)
-            return TokenUsage(estimated, written, estimated=True, finish_reason=completion.finish_reason)
-        return TokenUsage(
-            completion.input_tokens,
-            completion.output_tokens,
-            cached_tokens=completion.cached_tokens,
-            reasoning_tokens=completion.reasoning_tokens,
-            finish_reason=completion.finish_reason,
-        )
 
 
 class LiveTelling:
@@ -202,24 +156,6 @@ def retell(told: Iterable[Told], listener: AnswerListener) -> None:
             listener.tell(item)
         else:
             listener.cite(item)
-
-
-def _both(first: OnText, second: OnText) -> OnText:
-    def tell(text: str) -> None:
-        first(text)
-        second(text)
-
-    return tell
-
-
-def _no_tools(model: str, completion: Completion) -> ServiceError:
-    names = ", ".join(sorted({repr(tool.name) for tool in completion.tool_calls}))
-    return ServiceError(
-        f"the language model {model!r} was expected to answer and asked for the tool {names}, which it was not "
-        "offered; choose a model that answers, or check its settings",
-        type="llm_bad_answer",
-        status=502,
-    )
 
 
 def fit_sources(sources: Sequence[Candidate]) -> list[Candidate]:

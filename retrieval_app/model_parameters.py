@@ -14,7 +14,8 @@ class ModelParameters:
     """None or (): not said. Then temperature is 0 and the seed fixed; of the rest nothing is sent to the model.
 
     temperature: 0 to 2. top_p: 0 to 1. top_k: 1 or more. max_tokens: at most RAGD_LLM_MAX_TOKENS holds. stop: up to
-    four texts that end the answer. frequency_penalty, presence_penalty: -2 to 2. response_format: "text".
+    four texts that end the answer. frequency_penalty, presence_penalty: -2 to 2. response_format: "text" or
+    "json_object".
     """
 
     temperature: float | None = None
