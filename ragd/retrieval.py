@@ -19,12 +19,12 @@ from ragd.store import Store, StoreState
 from ragd.types import Candidate, RetrievePlan
 from ragd.vector_search import count_passing, is_exact, read_state, rows_needed, vector_candidates
 
-ShortReason = Literal["collection_empty", "collection_small", "filters", "no_match", "approximate"]
+ShortReason = Literal["collection_empty", "collection_small", "filters", "no_match", "approximate", "withheld"]
 
 
 @dataclass(frozen=True, slots=True)
 class ShortResult:
-    """Asked for k, got fewer, and why."""
+    """Asked for k, got fewer, and why. "withheld": the caller of retrieve() left some out of what it gives."""
 
     asked: int
     got: int

@@ -30,13 +30,22 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.security import SecurityPolicy, policy_of, redacted_spans
 from ragd import telemetry
-from ragd.retrieval import Retrieval
+from ragd.retrieval import Retrieval, ShortResult
 from ragd.security import HIDDEN, ORDERS, Finding, combine_scores, find_leak, mask, scan_once
 from ragd.types import Candidate
 from retrieval_app.models import QueryRun
 
 FINDINGS_MAX = 200
 LEAKS = frozenset({"system_prompt_leak", "data_exfiltration"}) | HIDDEN  # what an answer must not hold
+SAID = {  # of a family, to who is refused
+    "prompt_injection": "orders to a model",
+    "jailbreak": "an attempt to lift a model's limits",
+    "data_exfiltration": "orders or links that carry data out",
+    "system_prompt_request": "a request for the system prompt",
+    "system_prompt_leak": "parts of the system prompt",
+    "secret": "a secret",
+    "personal_data": "personal data",
+}
 QUERY, HISTORY, PROMPT, SOURCE, ANSWER = "query", "history", "prompt", "source", "answer"
 
 
@@ -139,7 +148,7 @@ def inspect_sources(run: QueryRun, collection: Collection, span: Span, retrieval
     if not policy.acts:
         return retrieval
     hidden = _hide(retrieval, policy)
-    return _without_orders(hidden, retrieval.candidates, policy) if policy.refuses else hidden
+    return _told_short(hidden, _without_orders(hidden, retrieval.candidates, policy)) if policy.refuses else hidden
 
 
 def readable(collection: Collection, retrieval: Retrieval) -> Retrieval:
@@ -192,7 +201,8 @@ def action_on(policy: SecurityPolicy, place: str, finding: Finding) -> str:
 
 
 def _refusal(what: str, findings: Sequence[Finding]) -> Refused:
-    kinds = ", ".join(sorted({finding.family.replace("_", " ") for finding in findings}))
+    *first, last = sorted({SAID[finding.family] for finding in findings})
+    kinds = f"{', '.join(first)} and {last}" if first else last
     advice = "ask without it" if what == "question" else "ask for something else"
     return Refused(
         f"the {what} was refused: it holds {kinds}, and this collection refuses that; {advice}, or have its security "
@@ -299,6 +309,19 @@ def _without_orders(retrieval: Retrieval, seen: Sequence[Candidate], policy: Sec
     ranks = {number + 1: place for place, number in enumerate(kept, 1)}
     spans = [{**span, "rank": ranks[span["rank"]]} for span in retrieval.spans if span["rank"] in ranks]
     return replace(retrieval, candidates=[retrieval.candidates[number] for number in kept], spans=spans)
+
+
+def _told_short(found: Retrieval, kept: Retrieval) -> Retrieval:
+    """What was kept of what was found, with the passages that were left out among the reasons for fewer than k."""
+    left_out = len(found.candidates) - len(kept.candidates)
+    if not left_out:
+        return kept
+    before = found.short_result
+    asked, got = before.asked if before else len(found.candidates), len(kept.candidates)
+    were = "passage with orders to a model was" if left_out == 1 else "passages with orders to a model were"
+    why = f"; {before.message.partition(': ')[2]}" if before else ""
+    message = f"asked for {asked}, got {got}: {left_out} {were} left out{why}"
+    return replace(kept, short_result=ShortResult(asked, got, "withheld", message))
 
 
 def _hide_answer(run: QueryRun, held: Sequence[Finding], policy: SecurityPolicy) -> None:
