@@ -250,9 +250,14 @@ def _places(values: Sequence[float | None], scale: _Scale) -> list[list[tuple[fl
 
 
 def _path(values: Sequence[float | None], scale: _Scale) -> str:
-    """A value between two gaps is a dot: a line of no length with a round end."""
-    runs = _places(values, scale)
-    return "".join("M" + "L".join(f"{x:g},{y:g}" for x, y in run) + ("h0" if len(run) == 1 else "") for run in runs)
+    """A value between two gaps is a line across its step: a point would be too small to be seen."""
+    width = _round(1000 / max(len(values), 1))
+    return "".join(
+        "M" + "L".join(f"{x:g},{y:g}" for x, y in run)
+        if len(run) > 1
+        else f"M{_round(run[0][0] - width / 2):g},{run[0][1]:g}h{width:g}"
+        for run in _places(values, scale)
+    )
 
 
 def _band(low: Sequence[float | None], high: Sequence[float | None], scale: _Scale) -> str:

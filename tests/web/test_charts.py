@@ -30,11 +30,11 @@ def test_lines_stand_where_their_values_are() -> None:
     assert (picture.words[0].text, picture.words[0].anchor) == ("00:00", "middle")
 
 
-def test_a_gap_breaks_a_line_and_its_band_and_a_lone_value_is_a_dot() -> None:
+def test_a_gap_breaks_a_line_and_its_band_and_a_lone_value_spans_its_step() -> None:
     low, high = Series("p50", (1.0, None, 3.0, 4.0)), Series("p99", (10.0, None, 30.0, 40.0))
     picture = draw_lines("t", STEPS, [low, high], spell=spell, log=True)
     assert picture.lines[0].path.count("M") == 2
-    assert re.match(r"M125,[\d.]+h0M", picture.lines[0].path)
+    assert re.match(r"M0,[\d.]+h250M", picture.lines[0].path)
     assert picture.band.count("M") == 1 and len(points(picture.band)) == 4
     assert [row.title for row in picture.rows] == ["0 to 1", "2 to 3", "3 to 4"]
     assert picture.columns[1].readout == "1 to 2: nothing"
