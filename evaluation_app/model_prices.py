@@ -59,6 +59,11 @@ class PricedModel:
         return not self.is_local and self.calls > self.unpriced_calls
 
     @property
+    def calls_href(self) -> str:
+        """The spans of its calls that are still kept."""
+        return f"{reverse('evaluation:spans')}?{urlencode({'type': self.operation, 'model': self.model})}"
+
+    @property
     def enter_href(self) -> str:
         """The form that enters a price for it."""
         asked = urlencode({"system": self.system, "model": self.model})

@@ -24,7 +24,19 @@ else:
     PriceForm = ModelForm
 
 
+HELP = {
+    "model": "the name that it is asked for, such as gpt-4o",
+    "system": "the provider as spans name it, such as openai or openai_compatible; empty for any",
+    "input_per_million": "US dollars per million tokens read",
+    "output_per_million": "US dollars per million tokens written; 0 for embeddings",
+    "cached_input_per_million": "US dollars per million tokens that the provider read from its cache; empty: as input",
+}
+
+
 class ModelPriceForm(PriceForm):
+    class Meta:
+        help_texts = HELP
+
     def clean(self) -> dict[str, Any]:
         cleaned: dict[str, Any] = super().clean() or {}
         if not self.errors:

@@ -198,6 +198,7 @@ def test_a_pricer_that_fails_holds_nothing_up(recorder: Recorder) -> None:
 def test_prices_in_the_admin(admin_client: Client, admin_user: User) -> None:
     add = reverse("admin:collections_app_modelprice_add")
     values = {"model": "m", "system": "", "input_per_million": "2", "output_per_million": "8", "note": "contract"}
+    assert "US dollars per million tokens read" in admin_client.get(add).content.decode()
     assert admin_client.post(add, values | {"system": "ragd.local"}).status_code == 200
     assert not ModelPrice.objects.exists()
     assert admin_client.post(add, values).status_code == 302
