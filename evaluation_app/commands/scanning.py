@@ -9,6 +9,7 @@ from typing import Any
 from collections_app.models import FindingScan
 from collections_app.services.collections import get_collection
 from collections_app.services.scanning import count_findings, list_findings, scan_collection
+from collections_app.templatetags.interface import counted
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from ragd.errors import UnknownCollection
 
@@ -49,10 +50,10 @@ def run(options: Options) -> Answer:
 def show(answer: Answer) -> str:
     found: dict[str, Any] = answer["by_family"]
     lines = [
-        f"{answer['chunks_scanned']} chunks of {answer['collection']} looked through"
-        f"{'' if answer['complete'] else ', not all of them'}; {answer['chunks_with_findings']} hold something"
+        f"{counted(answer['chunks_scanned'], 'chunk')} of {answer['collection']} looked through"
+        f"{'' if answer['complete'] else ', not all of them'}; with findings: {answer['chunks_with_findings']}"
     ]
-    lines += [f"  {family:24}{count:>8} chunks" for family, count in found.items()]
+    lines += [f"  {family:24}{count:>8}" for family, count in found.items()]
     for item in answer["chunks"]:
         rules = ", ".join(sorted({f"{each['family']}.{each['rule']}" for each in item["findings"]}))
         lines.append(f"  {item['risk_score']:5.1f}  {item['doc_id']}#{item['chunk_index']}  {rules}")
