@@ -15,7 +15,7 @@ from typing import Any, cast
 from django.db import transaction
 
 from collections_app.models import Collection, Document
-from collections_app.services.security import SecurityPolicy, policy_of
+from collections_app.services.security import policy_of
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.comparison import overlap_at, recall_of
@@ -52,15 +52,25 @@ def explain(collection: Collection, query: str, plan: RetrievePlan, *, analyze: 
         store = open_store(collection)
         with transaction.atomic(using=alias_of(store.connection)):
             witness(normalize(query).strip(), plan, store)
-    return _hide(witness.explain(analyze=analyze), policy_of(collection))
+    return hide_texts(witness.explain(analyze=analyze), collection)
 
 
-def _hide(explanation: dict[str, Any], policy: SecurityPolicy) -> dict[str, Any]:
-    """The texts of the candidates as the collection lets them be shown; every place stays right."""
-    if policy.acts:
-        for shown in explanation["candidates"].values():
-            shown |= {name: policy.hide(shown[name]) for name in ("title", "context", "content")}
-    return explanation
+def hide_texts(explanation: dict[str, Any], collection: Collection) -> dict[str, Any]:
+    """The texts of the candidates and their spans as the collection lets them be shown; every place stays right."""
+    policy = policy_of(collection)
+    if not policy.acts:
+        return explanation
+    candidates = explanation["candidates"]
+    stored = {key: shown["content"] for key, shown in candidates.items()}
+    for shown in candidates.values():
+        shown |= {name: policy.show(shown[name]) for name in ("title", "context", "content")}
+    spans = []
+    for span in explanation["spans"]:
+        key, text = f"{span['doc_id']}#{span['chunk_index']}", span["content"]
+        start = stored.get(key, "").find(text)  # a piece of what is hidden holds no half of a secret
+        seen = candidates[key]["content"][start : start + len(text)] if start >= 0 else policy.show(text)
+        spans.append({**span, "content": seen})
+    return explanation | {"spans": spans}
 
 
 @dataclass
@@ -85,7 +95,7 @@ class Witness:
         return self.retrieval
 
     def explain(self, *, analyze: bool = False) -> dict[str, Any]:
-        """The explanation of the call, as `explain` gives it."""
+        """The explanation of the call, with all texts as they are stored: `hide_texts` before anybody sees it."""
         if self.retrieval is None:
             raise RuntimeError("nothing was retrieved yet; call the witness first")
         with telemetry.silenced(), transaction.atomic(using=alias_of(self.store.connection)):

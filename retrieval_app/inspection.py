@@ -17,6 +17,7 @@ questions and answers away and leaves such passages out.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ from ragd.retrieval import Retrieval, ShortResult
 from ragd.security import HIDDEN, ORDERS, Finding, combine_scores, find_leak, mask, scan_once
 from ragd.types import Candidate
 from retrieval_app.models import QueryRun
+
+log = logging.getLogger(__name__)
 
 FINDINGS_MAX = 200
 LEAKS = frozenset({"system_prompt_leak", "data_exfiltration"}) | HIDDEN  # what an answer must not hold
@@ -108,19 +111,19 @@ def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
     question.
     """
     policy = policy_of(collection)
-    found = [Inspected(QUERY, scan_once(run.query, QUERY))]
+    found = [Inspected(QUERY, _scan(policy, run.query, QUERY))]
     found += [
-        Inspected(HISTORY, scan_once(str(turn.get("content", "")), _place_of(turn)), key=str(number))
+        Inspected(HISTORY, _scan(policy, str(turn.get("content", "")), _place_of(turn)), key=str(number))
         for number, turn in enumerate(run.history)
     ]
-    secrets = [item for item in scan_once(run.system_prompt) if item.family in HIDDEN]  # it may give orders
+    secrets = [item for item in _scan(policy, run.system_prompt) if item.family in HIDDEN]  # it may give orders
     found.append(Inspected(PROMPT, secrets))
     held = policy.held(found[0].findings)
     _note(run, span, policy, found)
     if not policy.acts:
         return
     run.query = policy.hide(run.query)
-    run.system_prompt = mask(run.system_prompt, policy.held(secrets))
+    run.system_prompt = policy.hide(run.system_prompt)
     run.history = [
         {**turn, "content": policy.hide(str(turn.get("content", "")))}
         for turn in run.history
@@ -141,9 +144,9 @@ def inspect_sources(run: QueryRun, collection: Collection, span: Span, retrieval
     found: list[Inspected] = []
     for item in retrieval.candidates:
         key = f"{item.doc_id}#{item.chunk_index}"
-        found.append(Inspected(SOURCE, scan_once(item.content), key=key))
+        found.append(Inspected(SOURCE, _scan(policy, item.content), key=key))
         if item.context:
-            found.append(Inspected(SOURCE, scan_once(item.context), key=key, part="context"))
+            found.append(Inspected(SOURCE, _scan(policy, item.context), key=key, part="context"))
     _note(run, span, policy, found)
     if not policy.acts:
         return retrieval
@@ -173,8 +176,15 @@ def inspect_answer(
     if not run.answer:
         return
     policy = policy_of(collection)
-    leaks = find_leak(run.answer, instructions, known=[run.query, *known]) if instructions else []
-    found = Inspected(ANSWER, [*scan_once(run.answer), *leaks])
+    try:
+        leaks = find_leak(run.answer, instructions, known=[run.query, *known]) if instructions else []
+        found = Inspected(ANSWER, [*scan_once(run.answer), *leaks])
+    except Exception as error:
+        if policy.acts:
+            run.answer, run.citations, run.sentences = None, [], []
+            raise
+        _note_unread(ANSWER, error)
+        return
     _note(run, span, policy, [found])
     held = [item for item in policy.held(found.findings) if item.family in LEAKS]
     if not held:
@@ -183,6 +193,16 @@ def inspect_answer(
         run.answer, run.citations, run.sentences = None, [], []
         raise _refusal("answer", held)
     _hide_answer(run, held, policy)
+
+
+def hide_failed(run: QueryRun, collection: Collection) -> None:
+    """Hide in a run that failed what the collection would have hidden, as far as the run had come when it did."""
+    policy = policy_of(collection)
+    if not policy.acts:
+        return
+    hide = policy.hide_whatever
+    run.query, run.system_prompt, run.error = hide(run.query), hide(run.system_prompt), hide(run.error)
+    run.history = [{**turn, "content": hide(str(turn.get("content", "")))} for turn in run.history]
 
 
 def action_on(policy: SecurityPolicy, place: str, finding: Finding) -> str:
@@ -272,7 +292,29 @@ def _tell(span: Span, policy: SecurityPolicy, one: Inspected) -> None:
 def _rate(run: QueryRun, text: str) -> float:
     """The risk of a model call: what it read, as far as known, and what it wrote."""
     known = [(item["family"], item["score"]) for item in run.findings]
-    return combine_scores([*known, *((item.family, item.score) for item in scan_once(text))])
+    try:
+        said = scan_once(text)
+    except Exception as error:  # the answer itself is looked through before it is given out
+        _note_unread(ANSWER, error)
+        said = ()
+    return combine_scores([*known, *((item.family, item.score) for item in said)])
+
+
+def _scan(policy: SecurityPolicy, text: str, place: str | None = None) -> Sequence[Finding]:
+    """`scan_once`. One that breaks finds nothing where findings are only flagged, and ends the run elsewhere: what was
+    not looked through is not given out."""
+    try:
+        return scan_once(text, place)
+    except Exception as error:
+        if policy.acts:
+            raise
+        _note_unread(place or SOURCE, error)
+        return ()
+
+
+def _note_unread(place: str, error: Exception) -> None:
+    """Without the text, and without what the error says of it."""
+    log.error("a text (%s) could not be looked through, and the run goes on: %s", place, type(error).__name__)
 
 
 def _place_of(turn: Mapping[str, Any]) -> str | None:

@@ -20,7 +20,7 @@ from ragd.errors import RagdError
 from ragd.types import RetrievePlan
 from retrieval_app import services
 from retrieval_app.calls import search_payload, write_calls
-from retrieval_app.explaining import Witness, explain
+from retrieval_app.explaining import Witness, explain, hide_texts
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plan_forms import PlanForm, SavePlanForm, form_values
 from retrieval_app.plans import save_plan
@@ -182,7 +182,7 @@ def _look(request: PageRequest, collection: Collection, query: str, side: Side, 
             collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
             retrieve=witness,
         )  # fmt: skip
-        side.explanation = witness.explain(analyze=analyze)
+        side.explanation = hide_texts(witness.explain(analyze=analyze), collection)
     except (ServiceError, RagdError) as error:
         return refuse(side.form, error)
     return None

@@ -221,6 +221,7 @@ def _recorded(
         run.status = QueryRun.Status.ERROR
         run.error_type = describe(error)[1]["error"]["type"]
         run.error = normalize(str(error))
+        inspection.hide_failed(run, collection)
         raise
     finally:
         run.timings_ms["total"] = _since_ms(began)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -11,11 +12,16 @@ from collections_app.models import Collection
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.security import ORDERS, Finding, mask, scan_once
+from ragd.security.findings import COVER
+from ragd.security.scanner import CHARS_MAX
 
 Action = Literal["flag", "redact", "refuse"]
 ACTIONS: tuple[Action, ...] = ("flag", "redact", "refuse")
 FIELDS = ("action", "min_score")
 SCORE_MAX = 100.0
+PARTED_WITHIN = 2_000
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +52,31 @@ class SecurityPolicy:
 
     def hide(self, text: str) -> str:
         """The text with its secrets and personal data hidden, of the same length; the text itself under "flag"."""
-        return mask(text, self.held(scan_once(text))) if self.acts else text
+        if not self.acts:
+            return text
+        return "".join(mask(piece, self.held(scan_once(piece))) for piece in _pieces(text))
+
+    def show(self, text: str) -> str:
+        """`hide`, and all of a passage covered that a collection which refuses leaves out."""
+        return COVER * len(text) if self.refuses and self.withholds(text) else self.hide(text)
+
+    def hide_whatever(self, text: str) -> str:
+        """`hide` for what is kept of a run that failed, perhaps because its texts cannot be looked through."""
+        try:
+            return self.hide(text)
+        except Exception:
+            log.exception("a text of %d characters could not be looked through; it is not kept", len(text))
+            return telemetry.REDACTED
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """The text in pieces that a scan reads to their ends, parted at blanks where there are any."""
+    while len(text) > CHARS_MAX:
+        blank = max(text.rfind(sign, CHARS_MAX - PARTED_WITHIN, CHARS_MAX) for sign in (" ", "\n"))
+        cut = blank + 1 or CHARS_MAX
+        yield text[:cut]
+        text = text[cut:]
+    yield text
 
 
 def policy_of(collection: Collection) -> SecurityPolicy:

@@ -266,13 +266,13 @@ def test_a_question_that_is_too_long_is_hidden_too(length: int) -> None:
 
 def test_an_explanation_shows_what_the_results_show(client: Client, admin_client: Client) -> None:
     make("refuse")
-    asked = {"query": "pump token cleaned", "explain": True, "compress": True}
+    asked = {"query": "pump token cleaned", "explain": True, "compress": "sentences"}
     _, body = post(client, "/v1/collections/watched/search", asked, bearer())
     told = body["explanation"]
     assert "advert#0" in told["candidates"] and told["spans"]
     assert not any(hidden in json.dumps(body) for hidden in ("Aurora", TOKEN, MAIL))
     page = "/collections/watched/playground/"
-    ranking = admin_client.get(page, {"q": "pump token cleaned", "compress": "on"})
+    ranking = admin_client.get(page, {"q": "pump token cleaned", "compress": "sentences"})
     assert ranking.status_code == 200 and "pump#0" in json.dumps(ranking.context["explanation"])
     shown = json.dumps(ranking.context["explanation"]) + ranking.content.decode()
     assert not any(hidden in shown for hidden in ("Aurora", TOKEN, MAIL))
