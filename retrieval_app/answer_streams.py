@@ -240,13 +240,18 @@ def event_response(
     request: HttpRequest, stream: AnswerStream, frame: Callable[[Event], bytes]
 ) -> StreamingHttpResponse:
     """The events as a response that nothing on the way is to buffer. A reader that takes nothing is given up."""
-    if connection := request.META.get("gunicorn.socket"):
-        connection.settimeout(SEND_TIMEOUT_S)
+    limit_sending(request)
     return StreamingHttpResponse(
         EventBody(stream, frame),
         content_type=f"{MEDIA_TYPE}; charset=utf-8",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
+
+
+def limit_sending(request: HttpRequest) -> None:
+    """Give a reader up who takes nothing for SEND_TIMEOUT_S: the thread of the server belongs to others too."""
+    if connection := request.META.get("gunicorn.socket"):
+        connection.settimeout(SEND_TIMEOUT_S)
 
 
 def wants_events(request: HttpRequest) -> bool:

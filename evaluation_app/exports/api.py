@@ -60,7 +60,7 @@ def export_spans(
     export = export_matching(wanted, format, capture, limit=limit)
     if content:
         note_download(export, key, "a selection of spans")
-    return stream(export)
+    return stream(request, export)
 
 
 @router.get(
@@ -87,4 +87,4 @@ def export_run_spans(
     export = export_run(run, format, capture)
     if content:
         note_download(export, key, f"run {run.pk}")
-    return stream(export)
+    return stream(request, export)

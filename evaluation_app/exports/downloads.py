@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.contrib import messages
-from django.http import Http404, StreamingHttpResponse
+from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -27,6 +27,7 @@ from evaluation_app.span_search import parse_filter
 from evaluation_app.spans import flush_pending
 from ragd import telemetry
 from ragd.errors import RagdError
+from retrieval_app.answer_streams import limit_sending
 from retrieval_app.models import QueryRun
 
 OWN = ("format", "content", "span", "cursor", "page", "sort", "tab", "next")  # of addresses, beside the filter
@@ -44,8 +45,9 @@ class Place:
     params: Sequence[tuple[str, str]] = ()
 
 
-def stream(export: SpanExport) -> StreamingHttpResponse:
-    """The answer that downloads an export, which ends when its reader leaves."""
+def stream(request: HttpRequest, export: SpanExport) -> StreamingHttpResponse:
+    """The answer that downloads an export. It ends when its reader leaves, or takes nothing for a minute."""
+    limit_sending(request)
     response = StreamingHttpResponse(export, content_type=export.form.content_type)
     response["Content-Disposition"] = content_disposition_header(True, export.name) or "attachment"
     response["Cache-Control"] = "no-store"
@@ -106,4 +108,4 @@ def _answer(request: PageRequest, place: Place, open_export: Opener, what: str) 
         return redirect(f"{request.path}?{urlencode(place.params)}")
     if content:
         services.note_download(export, request.user, what)
-    return stream(export)
+    return stream(request, export)

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -112,6 +113,10 @@ def test_the_pages(trace_id: str) -> None:
         assert SECRET in body(staff.get(address, {"format": "otlp", "content": "stored"}))
         refused = guest.get(address, {"format": "otlp", "content": "stored"}, follow=True)
         assert "need a staff account" in refused.content.decode()
+    patience: list[float] = []
+    connection = SimpleNamespace(settimeout=patience.append)
+    body(staff.get("/traces/export/", {"format": "otlp"}, **{"gunicorn.socket": connection}))
+    assert patience == [60.0]  # a reader who takes nothing keeps no thread for ever
     chosen = staff.get("/traces/export/?type=gen_ai.inference&min_ms=0").content.decode()
     assert 'name="type" value="gen_ai.inference"' in chosen
     found = body(staff.get("/traces/export/?type=gen_ai.inference&format=openinference"))
