@@ -41,8 +41,8 @@ def _waterfall_context(waterfall: Any, wanted: dict[str, str]) -> dict[str, Any]
 
 @require_GET
 def trace(request: PageRequest, trace_id: str) -> HttpResponse:
-    wanted = _filter(request)
-    waterfall = trace_waterfall(trace_id.replace("\x00", ""), **wanted)
+    trace_id, wanted = trace_id.replace("\x00", ""), _filter(request)
+    waterfall = trace_waterfall(trace_id, **wanted)
     if not waterfall.span_count:
         raise Http404(f"no span of the trace {trace_id} is stored")
     runs = QueryRun.objects.filter(trace_id=trace_id).for_lists()[:RUNS_SHOWN]
