@@ -222,8 +222,13 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
 
 def stems(text: str) -> frozenset[str]:
     """The words of a text without stop words, folded, common English endings cut."""
+    return frozenset(list_stems(text))
+
+
+def list_stems(text: str, *, with_stop_words: bool = False) -> list[str]:
+    """`stems` in the text's order, each as often as it stands there."""
     words = (word.casefold() for word in WORD.findall(text))
-    return frozenset(_stem(word) for word in words if word not in STOP_WORDS)
+    return [_stem(word) for word in words if with_stop_words or word not in STOP_WORDS]
 
 
 def rank_value(source: int) -> float:

@@ -1,0 +1,153 @@
+"""Fits the embedded judge's coefficients on RAGBench and writes them to evaluation_app/judging/embedded.json.
+
+Run: python -m tests.benchmarks.fit_judge [--check] [--vectors FILE]     (needs RAGD_DATA/ragbench, with pyarrow)
+
+--check writes nothing and ends with status 1 when the stored coefficients are not what a fit gives. --vectors keeps the
+embeddings in an .npz from one call to the next. Only the validation rows are read: the other splits stay unseen.
+
+Every row weighs the same, whatever its number of sentences. The second look of a head, and all thresholds, are fitted
+on what models say of a set when that set was left out, since on rows that it was fitted on a model is too sure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evaluation_app.judging.answer_features import ANSWER_NAMES
+from evaluation_app.judging.features import CONTEXT_NAMES
+from evaluation_app.judging.logistic import Logistic, fit_logistic
+from evaluation_app.judging.model import FILE, HEADS, SECOND_NAMES, Head, JudgeModel, second_look
+from evaluation_app.judging.reading import Numbers
+from ragd.embedding import LocalEmbedder
+from tests.benchmarks.judge_rows import LabelledRow, Labels, load_rows
+
+FIRST_RIDGE, SECOND_RIDGE, UNSUPPORTED_RIDGE = 3.0, 30.0, 10.0
+CLOSE = 1e-5
+LICENCE = "RAGBench (arXiv 2407.11005), CC BY 4.0, validation split; labels by gpt-4-0125-preview"
+
+Rows = Sequence[LabelledRow]
+
+
+def fit_model(rows: Rows) -> JudgeModel:
+    """At least two sets are needed, since one is left out in turn."""
+    heads, thresholds = {}, {}
+    for name in HEADS:
+        heads[name], likely = fit_head(rows, name)
+        thresholds[name] = best_f1(np.concatenate(likely), np.concatenate([getattr(row, name) for row in rows]))
+    unsupported = fit_unsupported(rows)
+    unseen = leave_out(rows, fit_unsupported, lambda model, row: model.predict(row.features.answer))
+    thresholds["unsupported"] = best_f1(np.concatenate(unseen), np.concatenate([row.unsupported for row in rows]))
+    thresholds["adherence"] = best_balance(
+        np.array([chances.max(initial=0.0) for chances in unseen]), np.array([not row.is_adherent for row in rows])
+    )
+    del thresholds["both"]  # no sentence is called so
+    counts = Counter(row.set_name for row in rows)
+    fitted_on = {"data": LICENCE, "rows": dict(sorted(counts.items()))}
+    model = JudgeModel(heads, unsupported, thresholds, "", LocalEmbedder.model, fitted_on)
+    digest = hashlib.sha256(json.dumps(model.as_dict(), sort_keys=True).encode()).hexdigest()[:12]
+    return JudgeModel(heads, unsupported, thresholds, digest, LocalEmbedder.model, fitted_on)
+
+
+def fit_head(rows: Rows, name: str) -> tuple[Head, list[Numbers]]:
+    """The head, and what its second look says of each row when the first was fitted without the row's set."""
+    labels = np.concatenate([getattr(row, name) for row in rows])
+    weights = row_weights([len(row.relevant) for row in rows])
+
+    def fit_first(some: Rows) -> Logistic:
+        return fit_logistic(
+            CONTEXT_NAMES,
+            np.concatenate([row.features.context for row in some]),
+            np.concatenate([getattr(row, name) for row in some]),
+            ridge=FIRST_RIDGE,
+            weights=row_weights([len(row.relevant) for row in some]),
+        )
+
+    unseen = leave_out(rows, fit_first, lambda model, row: model.predict(row.features.context))
+    looks = [second_look(likely, row.features.documents) for likely, row in zip(unseen, rows, strict=True)]
+    second = fit_logistic(SECOND_NAMES, np.concatenate(looks), labels, ridge=SECOND_RIDGE, weights=weights)
+    return Head(fit_first(rows), second), [second.predict(look) for look in looks]
+
+
+def fit_unsupported(rows: Rows) -> Logistic:
+    said = [row for row in rows if len(row.unsupported)]
+    return fit_logistic(
+        ANSWER_NAMES,
+        np.concatenate([row.features.answer for row in said]),
+        np.concatenate([row.unsupported for row in said]),
+        ridge=UNSUPPORTED_RIDGE,
+    )
+
+
+def leave_out(
+    rows: Rows, fit: Callable[[Rows], Logistic], predict: Callable[[Logistic, LabelledRow], Numbers]
+) -> list[Numbers]:
+    """For each row what a model says of it that was fitted on the other sets."""
+    models = {
+        name: fit([row for row in rows if row.set_name != name]) for name in sorted({row.set_name for row in rows})
+    }
+    return [predict(models[row.set_name], row) for row in rows]
+
+
+def row_weights(sizes: Sequence[int]) -> Numbers:
+    return np.concatenate([np.full(size, 1 / size) for size in sizes])
+
+
+def best_f1(chances: Numbers, labels: Labels) -> float:
+    """The threshold from which on calling a sentence so gives the highest F1; the highest one of equals."""
+    order = np.argsort(-chances, kind="stable")
+    hits = np.cumsum(labels[order])
+    f1 = 2 * hits / (np.arange(1, len(order) + 1) + labels.sum())
+    return round(float(chances[order[int(np.argmax(f1))]]), 4)
+
+
+def best_balance(chances: Numbers, labels: Labels) -> float:
+    """The threshold with the highest mean of the rates at which the two kinds are told rightly."""
+    order = np.argsort(-chances, kind="stable")
+    found = np.cumsum(labels[order]) / labels.sum()
+    wrong = np.cumsum(~labels[order]) / (~labels).sum()
+    return round(float(chances[order[int(np.argmax(found - wrong))]]), 4)
+
+
+def list_differences(stored: Any, fresh: Any, place: str = "") -> list[str]:
+    """Where two models differ by more than CLOSE in a number, or at all in anything else but the version."""
+    if isinstance(stored, Mapping) and isinstance(fresh, Mapping):
+        names = sorted(set(stored) | set(fresh))
+        return [
+            line
+            for name in names
+            if name != "version"
+            for line in list_differences(stored.get(name), fresh.get(name), f"{place}/{name}")
+        ]
+    if isinstance(stored, float | int) and isinstance(fresh, float | int):
+        return (
+            [] if abs(stored - fresh) <= CLOSE * max(1.0, abs(fresh)) else [f"{place}: {stored}, a fit gives {fresh}"]
+        )
+    return [] if stored == fresh else [f"{place}: {stored!r}, a fit gives {fresh!r}"]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--vectors", type=Path)
+    given = parser.parse_args()
+    fresh = fit_model(load_rows(given.vectors)).as_dict()
+    if not given.check:
+        FILE.write_text(json.dumps(fresh, indent=1) + "\n", encoding="utf-8")
+        print(f"wrote {FILE}, version {fresh['version']}, fitted on {sum(fresh['fitted_on']['rows'].values())} rows")
+        return 0
+    differences = list_differences(json.loads(FILE.read_text(encoding="utf-8")), fresh)
+    print("\n".join(differences) or f"{FILE.name} is what a fit gives.")
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,326 @@
+"""The embedded judge: what it measures, its figures, its edges, and that the stored model is one."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evaluation_app.judging.answer_features import ANSWER_NAMES
+from evaluation_app.judging.embedded import MEASURES, NO_QUESTION, EmbeddedJudge
+from evaluation_app.judging.features import CONTEXT_NAMES, measure_case
+from evaluation_app.judging.logistic import Logistic, fit_logistic
+from evaluation_app.judging.model import FILE, HEADS, SECOND_NAMES, Head, JudgeModel, second_look, stored_model
+from evaluation_app.judging.protocol import Case, Judgement
+from evaluation_app.judging.reading import is_refusal, texts_of
+from evaluation_app.measures.annotations import Sentence, check_annotation
+from evaluation_app.measures.scores import failed, scored, unscorable
+from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
+from ragd.embedding import LocalEmbedder
+from ragd.errors import EmbedderError
+from tests.builders import WordEmbedder
+
+DOCUMENTS = [
+    "The lighthouse of Brack was lit in 1871. It stands on a granite rock. Its keeper was Ann Hale.",
+    "Tea grows on hills. Pickers bring the leaves to the valley.",
+]
+QUESTION = "When was the lighthouse of Brack lit?"
+ANSWER = "The lighthouse of Brack was lit in 1871."
+
+
+def plain(names: Sequence[str], intercept: float = 0.0, **coefficients: float) -> Logistic:
+    zeros = (0.0,) * len(names)
+    return Logistic(
+        tuple(names), tuple(coefficients.get(name, 0.0) for name in names), intercept, zeros, (1.0,) * len(names)
+    )
+
+
+def model_of(relevant: float = 0.0, utilized: float = 0.0, both: float = 0.0, **support: float) -> JudgeModel:
+    """Heads that say the same of every sentence, the logit given, and "unsupported" of the given coefficients."""
+    heads = {
+        name: Head(plain(CONTEXT_NAMES, logit), plain(SECOND_NAMES, own=1.0))
+        for name, logit in zip(HEADS, (relevant, utilized, both), strict=True)
+    }
+    thresholds = {"relevant": 0.5, "utilized": 0.5, "unsupported": 0.5, "adherence": 0.5}
+    return JudgeModel(heads, plain(ANSWER_NAMES, **support), thresholds, "test", "words", "nothing")
+
+
+def measure(question: str = QUESTION, documents: Sequence[str] = DOCUMENTS, answer: str = ANSWER) -> dict[str, Any]:
+    """Tables as {name: values}, under "context" and "answer"."""
+    case, embedder = Case.of(question, documents, answer), WordEmbedder()
+    texts = texts_of(case)
+    features = measure_case(case, dict(zip(texts, embedder.embed(texts), strict=True)))
+    return {
+        "context": {name: features.context[:, place] for place, name in enumerate(CONTEXT_NAMES)},
+        "answer": {name: features.answer[:, place] for place, name in enumerate(ANSWER_NAMES)},
+        "features": features,
+    }
+
+
+def test_sentences_are_measured_against_question_and_answer() -> None:
+    context = measure()["context"]
+    assert context["answer_cosine"][0] == pytest.approx(1.0)
+    assert context["words_in_answer"][0] == 1.0 and context["jaccard_answer"][0] == 1.0
+    assert list(context["opens_document"]) == [1, 0, 0, 1, 0]
+    assert np.argmax(context["question_bm25"]) == 0 and context["question_bm25"][3] == 0
+    assert context["question_bm25"].max() <= 1.0
+    assert context["question_cosine"].max() == context["question_best"][4]
+    assert context["document_best"][1] == context["question_cosine"][:3].max()
+    assert sorted(context["question_rank"] * 5) == pytest.approx([0, 1, 2, 3, 4])
+
+
+def test_what_the_context_does_not_hold_is_counted() -> None:
+    answer = measure(answer="It was lit in 1871 by Ann Hale. It was never lit by Tom Crane in 1999.")["answer"]
+    assert list(answer["has_number"]) == [1, 1]
+    assert answer["unknown_numbers"] == pytest.approx([0, math.log(2)])
+    assert answer["unknown_names"] == pytest.approx([0, math.log(3)])
+    assert answer["share_of_unknown_names"] == pytest.approx([0, 1])
+    assert list(answer["negates"]) == [0, 1] and list(answer["negation_differs"]) == [0, 1]
+    assert answer["words_in_context"][0] == 1.0 > answer["words_in_context"][1]
+
+
+def test_a_copied_sentence_is_whole_in_the_context_and_names_it_as_nearest() -> None:
+    measured = measure(answer=f"{DOCUMENTS[1].split('.')[0]}.")
+    answer = measured["answer"]
+    for name in ("cosine_best", "words_in_nearest", "pairs_in_context", "weighted_words_in_context"):
+        assert answer[name][0] == pytest.approx(1.0), name
+    assert list(measured["features"].nearest) == [3]
+    assert list(measured["features"].documents) == [0, 0, 0, 1, 1]
+
+
+def test_logistic_regression_finds_the_least_loss() -> None:
+    generator = np.random.Generator(np.random.PCG64(5))
+    table = generator.normal(size=(400, 3)) * [1, 5, 0.1] + [0, 3, -2]
+    labels = generator.random(400) < 1 / (1 + np.exp(-(table[:, 0] * 1.5 - 0.4)))
+    weights = generator.random(400) + 0.5
+    model = fit_logistic(("a", "b", "c"), table, labels, ridge=2.0, weights=weights)
+
+    def loss(coefficients: Sequence[float], intercept: float) -> float:
+        score = (table - model.means) / model.scales @ np.asarray(coefficients) + intercept
+        shares = weights / weights.mean()
+        return float(shares @ (np.logaddexp(0, score) - labels * score) + np.square(coefficients).sum())
+
+    least = loss(model.coefficients, model.intercept)
+    for place, step in itertools.product(range(3), (-0.01, 0.01)):
+        moved = list(model.coefficients)
+        moved[place] += step
+        assert loss(moved, model.intercept) > least
+    assert loss(model.coefficients, model.intercept + 0.01) > least
+    assert np.average(model.predict(table), weights=weights) == pytest.approx(np.average(labels, weights=weights))
+    assert fit_logistic(("a", "b", "c"), table, labels, ridge=2.0, weights=weights) == model
+    again = Logistic.from_dict(json.loads(json.dumps(model.as_dict())))
+    assert again.predict(table) == pytest.approx(model.predict(table), abs=1e-6)
+
+
+def test_a_column_that_never_changes_and_labels_of_one_kind_are_no_trouble() -> None:
+    table = np.column_stack([np.ones(20), np.arange(20.0)])
+    model = fit_logistic(("same", "rising"), table, np.arange(20) >= 10, ridge=0.1)
+    assert model.coefficients[0] == 0 and model.predict(table)[-1] > 0.9 > 0.1 > model.predict(table)[0]
+    assert fit_logistic(("same", "rising"), table, np.ones(20), ridge=1.0).predict(table).min() > 0.99
+
+
+@pytest.mark.parametrize(("columns", "ridge"), [(3, 1.0), (2, 0.0)])
+def test_fits_that_make_no_sense_are_refused(columns: int, ridge: float) -> None:
+    with pytest.raises(ValueError, match=r"is needed|must be above 0"):
+        fit_logistic(("a", "b"), np.ones((4, columns)), [0, 1, 0, 1], ridge=ridge)
+
+
+def test_scores_are_expectations_over_words_or_sentences() -> None:
+    case = Case("q", [[Sentence("0a", "one two three"), Sentence("0b", "four")]], [Sentence("a", "one two")])
+    first = plain(CONTEXT_NAMES, opens_document=2.0)
+    heads = {name: Head(first, plain(SECOND_NAMES, own=1.0)) for name in HEADS}
+    base = model_of()
+    model = JudgeModel(heads, base.unsupported, base.thresholds, "test", "words", "")
+    high = 1 / (1 + math.exp(-2))
+    tokens = EmbeddedJudge(WordEmbedder(), model=model).judge(case)
+    sentences = EmbeddedJudge(WordEmbedder(), model=model, unit="sentences").judge(case)
+    assert tokens.scores["context_relevance"].value == pytest.approx((3 * high + 0.5) / 4)
+    assert sentences.scores["context_relevance"].value == pytest.approx((high + 0.5) / 2)
+    assert tokens.likely["relevant"] == pytest.approx({"0a": high, "0b": 0.5})
+
+
+def test_completeness_is_what_is_both_of_what_is_relevant() -> None:
+    judge = EmbeddedJudge(WordEmbedder(), model=model_of(relevant=1.0, utilized=-2.0, both=-1.0))
+    scores = judge.judge(Case.of(QUESTION, DOCUMENTS, ANSWER)).scores
+    chance = {logit: 1 / (1 + math.exp(-logit)) for logit in (1.0, -1.0, -2.0)}
+    assert scores["completeness"].value == pytest.approx(chance[-1.0] / chance[1.0])
+    assert scores["context_utilization"].value == pytest.approx(chance[-2.0])
+    more = EmbeddedJudge(WordEmbedder(), model=model_of(relevant=-1.0, both=1.0)).judge(
+        Case.of(QUESTION, DOCUMENTS, ANSWER)
+    )
+    assert more.scores["completeness"] == scored(1.0)
+
+
+def test_one_unsupported_sentence_makes_an_answer_not_adherent() -> None:
+    judge = EmbeddedJudge(WordEmbedder(), model=model_of(intercept=-3.0, unknown_numbers=10.0))
+    good = judge.judge(Case.of(QUESTION, DOCUMENTS, ANSWER))
+    bad = judge.judge(Case.of(QUESTION, DOCUMENTS, f"{ANSWER} It is 77 metres high."))
+    assert good.scores["adherence"] == scored(1.0) and bad.scores["adherence"] == scored(0.0)
+    assert bad.likely["unsupported"]["b"] > 0.9 > 0.1 > bad.likely["unsupported"]["a"]
+    assert bad.scores["faithfulness"].value == pytest.approx(1 - np.mean(list(bad.likely["unsupported"].values())))
+    assert bad.annotation is not None
+    assert [item.is_supported for item in bad.annotation.support] == [True, False]
+    assert bad.annotation.support[0].supporting_keys == ("0a",)
+
+
+def test_answer_relevance_follows_its_formula_and_the_documents_do_not_matter() -> None:
+    embedder = WordEmbedder()
+    judge = EmbeddedJudge(embedder, model=model_of())
+    with_documents = judge.judge(Case.of(QUESTION, DOCUMENTS, ANSWER)).scores["answer_relevance"]
+    assert judge.judge(Case.of(QUESTION, [], ANSWER)).scores["answer_relevance"] == with_documents
+    question, answer = (np.asarray(vector) for vector in embedder.embed([QUESTION, ANSWER]))
+    assert with_documents.value == pytest.approx(0.7 * float(question @ answer) + 0.3 * 1.0, abs=1e-6)
+
+
+UNSCORABLE = {
+    "no context": ((QUESTION, [], ANSWER), dict.fromkeys(MEASURES[:5], NO_CONTEXT)),
+    "blank context": ((QUESTION, ["", " \n"], ANSWER), dict.fromkeys(MEASURES[:5], NO_CONTEXT)),
+    "no answer": ((QUESTION, DOCUMENTS, " "), dict.fromkeys(MEASURES[1:], NO_ANSWER)),
+    "refusal": (
+        (QUESTION, DOCUMENTS, "The documents do not contain this information."),
+        dict.fromkeys(MEASURES[1:], REFUSED),
+    ),
+    "no question": (
+        ("", DOCUMENTS, ANSWER),
+        dict.fromkeys(("context_relevance", "completeness", "answer_relevance"), NO_QUESTION),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSCORABLE)
+def test_what_cannot_be_judged_says_why_and_the_rest_is_scored(name: str) -> None:
+    given_case, expected = UNSCORABLE[name]
+    judged = EmbeddedJudge(WordEmbedder(), model=model_of()).judge(Case.of(*given_case))
+    assert {key: score for key, score in judged.scores.items() if not score.is_scored} == {
+        key: unscorable(reason) for key, reason in expected.items()
+    }
+    assert set(judged.scores) == set(MEASURES) and judged.refused is (name == "refusal")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("No answer: the best sentence found is too weak as evidence (0.21; at least 0.36 is needed).", True),
+        ("I'm sorry, but I cannot answer this from the sources.", True),
+        ("The sources don't say when it was lit.", True),
+        (
+            "It is not specified who built it. But it was lit in 1871, and its keeper was Ann Hale for many years.",
+            False,
+        ),
+        ("It was not lit in 1871.", False),
+        ("", False),
+    ],
+)
+def test_refusals_are_recognised(answer: str, expected: bool) -> None:
+    assert is_refusal(Case.of(QUESTION, DOCUMENTS, answer)) is expected
+
+
+def test_many_cases_take_one_call_and_get_what_each_gets_alone() -> None:
+    cases = [
+        Case.of(QUESTION, DOCUMENTS, ANSWER),
+        Case.of("What grows on hills?", DOCUMENTS, "Tea grows on hills."),
+        Case.of("", [], ""),
+    ]
+    calls: list[int] = []
+
+    class Counting(WordEmbedder):
+        def embed(self, texts: Sequence[str]) -> list[Any]:
+            calls.append(len(texts))
+            return super().embed(texts)
+
+    embedder = Counting()
+    judge = EmbeddedJudge(embedder, model=model_of())
+    together = judge.judge_many(cases)
+    assert len(calls) == 1 and len(set(embedder.embedded)) == len(embedder.embedded)
+    assert [EmbeddedJudge(WordEmbedder(), model=model_of()).judge(case) for case in cases] == together
+    assert judge.judge_many(cases) == together and len(calls) == 1  # nothing is embedded twice
+    assert judge.judge_many([]) == []
+
+
+def test_a_failed_embedder_fails_the_scores_and_no_more() -> None:
+    class Broken(WordEmbedder):
+        def embed(self, texts: Sequence[str]) -> list[Any]:
+            raise EmbedderError("the model is gone", kind="unreachable", retryable=True)
+
+    judged = EmbeddedJudge(Broken(), model=model_of()).judge(Case.of(QUESTION, DOCUMENTS, ANSWER))
+    assert judged.scores == dict.fromkeys(MEASURES, failed("embedder")) and judged.annotation is None
+    assert judged.explanation == "the model is gone"
+
+
+def test_another_embedder_and_an_unknown_unit_are_refused() -> None:
+    with pytest.raises(ValueError, match="fitted with vectors of all-MiniLM-L6-v2, not of words"):
+        EmbeddedJudge(WordEmbedder())
+    with pytest.raises(ValueError, match="unit must be one of"):
+        EmbeddedJudge(WordEmbedder(), model=model_of(), unit="letters")  # type: ignore[arg-type]
+
+
+TEXTS = st.text(alphabet=st.sampled_from("aB1 .\n-'\u00e9\u4f60\u200b\ud800"), max_size=40)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TEXTS, st.lists(TEXTS, max_size=3), TEXTS)
+def test_no_text_breaks_it_and_no_score_leaves_0_to_1(question: str, documents: list[str], answer: str) -> None:
+    model = model_of(relevant=-1.0, words=0.1, unknown_words=1.0)
+    judged = EmbeddedJudge(SafeEmbedder(), model=model).judge(Case.of(question, documents, answer))
+    for score in judged.scores.values():
+        assert score.value is None or 0 <= score.value <= 1
+    assert all(0 <= chance <= 1 for by_key in judged.likely.values() for chance in by_key.values())
+
+
+class SafeEmbedder(WordEmbedder):
+    """Accepts lone surrogates, as real embedders do."""
+
+    def _vector(self, text: str) -> Any:
+        return super()._vector(text.encode("utf-8", "replace").decode())
+
+
+def test_the_second_look_sees_neighbours_document_and_case() -> None:
+    likely, documents = np.array([0.9, 0.1, 0.2]), np.array([0, 0, 1])
+    look = dict(zip(SECOND_NAMES, second_look(likely, documents).T, strict=True))
+    assert look["before"][1] == pytest.approx(math.log(9)) and look["after"][1] == pytest.approx(math.log(0.25))
+    assert look["document_mean"] == pytest.approx([0, 0, math.log(0.25)], abs=1e-9)
+    assert look["case_mean"][2] == pytest.approx(math.log(0.4 / 0.6)) and look["case_share_likely"][0] == 1 / 3
+
+
+def test_the_stored_model_is_readable_and_travels() -> None:
+    model = stored_model()
+    assert JudgeModel.from_dict(model.as_dict()).as_dict() == json.loads(FILE.read_text(encoding="utf-8"))
+    data = model.as_dict()
+    del data["unsupported"]["features"]["words"]
+    with pytest.raises(ValueError, match="differ in \\['words'\\]"):
+        JudgeModel.from_dict(data)
+
+
+def test_the_stored_model_tells_good_from_bad() -> None:
+    judge = EmbeddedJudge(LocalEmbedder())
+    ask = "Who kept the lighthouse of Brack?"
+    good, bad, nothing = judge.judge_many(
+        [
+            Case.of(ask, DOCUMENTS, "Its keeper was Ann Hale."),
+            Case.of(ask, DOCUMENTS, "Captain Robert Stone and his 12 daughters kept it until Queen Victoria came."),
+            Case.of("Which planet has the most moons?", DOCUMENTS, "Saturn has 146 moons."),
+        ]
+    )
+    assert value(good, "adherence") == 1.0 and value(bad, "adherence") == 0.0
+    assert value(good, "faithfulness") > value(bad, "faithfulness")
+    assert max(good.likely["relevant"], key=good.likely["relevant"].__getitem__) == "0c"
+    assert max(good.likely["utilized"], key=good.likely["utilized"].__getitem__) == "0c"
+    assert value(good, "context_relevance") > value(nothing, "context_relevance")
+    beside = judge.judge(Case.of(ask, DOCUMENTS, "Pickers bring the leaves to the valley."))
+    assert value(good, "answer_relevance") > value(beside, "answer_relevance") + 0.1
+    case = Case.of(ask, DOCUMENTS, "Its keeper was Ann Hale.")
+    assert good.annotation == check_annotation(good.annotation, case.context, case.answer)  # type: ignore[arg-type]
+    assert judge.judge(case) == good
+
+
+def value(judged: Judgement, name: str) -> float:
+    found = judged.scores[name].value
+    assert found is not None
+    return found
