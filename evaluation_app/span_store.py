@@ -236,9 +236,16 @@ def _add(lower: datetime, upper: datetime) -> int | None:
         with transaction.atomic():
             _execute(CREATE_ALONE.format(**given))
             moved = _execute(MOVE.format(**given))
-            _patiently(lambda: _execute(LOCK_DEFAULT))
-            moved += _execute(MOVE.format(**given))  # what was written meanwhile
-            _execute(ATTACH.format(**given))
+            late = 0
+
+            def take_in() -> None:
+                nonlocal late
+                _execute(LOCK_DEFAULT)
+                late = _execute(MOVE.format(**given))  # what was written meanwhile
+                _execute(ATTACH.format(**given))
+
+            _patiently(take_in)
+            moved += late
             return moved
     except StoreBusy as error:
         log.info("the partition %s is made later: %s", given["name"], error)

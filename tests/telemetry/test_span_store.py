@@ -169,6 +169,18 @@ def test_a_busy_store_is_left_alone_and_nobody_waits_long(monkeypatch: pytest.Mo
     assert (done.made, done.dropped, done.spans) == (3, 1, 1)
 
 
+def test_an_analysis_of_the_store_is_waited_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lock refuses new partitions, and lets all else be read and written."""
+    make_span(NOW - 40 * DAY)
+    monkeypatch.setattr(span_store, "LOCK_TRIES", 3)
+    with connect() as other:
+        with other.transaction():
+            other.execute("LOCK TABLE spans IN SHARE UPDATE EXCLUSIVE MODE")
+            done = maintain(NOW, keep_days=30)
+            assert (done.made, done.moved, done.spans) == (0, 0, 1)
+        assert maintain(NOW, keep_days=30).made == 3
+
+
 def test_spans_written_while_the_default_is_emptied_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     make_span(NOW, "before")
     patiently = span_store._patiently
