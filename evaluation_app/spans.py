@@ -26,13 +26,14 @@ def run_spans(run: QueryRun, rows: SpanQuerySet | None = None) -> list[Span]:
     rows: the spans to read from, for instance without their content; None: all with everything.
     """
     stored = Span.objects.all() if rows is None else rows
-    spans = list(stored.of_trace(run.trace_id)) or list(stored.of_run(run.pk))
-    own = {span.span_id for span in spans if span.run_id == run.pk}
-    if not own:
-        return spans
-    above = _ancestors(spans, own)
-    below = _descendants(spans, own)
-    return [span for span in spans if span.span_id in own | above | below]
+    # a trace may be that of a caller who asked a thousand times: its tree alone is read first
+    tree = list(Span.objects.of_trace(run.trace_id).only("span_id", "parent_span_id", "run_id"))
+    if not tree:
+        return list(stored.of_run(run.pk))
+    own = {span.span_id for span in tree if span.run_id == run.pk}
+    ids = own | _ancestors(tree, own) | _descendants(tree, own)
+    whole = stored.of_trace(run.trace_id)
+    return list(whole.filter(span_id__in=ids) if own and len(ids) < len(tree) else whole)
 
 
 def trace_spans(trace_id: str, collections: Sequence[str] = ()) -> list[Span]:

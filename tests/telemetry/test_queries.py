@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from evaluation_app.models import Span
 from evaluation_app.spans import run_spans
@@ -72,6 +73,14 @@ def test_two_runs_of_one_trace_are_kept_apart(run: QueryRun) -> None:
     make_span("sql2", "root2", at_ms=96, took_ms=1)
     assert [span.name for span in run_spans(run)] == ["request", "root", "query", "retrieve", "sql"]
     assert [span.name for span in run_spans(other)] == ["request", "root2", "sql2"]
+
+
+def test_of_a_trace_of_many_runs_only_the_own_spans_are_read(run: QueryRun) -> None:
+    make_span("root2", "request", at_ms=95, took_ms=5, run_id=make_run().pk)
+    with CaptureQueriesContext(connection) as asked:
+        run_spans(run)
+    tree, whole = (query["sql"] for query in asked.captured_queries)
+    assert '"attributes"' not in tree and '"span_id" IN' in whole
 
 
 def test_a_run_without_spans(db: None) -> None:
