@@ -37,6 +37,7 @@ TRY_AGAIN_S = 2.0
 RUNNING_PER_THREAD = 4
 WAITING_MAX = 64  # events; tokens beyond are joined to the last
 MEDIA_TYPE = "text/event-stream"
+TOO_MANY = "too_many_streams"  # the type of the error; asked without streaming, the same is answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class _Slots:
                 raise ServiceError(
                     f"this server process streams at most {readers_max()} answers at once, and all are taken; ask "
                     "again in a moment, ask without streaming, or raise RAGD_WEB_THREADS",
-                    type="too_many_streams",
+                    type=TOO_MANY,
                     status=503,
                     retry_after_s=TRY_AGAIN_S,
                 )

@@ -11,14 +11,14 @@ from django.views.decorators.http import require_POST
 
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection
-from collections_app.pages import PageRequest
+from collections_app.pages import PageRequest, refuse, render_page
 from ragd.errors import RagdError
 from retrieval_app import services
-from retrieval_app.answer_streams import AnswerStream, Event, event_response, frame_event, open_stream
+from retrieval_app.answer_streams import TOO_MANY, AnswerStream, Event, event_response, frame_event, open_stream
 from retrieval_app.citations import Citation
 from retrieval_app.forms import AskForm
 from retrieval_app.models import QueryRun
-from retrieval_app.views import address_of_answer, describe_run, draw_citation
+from retrieval_app.views import ASK_PARTS, address_of_answer, describe_run, draw_citation
 
 
 class PageStream(AnswerStream):
@@ -41,8 +41,13 @@ class PageStream(AnswerStream):
 
 @require_POST
 def stream_answer(request: PageRequest) -> HttpResponseBase:
-    """Answer the form of the Ask page in events. What cannot be asked has a status and a message, and no stream."""
-    form = AskForm(request.POST, collections=list(Collection.objects.live().by_name()))
+    """Answer the form of the Ask page in events. What cannot be asked has a status and no stream.
+
+    What failed before there were results is told by the form as the page shows it, so that nothing is tried twice. JSON
+    asks the script to send the form to the page itself.
+    """
+    collections = list(Collection.objects.live().by_name())
+    form = AskForm(request.POST, collections=collections)
     if not form.is_valid():
         return JsonResponse({"detail": "the form has mistakes; send it to the page itself"}, status=422)
     given, user = form.cleaned_data, request.user
@@ -64,6 +69,9 @@ def stream_answer(request: PageRequest) -> HttpResponseBase:
         stream = open_stream(work, PageStream())
         stream.start()
     except (ServiceError, RagdError) as error:
-        status, body = describe(error)
-        return JsonResponse(body, status=status)
+        if getattr(error, "type", "") == TOO_MANY:
+            return JsonResponse(describe(error)[1], status=503)
+        status = refuse(form, error)
+        context = {"form": form, "collections": collections}
+        return render_page(request, "retrieval/ask.html", context, parts=ASK_PARTS, status=status)
     return event_response(request, stream, frame_event)

@@ -4,6 +4,8 @@
 (() => {
   const BROKEN = "The connection broke off. The answer is kept: look among the runs in a moment.";
 
+  const HEADERS = { Accept: "text/event-stream", "HX-Request": "true", "HX-Target": "ask" };
+
   async function* eventsOf(response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let waiting = "";
@@ -77,12 +79,14 @@
     const body = new FormData(form);
     setBusy(ask, true);
     try {
-      const response = await fetch(form.dataset.stream, { method: "POST", body, headers: { Accept: "text/event-stream" } });
+      const response = await fetch(form.dataset.stream, { method: "POST", body, headers: HEADERS });
       const streams = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");
       if (streams) await read(ask, response);
       else {
+        const html = response.ok ? "" : await response.text();
         setBusy(ask, false);
-        event.detail.issueRequest(true); // the page itself says what is wrong, or answers all at once
+        if (response.headers.get("Ragd-Part") === "ask") htmx.swap(ask, html, { swapStyle: "outerHTML" });
+        else event.detail.issueRequest(true); // the page itself says what is wrong, or answers all at once
       }
     } catch {
       if (find("[data-failed]", ask)) fail(ask, BROKEN);

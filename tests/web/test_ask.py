@@ -12,6 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.test import Client
 
+from collections_app.errors import ServiceError
+from retrieval_app.models import QueryRun
 from tests.fakes.faults import cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server
 
@@ -370,8 +372,34 @@ def test_what_the_form_refuses_is_no_stream(
 ) -> None:
     fill()
     response = visitor.post("/ask/stream/", {"query": QUESTION, "collection": "nature", **values})
-    assert (response.status_code, response["Content-Type"]) == (status, "application/json")
+    assert response.status_code == status and not response["Content-Type"].startswith("text/event-stream")
     assert visitor.get("/ask/stream/").status_code == 405
+
+
+def test_what_fails_before_there_are_results_is_told_once(
+    visitor: Client, fill: Callable[..., Any], model: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page as the script shows it, and one run. Only where no stream is free is the script to ask again."""
+    fill()
+
+    def stands_still(*_: object, **__: object) -> None:
+        raise ServiceError("the embedding endpoint stands still", type="embedder_failed_server", status=502)
+
+    monkeypatch.setattr("retrieval_app.services.retrieve_detailed", stands_still)
+    monkeypatch.setattr("retrieval_app.services.read_store", stands_still)
+    given = {"query": QUESTION, "collection": "nature"}
+    response = visitor.post("/ask/stream/", given, headers={"HX-Request": "true", "HX-Target": "ask"})
+    assert (response.status_code, response["Ragd-Part"]) == (502, "ask")
+    page = text(response)
+    assert page.startswith('<div id="ask">') and "the embedding endpoint stands still" in page and QUESTION in page
+    failed = QueryRun.objects.get()
+    assert failed.status == "error"
+    shown = text(visitor.get(f"/ask/?run={failed.pk}"))
+    assert "stands still" in shown and "Nothing was found" not in shown
+    monkeypatch.setattr("retrieval_app.answer_streams.readers_max", lambda: 0)
+    response = visitor.post("/ask/stream/", given, headers={"HX-Request": "true", "HX-Target": "ask"})
+    assert (response.status_code, response["Content-Type"]) == (503, "application/json")
+    assert QueryRun.objects.count() == 1
 
 
 def test_an_answer_that_was_cut_off_says_so(
