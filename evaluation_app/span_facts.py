@@ -57,7 +57,8 @@ class Usage:
         """ "911 tokens in, 87 out, $0.0024"; "" without a call. A cost is told as soon as one call has one."""
         if not self.calls:
             return ""
-        tokens = f"{self.input_tokens:,} tokens in" + (f", {self.output_tokens:,} out" if self.output_tokens else "")
+        noun = "token" if self.input_tokens == 1 else "tokens"
+        tokens = f"{self.input_tokens:,} {noun} in" + (f", {self.output_tokens:,} out" if self.output_tokens else "")
         return f"{tokens}, {dollars(self.cost_usd)}" if self.priced else tokens
 
 
