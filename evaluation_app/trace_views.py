@@ -72,7 +72,7 @@ def waterfall_of_job(request: PageRequest, job_id: uuid.UUID) -> HttpResponse:
 @require_GET
 def document_traces(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The last ingests of a document as traces. For the document's page; a page of its own otherwise."""
-    collection = get_object_or_404(Collection.objects.live(), name=name)
+    collection, doc_id = find_or_404(Collection.objects.live(), name=name), doc_id.replace("\x00", "")
     context = {"collection": collection, "doc_id": doc_id, "ingests": traces_of_document(collection, doc_id)}
     parts = {"ingests": "evaluation/parts/ingests.html"}
     return render_page(request, "evaluation/ingests.html", context, parts=parts)

@@ -76,7 +76,7 @@ def evidence_report(
     whole: bool = param.Query(False, description=f"look at every span, not at the newest {LOOKED_AT} of each type"),
 ) -> JsonResponse:
     """Per framework and control the fields that it names, for how many spans they were recorded, and each gap."""
-    key = request_key(request)
+    key, collection = request_key(request), collection.replace("\x00", "")
     if collection:
         check_collection_scope(key, collection)
     within = (collection,) if collection else tuple(key.collections)

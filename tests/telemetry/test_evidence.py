@@ -139,6 +139,7 @@ def test_doors(stored: None, admin_client: Client) -> None:
     limited: Any = Client(headers=headers).get("/v1/evidence?since=1h").json()
     assert (limited["spans"]["aitf.rag.pipeline"], limited["collections"]) == (1, ["cellar"])
     assert Client(headers=headers).get("/v1/evidence?collection=house").status_code == 403
+    assert Client(headers=headers).get("/v1/evidence?collection=%00").status_code == 200
     out = io.StringIO()
     call_command("ragd", "evidence", "--since", "1h", stdout=out)
     assert "0 gaps" in out.getvalue() and "GOVERN-1.2" in out.getvalue()

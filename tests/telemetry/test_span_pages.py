@@ -169,6 +169,7 @@ def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
     assert '<td class="num">7</td>' in listed
     assert str(other.pk) not in listed
     assert "No trace of an ingest" in read(visitor, "/collections/house/ingests/other.md/")
+    assert "No trace of an ingest" in read(visitor, "/collections/house/ingests/other%00.md/")
     Span.objects.filter(span_id="ingest1").update(attributes={})
     assert "No span is stored here" in read(visitor, f"/jobs/{other.pk}/waterfall/")
     job.delete()
