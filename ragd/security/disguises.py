@@ -37,6 +37,7 @@ ROT13_WORDS = ("rot13", "rot-13", "caesar", "vtaber", "qvfertneq", "cerivbhf", "
 APART = re.compile(r"(?<!\w)(?:[A-Za-z][ ._-]){5,}[A-Za-z](?!\w)(?:\s+(?:[A-Za-z][ ._-]){1,}[A-Za-z](?!\w))*")
 BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{24,4000}={0,2}(?![A-Za-z0-9+/_=-])")
 HEX = re.compile(r"(?<![0-9A-Za-z])(?:[0-9a-fA-F]{2}){16,2000}(?![0-9A-Za-z])")
+BACKWARDS = ("snoitcurtsni", "suoiverp", "tpmorp", "erongi", "drager", "senilediug")
 WORDS_MIN = 3
 BLOBS_MAX = 16
 
@@ -69,6 +70,8 @@ def views_of(text: str) -> Iterator[View]:
     lowered = text.lower()
     if any(word in lowered for word in ROT13_WORDS):
         yield View(codecs.decode(text, "rot13"), range(len(text)))
+    if any(word in lowered for word in BACKWARDS):
+        yield View(text[::-1], (0, len(text)), whole=True)
 
 
 def _as_seen(text: str) -> View | None:

@@ -30,7 +30,11 @@ def scan(text: str, place: str | None = None) -> list[Finding]:
     """
     head = text[:CHARS_MAX]
     found = [*find_instructions(head, place), *find_secrets(head), *find_personal(head)]
-    found = [item for item in found if not _is_destination(item, found) and not _is_persona(item, found)]
+    found = [
+        item
+        for item in found
+        if not _is_destination(item, found) and not _is_persona(item, found) and not _is_object(item, found)
+    ]
     found.sort(key=lambda item: (item.start, -item.confidence, -item.end, item.family, item.rule))
     kept: list[Finding] = []
     reached: dict[str, int] = {}
@@ -44,6 +48,21 @@ def scan(text: str, place: str | None = None) -> list[Finding]:
 def _is_persona(finding: Finding, found: list[Finding]) -> bool:
     """Whether it is the role that a jailbreak gives the model: one act, of the graver family."""
     return finding.rule == "role" and any(other.family == "jailbreak" for other in found)
+
+
+def _is_object(finding: Finding, found: list[Finding]) -> bool:
+    """Whether "your instructions" are what an order would have dropped, not asked for."""
+    return (
+        finding.family == "system_prompt_request"
+        and finding.rule in ("asked", "other_language")
+        and any(
+            other.family == "prompt_injection"
+            and other.rule in ("override", "revoked", "asked", "other_language")
+            and other.start < finding.end
+            and finding.start < other.end
+            for other in found
+        )
+    )
 
 
 def _is_destination(finding: Finding, found: list[Finding]) -> bool:

@@ -122,6 +122,7 @@ PLACEHOLDER = re.compile(
     r"get_|_get|random|generate|uuid|token_urlsafe|input\(|prompt\(|^/|^\./|^https?:|0123456789|123456789|abcdef",
     re.IGNORECASE,
 )
+STANDS_FOR = re.compile(r"example|placeholder|your[_-]|[_-]here\b|changeme|replace[_-]|insert[_-]", re.IGNORECASE)
 LONGEST_HASH = re.compile(r"^(?:sha\d+[:-])?[0-9a-f]{32,128}$", re.IGNORECASE)
 CODE = re.compile(r"[()\[\]{}<>|]|::|->|==|\.\*|\\\\")
 # Versions, sizes, dates, file names, names of algorithms and of things with a number.
@@ -139,7 +140,7 @@ def find_secrets(text: str) -> Iterator[Finding]:
     for rule, confidence, needs, pattern in COMPILED:
         if any(need in text for need in needs):
             for match in pattern.finditer(text):
-                if "EXAMPLE" not in match[0].upper() and not _is_filler(match[0]):
+                if not STANDS_FOR.search(match[0]) and not _is_filler(match[0]):
                     yield Finding("secret", rule, match.start(), match.end(), confidence)
     if any(name in lowered for name in NAMED):
         yield from _find_named(text)
@@ -157,7 +158,7 @@ def _find_named(text: str) -> Iterator[Finding]:
     """Values under a name that says what they are."""
     for match in ASSIGNED.finditer(text):
         name = match["name"].lower()
-        is_key = "key" in name or "token" in name or "secret" in name
+        is_key = "key" in name or "token" in name or ("secret" in name and name != "secret")
         if is_real(match["value"], hexadecimal=is_key, loose=name.startswith(("pass", "pwd", "kenn"))):
             yield _value(match, "assigned", 0.8)
     for match in SPOKEN.finditer(text):
