@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from evaluation_app.judging import llm
 from evaluation_app.judging.judgement_cache import MemoryCache, judgement_key
 from evaluation_app.judging.llm import NO_QUESTION, SCORE_NAMES, LlmJudge
 from evaluation_app.judging.prompts import PROMPT_HASH, build_messages
@@ -210,6 +211,18 @@ def test_other_parameters_are_another_judgement(openai_server: OpenAIServer, cha
     after.judge(make_case())
     assert (len(openai_server.requests), len(cache.values)) == (2, 2)
     assert before.version != after.version
+
+
+def test_another_server_and_another_prompt_are_other_judges(
+    openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = open_judge(openai_server)
+    there = LlmJudge("judge-1", Endpoint("http://127.0.0.1:1/v1", "test-key", 5.0, 2000), WordEmbedder())
+    monkeypatch.setattr(llm, "PROMPT_HASH", "sha256:another")
+    later = open_judge(openai_server)
+    assert len({here.version, there.version, later.version}) == 3
+    keys = {judgement_key([], "judge-1", judge.stated) for judge in (here, there, later)}
+    assert len(keys) == 3
 
 
 def test_what_the_key_is_made_of() -> None:
