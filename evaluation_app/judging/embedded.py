@@ -41,7 +41,7 @@ MEASURES = (
     "answer_relevance",
 )
 NO_QUESTION = "there is no question"
-VECTORS_KEPT = 20_000  # about 30 MB; golden questions over one collection meet the same sentences again and again
+VECTORS_KEPT = 50_000  # some 90 MB with their texts; golden questions over one collection meet the same sentences again
 
 Vectors = Mapping[str, npt.NDArray[np.float32]]
 
