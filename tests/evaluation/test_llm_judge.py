@@ -220,7 +220,8 @@ def test_another_server_and_another_prompt_are_other_judges(
     there = LlmJudge("judge-1", Endpoint("http://127.0.0.1:1/v1", "test-key", 5.0, 2000), WordEmbedder())
     monkeypatch.setattr(llm, "PROMPT_HASH", "sha256:another")
     later = open_judge(openai_server)
-    assert len({here.version, there.version, later.version}) == 3
+    others = [open_judge(openai_server, repairs_max=0).version, open_judge(openai_server, unit="sentences").version]
+    assert len({here.version, there.version, later.version, *others}) == 5
     keys = {judgement_key([], "judge-1", judge.stated) for judge in (here, there, later)}
     assert len(keys) == 3
 
