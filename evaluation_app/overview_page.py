@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -67,8 +67,10 @@ def show_overview(request: PageRequest) -> HttpResponse:
         "period": period,
         "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
         "wanted": wanted,
-        "collections": Collection.objects.live().by_name(),
-        "keys": ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(),
+        "collections": _with_wanted(
+            Collection.objects.live().by_name().values_list("name", flat=True), wanted.collection
+        ),
+        "keys": _with_wanted(ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(), wanted.key),
         "by": by,
         "dimensions": [(name, words) for name, (_, words) in DIMENSIONS.items()],
     }
@@ -79,6 +81,12 @@ def show_overview(request: PageRequest) -> HttpResponse:
     except OperationalError:
         context["is_late"], status = True, 503
     return render_page(request, "evaluation/overview.html", context, status=status)
+
+
+def _with_wanted(names: Iterable[str], wanted: str) -> list[str]:
+    """The names to choose from, and the one that was chosen even if it was deleted or never was."""
+    known = list(names)
+    return known if not wanted or wanted in known else [*known, wanted]
 
 
 def _figures(wanted: Wanted, chosen: str) -> dict[str, Any]:

@@ -129,12 +129,12 @@ def initial_of(run: QueryRun) -> dict[str, Any]:
 
 
 class RunFilterForm(forms.Form):
-    """The filter of the runs table. What is wrong in an address is ignored, not refused."""
+    """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
 
     text = forms.CharField(label="Find", required=False)
     collection = forms.CharField(label="Collection", required=False)
     kind = forms.ChoiceField(label="Kind", required=False, choices=[("", "All"), *QueryRun.Kind.choices])
-    status = forms.ChoiceField(label="Status", required=False, choices=[("", "All"), *QueryRun.Status.choices])
+    status = forms.ChoiceField(label="Outcome", required=False, choices=[("", "All"), *QueryRun.Status.choices])
     door = forms.ChoiceField(label="Door", required=False, choices=[("", "All"), *QueryRun.Door.choices])
     model = forms.CharField(label="Model", required=False)
     min_ms = forms.FloatField(label="From, ms", required=False, min_value=0)

@@ -30,6 +30,7 @@ from retrieval_app.playground import address_of_run
 from retrieval_app.replaying import compare, search_again
 
 RUNS_PER_PAGE = 50
+SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door")
 RECENT_QUESTIONS = 6
 STAGES = ("embed_query", "vector", "lexical", "fuse", "rerank", "compress", "first_token", "answer", "total")
 ASK_PARTS = {"ask": "retrieval/parts/ask.html"}
@@ -245,7 +246,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
         "is_filtered": bool(_address_of_filter(wanted)),
         "run_filter": _address_of_filter(wanted),
         "models": QueryRun.objects.recent_models(),
-        "opens_more": any(wanted.get(name) not in (None, "") for name in ("max_ms", "min_cost", "max_cost", "door")),
+        "opens_more": any(wanted.get(name) not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
         "collections": Collection.objects.live().by_name(),
     }
     return render_page(request, "retrieval/runs.html", context, parts={"runs": "retrieval/parts/runs.html"})

@@ -234,6 +234,8 @@ def test_runs_are_found_by_model_time_and_cost(visitor: Client) -> None:
         return "".join(sorted(re.findall(r">Question (\d)\?<", page)))
 
     assert found("") == found("model=minilm") == found("min_ms=soon") == "0123"
+    assert "<b>From, ms</b> is left out of the filter: Enter a number." in text(visitor.get("/runs/?min_ms=soon"))
+    assert "<option selected>gone</option>" in text(visitor.get("/traces/?collection=gone"))
     assert found("model=llama3") == "13" and found("model=other") == ""
     assert found("min_ms=100&max_ms=200") == "12" and found("max_ms=0") == "0"
     assert found("min_cost=0") == "02" and found("min_cost=0.002") == "2" and found("max_cost=0.002") == "0"
