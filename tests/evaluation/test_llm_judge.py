@@ -119,6 +119,15 @@ def test_what_stays_faulty_is_an_error_of_its_kind(openai_server: OpenAIServer, 
     assert "no usable annotation" in judgement.explanation
 
 
+def test_a_reply_that_no_request_can_carry_is_repaired_too(
+    openai_server: OpenAIServer,
+    recorder: Recorder,  # noqa: F811
+) -> None:
+    openai_server.chat_reply = replying("half a pair: \ud800", good_reply(relevance_explanation="\x00\ud800 it"))
+    judgement = open_judge(openai_server).judge(make_case())
+    assert judgement.scores["faithfulness"].value == 0.5 and judgement.explanation.startswith("? it")
+
+
 def test_the_last_reply_names_the_kind(openai_server: OpenAIServer) -> None:
     openai_server.chat_reply = replying("no", BAD_REPLIES["unknown_key"], BAD_REPLIES["contradiction"])
     assert open_judge(openai_server).judge(make_case()).scores["adherence"] == failed("contradiction")
