@@ -113,7 +113,7 @@ def captured(name: str, value: Value, capture: Capture | None = None) -> Value:
         return REDACTED
     if mode == "full" and _redact.get() is None:
         return value
-    if name in TEXT_LIST_NAMES and not isinstance(value, str | int | float):
+    if name in TEXT_LIST_NAMES and isinstance(value, list | tuple):
         return [captured_text(str(item), mode) for item in value]
     if not isinstance(value, str):
         return value
