@@ -30,11 +30,8 @@ def scan(text: str, place: str | None = None) -> list[Finding]:
     """
     head = text[:CHARS_MAX]
     found = [*find_instructions(head, place), *find_secrets(head), *find_personal(head)]
-    found = [
-        item
-        for item in found
-        if not _is_destination(item, found) and not _is_persona(item, found) and not _is_object(item, found)
-    ]
+    told_already = (_is_destination, _is_persona, _is_object, _is_carrier)
+    found = [item for item in found if not any(is_part(item, found) for is_part in told_already)]
     found.sort(key=lambda item: (item.start, -item.confidence, -item.end, item.family, item.rule))
     kept: list[Finding] = []
     reached: dict[str, int] = {}
@@ -62,6 +59,14 @@ def _is_object(finding: Finding, found: list[Finding]) -> bool:
             and finding.start < other.end
             for other in found
         )
+    )
+
+
+def _is_carrier(finding: Finding, found: list[Finding]) -> bool:
+    """Whether what every answer shall hold is the link that carries data out."""
+    return finding.rule == "dictated_answer" and any(
+        other.family == "data_exfiltration" and other.start <= finding.end and finding.start <= other.end
+        for other in found
     )
 
 
