@@ -29,7 +29,7 @@ SPANS_READ = 20_000
 LARGEST_SHOWN = 4
 WAIT_SHARE_MIN = 0.01  # what took less is not worth a word
 MARK_GAP = 0.002  # of the track between two marks that can be told apart
-LABEL_CHAR = 1.7  # percent of the track that a character of a label takes
+LABEL_CHAR = 2.0  # percent of the track that a character of a label takes
 
 
 @dataclass(frozen=True, slots=True)
