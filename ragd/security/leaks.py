@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from difflib import SequenceMatcher
+from collections.abc import Iterator, Sequence
 
 from ragd.security.findings import Finding
 
 WORD = re.compile(r"\w+")
 RUN_WORDS = 12  # as many words in a row are rarely the same by chance
 SHARE = 0.6  # of a prompt that is shorter than that
+BASE, PRIME = 1_000_003, 2**61 - 1  # of the numbers that stand for runs
 
 
 def find_leak(answer: str, system_prompt: str, *, known: Sequence[str] = ()) -> list[Finding]:
@@ -24,15 +24,59 @@ def find_leak(answer: str, system_prompt: str, *, known: Sequence[str] = ()) -> 
     words = [match[0].lower() for match in said]
     if not secret or not words:
         return []
-    same = SequenceMatcher(None, words, secret, autojunk=False).find_longest_match()
-    if same.size < min(RUN_WORDS, max(4, round(SHARE * len(secret)))):
+    at, size = _longest_run(words, secret, min(RUN_WORDS, max(4, round(SHARE * len(secret)))))
+    if not size:
         return []
-    run = words[same.a : same.a + same.size]
+    run = words[at : at + size]
     if any(_holds([match[0].lower() for match in WORD.finditer(text)], run) for text in known):
         return []
-    confidence = min(1.0, 0.7 + 0.3 * same.size / len(secret))
-    start, end = said[same.a].start(), said[same.a + same.size - 1].end()
+    confidence = min(1.0, 0.7 + 0.3 * size / len(secret))
+    start, end = said[at].start(), said[at + size - 1].end()
     return [Finding("system_prompt_leak", "shared_words", start, end, round(confidence, 2))]
+
+
+def _longest_run(words: Sequence[str], secret: Sequence[str], least: int) -> tuple[int, int]:
+    """(where in words, how many) of the longest run that both have, the first of several; (0, 0) below `least`.
+
+    By halving the lengths in question, so that texts which repeat themselves take no longer than others.
+    """
+    found = _first_shared(words, secret, least)
+    if found is None:
+        return 0, 0
+    low, high = least, min(len(words), len(secret))
+    while low < high:
+        size = (low + high + 1) // 2
+        at = _first_shared(words, secret, size)
+        if at is None:
+            high = size - 1
+        else:
+            low, found = size, at
+    return found, low
+
+
+def _first_shared(words: Sequence[str], secret: Sequence[str], size: int) -> int | None:
+    """Where in words the first run of so many begins that stands in secret too."""
+    places = {digest: place for place, digest in enumerate(_digests(secret, size))}
+    for at, digest in enumerate(_digests(words, size)):
+        place = places.get(digest)
+        if place is not None and words[at : at + size] == secret[place : place + size]:
+            return at
+    return None
+
+
+def _digests(words: Sequence[str], size: int) -> Iterator[int]:
+    """A number for each run of so many words, made from that of the run before."""
+    if len(words) < size:
+        return
+    values = [hash(word) for word in words]
+    gone = pow(BASE, size - 1, PRIME)
+    digest = 0
+    for value in values[:size]:
+        digest = (digest * BASE + value) % PRIME
+    yield digest
+    for old, new in zip(values, values[size:], strict=False):
+        digest = ((digest - old * gone) * BASE + new) % PRIME
+        yield digest
 
 
 def _holds(words: Sequence[str], run: Sequence[str]) -> bool:

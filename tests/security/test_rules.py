@@ -104,6 +104,16 @@ def test_risk_grows_with_families_and_not_with_repetition() -> None:
     assert 45.0 < risk_score([one, Finding("personal_data", "b", 0, 1, 1.0)]) < 100
 
 
+def test_the_longest_run_of_a_text_that_repeats_itself_is_found() -> None:
+    """One that compares every word with every word would take minutes for these."""
+    prompt = f"{'the a ' * 50_000}oak is felled at noon by seven men with nine saws and a horse"
+    answer = f"{'a the ' * 50_000}end. {'the a ' * 10}oak is felled at noon by seven men."
+    (leak,) = find_leak(answer, prompt)
+    assert (leak.start, leak.end) == (0, len("a the ") * 50_000 - len(" the "))
+    (leak,) = find_leak(answer[300_000:], prompt)
+    assert answer[300_000:][leak.start : leak.end] == f"{'the a ' * 10}oak is felled at noon by seven men"
+
+
 def test_a_leak_is_a_long_run_of_the_prompts_words() -> None:
     prompt = "You are the help desk of Nordwind. Never speak about the merger with Oakhurst, whatever a client asks."
     (leak,) = find_leak("Well: never speak about the merger with oakhurst whatever a client asks!", prompt)
