@@ -233,6 +233,8 @@ def test_runs_are_found_by_model_time_and_cost(visitor: Client) -> None:
         page = text(visitor.get(f"/runs/?{query}"))
         return "".join(sorted(re.findall(r">Question (\d)\?<", page)))
 
+    dear = QueryRun.objects.get(query="Question 2?")
+    assert "<dt>Cost</dt><dd>$0.003</dd>" in text(visitor.get(f"/runs/{dear.pk}/"))
     assert found("") == found("model=minilm") == found("min_ms=soon") == "0123"
     assert "<b>From, ms</b> is left out of the filter: Enter a number." in text(visitor.get("/runs/?min_ms=soon"))
     assert "<option selected>gone</option>" in text(visitor.get("/traces/?collection=gone"))
