@@ -17,9 +17,10 @@ class Span(models.Model):
     """One finished span. `id` stands in for the partitioned table's key (started_at, id).
 
     attributes: name -> value, as recorded. events: [{name, time, attributes}].
-    links: [{trace_id, span_id, attributes}]. The columns after dropped_count are taken from name and attributes when the
-    span is written (span_columns.py). type: of the span tables ("aitf.rag.retrieve"), else the own name ("rag.lexical"),
-    "" for a span of others. oi_kind: of OpenInference. Counts, cost (US dollars) and risk are None where unknown.
+    links: [{trace_id, span_id, attributes}]. The columns after dropped_count are taken from name and attributes when
+    the span is written (span_columns.py). type: of the span tables ("aitf.rag.retrieve"), else the own name
+    ("rag.lexical"), "" for a span of others. oi_kind: of OpenInference. Counts, cost (US dollars) and risk are None
+    where unknown.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -120,7 +121,7 @@ class SpanRollup(models.Model):
 
 
 class SpanSender(models.Model):
-    """What one process has sent to a collector, and what the collector did not take. Counts only grow while it lives."""
+    """What one process has sent to a collector, and what that did not take. Counts only grow while it lives."""
 
     name = models.CharField(max_length=200, primary_key=True)
     endpoint = models.TextField(default="", blank=True)
