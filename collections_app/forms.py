@@ -16,7 +16,6 @@ CHUNK_KINDS = [
     ("structure", "By structure: headings, paragraphs, lists, code, tables"),
     ("words", "By words: a sliding window"),
 ]
-CHUNK_ACTIONS = ("edit", "add", "disable", "enable", "undo", "attach")
 POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
 
 

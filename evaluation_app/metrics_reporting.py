@@ -48,7 +48,6 @@ GONE_AFTER_S = 600.0
 FOLD_EVERY_S = 300.0
 FOLDED_AT_ONCE = 500
 SUM_PREFIX = "sum:"
-SUM_SERVICE = ""  # rows of processes name theirs
 
 Connect = Callable[[], psycopg.Connection[Any]]
 log = logging.getLogger(__name__)

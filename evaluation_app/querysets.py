@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -37,10 +36,6 @@ class SpanQuerySet(models.QuerySet["Span"]):
         pattern = f"%{words.translate(LIKE_ESCAPES)}%"
         held = RawSQL(HOLDS_WORDS, [pattern] * 3, output_field=models.BooleanField())  # noqa: S611  (a constant)
         return self.filter(held)
-
-    def of_collections(self, names: Sequence[str]) -> SpanQuerySet:
-        """Spans of the named collections; an empty sequence is no restriction, as on an API key."""
-        return self.filter(collection__in=list(names)) if names else self.all()
 
     def older_than(self, moment: datetime) -> SpanQuerySet:
         return self.filter(started_at__lt=moment)

@@ -13,7 +13,7 @@ from evaluation_app.span_facts import with_facts
 from evaluation_app.span_fields import TAB_TABLES, TABS, controls_of, rows_of, table_of, tabs_of
 from evaluation_app.span_stages import stage_of
 from evaluation_app.spans import span_dict
-from evaluation_app.validity import vocabularies_validity
+from evaluation_app.validity import spans_validity
 from evaluation_app.waterfall import SPANS_READ, tree_of, walk_tree
 from ragd.conventions import Violation
 from ragd.telemetry import names
@@ -136,7 +136,7 @@ def violations_of(span: Span, place: Place) -> dict[str, list[Violation]]:
     near = Span.objects.of_trace(span.trace_id).filter(span_id__in=ids)
     return {
         name: [violation for violation in report.violations if violation.span_id == span.span_id]
-        for name, report in vocabularies_validity([span, *near]).items()
+        for name, report in spans_validity([span, *near]).items()
     }
 
 

@@ -16,8 +16,8 @@ from evaluation_app.explorer_neighbours import nearby_matches
 from evaluation_app.ingest_traces import job_waterfall, traces_of_document
 from evaluation_app.models import Span
 from evaluation_app.span_page import describe_span_page, span_documents
-from evaluation_app.spans import flush_pending, run_spans
-from evaluation_app.validity import vocabularies_validity
+from evaluation_app.spans import flush_pending
+from evaluation_app.validity import run_validity, trace_validity
 from evaluation_app.waterfall import SHOWN, run_waterfall, trace_waterfall
 from ragd.conventions import Report, Violation
 from retrieval_app.models import QueryRun
@@ -102,28 +102,27 @@ def validity_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """Whether the run's spans are what the conventions ask for: a badge that opens to what is not."""
     run = get_object_or_404(QueryRun, pk=run_id)
     flush_pending(run)
-    context = {"run": run, "trace_id": run.trace_id} | _describe_reports(vocabularies_validity(run_spans(run)))
+    context = {"run": run, "trace_id": run.trace_id} | _describe_reports(run_validity(run))
     return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
 
 
 @require_GET
 def validity_of_trace(request: PageRequest, trace_id: str) -> HttpResponse:
-    spans = list(Span.objects.of_trace(trace_id.replace("\x00", "")))
-    context = {"trace_id": trace_id} | _describe_reports(vocabularies_validity(spans))
+    context = {"trace_id": trace_id} | _describe_reports(trace_validity(trace_id.replace("\x00", "")))
     return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
 
 
 def _describe_reports(reports: Mapping[str, Report]) -> dict[str, Any]:
-    """reports: those of the vocabularies that govern a span. wrong: (span id, [(vocabulary, violation)]) of the first
+    """reports: those of the vocabularies that govern a span. wrong: [(vocabulary, violation)] of each of the first
     WRONG_SHOWN spans that do not conform. other: how many spans no vocabulary governs."""
-    wrong: dict[str, list[tuple[str, Violation]]] = {}
+    wrong: dict[tuple[str, str], list[tuple[str, Violation]]] = {}
     for name, report in reports.items():
         for violation in report.violations:
-            wrong.setdefault(violation.span_id, []).append((name, violation))
+            wrong.setdefault((violation.trace_id, violation.span_id), []).append((name, violation))
     governing = [(name, report) for name, report in reports.items() if report.spans]
     return {
         "reports": governing,
-        "wrong": list(wrong.items())[:WRONG_SHOWN],
+        "wrong": list(wrong.values())[:WRONG_SHOWN],
         "wrong_total": len(wrong),
         "wrong_more": max(0, len(wrong) - WRONG_SHOWN),
         "total": sum(map(len, wrong.values())),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
@@ -141,9 +141,6 @@ class QueryRun(models.Model):
     @property
     def plan_mode(self) -> str:
         return str(self.plan.get("mode", ""))
-
-    def top_result(self) -> dict[str, Any] | None:
-        return self.results[0] if self.results else None
 
 
 class RetrievedChunk(models.Model):

@@ -15,7 +15,8 @@ from django.utils import timezone
 
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.models import Span
-from evaluation_app.spans import run_spans, span_dict
+from evaluation_app.spans import span_dict
+from evaluation_app.validity import all_run_spans
 from ragd.conventions import VOCABULARIES, Report, Tables, Violation, validate
 from ragd.conventions.reading import OPENINFERENCE, read_spans
 from retrieval_app.models import QueryRun
@@ -75,7 +76,7 @@ def _read_file(path: Path) -> str:
 
 def _stored(options: Options) -> Iterator[list[dict[str, Any]]]:
     if options["run"] is not None:
-        yield [span_dict(span) for span in run_spans(_find_run(options["run"]))]
+        yield [span_dict(span) for span in all_run_spans(_find_run(options["run"]))]
     elif options["trace"] is not None:
         spans = list(Span.objects.of_trace(options["trace"].lower()))
         if not spans:

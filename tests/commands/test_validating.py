@@ -19,7 +19,7 @@ from evaluation_app.exports.otlp import write_otlp, write_otlp_lines
 from evaluation_app.exports.records import make_record
 from evaluation_app.models import Span
 from evaluation_app.spans import span_dict
-from evaluation_app.validity import run_validity, spans_validity, trace_validity, vocabularies_validity
+from evaluation_app.validity import run_validity, spans_validity, trace_validity
 from ragd import telemetry
 from ragd.conventions.reading import read_spans
 from ragd.errors import InvalidInput
@@ -203,14 +203,15 @@ def test_a_run_and_a_trace_are_judged_in_one_call(
     recorder: Recorder,  # noqa: F811
 ) -> None:
     run = QueryRun.objects.get()
-    assert run_validity(run).passed and trace_validity(run.trace_id).spans == 7
-    assert list(vocabularies_validity(stored)) == NAMES
+    reports = run_validity(run)
+    assert list(reports) == NAMES and all(report.passed for report in reports.values())
+    assert trace_validity(run.trace_id)[NAMES[0]].spans == 7
     with telemetry.evaluate_later_span(
         "house", trace_id=run.trace_id, span_id=stored[0].span_id, run_id=RUN_ID
     ) as span:
         telemetry.record_evaluation(span, "faithfulness", score=0.5)
     keep(recorder.spans[-1])
-    assert run_validity(run).types["aitf.rag.evaluate"].spans == 2
+    assert run_validity(run)[NAMES[0]].types["aitf.rag.evaluate"].spans == 2
     stored[0].attributes = {}
-    assert not spans_validity(stored).passed
-    assert trace_validity("").spans == 0
+    assert not spans_validity(stored)[NAMES[0]].passed
+    assert trace_validity("")[NAMES[0]].spans == 0

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from evaluation_app.exporter import PostgresSpanExporter
 from evaluation_app.models import Span
+from ragd import telemetry
 from ragd_site import telemetry as site_telemetry
 from ragd_site.telemetry import CountingProcessor
 from tests.retrieval.corpus import make_collection
@@ -141,6 +142,16 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")
     assert "All spans conform" in badge
     assert re.search(r"AITF (\d+) of \1, OpenInference (\d+) of \2, OpenTelemetry GenAI \S+ (\d+) of \3", badge)
+
+    with telemetry.evaluate_later_span(
+        "house", trace_id=span.trace_id, span_id=span.span_id, run_id=str(middle.pk)
+    ) as later:
+        telemetry.record_evaluation(later, "faithfulness", score=2.5)
+    stored()
+    judged = Span.objects.get(type="aitf.rag.evaluate")
+    badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")
+    assert "1 span does not conform" in badge
+    assert f'href="/traces/{judged.trace_id}/spans/{judged.span_id}/"' in badge and judged.trace_id != span.trace_id
 
 
 def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
