@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +76,19 @@ def test_settings_change_what_comes_next(visitor: Client, fill: Callable[..., An
     collection.refresh_from_db()
     assert collection.description == "new"
     assert collection.chunk_policy.items() >= {"kind": "words", "target_tokens": 40}.items()
+
+
+def test_settings_state_what_findings_lead_to(visitor: Client, fill: Callable[..., Any]) -> None:
+    collection = fill("nature", 1)
+    visitor.post("/collections/nature/settings/", {"action": "refuse", "min_score": "50"})
+    collection.refresh_from_db()
+    assert collection.security == {"action": "refuse", "min_score": 50.0}
+    kept = text(visitor.get("/collections/nature/settings/"))
+    assert re.search(r'<option value="refuse"[^>]*selected', kept) and 'value="50' in kept
+    for wrong in ({"action": "refuse", "min_score": "101"}, {"action": "block"}):
+        assert visitor.post("/collections/nature/settings/", wrong).status_code == 422
+    collection.refresh_from_db()
+    assert collection.security == {"action": "refuse", "min_score": 50.0}
 
 
 def test_an_overlap_as_large_as_the_target_is_refused(visitor: Client, fill: Callable[..., Any]) -> None:
