@@ -13,8 +13,8 @@ from collections_app.passages import ChunkSpan, cut_pieces
 from collections_app.templatetags.interface import STATES, duration
 from evaluation_app.charts import Series, Step, draw_bars, draw_lines
 from evaluation_app.models import Span
-from evaluation_app.span_stages import STAGE_WORDS
-from evaluation_app.waterfall import build_waterfall
+from evaluation_app.tracing.stages import STAGE_WORDS
+from evaluation_app.tracing.waterfall import build_waterfall
 
 COLOURS = (
     "ground", "surface", "sunken", "raised", "hover", "line", "line-strong", "text", "muted", "accent", "accent-strong",

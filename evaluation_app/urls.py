@@ -3,9 +3,22 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic.base import RedirectView
 
-from evaluation_app import explorer, model_prices, overview_page, trace_views, upkeep, views
+from evaluation_app import upkeep, views
+from evaluation_app.comparison import urls as comparison_urls
+from evaluation_app.curation import urls as curation_urls
+from evaluation_app.dashboard import urls as dashboard_urls
+from evaluation_app.diagnosis import urls as diagnosis_urls
 from evaluation_app.evidence import pages as evidence_pages
+from evaluation_app.explorer import pages as explorer
 from evaluation_app.exports import downloads
+from evaluation_app.golden import urls as golden_urls
+from evaluation_app.metrics import model_prices
+from evaluation_app.overview import pages as overview_page
+from evaluation_app.reviews import urls as reviews_urls
+from evaluation_app.runs import urls as runs_urls
+from evaluation_app.scoring import urls as scoring_urls
+from evaluation_app.sweeps import urls as sweeps_urls
+from evaluation_app.tracing import views as trace_views
 
 app_name = "evaluation"
 urlpatterns = [
@@ -33,6 +46,15 @@ urlpatterns = [
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
     path("collections/<str:name>/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),
+    *dashboard_urls.urlpatterns,
+    *golden_urls.urlpatterns,
+    *runs_urls.urlpatterns,
+    *scoring_urls.urlpatterns,
+    *comparison_urls.urlpatterns,
+    *sweeps_urls.urlpatterns,
+    *diagnosis_urls.urlpatterns,
+    *reviews_urls.urlpatterns,
+    *curation_urls.urlpatterns,
     path("go/", views.palette, name="palette"),
     path("style/", views.style, name="style"),
 ]

@@ -14,12 +14,12 @@ from collections_app.pages import PageRequest, render_page
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.probing import collections_with_low_recall
 from collections_app.views.jobs import answer_changed
-from evaluation_app.collectors import collector_state
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.destinations import find_destinations
 from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet
 from evaluation_app.operations import retry_all_failed, work_summary
 from evaluation_app.services import SAMPLE_NAME
+from evaluation_app.span_store.collectors import collector_state
 from evaluation_app.storage import index_builds, storage_summary
 from evaluation_app.style import style_examples
 from evaluation_app.summaries import home_summary, operations_summary

@@ -8,7 +8,7 @@ import os
 from opentelemetry.sdk.trace.export import SpanExporter
 from opentelemetry.util.re import parse_env_headers
 
-from evaluation_app import sending
+from evaluation_app.span_store import sending
 
 TRACES_PATH = "v1/traces"
 TLS = {"ca_certs": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}

@@ -11,12 +11,12 @@ from opentelemetry.sdk.metrics.export import MetricExporter
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 
-from evaluation_app.exporter import PostgresSpanExporter
-from evaluation_app.metrics import Registry, registry
-from evaluation_app.metrics_otlp import OtlpReporter
-from evaluation_app.metrics_reporting import Reporter, use_reporter
-from evaluation_app.metrics_spans import SpanMeter
-from evaluation_app.sending import SendingExporter
+from evaluation_app.metrics.otlp import OtlpReporter
+from evaluation_app.metrics.registry import Registry, registry
+from evaluation_app.metrics.reporting import Reporter, use_reporter
+from evaluation_app.metrics.spans import SpanMeter
+from evaluation_app.span_store.exporter import PostgresSpanExporter
+from evaluation_app.span_store.sending import SendingExporter
 from ragd.telemetry import metrics
 
 EXPORT_TIMEOUT_S = 5.0

@@ -18,8 +18,8 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 from opentelemetry.trace import Link, SpanKind, Status, TraceState
 from opentelemetry.util.types import Attributes
 
-from evaluation_app import sending
-from evaluation_app.exporter import PostgresSpanExporter, captured_attributes
+from evaluation_app.span_store import sending
+from evaluation_app.span_store.exporter import PostgresSpanExporter, captured_attributes
 from ragd import SPEC_VERSION, telemetry
 from ragd_site import collector
 from ragd_site.metering import build_meter

@@ -7,7 +7,7 @@ from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
 from django.urls import include, path
 
-from evaluation_app.metrics_page import metrics_page
+from evaluation_app.metrics.pages import metrics_page
 from ragd_site.api import api_urls
 from retrieval_app.mcp import mcp_view
 

@@ -137,7 +137,7 @@ def sweep_jobs() -> None:
 
 def apply_retention() -> None:
     """Delete what is past its retention, and once a day have what is stored checked by a worker process."""
-    from evaluation_app import retention
+    from evaluation_app.span_store import retention
 
     retention.apply_retention()
     retention.check_daily()
@@ -145,7 +145,7 @@ def apply_retention() -> None:
 
 def roll_up_spans(*, everything: bool = False) -> None:
     """For the overview; everything: also what came late, and what is too old goes."""
-    from evaluation_app import overview_rollups
+    from evaluation_app.overview import rollups as overview_rollups
 
     overview_rollups.roll_up(everything=everything)
     if everything:

@@ -14,7 +14,7 @@ from evaluation_app.commands.querying import split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.exports.formats import FORMATS
 from evaluation_app.exports.services import STORED, SpanExport, choose_capture, export_matching
-from evaluation_app.span_search import SpanFilter, parse_filter
+from evaluation_app.span_search.search import SpanFilter, parse_filter
 
 SEVERAL = ("type", "collection", "model", "status")
 ONE = ("since", "until", "where")

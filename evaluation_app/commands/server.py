@@ -8,10 +8,10 @@ from dataclasses import asdict
 from django.db import connection
 
 from collections_app.errors import ServiceError
-from evaluation_app.collectors import collector_state
 from evaluation_app.commands.subcommand import Answer, Options
 from evaluation_app.conformance import run_now
 from evaluation_app.services import load_sample
+from evaluation_app.span_store.collectors import collector_state
 from evaluation_app.summaries import operations_summary
 from ragd.conformance import Report
 from ragd.types import SPEC_VERSION

@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.models import Span
-from evaluation_app.spans import span_dict
-from evaluation_app.validity import all_run_spans
+from evaluation_app.span_store.reading import span_dict
+from evaluation_app.tracing.validity import all_run_spans
 from ragd.conventions import VOCABULARIES, Report, Tables, Violation, validate
 from ragd.conventions.reading import OPENINFERENCE, read_spans
 from retrieval_app.models import QueryRun

@@ -18,7 +18,7 @@ from collections_app.models import Collection
 from collections_app.pages import PageRequest, render_page
 from evaluation_app.evidence.report import LOOKED_AT, build_report
 from evaluation_app.evidence.tallies import Range
-from evaluation_app.span_filters import parse_moment
+from evaluation_app.span_search.filters import parse_moment
 from ragd.errors import InvalidInput, RagdError
 
 DEFAULT_SINCE = "30d"

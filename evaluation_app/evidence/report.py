@@ -10,10 +10,10 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from evaluation_app.controls import FRAMEWORKS, Control, control_of, controls_of_tables
 from evaluation_app.evidence.reasons import advise
 from evaluation_app.evidence.tallies import Range, Tally, tally
-from evaluation_app.spans import lost_spans
+from evaluation_app.span_store.reading import lost_spans
+from evaluation_app.tracing.controls import FRAMEWORKS, Control, control_of, controls_of_tables
 
 LOOKED_AT = 1000  # spans per type that the page looks at, the newest, unless it is asked for all
 COMPLETE, PARTLY, MISSING, IDLE = "complete", "partly", "missing", "idle"

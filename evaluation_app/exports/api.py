@@ -15,8 +15,8 @@ from collections_app.models import ApiKey
 from evaluation_app.exports.downloads import stream
 from evaluation_app.exports.formats import FORMATS, JSON, JSON_LINES
 from evaluation_app.exports.services import STORED, choose_capture, export_matching, export_run, note_download
-from evaluation_app.span_search import parse_filter
-from evaluation_app.spans import flush_pending
+from evaluation_app.span_search.search import parse_filter
+from evaluation_app.span_store.reading import flush_pending
 from retrieval_app.models import QueryRun
 
 OWN = ("format", "content", "limit")

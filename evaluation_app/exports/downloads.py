@@ -23,8 +23,8 @@ from evaluation_app.exports import services
 from evaluation_app.exports.formats import FORMATS
 from evaluation_app.exports.services import SpanExport
 from evaluation_app.models import Span
-from evaluation_app.span_search import parse_filter
-from evaluation_app.spans import flush_pending
+from evaluation_app.span_search.search import parse_filter
+from evaluation_app.span_store.reading import flush_pending
 from ragd import telemetry
 from ragd.errors import RagdError
 from retrieval_app.answer_streams import limit_sending

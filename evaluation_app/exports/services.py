@@ -18,8 +18,8 @@ from evaluation_app.exports.formats import Format, find_format
 from evaluation_app.exports.records import SpanRecord, make_record
 from evaluation_app.models import Span
 from evaluation_app.querysets import SpanQuerySet
-from evaluation_app.span_search import SpanFilter, search_spans
-from evaluation_app.spans import run_spans
+from evaluation_app.span_search.search import SpanFilter, search_spans
+from evaluation_app.span_store.reading import run_spans
 from ragd import telemetry
 from retrieval_app.models import QueryRun
 

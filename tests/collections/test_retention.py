@@ -15,7 +15,7 @@ from collections_app.services.collections import create_collection, update_colle
 from collections_app.services.documents import ingest_text
 from collections_app.services.retention import check_retention, drop_old_revisions, effective_retention
 from evaluation_app.models import Span
-from evaluation_app.retention import apply_retention, check_daily
+from evaluation_app.span_store.retention import apply_retention, check_daily
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer

@@ -18,8 +18,8 @@ from evaluation_app.exports.openinference import write_openinference
 from evaluation_app.exports.otlp import write_otlp, write_otlp_lines
 from evaluation_app.exports.records import make_record
 from evaluation_app.models import Span
-from evaluation_app.spans import span_dict
-from evaluation_app.validity import run_validity, spans_validity, trace_validity
+from evaluation_app.span_store.reading import span_dict
+from evaluation_app.tracing.validity import run_validity, spans_validity, trace_validity
 from ragd import telemetry
 from ragd.conventions.reading import read_spans
 from ragd.errors import InvalidInput

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 from django.test import Client
 
-from evaluation_app.metrics import Registry
-from evaluation_app.metrics_reporting import Reporter
-from evaluation_app.metrics_text import render
+from evaluation_app.metrics.registry import Registry
+from evaluation_app.metrics.reporting import Reporter
+from evaluation_app.metrics.text import render
 from evaluation_app.models import MetricSnapshot
 from ragd.telemetry import metrics
 from ragd_site import telemetry as site_telemetry

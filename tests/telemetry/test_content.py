@@ -11,7 +11,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from evaluation_app.exporter import span_row
+from evaluation_app.span_store.exporter import span_row
 from ragd import telemetry
 from ragd.telemetry.content import Value
 from ragd_site.telemetry import RedactingExporter, redacted, widest

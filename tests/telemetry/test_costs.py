@@ -19,8 +19,8 @@ from collections_app.services.collections import create_collection
 from collections_app.services.documents import reindex_documents
 from collections_app.services.prices import delete_price, find_cost, save_price, table_version
 from collections_app.stores import LOCAL_MODEL, embedder_for
-from evaluation_app.metrics import Registry
-from evaluation_app.model_prices import priced_models
+from evaluation_app.metrics.model_prices import priced_models
+from evaluation_app.metrics.registry import Registry
 from evaluation_app.models import MetricSnapshot
 from ragd import telemetry
 from ragd.telemetry import metrics

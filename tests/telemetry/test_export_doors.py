@@ -17,8 +17,8 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from collections_app.services.keys import create_key
-from evaluation_app.exporter import PostgresSpanExporter
 from evaluation_app.exports import services
+from evaluation_app.span_store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site import telemetry as site_telemetry
 from retrieval_app.models import QueryRun

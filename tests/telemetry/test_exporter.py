@@ -16,9 +16,9 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from evaluation_app import exporter as exporter_module
-from evaluation_app.exporter import PostgresSpanExporter
 from evaluation_app.models import Span, SpanWriter
+from evaluation_app.span_store import exporter as exporter_module
+from evaluation_app.span_store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site import telemetry as site_telemetry
 from ragd_site.telemetry import LIMITS, CountingProcessor, build_resource

@@ -16,13 +16,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from referencing import Registry, Resource
 
-from evaluation_app.exporter import PostgresSpanExporter
 from evaluation_app.exports import services
 from evaluation_app.exports.aliases import rename
 from evaluation_app.exports.otlp import any_value
 from evaluation_app.exports.services import SpanExport, export_trace
 from evaluation_app.models import Span
-from evaluation_app.spans import span_dict
+from evaluation_app.span_store.exporter import PostgresSpanExporter
+from evaluation_app.span_store.reading import span_dict
 from ragd import telemetry
 from ragd.conventions import validate
 from ragd.conventions.reading import read_spans

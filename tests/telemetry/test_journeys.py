@@ -12,7 +12,7 @@ from django.test import Client
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from evaluation_app.exporter import PostgresSpanExporter
+from evaluation_app.span_store.exporter import PostgresSpanExporter
 from ragd.errors import EmbedderError, InvalidInput
 from ragd.types import Candidate
 from ragd_site import telemetry as site_telemetry

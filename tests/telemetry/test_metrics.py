@@ -16,11 +16,12 @@ from opentelemetry.sdk.trace import TracerProvider
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from evaluation_app import metrics_page, metrics_reporting
-from evaluation_app.metrics import SERIES_MAX, Registry, add_up, take_away
-from evaluation_app.metrics_reporting import GONE_AFTER_S, Reporter, fold_gone
-from evaluation_app.metrics_spans import SpanMeter
-from evaluation_app.metrics_text import render
+from evaluation_app.metrics import pages as metrics_page
+from evaluation_app.metrics import reporting as metrics_reporting
+from evaluation_app.metrics.registry import SERIES_MAX, Registry, add_up, take_away
+from evaluation_app.metrics.reporting import GONE_AFTER_S, Reporter, fold_gone
+from evaluation_app.metrics.spans import SpanMeter
+from evaluation_app.metrics.text import render
 from evaluation_app.models import MetricSnapshot, Span
 from ragd import telemetry
 from ragd.telemetry import metrics

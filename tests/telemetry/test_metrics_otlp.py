@@ -12,8 +12,8 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
-from evaluation_app.metrics import Registry
-from evaluation_app.metrics_otlp import OtlpReporter
+from evaluation_app.metrics.otlp import OtlpReporter
+from evaluation_app.metrics.registry import Registry
 from ragd.telemetry import metrics
 from ragd_site import metering
 from ragd_site.telemetry import build_resource

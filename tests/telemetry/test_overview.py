@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from evaluation_app.models import Span, SpanRollup
-from evaluation_app.overview import (
+from evaluation_app.overview.figures import (
     PIPELINE_TYPE,
     Wanted,
     consumption,
@@ -19,7 +19,7 @@ from evaluation_app.overview import (
     slowest_queries,
     stage_figures,
 )
-from evaluation_app.overview_rollups import (
+from evaluation_app.overview.rollups import (
     BASE,
     ERROR_SHARE,
     OVER_ALL,

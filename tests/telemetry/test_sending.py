@@ -15,10 +15,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from evaluation_app import sending
-from evaluation_app.collectors import collector_state
 from evaluation_app.models import SpanSender
-from evaluation_app.sending import SendingExporter, SendingProcessor, name_endpoint
+from evaluation_app.span_store import sending
+from evaluation_app.span_store.collectors import collector_state
+from evaluation_app.span_store.sending import SendingExporter, SendingProcessor, name_endpoint
 from ragd_site import telemetry as site_telemetry
 from ragd_site.collector import build_exporter, traces_endpoint
 from tests.telemetry.conftest import Recorder

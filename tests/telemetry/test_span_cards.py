@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from evaluation_app.controls import FRAMEWORKS, controls_of_tables
 from evaluation_app.models import Span
-from evaluation_app.span_cards import documents_of, events_of, messages_of
-from evaluation_app.span_fields import controls_of, rows_of, tabs_of
-from evaluation_app.span_page import figures_of
+from evaluation_app.tracing.cards import documents_of, events_of, messages_of
+from evaluation_app.tracing.controls import FRAMEWORKS, controls_of_tables
+from evaluation_app.tracing.fields import controls_of, rows_of, tabs_of
+from evaluation_app.tracing.page import figures_of
 from tests.telemetry.test_waterfall import make
 
 

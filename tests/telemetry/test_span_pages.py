@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from evaluation_app.exporter import PostgresSpanExporter
 from evaluation_app.models import Span
+from evaluation_app.span_store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site import telemetry as site_telemetry
 from ragd_site.telemetry import CountingProcessor

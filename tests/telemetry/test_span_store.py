@@ -12,11 +12,11 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from evaluation_app import span_store
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.span_search import parse_filter, search_spans
-from evaluation_app.span_store import Partition, gaps, list_partitions, maintain, width
-from evaluation_app.spans import forget_writers
+from evaluation_app.span_search.search import parse_filter, search_spans
+from evaluation_app.span_store import partitions as span_store
+from evaluation_app.span_store.partitions import Partition, gaps, list_partitions, maintain, width
+from evaluation_app.span_store.reading import forget_writers
 from ragd_site.telemetry import connect
 
 pytestmark = pytest.mark.usefixtures("bare_store")

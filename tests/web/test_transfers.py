@@ -188,7 +188,7 @@ def test_the_audit_log_says_who_did_what_when(visitor: Client, fill: Callable[..
 def test_operations_shows_checks_retention_and_what_was_done(
     visitor: Client, fill: Callable[..., Collection], django_capture_on_commit_callbacks: Any
 ) -> None:
-    from evaluation_app.retention import apply_retention
+    from evaluation_app.span_store.retention import apply_retention
 
     page = text(visitor.get("/operations/upkeep/"))
     assert "not checked yet" in page and "not applied yet" in page and 'href="/audit/"' in page

@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+from ninja import Router
+
+from collections_app.auth import BearerAuth
+
+router = Router(auth=BearerAuth(), tags=["evaluation"])

@@ -1,0 +1,1 @@
+"""Golden questions beside what is curated: impact, promotion, chunks."""

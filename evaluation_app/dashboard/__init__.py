@@ -1,0 +1,1 @@
+"""The evaluation pages: trend, one run, one question."""

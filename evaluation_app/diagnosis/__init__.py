@@ -1,0 +1,1 @@
+"""Failure modes, the board of failing questions, and fixes to try."""

@@ -1,0 +1,1 @@
+"""The span explorer and the lists of traces."""

@@ -1,0 +1,1 @@
+"""Golden sets: kept, changed, imported, exported, suggested."""

@@ -1,0 +1,123 @@
+"""Every measure by name: what it is called, what it means, which way is better, and where its bands lie.
+
+Names with a cut are written "recall@10"; `find` reads them. Bands are the two sets of thresholds of the diagnostics:
+from `good` on a value passes, below `poor` it fails, between it is to be watched. They are configurable
+(RAGD_EVALUATION_BANDS), because published data rarely reaches `good`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ragd.errors import InvalidInput
+
+Group = Literal["retrieval", "trace", "answer", "erag", "noise", "outcome"]
+Band = Literal["pass", "watch", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """title: for people. needs: what a question or a run must bring for it. good and poor: None where none is known."""
+
+    name: str
+    title: str
+    group: Group
+    meaning: str
+    needs: str = ""
+    good: float | None = None
+    poor: float | None = None
+    higher_is_better: bool = True
+
+    def band(self, value: float) -> Band | None:
+        """None for a measure without bands. With one bound alone there is no middle."""
+        good, poor = self.good, self.poor
+        if good is None and poor is None:
+            return None
+        upper, lower = (good if good is not None else poor), (poor if poor is not None else good)
+        assert upper is not None and lower is not None
+        if not self.higher_is_better:
+            value, upper, lower = -value, -upper, -lower
+        return "pass" if value >= upper else "fail" if value < lower else "watch"
+
+
+EXPECTED = "expected documents or chunks"
+JUDGED = "an answer and a judge"
+ANSWER = "an expected answer"
+
+MEASURES: Mapping[str, Measure] = {
+    item.name: item
+    for item in (
+        Measure("precision", "Precision", "retrieval", "share of the first k that is expected", EXPECTED),
+        Measure("recall", "Recall", "retrieval", "share of what is expected among the first k", EXPECTED),
+        Measure("hit", "Hit", "retrieval", "whether the first k hold anything expected", EXPECTED),
+        Measure("mrr", "MRR", "retrieval", "1 / rank of the first that is expected", EXPECTED),
+        Measure("map", "MAP", "retrieval", "mean precision at the ranks of what is expected", EXPECTED),
+        Measure("ndcg", "nDCG", "retrieval", "gain of the ranking over that of the ideal one", EXPECTED),
+        Measure("context_relevance", "Context relevance", "trace",
+                "share of the context that is relevant to the question", "context and a judge", 0.7, 0.5),
+        Measure("context_utilization", "Context utilization", "trace",
+                "share of the context that the answer uses", JUDGED, 0.6, 0.4),
+        Measure("completeness", "Completeness", "trace",
+                "share of the relevant context that the answer uses", JUDGED, 0.8, 0.6),
+        Measure("adherence", "Adherence", "trace",
+                "whether the context supports the whole answer", JUDGED, 1.0, 1.0),
+        Measure("faithfulness", "Faithfulness", "trace",
+                "share of the answer's sentences that the context supports", JUDGED),
+        Measure("answer_relevance", "Answer relevance", "trace",
+                "how far the answer addresses the question", JUDGED),
+        Measure("exact_match", "Exact match", "answer", "whether the answer is the expected one", ANSWER),
+        Measure("f1", "F1", "answer", "words that the answer shares with the expected one", ANSWER),
+        Measure("accuracy", "Accuracy", "answer", "whether the answer begins with the expected label", ANSWER),
+        Measure("rouge_l", "ROUGE-L", "answer", "longest common run of words with the expected answer", ANSWER),
+        Measure("contains", "Contains", "answer", "whether the answer holds the expected one", ANSWER),
+        Measure("erag_precision", "eRAG precision", "erag", "mean worth of the retrieved documents alone", ANSWER),
+        Measure("erag_success", "eRAG success", "erag", "worth of the best retrieved document alone", ANSWER),
+        Measure("erag_map", "eRAG MAP", "erag", "MAP over binary labels of the documents", ANSWER),
+        Measure("erag_mrr", "eRAG MRR", "erag", "MRR over binary labels of the documents", ANSWER),
+        Measure("erag_ndcg", "eRAG nDCG", "erag", "nDCG over binary labels of the documents", ANSWER),
+        Measure("noise_relevant", "Noise sensitivity, relevant", "noise",
+                "share of the answer that is wrong and comes from a relevant chunk", ANSWER, higher_is_better=False),
+        Measure("noise_irrelevant", "Noise sensitivity, irrelevant", "noise",
+                "share of the answer that is wrong and comes from an irrelevant chunk", ANSWER, higher_is_better=False),
+        Measure("right_outcome", "Right outcome", "outcome",
+                "answered where something is expected, abstained where nothing is"),
+    )
+}  # fmt: skip
+CUTS = ("precision", "recall", "hit", "mrr", "map", "ndcg")  # of documents; with "chunk_" before them, of chunks
+CHUNK = "chunk_"
+
+
+def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:
+    """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut.
+
+    bands: name -> (good, poor) instead of the stored ones. Raises InvalidInput for an unknown name; the message lists
+    the known ones.
+    """
+    base, at, cut = name.partition("@")
+    of_chunks = base.startswith(CHUNK)
+    base = base.removeprefix(CHUNK)
+    found = MEASURES.get(base)
+    has_cut = bool(at)
+    if found is None or has_cut != (base in CUTS) or (has_cut and not _is_cut(cut)) or (of_chunks and not has_cut):
+        known = ", ".join(f"{each}@k" if each in CUTS else each for each in MEASURES)
+        raise InvalidInput(f"there is no measure {name!r}; known are {known}", field="measure")
+    if bands and base in bands:
+        found = replace(found, good=bands[base][0], poor=bands[base][1])
+    title = found.title
+    if of_chunks:
+        title = f"Chunk {title if title.isupper() or title == 'nDCG' else title.lower()}"
+    return replace(found, name=name, title=f"{title}@{cut}" if has_cut else title)
+
+
+def order_of(name: str) -> tuple[int, str]:
+    """Sort key: the order of this catalogue, chunks behind documents."""
+    base = name.partition("@")[0]
+    places = list(MEASURES)
+    place = places.index(base.removeprefix(CHUNK)) if base.removeprefix(CHUNK) in MEASURES else len(places)
+    return (place * 2 + base.startswith(CHUNK), name)
+
+
+def _is_cut(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and text[0] != "0" and len(text) <= 4

@@ -1,0 +1,1 @@
+"""Counts and durations of all processes, and what models cost."""

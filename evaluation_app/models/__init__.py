@@ -1,0 +1,28 @@
+"""The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
+
+from evaluation_app.models.conformance import ConformanceResult
+from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion
+from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
+from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling, Sweep
+from evaluation_app.models.spans import MetricSnapshot, Span, SpanRollup, SpanSender, SpanWriter
+
+__all__ = [
+    "BoardCard",
+    "ConformanceResult",
+    "EvaluationItem",
+    "EvaluationRun",
+    "GoldenQuestion",
+    "GoldenSet",
+    "GoldenSetVersion",
+    "KeptJudgement",
+    "MetricSnapshot",
+    "Review",
+    "ReviewTask",
+    "RunScore",
+    "Sampling",
+    "Span",
+    "SpanRollup",
+    "SpanSender",
+    "SpanWriter",
+    "Sweep",
+]

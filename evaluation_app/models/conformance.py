@@ -1,0 +1,64 @@
+"""Results of the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.db import models
+from django.utils import timezone
+
+from evaluation_app.querysets import CONFORMANCE_LIMIT, ConformanceQuerySet
+
+
+class ConformanceResult(models.Model):
+    """One run of the conformance suite on the server's database. finished_at is None while it is under way.
+
+    rules: [{section, title, cases, passed, failures: [{case, expected, got}], took_ms}], in the specification's order.
+    error: why the suite could not be run at all. started_by: a user name, "" for the shell.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    spec_version = models.CharField(max_length=40)
+    database_version = models.CharField(max_length=100, default="", blank=True)
+    pgvector_version = models.CharField(max_length=40, default="", blank=True)
+    passed = models.BooleanField(default=False)
+    cases = models.IntegerField(default=0)
+    rules = models.JSONField(default=list, blank=True)
+    error = models.TextField(default="", blank=True)
+    took_ms = models.FloatField(null=True, blank=True)
+    started_by = models.CharField(max_length=200, default="", blank=True)
+    started_at = models.DateTimeField(default=timezone.now)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = ConformanceQuerySet.as_manager()
+
+    class Meta:
+        db_table = "conformance_results"
+        ordering: ClassVar[list[str]] = ["-started_at", "-id"]
+
+    def __str__(self) -> str:
+        return f"Conformance with {self.spec_version}: {self.state}"
+
+    @property
+    def state(self) -> str:
+        """running, passed, failed, or error: the suite could not be run, or its worker died."""
+        if self.finished_at is None:
+            return "running" if self.started_at > timezone.now() - CONFORMANCE_LIMIT else "error"
+        if self.error:
+            return "error"
+        return "passed" if self.passed else "failed"
+
+    @property
+    def failed_rules(self) -> int:
+        return sum(not rule["passed"] for rule in self.rules)
+
+    @property
+    def passed_rules(self) -> int:
+        return len(self.rules) - self.failed_rules
+
+    def keep(self, report: Mapping[str, Any]) -> None:
+        """Take over what the suite found (`Report.as_dict`); the caller saves."""
+        self.spec_version, self.passed, self.cases = report["spec_version"], report["passed"], report["cases"]
+        self.database_version, self.pgvector_version = report["database"], report["pgvector"]
+        self.took_ms, self.rules = report["took_ms"], report["rules"]

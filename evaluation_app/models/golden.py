@@ -1,0 +1,92 @@
+"""Golden questions by set, and the versions that a set has had."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils import timezone
+
+
+class GoldenSet(models.Model):
+    """Questions with known answers over one collection. `version` grows whenever a question changes.
+
+    digest: of its questions (`golden.versions.digest_of`), "" until the first version is kept. baseline: the
+    evaluation run that later ones are held against.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    name = models.CharField(max_length=200, unique=True)
+    description = models.TextField(default="", blank=True)
+    collection_name = models.TextField(db_collation="C")
+    version = models.IntegerField(default=1)
+    digest = models.CharField(max_length=64, default="", blank=True)
+    baseline = models.ForeignKey(
+        "evaluation_app.EvaluationRun", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "golden_sets"
+        ordering: ClassVar[list[str]] = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class GoldenSetVersion(models.Model):
+    """What a set held at one version. questions: [`Golden.as_dict()`], in order. made_by: a user or a key's label."""
+
+    id = models.BigAutoField(primary_key=True)
+    golden_set = models.ForeignKey(GoldenSet, on_delete=models.CASCADE, related_name="versions")
+    version = models.IntegerField()
+    digest = models.CharField(max_length=64)
+    questions = models.JSONField(default=list, blank=True)
+    reason = models.TextField(default="", blank=True)
+    made_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "golden_set_versions"
+        ordering: ClassVar[list[str]] = ["golden_set", "-version"]
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["golden_set", "version"], name="golden_set_version_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"version {self.version}"
+
+
+class GoldenQuestion(models.Model):
+    """One question. expected_doc_ids: any of them answers it. expected_chunks: "doc_id#chunk_index", where known.
+
+    thresholds: measure name -> the least that passes, over those of the set's run. weight: in means, not negative.
+    source_run: the run that it was made of. suggested: made by a machine and not looked at yet; never evaluated.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    golden_set = models.ForeignKey(GoldenSet, on_delete=models.CASCADE, related_name="questions")
+    position = models.IntegerField(default=0)
+    question = models.TextField()
+    expected_doc_ids = models.JSONField(default=list, blank=True)
+    expected_chunks = models.JSONField(default=list, blank=True)
+    expected_answer = models.TextField(default="", blank=True)
+    category = models.CharField(max_length=60, default="factual")
+    weight = models.FloatField(default=1.0)
+    thresholds = models.JSONField(default=dict, blank=True)
+    notes = models.TextField(default="", blank=True)
+    suggested = models.BooleanField(default=False)
+    source_run = models.UUIDField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "golden_questions"
+        ordering: ClassVar[list[str]] = ["golden_set", "position", "id"]
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["golden_set", "question"], name="golden_question_once")
+        ]
+
+    def __str__(self) -> str:
+        return self.question

@@ -1,0 +1,286 @@
+"""Evaluation runs, what they found of each question, sweeps over plans, and judgements that are kept."""
+
+from __future__ import annotations
+
+import uuid
+from typing import ClassVar
+
+from django.contrib.postgres.fields import ArrayField
+from django.contrib.postgres.indexes import GinIndex
+from django.db import models
+from django.urls import reverse
+from django.utils import timezone
+
+
+class EvaluationRun(models.Model):
+    """One golden set, asked by one plan and judged by one judge, with all that decides its figures.
+
+    settings: `RunSettings.as_dict()`. prompt_hash: SHA-256 of the system prompt that the answerer used. purpose: why it
+    was made. summary: `summaries.Summary.as_dict()`, written anew as items come. thresholds: measure -> least mean that
+    passes; passed: None without thresholds. took_ms: time at work, over all attempts. cost_usd: of answers, and
+    judge_cost_usd of the judge; None: a price is not known. beat_at: when its worker last told that it lives;
+    attempts: how often a worker took it.
+    """
+
+    class State(models.TextChoices):
+        QUEUED = "queued", "Queued"
+        RUNNING = "running", "Running"
+        SUCCEEDED = "succeeded", "Succeeded"
+        FAILED = "failed", "Failed"
+        CANCELLED = "cancelled", "Cancelled"
+
+    class Purpose(models.TextChoices):
+        MANUAL = "manual", "By hand"
+        API = "api", "API"
+        CLI = "cli", "Command line"
+        SWEEP = "sweep", "Sweep"
+        FIX = "fix", "Fix tried"
+        GATE = "gate", "Promotion gate"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    golden_set = models.ForeignKey(
+        "evaluation_app.GoldenSet", null=True, blank=True, on_delete=models.SET_NULL, related_name="runs"
+    )
+    set_name = models.CharField(max_length=200)
+    set_version = models.IntegerField()
+    set_digest = models.CharField(max_length=64)
+    collection_name = models.TextField(db_collation="C")
+    name = models.TextField(default="", blank=True)
+    purpose = models.CharField(max_length=10, choices=Purpose, default=Purpose.MANUAL)
+    sweep = models.ForeignKey(
+        "evaluation_app.Sweep", null=True, blank=True, on_delete=models.CASCADE, related_name="runs"
+    )
+    sweep_place = models.IntegerField(null=True, blank=True)
+    base_run = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="tried_fixes")
+
+    plan = models.JSONField(default=dict)
+    plan_hash = models.CharField(max_length=64)
+    plan_name = models.TextField(default="", blank=True)
+    settings = models.JSONField(default=dict)
+    answerer = models.TextField(default="", blank=True)
+    prompt_hash = models.CharField(max_length=64, default="", blank=True)
+    judge = models.CharField(max_length=20, default="none")
+    judge_version = models.TextField(default="", blank=True)
+    generation = models.IntegerField(default=1)
+    embed_model = models.TextField(default="", blank=True)
+    spec_version = models.CharField(max_length=20, default="", blank=True)
+    code_version = models.CharField(max_length=60, default="", blank=True)
+
+    state = models.CharField(max_length=10, choices=State, default=State.QUEUED)
+    cancel_requested = models.BooleanField(default=False)
+    total = models.IntegerField(default=0)
+    done = models.IntegerField(default=0)
+    failed = models.IntegerField(default=0)
+    summary = models.JSONField(default=dict, blank=True)
+    thresholds = models.JSONField(default=dict, blank=True)
+    passed = models.BooleanField(null=True, blank=True)
+    cost_usd = models.FloatField(null=True, blank=True)
+    judge_cost_usd = models.FloatField(null=True, blank=True)
+    token_usage = models.JSONField(default=dict, blank=True)
+    took_ms = models.FloatField(default=0.0)
+    error = models.TextField(default="", blank=True)
+    error_type = models.CharField(max_length=60, default="", blank=True)
+
+    worker = models.TextField(default="", blank=True)
+    attempts = models.IntegerField(default=0)
+    beat_at = models.DateTimeField(null=True, blank=True)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    started_at = models.DateTimeField(null=True, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "evaluation_runs"
+        ordering: ClassVar[list[str]] = ["-created_at", "-id"]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["set_name", "-created_at"], name="evaluation_runs_of_set"),
+            models.Index(fields=["collection_name", "-created_at"], name="evaluation_runs_of_coll"),
+            models.Index(fields=["state", "beat_at"], name="evaluation_runs_state"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name or f"{self.set_name} at {self.created_at:%Y-%m-%d %H:%M}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("evaluation:evaluation-run", args=[self.pk])
+
+    @property
+    def is_active(self) -> bool:
+        return self.state in (self.State.QUEUED, self.State.RUNNING)
+
+
+class EvaluationItem(models.Model):
+    """One golden question in one run, complete in itself: it is written once, when it is done.
+
+    golden: `Golden.as_dict()` as it was asked. query_run: the stored run of the question (it may be gone by retention).
+    outcome: answered, abstained (the answerer declined), refused (the collection's security), searched (no answer was
+    asked for) or error. scores: measure -> `Score.as_dict()`. context: per retrieved chunk {"key": "doc_id#index",
+    "sentences": [[key, text]]}; answer_sentences: [[key, text]]. annotation: {"relevant": [key], "utilized": [key],
+    "support": [{"key", "by": [key], "supported"}]}, {} where nothing was judged. contributions: [{"key", "alone",
+    "without", "contribution", "effect"}] by rank. modes: keys of failure modes. details: what a measure wants to tell
+    besides (rationale, probabilities). judge_usage: {"input_tokens", "output_tokens", "cost_usd", "cached"}.
+    """
+
+    class Outcome(models.TextChoices):
+        ANSWERED = "answered", "Answered"
+        ABSTAINED = "abstained", "Abstained"
+        REFUSED = "refused", "Refused"
+        SEARCHED = "searched", "Searched"
+        ERROR = "error", "Error"
+
+    id = models.BigAutoField(primary_key=True)
+    run = models.ForeignKey(EvaluationRun, on_delete=models.CASCADE, related_name="items")
+    position = models.IntegerField()
+    question = models.ForeignKey(
+        "evaluation_app.GoldenQuestion", null=True, blank=True, on_delete=models.SET_NULL, related_name="items"
+    )
+    question_text = models.TextField()
+    category = models.CharField(max_length=60, default="", blank=True)
+    weight = models.FloatField(default=1.0)
+    golden = models.JSONField(default=dict)
+    query_run = models.UUIDField(null=True, blank=True)
+    trace_id = models.CharField(max_length=32, default="", blank=True)
+    outcome = models.CharField(max_length=10, choices=Outcome)
+    retrieved_ids = models.JSONField(default=list, blank=True)
+    answer = models.TextField(default="", blank=True)
+    scores = models.JSONField(default=dict, blank=True)
+    context = models.JSONField(default=list, blank=True)
+    answer_sentences = models.JSONField(default=list, blank=True)
+    annotation = models.JSONField(default=dict, blank=True)
+    contributions = models.JSONField(default=list, blank=True)
+    confidence = models.FloatField(null=True, blank=True)
+    action = models.CharField(max_length=12, default="", blank=True)
+    modes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    details = models.JSONField(default=dict, blank=True)
+    cost_usd = models.FloatField(null=True, blank=True)
+    judge_usage = models.JSONField(default=dict, blank=True)
+    took_ms = models.FloatField(default=0.0)
+    error = models.TextField(default="", blank=True)
+    error_type = models.CharField(max_length=60, default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "evaluation_items"
+        ordering: ClassVar[list[str]] = ["run", "position"]
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["run", "position"], name="evaluation_item_once")
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["query_run"], name="evaluation_items_query_run"),
+            GinIndex(fields=["modes"], name="evaluation_items_modes"),
+        ]
+
+    def __str__(self) -> str:
+        return self.question_text
+
+
+class Sweep(models.Model):
+    """One golden set asked by many plans. grid: field of the plan -> values, as given; plans: [plan], in grid order.
+
+    measure: by whose mean the plans are ranked. settings: `RunSettings.as_dict()`, the same for all its runs, which
+    have `sweep_place` as the place in plans. saved_as: the saved plan that its best one became, "" for none.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    golden_set = models.ForeignKey(
+        "evaluation_app.GoldenSet", null=True, blank=True, on_delete=models.SET_NULL, related_name="sweeps"
+    )
+    set_name = models.CharField(max_length=200)
+    set_version = models.IntegerField()
+    set_digest = models.CharField(max_length=64)
+    collection_name = models.TextField(db_collation="C")
+    name = models.TextField(default="", blank=True)
+    grid = models.JSONField(default=dict)
+    plans = models.JSONField(default=list)
+    measure = models.CharField(max_length=60)
+    settings = models.JSONField(default=dict)
+    saved_as = models.TextField(default="", blank=True)
+    cancel_requested = models.BooleanField(default=False)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "evaluation_sweeps"
+        ordering: ClassVar[list[str]] = ["-created_at", "-id"]
+
+    def __str__(self) -> str:
+        return self.name or f"sweep {self.pk} of {self.set_name}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("evaluation:sweep", args=[self.pk])
+
+
+class KeptJudgement(models.Model):
+    """A model's accepted annotation under the hash of prompt, model and parameters: a repeated run asks nothing."""
+
+    key = models.CharField(max_length=64, primary_key=True)
+    model = models.TextField()
+    value = models.JSONField()
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        db_table = "kept_judgements"
+        ordering: ClassVar[list[str]] = ["-created_at", "key"]
+
+    def __str__(self) -> str:
+        return f"{self.model} {self.key[:12]}"
+
+
+class RunScore(models.Model):
+    """What a judge says of one stored run that no golden question stands behind: sampled traffic, or on request.
+
+    The fields are those of EvaluationItem. reason: "sampled" or "asked".
+    """
+
+    query_run = models.UUIDField(primary_key=True)
+    collection_name = models.TextField(db_collation="C")
+    question_text = models.TextField()
+    reason = models.CharField(max_length=10, default="asked")
+    judge = models.CharField(max_length=20)
+    judge_version = models.TextField(default="", blank=True)
+    trace_id = models.CharField(max_length=32, default="", blank=True)
+    outcome = models.CharField(max_length=10)
+    retrieved_ids = models.JSONField(default=list, blank=True)
+    answer = models.TextField(default="", blank=True)
+    scores = models.JSONField(default=dict, blank=True)
+    context = models.JSONField(default=list, blank=True)
+    answer_sentences = models.JSONField(default=list, blank=True)
+    annotation = models.JSONField(default=dict, blank=True)
+    contributions = models.JSONField(default=list, blank=True)
+    modes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    details = models.JSONField(default=dict, blank=True)
+    judge_usage = models.JSONField(default=dict, blank=True)
+    took_ms = models.FloatField(default=0.0)
+    asked_at = models.DateTimeField()
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "run_scores"
+        ordering: ClassVar[list[str]] = ["-asked_at", "-query_run"]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["collection_name", "-asked_at"], name="run_scores_of_coll"),
+        ]
+
+    def __str__(self) -> str:
+        return self.question_text
+
+
+class Sampling(models.Model):
+    """Which share of a collection's answers is scored while it serves. rate: 0 to 1; per_day: at most so many."""
+
+    collection_name = models.TextField(db_collation="C", primary_key=True)
+    enabled = models.BooleanField(default=False)
+    rate = models.FloatField(default=0.1)
+    per_day = models.IntegerField(default=500)
+    judge = models.CharField(max_length=20, default="embedded")
+    judge_model = models.TextField(default="", blank=True)
+    looked_until = models.DateTimeField(null=True, blank=True)
+    updated_by = models.TextField(default="", blank=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        db_table = "evaluation_samplings"
+        ordering: ClassVar[list[str]] = ["collection_name"]
+
+    def __str__(self) -> str:
+        return self.collection_name

@@ -1,0 +1,1 @@
+"""What people say of answers, and how far the judge agrees."""

@@ -1,0 +1,1 @@
+"""Evaluation runs: asked for, worked off, resumed, cancelled."""

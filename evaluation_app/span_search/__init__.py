@@ -1,0 +1,1 @@
+"""Finding spans: filters, the expression language, the query API."""

@@ -1,0 +1,59 @@
+"""What is past its time goes, in batches, and it is told what went: runs with their spans, spans, revisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from django.db import connection
+from django.utils import timezone
+
+from collections_app.models import Operation
+from collections_app.services.checking import request_check
+from collections_app.services.operations import forget_operations, last_operation, running
+from collections_app.services.retention import drop_old_revisions
+from evaluation_app.span_store.partitions import maintain
+from evaluation_app.span_store.reading import forget_writers
+from ragd.store import execute
+from retrieval_app.services import delete_old_runs
+
+CHECK_EVERY = timedelta(hours=24)
+
+# a trace that another run is part of stays
+DELETE_SPANS_OF_RUNS = """
+DELETE FROM spans s WHERE s.trace_id = ANY(%(traces)s)
+  AND NOT EXISTS (SELECT 1 FROM retrieval_app_queryrun r WHERE r.trace_id = s.trace_id)
+"""
+
+
+def apply_retention() -> Operation:
+    """Once: delete what is too old by the collections' and the server's numbers; the operation says what went."""
+    with running(Operation.Kind.RETENTION, "") as progress:
+        spans = 0
+
+        def drop_spans(runs: Sequence[tuple[UUID, str]]) -> None:
+            nonlocal spans
+            traces = [trace_id for _, trace_id in runs if trace_id]
+            spans += execute(connection, DELETE_SPANS_OF_RUNS, {"traces": traces}) if traces else 0
+            progress.tell("runs", spans, 0)
+
+        forget_writers()
+        runs = delete_old_runs(on_batch=drop_spans)
+        report = {
+            "runs": runs,
+            "spans_of_runs": spans,
+            "spans": maintain().spans,
+            "revisions": drop_old_revisions(),
+            "operations": forget_operations(),
+        }
+        return progress.succeed(report)
+
+
+def check_daily() -> bool:
+    """Have everything checked when that was not done for a day; returns whether it was asked for."""
+    newest = last_operation(Operation.Kind.CHECK, "")
+    if newest is not None and newest.created_at > timezone.now() - CHECK_EVERY:
+        return False
+    request_check()
+    return True

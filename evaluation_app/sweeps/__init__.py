@@ -1,0 +1,1 @@
+"""One set asked by a grid of plans."""

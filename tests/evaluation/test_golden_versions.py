@@ -1,0 +1,60 @@
+"""A golden set's versions: a change of what decides figures makes a new one, and nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.versions import asked_questions, keep_version
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from ragd.errors import InvalidInput
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def golden_set():
+    made = GoldenSet.objects.create(name="trees", collection_name="woods")
+    GoldenQuestion.objects.create(golden_set=made, position=1, question="How old?", expected_doc_ids=["oak"])
+    GoldenQuestion.objects.create(golden_set=made, position=0, question="How tall?", expected_chunks=["fir#2"])
+    return made
+
+
+def test_a_version_holds_the_questions_in_their_order(golden_set):
+    kept = keep_version(golden_set, reason="first")
+    assert [item["question"] for item in kept.questions] == ["How tall?", "How old?"]
+    assert (kept.version, golden_set.version, golden_set.digest) == (1, 1, kept.digest)
+
+
+def test_the_same_questions_are_the_same_version(golden_set):
+    first = keep_version(golden_set)
+    golden_set.questions.update(notes="looked at")
+    GoldenQuestion.objects.create(golden_set=golden_set, question="Suggested?", suggested=True)
+    assert keep_version(golden_set).pk == first.pk
+
+
+@pytest.mark.parametrize("change", [{"weight": 2.0}, {"expected_answer": "Very."}, {"category": "global"}])
+def test_what_decides_a_figure_makes_a_new_version(golden_set, change):
+    first = keep_version(golden_set)
+    golden_set.questions.filter(position=1).update(**change)
+    second = keep_version(golden_set, reason="changed")
+    assert (second.version, golden_set.version) == (2, 2)
+    assert first.digest != second.digest
+    assert golden_set.versions.count() == 2
+
+
+def test_a_suggestion_is_not_asked(golden_set):
+    golden_set.questions.filter(position=0).update(suggested=True)
+    assert [golden.question for _, golden in asked_questions(golden_set)] == ["How old?"]
+
+
+def test_a_golden_question_travels_as_plain_data():
+    golden = Golden("How?", ("a", "b"), ("b#1", "c#2"), "So.", "global", 0.5, {"recall@10": 0.5}, "n")
+    assert Golden.from_dict(golden.as_dict()) == golden
+    assert golden.relevant_docs == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("wrong", [{"question": " "}, {"question": "x", "weight": -1}, {"question": "x", "colour": 1}])
+def test_a_wrong_question_is_told(wrong):
+    with pytest.raises(InvalidInput):
+        Golden.from_dict(wrong)
