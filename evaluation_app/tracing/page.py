@@ -162,7 +162,9 @@ def _retrieved(span: Span) -> Span | None:
 
 
 def _linked_back(span: Span) -> list[Span]:
-    """Evaluations of this span that came later, in traces of their own."""
+    """Evaluations of this span that came later, in traces of their own; of a run's span, those that name the run."""
     wanted = [{"trace_id": span.trace_id, "span_id": span.span_id}]
     later = Span.objects.filter(type="aitf.rag.evaluate", started_at__gte=span.started_at, links__contains=wanted)
+    if span.run_id:
+        later = later.filter(run_id=span.run_id)  # few, by an index: links have none
     return list(later.without_content().order_by("started_at", "id")[:LINKED_BACK])
