@@ -17,9 +17,10 @@ class EvaluationRun(models.Model):
 
     settings: `RunSettings.as_dict()`. prompt_hash: SHA-256 of the system prompt that the answerer used. purpose: why it
     was made. summary: `summaries.Summary.as_dict()`, written anew as items come. thresholds: measure -> least mean that
-    passes; passed: None without thresholds. took_ms: time at work, over all attempts. cost_usd: of answers, and
+    passes; passed: None without thresholds; False whenever an item failed. took_ms: time at work, over all attempts. cost_usd: of answers, and
     judge_cost_usd of the judge; None: a price is not known. beat_at: when its worker last told that it lives;
-    attempts: how often a worker took it.
+    attempts: how often a worker took it; losses: how many of them in a row were lost before they stored an item.
+    retries: how often its failed questions were asked again.
     """
 
     class State(models.TextChoices):
@@ -83,6 +84,8 @@ class EvaluationRun(models.Model):
 
     worker = models.TextField(default="", blank=True)
     attempts = models.IntegerField(default=0)
+    losses = models.IntegerField(default=0)
+    retries = models.IntegerField(default=0)
     beat_at = models.DateTimeField(null=True, blank=True)
     created_by = models.TextField(default="", blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
