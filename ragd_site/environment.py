@@ -118,6 +118,16 @@ class Environment(BaseSettings):
     RAGD_LLM_TIMEOUT_S: Seconds = Field(60.0, description="Longest wait for one answer, seconds")
     RAGD_LLM_MAX_TOKENS: Count = Field(1024, description="Longest answer, tokens")
 
+    RAGD_JUDGE_BASE_URL: str = Field(
+        "", description="OpenAI-compatible endpoint of the judge `llm`; unset: `LLM_BASE_URL`"
+    )
+    RAGD_JUDGE_API_KEY: SecretStr = Field(
+        SecretStr(""), description="Key for that endpoint; unset, and no endpoint of its own: `OPENAI_API_KEY`"
+    )
+    RAGD_JUDGE_MODEL: str = Field("", description="Chat model that judges answers; unset: `RAGD_LLM_MODEL`")
+    RAGD_JUDGE_TIMEOUT_S: Seconds = Field(120.0, description="Longest wait for one annotation, seconds")
+    RAGD_JUDGE_MAX_TOKENS: Count = Field(4096, description="Longest annotation, tokens")
+
     RAGD_MAX_DOCUMENT_MB: Count = Field(50, description="Largest document, MB (1 MB = 1,000,000 bytes)")
     RAGD_IMPORT_MAX_MB: Count = Field(
         20_000, description="Largest export that is imported, unpacked, MB (1 MB = 1,000,000 bytes)"
@@ -213,7 +223,12 @@ class Environment(BaseSettings):
         return check_scheme(url, BROKER_SCHEMES)
 
     @field_validator(
-        "EMBED_BASE_URL", "LLM_BASE_URL", "RAGD_RERANK_BASE_URL", "OTEL_EXPORTER_OTLP_ENDPOINT", "RAGD_S3_ENDPOINT"
+        "EMBED_BASE_URL",
+        "LLM_BASE_URL",
+        "RAGD_JUDGE_BASE_URL",
+        "RAGD_RERANK_BASE_URL",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "RAGD_S3_ENDPOINT",
     )
     @classmethod
     def check_http_url(cls, url: str) -> str:

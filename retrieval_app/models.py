@@ -112,6 +112,9 @@ class QueryRun(models.Model):
     )
     api_key_label = models.TextField(blank=True)
 
+    # not stored: 16 hex digits of the root span, as long as the run is in the hands of the process that made it
+    root_span_id: str = ""
+
     objects = QueryRunQuerySet.as_manager()
 
     class Meta:

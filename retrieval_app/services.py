@@ -207,7 +207,7 @@ def _recorded(
                 metadata={"kind": run.kind, "mode": run.plan["mode"], "plan_hash": run.plan_hash},
             ) as pipeline,
         ):
-            run.trace_id = pipeline.trace_id
+            run.trace_id, run.root_span_id = pipeline.trace_id, pipeline.span_id
             try:
                 _check_query(run.query)
                 inspection.inspect_query(run, collection, pipeline.span)

@@ -126,6 +126,12 @@ class Pipeline:
     span: Span
     trace_id: str
 
+    @property
+    def span_id(self) -> str:
+        """16 hex digits, "" without an SDK."""
+        context = self.span.get_span_context()
+        return trace.format_span_id(context.span_id) if context.is_valid else ""
+
     def reach(self, stage: Stage) -> None:
         """The last stage reached. The helpers of the stages call it."""
         set_attributes(self.span, {names.PIPELINE_STAGE: stage})

@@ -1,0 +1,113 @@
+"""A stored run as judges read it: its context chunk by chunk, its answer without the markers of citations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from evaluation_app.judging.protocol import Case
+from evaluation_app.measures.annotations import Annotation
+from ragd.types import Candidate
+from retrieval_app.models import QueryRun
+
+Outcome = Literal["answered", "abstained", "refused", "searched", "error"]
+TRAILING = " \t"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCase:
+    """keys: "doc_id#chunk_index" of each retrieved chunk, by rank. texts: what of each the answerer could read."""
+
+    keys: tuple[str, ...]
+    texts: tuple[str, ...]
+    question: str
+    answer: str
+    outcome: Outcome
+
+    @classmethod
+    def of(cls, run: QueryRun) -> RunCase:
+        """The whole retrieved list, also what an answerer with a limit left unread; of a plan that compresses, the
+        spans that were kept, joined by newlines ("" for a chunk of which none was kept)."""
+        pairs = [(f"{item['doc_id']}#{item['chunk_index']}", text_of(item)) for item in run.results]
+        return cls(
+            keys=tuple(key for key, _ in pairs),
+            texts=tuple(text for _, text in pairs),
+            question=run.query,
+            answer=without_markers(run.answer or "", run.citations),
+            outcome=outcome_of(run),
+        )
+
+    def as_case(self) -> Case:
+        return Case.of(self.question, self.texts, self.answer)
+
+
+def outcome_of(run: QueryRun) -> Outcome:
+    """answered, abstained (the answerer declined), refused (by the collection's security), searched or error."""
+    if run.status == QueryRun.Status.ERROR:
+        return "error"
+    if run.status == QueryRun.Status.REFUSED:
+        return "refused"
+    if run.kind == QueryRun.Kind.SEARCH:
+        return "searched"
+    return "abstained" if run.status == QueryRun.Status.ABSTAINED else "answered"
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """The content of one stored result, or its spans where the plan compressed."""
+    spans = result.get("spans")
+    return str(result["content"]) if spans is None else "\n".join(span["content"] for span in spans)
+
+
+def without_markers(answer: str, citations: Iterable[Mapping[str, Any]]) -> str:
+    """The answer without the markers [n] of these citations and the blanks before them: they are no words of it."""
+    places = sorted((int(item["answer_start"]), int(item["answer_end"])) for item in citations)
+    pieces, position = [], 0
+    for start, end in places:
+        if start < position or end > len(answer):  # a record of another text
+            continue
+        pieces.append(answer[position:start].rstrip(TRAILING))
+        position = end
+    return "".join((*pieces, answer[position:])).strip()
+
+
+def candidate_of(result: Mapping[str, Any]) -> Candidate:
+    """A stored result as the candidate that it was, for an answerer."""
+    return Candidate(
+        doc_id=result["doc_id"],
+        chunk_index=result["chunk_index"],
+        content=result["content"],
+        score=result["score"],
+        tags=tuple(result.get("tags") or ()),
+        metadata=result.get("metadata") or {},
+        start=result.get("start") or 0,
+        end=result.get("end") or 0,
+        context=result.get("context") or "",
+        score_kind=result.get("score_kind") or "cosine",
+        unit_score=result.get("unit_score") or 0.0,
+        revision=result.get("revision") or 1,
+    )
+
+
+def spans_of(result: Mapping[str, Any], rank: int) -> list[dict[str, Any]]:
+    """The kept spans of a stored result as an answerer reads them, for a list in which it stands at the rank."""
+    return [span | {"rank": rank} for span in result.get("spans") or ()]
+
+
+def annotation_dict(annotation: Annotation | None) -> dict[str, Any]:
+    """{"relevant": [key], "utilized": [key], "support": [{"key", "by": [key], "supported"}]}; {} for none."""
+    if annotation is None:
+        return {}
+    return {
+        "relevant": list(annotation.relevant_keys),
+        "utilized": list(annotation.utilized_keys),
+        "support": [
+            {"key": item.key, "by": list(item.supporting_keys), "supported": item.is_supported}
+            for item in annotation.support
+        ],
+    }
+
+
+def sentences_of(sentences: Sequence[Any]) -> list[list[str]]:
+    """[[key, text]] of keyed sentences."""
+    return [[sentence.key, sentence.text] for sentence in sentences]
