@@ -1,0 +1,172 @@
+"""Which failure modes a scored question shows, and that the table holds what the diagnostics ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from evaluation_app.diagnosis.bands import bands_for, read_bands
+from evaluation_app.diagnosis.modes import RULES, find_modes
+from evaluation_app.diagnosis.table import stored_table
+from evaluation_app.golden.questions import Golden
+from evaluation_app.measures.catalogue import CHUNK, MEASURES
+from evaluation_app.measures.scores import Score, failed, scored, unscorable
+from ragd.errors import InvalidInput
+from ragd.types import RetrievePlan
+
+CONTEXT = [
+    {"key": "one#0", "sentences": [["0a", "Red."], ["0b", "Blue."]]},
+    {"key": "two#3", "sentences": [["1a", "Green."]]},
+]
+GOLDEN = Golden("What colour?", expected_doc_ids=("one",), expected_answer="Red.")
+NOTHING = Golden("What size?", category="abstain")
+
+
+@dataclass(frozen=True)
+class Answer:
+    scores: dict[str, Score] = field(default_factory=dict)
+    outcome: str = "answered"
+    context: list[dict[str, Any]] = field(default_factory=lambda: CONTEXT)
+    annotation: dict[str, Any] = field(default_factory=dict)
+    contributions: list[dict[str, Any]] = field(default_factory=list)
+
+
+def modes_of(golden: Golden | None = GOLDEN, **scores: float) -> list[str]:
+    named = {name.replace("_at_", "@"): scored(value) for name, value in scores.items()}
+    return find_modes(Answer(named), golden, bands_for())
+
+
+@pytest.mark.parametrize(
+    ("measure", "failing", "passing", "mode"),
+    [
+        ("context_relevance", 0.499, 0.5, "low_context_relevance"),
+        ("context_utilization", 0.399, 0.4, "low_context_utilization"),
+        ("completeness", 0.599, 0.6, "low_completeness"),
+        ("adherence", 0.0, 1.0, "unsupported_claims"),
+        ("faithfulness", 0.49, 0.5, "low_faithfulness"),
+        ("noise_relevant", 0.31, 0.3, "noise_sensitivity"),
+        ("noise_irrelevant", 0.31, 0.3, "noise_sensitivity"),
+        ("hit_at_10", 0.0, 1.0, "retrieval_miss"),
+        ("chunk_hit_at_5", 0.0, 1.0, "chunk_miss"),
+        ("f1", 0.19, 0.2, "wrong_answer"),
+    ],
+)
+def test_a_mode_begins_at_its_bound(measure: str, failing: float, passing: float, mode: str) -> None:
+    assert modes_of(**{measure: failing}) == [mode]
+    assert modes_of(**{measure: passing}) == []
+
+
+def test_nothing_is_said_of_what_is_not_scored() -> None:
+    scores = {"context_relevance": unscorable("no context was retrieved"), "adherence": failed("timeout")}
+    assert find_modes(Answer(scores), GOLDEN) == []
+
+
+def test_a_missed_document_is_not_also_a_missed_chunk() -> None:
+    assert modes_of(hit_at_10=0.0, chunk_hit_at_10=0.0) == ["retrieval_miss"]
+
+
+def test_an_answer_that_holds_the_expected_one_is_not_wrong() -> None:
+    assert modes_of(f1=0.05, contains=1.0) == []
+    assert modes_of(f1=0.05, contains=0.0) == ["wrong_answer"]
+
+
+def test_where_nothing_is_expected_the_context_is_no_failure_but_an_answer_is() -> None:
+    low = {"context_relevance": scored(0.0), "completeness": scored(0.0), "hit@10": scored(0.0)}
+    assert find_modes(Answer(low), NOTHING) == ["unwarranted_answer"]
+    assert find_modes(Answer(low, outcome="abstained"), NOTHING) == []
+    assert find_modes(Answer(low, outcome="searched"), NOTHING) == []
+
+
+def test_declining_is_wrong_where_something_is_expected() -> None:
+    assert find_modes(Answer(outcome="abstained"), GOLDEN) == ["wrong_abstention"]
+    assert find_modes(Answer(outcome="refused"), GOLDEN) == ["wrong_refusal"]
+    assert find_modes(Answer(outcome="abstained"), None) == []
+
+
+def test_an_error_stands_alone() -> None:
+    assert find_modes(Answer({"adherence": scored(0)}, outcome="error"), GOLDEN) == ["run_error"]
+
+
+def test_a_global_question_that_fails_stands_in_both_columns() -> None:
+    wide = Golden("What is it all about?", expected_doc_ids=("one",), category="global")
+    assert modes_of(wide, completeness=0.1) == ["low_completeness", "global_query"]
+    assert modes_of(wide, completeness=0.9) == []
+
+
+def test_a_question_has_thresholds_of_its_own() -> None:
+    strict = Golden("What?", expected_doc_ids=("one",), thresholds={"completeness": 0.95, "noise_relevant": 0.1})
+    assert modes_of(strict, completeness=0.9) == ["below_threshold"]
+    assert modes_of(strict, noise_relevant=0.2) == ["below_threshold"]  # lower is better
+    assert modes_of(strict, completeness=0.95, noise_relevant=0.1) == []
+
+
+def support(*by: str, supported: bool = True) -> dict[str, Any]:
+    return {"support": [{"key": "a", "by": list(by), "supported": supported}]}
+
+
+def contributed(**effects: str) -> list[dict[str, Any]]:
+    keys = {"one": "one#0", "two": "two#3"}
+    return [{"key": keys[name], "effect": effect} for name, effect in effects.items()]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "contributions", "expected"),
+    [
+        (support("0a", supported=False), [], True),  # rests on nothing
+        (support("general"), [], False),  # on what everybody knows
+        (support("0b"), [], False),  # on a chunk of which nothing more is known
+        (support("0b"), contributed(one="neutral", two="helpful"), True),  # not on the one that helps
+        (support("0b"), contributed(one="helpful", two="neutral"), False),
+        (support("0b"), contributed(one="harmful", two="neutral"), True),
+        (support("0b"), contributed(one="neutral", two="harmful"), False),  # nothing helps, but it leans on no harm
+    ],
+)
+def test_an_answer_and_its_documents_may_not_match(
+    annotation: dict[str, Any], contributions: list[dict[str, Any]], expected: bool
+) -> None:
+    found = find_modes(Answer(annotation=annotation, contributions=contributions), GOLDEN)
+    assert ("answer_mismatch" in found) is expected
+
+
+def test_bands_are_configurable() -> None:
+    assert find_modes(Answer({"completeness": scored(0.3)}), GOLDEN, {"completeness": (0.5, 0.25)}) == []
+    assert read_bands('{"completeness": [0.5, 0.25]}') == {"completeness": (0.5, 0.25)}
+    assert read_bands("") == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("[1]", "must be an object"),
+        ({"smell": [1, 0]}, "no measure 'smell'"),
+        ({"completeness": [0.5]}, "two numbers"),
+        ({"completeness": [float("nan"), 0.5]}, "two numbers"),
+        ({"completeness": [0.2, 0.5]}, "at least its poor one"),
+        ({"noise_relevant": [0.5, 0.2]}, "at most its poor one"),
+    ],
+)
+def test_wrong_bands_are_named(given: object, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        read_bands(given)
+
+
+def test_the_table_is_whole() -> None:
+    table = stored_table()
+    fields = set(RetrievePlan().as_dict())
+    known = set(MEASURES) | {f"{CHUNK}hit"}
+    assert {
+        "low_context_relevance", "low_context_utilization", "low_completeness", "unsupported_claims",
+        "noise_sensitivity", "low_faithfulness", "answer_mismatch", "global_query", "retrieval_miss",
+        "wrong_abstention",
+    } <= set(table.modes)  # fmt: skip
+    assert {mode.rule for mode in table.modes.values()} == set(RULES)
+    for mode in table.modes.values():
+        assert set(mode.measures) <= known
+        assert mode.cause and mode.mitigations
+        assert "{" not in mode.describe_band(bands_for())
+        assert len(mode.key) <= 40
+        for fix in mode.fixes:
+            assert set(fix.plan) <= fields
+            assert fix.plan or fix.settings
