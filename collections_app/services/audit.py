@@ -32,11 +32,13 @@ def record(actor: Actor, subjects: Sequence[Model], flag: int, message: str) -> 
 
 
 def _collection_names(subjects: Sequence[Model]) -> list[str]:
-    """The name of the collection that each subject is or belongs to, "" where there is none."""
+    """The name of the collection that each subject is, belongs to or names, "" where there is none."""
     ids = [int(getattr(subject, "collection_id", None) or 0) for subject in subjects]
     known = dict(Collection.objects.filter(pk__in=set(ids)).values_list("pk", "name")) if any(ids) else {}
     return [
-        subject.name if isinstance(subject, Collection) else known.get(pk, "")
+        subject.name
+        if isinstance(subject, Collection)
+        else known.get(pk) or str(getattr(subject, "collection_name", ""))
         for subject, pk in zip(subjects, ids, strict=True)
     ]
 

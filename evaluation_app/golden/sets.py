@@ -1,0 +1,121 @@
+"""Golden sets: made, renamed, described, deleted. Every change is written to the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Q, QuerySet
+
+from collections_app.errors import ServiceError
+from collections_app.identity import can_be_stored
+from collections_app.services import audit
+from collections_app.services.collections import get_collection
+from evaluation_app.golden.checking import clean_description, clean_name
+from evaluation_app.golden.versions import keep_version
+from evaluation_app.models import EvaluationRun, GoldenSet
+
+
+def listed_sets(collections: Iterable[str] = ()) -> QuerySet[GoldenSet]:
+    """By name, with questions_total and suggested_total. collections: what a limited key may see; none means all."""
+    wanted = list(collections)
+    rows = GoldenSet.objects.annotate(
+        questions_total=Count("questions", filter=Q(questions__suggested=False)),
+        suggested_total=Count("questions", filter=Q(questions__suggested=True)),
+    ).order_by("name")
+    return rows.filter(collection_name__in=wanted) if wanted else rows
+
+
+def find_set(name: str, collections: Iterable[str] = ()) -> GoldenSet:
+    """The set of that name, if its collection is among `collections` (none means all). Raises ServiceError 404."""
+    found = listed_sets(collections).filter(name=name).first() if can_be_stored(name) else None
+    if found is None:
+        raise ServiceError(
+            f"there is no golden set {name!r} that you may see; GET /v1/golden-sets lists those that there are",
+            type="unknown_golden_set",
+            status=404,
+            field="golden_set",
+        )
+    return found
+
+
+def create_set(name: str, collection_name: str, *, description: str = "", actor: audit.Actor = None) -> GoldenSet:
+    """An empty set over a live collection, at version 1. Raises ServiceError 409 for a name that is taken."""
+    kept, said = clean_name(name), clean_description(description)
+    collection = get_collection(collection_name)
+    try:
+        with transaction.atomic():
+            made = GoldenSet.objects.create(name=kept, description=said, collection_name=collection.name)
+            keep_version(made, reason="made", actor=actor)
+            audit.record(actor, [made], audit.ADDITION, f"made golden set {kept} over {collection.name}")
+    except IntegrityError:
+        raise _name_taken(kept) from None
+    return made
+
+
+def update_set(
+    golden_set: GoldenSet, *, name: str | None = None, description: str | None = None, actor: audit.Actor = None
+) -> GoldenSet:
+    """Rename or describe; None leaves a value. Neither makes a new version. Raises ServiceError 409 for a taken name.
+
+    Runs that were made keep the name that the set had then.
+    """
+    changes: dict[str, Any] = {}
+    if name is not None and (kept := clean_name(name)) != golden_set.name:
+        changes["name"] = kept
+    if description is not None and (said := clean_description(description)) != golden_set.description:
+        changes["description"] = said
+    if not changes:
+        return golden_set
+    before = golden_set.name
+    try:
+        with transaction.atomic():
+            held = hold_set(golden_set)
+            for field, value in changes.items():
+                setattr(held, field, value)
+                setattr(golden_set, field, value)
+            held.save(update_fields=[*changes, "updated_at"])
+            told = f"renamed golden set {before} to {held.name}" if "name" in changes else f"described {held.name}"
+            audit.record(actor, [held], audit.CHANGE, told)
+    except IntegrityError:
+        golden_set.name = before
+        raise _name_taken(changes["name"]) from None
+    return golden_set
+
+
+def delete_set(golden_set: GoldenSet, *, actor: audit.Actor = None) -> dict[str, int]:
+    """With its questions and versions; how many of each went. Evaluation runs stay, under the set's name."""
+    with transaction.atomic():
+        held = hold_set(golden_set)
+        counts = what_goes(held)
+        audit.record(
+            actor, [held], audit.DELETION, f"deleted golden set {held.name} with {counts['questions']} questions"
+        )
+        held.delete()
+    return counts
+
+
+def what_goes(golden_set: GoldenSet) -> dict[str, int]:
+    """What a deletion takes along (questions, versions) and what it leaves without its set (runs)."""
+    return {
+        "questions": golden_set.questions.count(),
+        "versions": golden_set.versions.count(),
+        "runs": EvaluationRun.objects.filter(golden_set=golden_set).count(),
+    }
+
+
+def hold_set(golden_set: GoldenSet) -> GoldenSet:
+    """The set as it is now, held until the transaction ends: changes of one set take turns. ServiceError 404."""
+    held = GoldenSet.objects.select_for_update().filter(pk=golden_set.pk).first()
+    if held is None:
+        raise ServiceError(
+            f"the golden set {golden_set.name!r} was deleted", type="unknown_golden_set", status=404, field="golden_set"
+        )
+    return held
+
+
+def _name_taken(name: str) -> ServiceError:
+    return ServiceError(
+        f"there is a golden set {name!r} already; choose another name", type="name_taken", status=409, field="name"
+    )
