@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,14 +53,25 @@ class LexicalQuery:
         return "{" + ",".join(f"{term}:{self.weights[term]!r}" for term in sorted(self.weights)) + "}/1000000000"
 
     @property
+    def words(self) -> str:
+        """A text search query that any of the words satisfies."""
+        return " | ".join(map(_quoted, self.lexemes))
+
+    @property
     def highest(self) -> float:
         return sum(self.weights.values()) * (BM25_K1 + 1)
 
 
-def read_query(text: str, store: Store, state: StoreState) -> LexicalQuery:
-    """The words of the text that the store's chunks hold; none where no chunk holds any."""
+def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, int] | None = None) -> LexicalQuery:
+    """The words of the text that the store's chunks hold; none where no chunk holds any.
+
+    moved: term -> how many chunks more hold it than are counted, fewer below 0; state is what goes with it.
+    """
     params = {"language": store.collection.language, "query": text} | store.scope
-    terms = [row for row in fetch_all(store.connection, QUERY_TERMS, params) if row[3] > 0]
+    more = moved or {}
+    found = fetch_all(store.connection, QUERY_TERMS, params)
+    counted = [(lexeme, term, repeats, chunks + more.get(term, 0)) for lexeme, term, repeats, chunks in found]
+    terms = [row for row in counted if row[3] > 0]
     weights: dict[int, float] = {}
     for _, term, repeats, chunks in terms:
         weights[term] = weights.get(term, 0.0) + repeats * inverse_document_frequency(chunks, state.chunk_count)
@@ -85,7 +97,7 @@ def scanned_rows(
     query: LexicalQuery, plan: RetrievePlan, store: Store, *, enabled: bool = True
 ) -> list[tuple[Any, ...]]:
     """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any of the words."""
-    lexical = {"weights": query.vector, "words": " | ".join(map(_quoted, query.lexemes))}
+    lexical = {"weights": query.vector, "words": query.words}
     sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, enabled=enabled))
     return fetch_all(store.connection, sql, scope(plan, store) | lexical)
 

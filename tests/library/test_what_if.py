@@ -1,0 +1,141 @@
+"""What a change would do to retrieval equals what it does, list by list, once it is made."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ragd import what_if
+from ragd.errors import InvalidInput
+from ragd.indexing import delete_document_chunks, index
+from ragd.retrieval import retrieve
+from ragd.store import Store, execute, fetch_all
+from ragd.types import Chunk, Filters, RetrievePlan
+from ragd.what_if import Supposed, WhatIf, suppose_chunks
+from tests.builders import make_chunks
+
+WORDS = ["key", "lock", "door", "house", "garden", "tree", "river", "stone", "bridge", "road", "night", "light"]
+QUERIES = ("key of the house", "river stone bridge", "night", "garden tree road light key")
+PLANS = (
+    RetrievePlan(k=4, candidate_pool=6),
+    RetrievePlan(mode="vector", k=5),
+    RetrievePlan(mode="lexical", k=5, candidate_pool=5),
+    RetrievePlan(k=3, candidate_pool=8, filters=Filters(tags_any=("even",))),
+)
+
+
+def texts(chance: random.Random, count: int, longest: int = 9) -> list[str]:
+    return [" ".join(chance.choices(WORDS, k=chance.randint(2, longest))) for _ in range(count)]
+
+
+def fill(store: Store, chance: random.Random) -> dict[str, list[Chunk]]:
+    documents = {}
+    for number in range(12):
+        tags = ("even",) if number % 2 == 0 else ("odd",)
+        documents[f"d{number:02d}"] = make_chunks(f"d{number:02d}", *texts(chance, chance.randint(1, 6)), tags=tags)
+    index([chunk for chunks in documents.values() for chunk in chunks], store)
+    return documents
+
+
+def found(store: Store, query: str, plan: RetrievePlan) -> list[tuple[Any, ...]]:
+    return [(each.key, each.content, round(each.score, 6)) for each in retrieve(query, plan, store)]
+
+
+def supposed_and_made(store: Store, supposed: Supposed, make: Any) -> int:
+    """Compare each query and plan; returns in how many of them something changed."""
+    embedder = store.embedder
+    assert embedder is not None
+    whole = WhatIf(store, supposed)
+    compared, before = {}, {}
+    for query in QUERIES:
+        for plan in PLANS:
+            before[query, plan.hash] = found(store, query, plan)
+            compared[query, plan.hash] = whole.compare(query, plan, embedder.embed_query(query))
+    make()
+    changed = 0
+    for query in QUERIES:
+        for plan in PLANS:
+            now, then = (
+                [(each.key, each.content, round(each.score, 6)) for each in side] for side in compared[query, plan.hash]
+            )
+            assert now == before[query, plan.hash]
+            assert then == found(store, query, plan), (query, plan)
+            changed += now != then
+    return changed
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_documents_that_are_hidden_or_deleted(make_store: Any, seed: int) -> None:
+    store, chance = make_store(language="simple"), random.Random(seed)
+    documents = fill(store, chance)
+    hidden, gone = (chance.sample(sorted(documents), 3) for _ in range(2))
+
+    def hide() -> None:
+        sql = f"UPDATE {store.collection.partition} SET enabled = false WHERE doc_id = ANY(%(ids)s)"
+        execute(store.connection, sql, {"ids": hidden})
+
+    assert supposed_and_made(store, Supposed(hidden_documents=tuple(hidden)), hide)
+    assert supposed_and_made(store, Supposed(gone_documents=tuple(gone)), lambda: delete_document_chunks(gone, store))
+
+
+@pytest.mark.parametrize("seed", [4, 5, 6])
+def test_chunks_that_are_edited_added_disabled_and_dropped(make_store: Any, seed: int) -> None:
+    store, chance = make_store(language="simple"), random.Random(seed)
+    documents = fill(store, chance)
+    others: list[Chunk] = []
+    for name in ("d00", "d01", "d02"):
+        made = make_chunks(name, *texts(chance, chance.randint(1, 8), 30), tags=documents[name][0].tags)
+        others += [*made[:-1], replace(made[-1], enabled=chance.random() < 0.5)]
+    kept = documents["d03"]
+    others += [replace(kept[0], enabled=False), *kept[1:]]
+    supposed = suppose_chunks(others, store)
+    assert supposed.hidden == (("d03", 0),) and supposed.documents == ("d00", "d01", "d02", "d03")
+    assert supposed_and_made(store, supposed, lambda: index(others, store))
+    # the chunk is let in again: its row has the vector
+    back = suppose_chunks(kept, store)
+    assert [each.chunk_index for each in back.added] == [0] and back.gone == (("d03", 0),)
+    supposed_and_made(store, back, lambda: index(kept, store))
+
+
+def test_another_mean_length_weighs_every_word_anew(make_store: Any) -> None:
+    store, chance = make_store(language="simple"), random.Random(7)
+    fill(store, chance)
+    long = make_chunks("d00", *texts(chance, 12, 60), tags=("even",))
+    whole = WhatIf(store, suppose_chunks(long, store))
+    assert whole.counted.length_baked > whole.state.length_baked * 1.2
+    assert supposed_and_made(store, suppose_chunks(long, store), lambda: index(long, store))
+
+
+def test_a_large_collection_reads_its_postings(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("ragd.postings", "ragd.lexical_search", "ragd.what_if"):
+        monkeypatch.setattr(f"{module}.POSTINGS_MIN", 10)
+    monkeypatch.setattr(what_if, "REBAKE_LIMIT", 0)
+    monkeypatch.setattr("ragd.writing.REBAKE_LIMIT", 0)
+    store, chance = make_store(language="simple"), random.Random(8)
+    documents = fill(store, chance)
+    assert fetch_all(store.connection, "SELECT count(*) FROM chunk_segments WHERE collection_id = %(collection_id)s",
+                     store.scope) != [(0,)]  # fmt: skip
+    gone = sorted(documents)[::3]
+    assert supposed_and_made(store, Supposed(gone_documents=tuple(gone)), lambda: delete_document_chunks(gone, store))
+
+
+def test_nothing_supposed_changes_nothing_and_leaves_nothing_behind(make_store: Any) -> None:
+    store = make_store(language="simple")
+    documents = fill(store, random.Random(9))
+    same = suppose_chunks(documents["d04"], store)
+    assert same == Supposed()
+    assert supposed_and_made(store, same, lambda: None) == 0
+    WhatIf(store, Supposed(added=(replace(documents["d05"][0], embedding=[1.0] * 32),)))
+    sql = "SELECT count(*) FROM pg_class WHERE relname = %(name)s AND relnamespace = 'public'::regnamespace"
+    assert fetch_all(store.connection, sql, {"name": f"chunks_c{store.collection.id}_g0"}) == [(0,)]
+
+
+def test_a_chunk_without_a_vector_is_refused(make_store: Any) -> None:
+    store = make_store()
+    with pytest.raises(InvalidInput, match="has no vector"):
+        WhatIf(store, Supposed(added=tuple(make_chunks("a", "one"))))
+    with pytest.raises(InvalidInput, match="needs the vector"):
+        WhatIf(store, Supposed()).compare("one", RetrievePlan(), None)
