@@ -12,6 +12,9 @@ import annotated_types
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from evaluation_app.measures.bands import read_bands
+from ragd.errors import InvalidInput
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATABASE_SCHEMES = ("postgresql", "postgres")
 BROKER_SCHEMES = ("pgmq", "redis", "rediss", "amqp", "amqps")
@@ -168,6 +171,10 @@ class Environment(BaseSettings):
         0.95, description="Recall of a vector index below which its collection's page warns, 0 to 1"
     )
 
+    RAGD_EVALUATION_BANDS: str = Field(
+        "", description='Bounds of a good and a poor score as JSON, such as `{"completeness": [0.8, 0.6]}`'
+    )
+
     RAGD_CAPTURE_CONTENT: Literal["full", "hash", "none"] = Field(
         "full", description="Texts in the local spans: as they are, hashed, or left out"
     )
@@ -243,6 +250,15 @@ class Environment(BaseSettings):
         except ValueError:
             raise ValueError("networks such as 10.1.0.0/16 or fd00::/8, comma-separated") from None
         return networks
+
+    @field_validator("RAGD_EVALUATION_BANDS")
+    @classmethod
+    def check_bands(cls, text: str) -> str:
+        try:
+            read_bands(text)
+        except InvalidInput as error:
+            raise ValueError(f"a JSON object of known measures ({error})") from None
+        return text
 
     @field_validator("RAGD_VAR")
     @classmethod

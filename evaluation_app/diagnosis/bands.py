@@ -2,78 +2,53 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 
+from collections_app.services import audit
 from evaluation_app.diagnosis.table import stored_table
+from evaluation_app.measures.bands import Bands, read_bands
 from evaluation_app.measures.catalogue import MEASURES
 from evaluation_app.models import GoldenSet
-from ragd.errors import InvalidInput
 
-Bands = Mapping[str, tuple[float, float]]
+__all__ = ["Bands", "banded_measures", "bands_for", "keep_bands", "server_bands"]
 
 
 def bands_for(golden_set: GoldenSet | None = None) -> dict[str, tuple[float, float]]:
     """Measure -> (good, poor), for `catalogue.find(name, bands)`: what the set says, else RAGD_EVALUATION_BANDS, else
     the stored ones. Every measure that has a band is in it."""
+    return server_bands() | (read_bands(golden_set.bands) if golden_set is not None else {})
+
+
+def server_bands() -> dict[str, tuple[float, float]]:
+    """Those of every set that says nothing else."""
     own = {
         name: (item.good, item.poor)
         for name, item in MEASURES.items()
         if item.good is not None and item.poor is not None
     }
-    of_set = getattr(golden_set, "bands", None) or {}
-    return own | dict(stored_table().bands) | server_bands() | read_bands(of_set)
+    return own | dict(stored_table().bands) | read_bands(settings.RAGD_EVALUATION_BANDS)
 
 
-def server_bands() -> dict[str, tuple[float, float]]:
-    """Those of RAGD_EVALUATION_BANDS. Raises InvalidInput for wrong ones."""
-    return read_bands(getattr(settings, "RAGD_EVALUATION_BANDS", None) or {})
+def banded_measures() -> list[str]:
+    """Names of the measures that may have a band, in the catalogue's order: those that do not depend on a cut."""
+    return [name for name in MEASURES if name in server_bands()]
 
 
-def read_bands(given: object) -> dict[str, tuple[float, float]]:
-    """From {"measure": [good, poor]} or its JSON text; "" is none.
+@transaction.atomic
+def keep_bands(golden_set: GoldenSet, bands: Mapping[str, Any], *, actor: audit.Actor = None) -> GoldenSet:
+    """Bands of one set, instead of those that it had; {} for those of the server. Runs that are done keep their modes.
 
-    Raises InvalidInput (field bands) for an unknown measure, for what is no pair of finite numbers from 0 to 1, and for
-    a pair on the wrong side: good is at least poor, or at most where lower is better.
+    Raises InvalidInput (field bands).
     """
-    values = _parse(given)
-    return {name: _pair(name, pair) for name, pair in values.items()}
-
-
-def _parse(given: object) -> Mapping[str, Any]:
-    if isinstance(given, str):
-        try:
-            given = json.loads(given) if given.strip() else {}
-        except ValueError:
-            given = None
-    if not isinstance(given, Mapping):
-        raise InvalidInput(
-            'bands must be an object such as {"completeness": [0.8, 0.6]}, the good bound first', field="bands"
-        )
-    return given
-
-
-def _pair(name: str, pair: object) -> tuple[float, float]:
-    measure = MEASURES.get(name)
-    if measure is None:
-        raise InvalidInput(f"there is no measure {name!r}; known are {', '.join(MEASURES)}", field="bands")
-    numbers = list(pair) if isinstance(pair, list | tuple) else []
-    if len(numbers) != 2 or not all(_is_share(number) for number in numbers):
-        raise InvalidInput(f"the band of {name} must be two numbers from 0 to 1, not {pair!r}", field="bands")
-    good, poor = float(numbers[0]), float(numbers[1])
-    if good != poor and (good > poor) != measure.higher_is_better:
-        side = "at least" if measure.higher_is_better else "at most"
-        raise InvalidInput(
-            f"the good bound of {name} must be {side} its poor one, not {good} and {poor}", field="bands"
-        )
-    return good, poor
-
-
-def _is_share(number: object) -> bool:
-    return (
-        isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number) and 0 <= number <= 1
-    )
+    kept = {name: list(pair) for name, pair in read_bands(bands).items()}
+    held = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
+    if held.bands != kept:
+        held.bands = kept
+        held.save(update_fields=["bands", "updated_at"])
+        audit.record(actor, [held], audit.CHANGE, f"changed the bands of golden set {held.name}")
+    golden_set.bands = kept
+    return held

@@ -12,7 +12,7 @@ class GoldenSet(models.Model):
     """Questions with known answers over one collection. `version` grows whenever a question changes.
 
     digest: of its questions (`golden.versions.digest_of`), "" until the first version is kept. baseline: the
-    evaluation run that later ones are held against.
+    evaluation run that later ones are held against. bands: measure -> [good, poor] instead of the server's.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -24,6 +24,7 @@ class GoldenSet(models.Model):
     baseline = models.ForeignKey(
         "evaluation_app.EvaluationRun", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
+    bands = models.JSONField(default=dict, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 

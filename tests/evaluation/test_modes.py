@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from evaluation_app.diagnosis.bands import bands_for, read_bands
+from evaluation_app.diagnosis.bands import bands_for
 from evaluation_app.diagnosis.modes import RULES, find_modes
 from evaluation_app.diagnosis.table import stored_table
 from evaluation_app.golden.questions import Golden
+from evaluation_app.measures.bands import read_bands
 from evaluation_app.measures.catalogue import CHUNK, MEASURES
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from ragd.errors import InvalidInput
