@@ -5,8 +5,14 @@ from __future__ import annotations
 from celery import shared_task
 
 from evaluation_app.conformance import complete_run
+from evaluation_app.runs.services import work_off
 
 
 @shared_task(name="evaluation.run_conformance", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def run_conformance(result_id: int) -> None:
     complete_run(result_id)
+
+
+@shared_task(name="evaluation.run_evaluation", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def run_evaluation(run_id: str) -> None:
+    work_off(run_id)

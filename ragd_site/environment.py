@@ -194,6 +194,12 @@ class Environment(BaseSettings):
         7, description="Days that the index generation before the present one is kept for the way back"
     )
     RAGD_REVISIONS_KEPT: Natural = Field(10, description="Earlier revisions that are kept of each document")
+    RAGD_EVALUATION_PROCESSES: Count = Field(
+        1, description="Evaluation runs that are worked at at the same time, each by one process of the worker"
+    )
+    RAGD_EVALUATION_RETENTION_DAYS: Natural = Field(
+        0, description="Days that evaluation runs are kept; baselines and each set's newest stay; 0 keeps all"
+    )
     RAGD_RUN_RETENTION_DAYS: Natural = Field(0, description="Days that stored queries are kept; 0 keeps them for ever")
     RAGD_SPAN_RETENTION_DAYS: Natural = Field(30, description="Days that spans are kept; 0 keeps them for ever")
     RAGD_SPAN_MAX_MB: Natural = Field(

@@ -34,17 +34,35 @@ class Interval:
 
 
 def bootstrap_mean(
-    values: Sequence[float], *, level: float = LEVEL, resamples: int = RESAMPLES, seed: int = SEED
+    values: Sequence[float],
+    *,
+    weights: Sequence[float] | None = None,
+    level: float = LEVEL,
+    resamples: int = RESAMPLES,
+    seed: int = SEED,
 ) -> Interval | None:
-    """The mean of the values and the interval of the means of as many drawn with replacement. None for no value."""
+    """The mean of the values and the interval of the means of as many drawn with replacement. None for no value.
+
+    weights: one per value, not negative; each drawn value brings its own. A draw whose weights are all 0 is left out,
+    and with no other draw there is nothing to tell: None.
+    """
     numbers = _finite(values)
     if not len(numbers):
         return None
     generator = np.random.Generator(np.random.PCG64(seed))
-    means = np.array([numbers[generator.integers(0, len(numbers), len(numbers))].mean() for _ in range(resamples)])
+    drawn = (generator.integers(0, len(numbers), len(numbers)) for _ in range(resamples))
+    if weights is None or (len(set(weights)) == 1 and weights[0] > 0):
+        mean, means = float(numbers.mean()), np.array([numbers[places].mean() for places in drawn])
+    else:
+        shares = _shares(weights, len(numbers))
+        if not shares.sum():
+            return None
+        weighted = numbers * shares
+        sums = [(float(weighted[places].sum()), float(shares[places].sum())) for places in drawn]
+        mean, means = float(weighted.sum() / shares.sum()), np.array([top / below for top, below in sums if below > 0])
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(numbers.mean()), float(low), float(high), len(numbers))
+    return Interval(mean, float(low), float(high), len(numbers))
 
 
 def paired_difference(
@@ -126,6 +144,13 @@ def _finite(values: Sequence[float]) -> Numbers:
     if not np.isfinite(numbers).all():
         raise ValueError("values must be finite numbers")
     return numbers
+
+
+def _shares(weights: Sequence[float], count: int) -> Numbers:
+    shares = _finite(weights)
+    if len(shares) != count or (shares < 0).any():
+        raise ValueError(f"{count} values need as many weights of at least 0")
+    return shares
 
 
 def _mean_ranks(numbers: Numbers) -> Numbers:
