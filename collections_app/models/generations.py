@@ -16,7 +16,16 @@ class Generation(models.Model):
     documents_total and chars_total are those of the collection when they were last counted. chunks_per_s, chars_per_s:
     measured in the present run. automatic: it swaps itself in when it is complete. The row outlives the table, so that
     runs can name it; `state` dropped says that the table is gone.
+
+    gate_state: what the promotion gate said when it was to serve, "" where none was asked. gate_report: what it
+    compared, as the gate's floor writes it, with "reason" in words. gate_reason, gate_by, gate_at: who let it serve
+    nevertheless, why and when.
     """
+
+    class GateState(models.TextChoices):
+        PASSED = "passed", "Passed"
+        HELD = "held", "Held"
+        OVERRULED = "overruled", "Overruled"
 
     class State(models.TextChoices):
         BUILDING = "building", "Building"
@@ -56,6 +65,11 @@ class Generation(models.Model):
     ready_at = models.DateTimeField(null=True, blank=True)
     swapped_at = models.DateTimeField(null=True, blank=True)
     retired_at = models.DateTimeField(null=True, blank=True)
+    gate_state = models.CharField(max_length=10, choices=GateState.choices, default="", blank=True)
+    gate_report = models.JSONField(default=dict, blank=True)
+    gate_reason = models.TextField(default="", blank=True)
+    gate_by = models.TextField(default="", blank=True)
+    gate_at = models.DateTimeField(null=True, blank=True)
 
     objects = GenerationQuerySet.as_manager()
 

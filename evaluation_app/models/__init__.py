@@ -1,6 +1,7 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
 from evaluation_app.models.conformance import ConformanceResult
+from evaluation_app.models.gates import PromotionGate
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
 from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling, Sweep
@@ -16,6 +17,7 @@ __all__ = [
     "GoldenSetVersion",
     "KeptJudgement",
     "MetricSnapshot",
+    "PromotionGate",
     "Review",
     "ReviewTask",
     "RunScore",
