@@ -66,7 +66,17 @@ class QueryRunAdmin(RunAdmin):
         ),
         (
             "Quality",
-            {"fields": ("trace_scores", "retrieval_confidence", "doc_contribution_scores", "retrieval_action")},
+            {
+                "fields": (
+                    "trace_scores",
+                    "evidence",
+                    "retrieval_confidence",
+                    "doc_contribution_scores",
+                    "retrieval_action",
+                    "fallback_triggered",
+                    "correction",
+                )
+            },
         ),
         ("Origin", {"fields": ("door", "user", "api_key_label", "trace_id", "spec_version")}),
     )

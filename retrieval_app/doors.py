@@ -47,6 +47,7 @@ def run_ask(
         plan_name=chosen.name,
         api_key=api_key,
         listener=listener,
+        corrective=payload.corrective,
     )
     return ask_response(run) | explained(collection, payload, run, chosen.plan)
 

@@ -12,6 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from ragd.types import RetrievePlan
+from retrieval_app.corrective.evaluator import Weights
+from retrieval_app.corrective.rules import Rule
 from retrieval_app.querysets import QueryRunQuerySet, SavedPlanQuerySet
 
 
@@ -32,7 +34,9 @@ class QueryRun(models.Model):
     ...`Finding.as_dict()`}]; risk_score: 0 to 100 of them all, null: not looked for. status "refused": the
     collection's security action turned the question or the answer away (see `retrieval_app.inspection`).
     store_state: see `replaying.read_store_state`.
-    replay_of: the run whose plan and query were run again.
+    replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best sentence, where the
+    answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a collection that is
+    calibrated (see `retrieval_app.corrective`); correction: how they came about, null where nothing was weighed.
     """
 
     class Kind(models.TextChoices):
@@ -91,10 +95,12 @@ class QueryRun(models.Model):
     removed_citations = models.IntegerField(default=0)
 
     trace_scores = models.JSONField(null=True, blank=True)
+    evidence = models.FloatField(null=True, blank=True)
     retrieval_confidence = models.FloatField(null=True, blank=True)
     doc_contribution_scores = models.JSONField(null=True, blank=True)
     retrieval_action = models.TextField(blank=True)
     fallback_triggered = models.BooleanField(default=False)
+    correction = models.JSONField(null=True, blank=True)
     token_usage = models.JSONField(default=dict, blank=True)
     cost_usd = models.FloatField(null=True, blank=True)
     findings = models.JSONField(default=list, blank=True)
@@ -220,3 +226,45 @@ class SavedPlan(models.Model):
     @property
     def retrieve_plan(self) -> RetrievePlan:
         return RetrievePlan.from_dict(self.plan)
+
+
+class Calibration(models.Model):
+    """What tells for one collection whether a retrieval is likely to answer: weights and thresholds, fitted on data.
+
+    weights: `evaluator.Weights.as_dict()`. upper, lower: `rules.Rule`, null where the data gave none. embed_model: it
+    holds for this one only. data: what it was fitted on {"set", "version", "digest", "questions", "lists", "plan",
+    "plan_hash", "generation"}. figures: how well it told the held-out questions (`calibration.figures`). corrects:
+    whether answers take the corrective step where a request does not say. At most one per collection; it goes with it.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    collection = models.ForeignKey(
+        "collections_app.Collection", on_delete=models.CASCADE, db_constraint=False, related_name="+"
+    )
+    weights = models.JSONField(default=dict)
+    upper = models.FloatField(null=True, blank=True)
+    lower = models.FloatField(null=True, blank=True)
+    embed_model = models.TextField()
+    data = models.JSONField(default=dict)
+    figures = models.JSONField(default=dict)
+    corrects = models.BooleanField(default=False)
+    created_by = models.TextField(default="", blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        ordering: ClassVar[list[str]] = ["collection"]
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["collection"], name="calibration_one")
+        ]
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def label(self) -> str:
+        """What it was fitted on and when."""
+        return f"{self.data.get('set', 'given data')} v{self.data.get('version', 1)}, {self.created_at:%Y-%m-%d %H:%M}"
+
+    @property
+    def rule(self) -> Rule:
+        return Rule(Weights.from_dict(self.weights), self.upper, self.lower)

@@ -36,7 +36,10 @@ def ask_response(run: QueryRun) -> dict[str, Any]:
         "sentences": run.sentences,
         "removed_citations": run.removed_citations,
         "answerer": run.answerer,
-        "evidence": run.retrieval_confidence,
+        "evidence": run.evidence,
+        "retrieval_confidence": run.retrieval_confidence,
+        "retrieval_action": run.retrieval_action or None,
+        "fallback_triggered": run.fallback_triggered,
         "token_usage": run.token_usage,
     } | search_response(run)
 
@@ -81,6 +84,8 @@ def run_response(run: QueryRun) -> dict[str, Any]:
         "doc_contribution_scores": run.doc_contribution_scores,
         "retrieval_action": run.retrieval_action or None,
         "fallback_triggered": run.fallback_triggered,
+        "correction": run.correction,
+        "evidence": run.evidence,
         "plan": run.plan,
         "generation": run.generation,
         "embed_model": run.embed_model,

@@ -96,6 +96,11 @@ class AskRequest(ModelFields, SearchRequest):
     )
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
     response_format: Literal["text"] | None = Field(None, description="Sent to the chat model when stated")
+    corrective: bool | None = Field(
+        None,
+        description="Weigh what was found, then refine, complete or refuse it; default: as the collection says. It "
+        "must be calibrated",
+    )
     conversation_id: str | None = Field(
         None, max_length=200, description="Your name of the conversation; its spans carry it"
     )
@@ -255,7 +260,10 @@ class AskResponse(SearchResponse):
     sentences: list[AnswerSentenceOut]
     removed_citations: int
     answerer: str
-    evidence: float | None
+    evidence: float | None = Field(description="0 to 1 of the best sentence; null where it is not measured")
+    retrieval_confidence: float | None = Field(description="0 to 1; null where the collection is not calibrated")
+    retrieval_action: Literal["correct", "ambiguous", "incorrect"] | None
+    fallback_triggered: bool
     token_usage: dict[str, Any]
 
 
@@ -301,6 +309,8 @@ class Run(RunSummary):
     doc_contribution_scores: dict[str, float] | None
     retrieval_action: str | None
     fallback_triggered: bool
+    correction: dict[str, Any] | None = Field(description="How confidence and action came about, and what was done")
+    evidence: float | None
     plan: dict[str, Any]
     generation: int
     embed_model: str

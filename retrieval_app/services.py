@@ -32,6 +32,8 @@ from retrieval_app.answering import Answerer, Draft, open_answerer
 from retrieval_app.answers import AnswerListener
 from retrieval_app.citations import Citation
 from retrieval_app.completion import DEFAULTS, retell
+from retrieval_app.corrective.services import open_corrector
+from retrieval_app.corrective.step import Corrector
 from retrieval_app.lineage import note_retrieved
 from retrieval_app.live_citations import pieces_of
 from retrieval_app.model_parameters import ModelParameters
@@ -83,7 +85,8 @@ def search(
     run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, door=door, user=user, api_key=api_key)
     run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
     with _recorded(run, collection) as pipeline:
-        _retrieve(run, collection, plan, pipeline, retrieve)
+        corrector = open_corrector(collection, retrieve=retrieve)
+        _retrieve(run, collection, plan, pipeline, corrector)
     return run
 
 
@@ -101,18 +104,25 @@ def ask(
     plan_name: str = "",
     user: User | AnonymousUser | None = None,
     api_key: ApiKey | None = None,
+    run_id: UUID | None = None,
     listener: RunListener | None = None,
+    corrective: bool | None = None,
 ) -> QueryRun:
     """Search, then answer from what was found; every citation of the answer is checked. Kept like `search`.
 
     history: earlier turns, [{"role": "user" or "assistant", "content"}]; a chat model reads them, the search never.
     parameters: how a chat model is asked to write. conversation_id: the caller's name of the turns, for the spans.
+    run_id: the id of the run; a new one when None.
     listener: told of the answer while it is made; where the collection redacts or refuses, only once it was inspected.
+    corrective: whether to take the corrective step (docs/corrective.md); None: as the collection says. ServiceError 422
+    where it is asked for and the collection is not calibrated.
     status "abstained": the sources do not answer the question, and `answer` says so.
     """
     run = _open_run(QueryRun.Kind.ASK, collection, query, plan, door=door, user=user, api_key=api_key)
-    run.system_prompt, run.plan_name, run.history = system_prompt or "", plan_name, [dict(turn) for turn in history]
+    run.pk, run.plan_name = run_id or run.pk, plan_name
+    run.system_prompt, run.history = system_prompt or "", [dict(turn) for turn in history]
     with _recorded(run, collection, conversation_id) as pipeline:
+        corrector = open_corrector(collection, corrects=corrective)
         answerer = open_answerer(
             embedder_for(collection.embed_model, collection.embed_dims),
             llm_model=llm_model,
@@ -122,10 +132,10 @@ def ask(
             conversation_id=conversation_id,
         )
         run.answerer = answerer.model
-        retrieval = _retrieve(run, collection, plan, pipeline)
+        retrieval = _retrieve(run, collection, plan, pipeline, corrector)
         if listener:
             listener.found(run)
-        _answer(run, collection, answerer, retrieval, pipeline, listener)
+        _answer(run, collection, corrector.answerer(answerer), retrieval, pipeline, listener)
         pipeline.finish(run.answer or "")
     return run
 
@@ -244,19 +254,21 @@ def _retrieve(
     collection: Collection,
     plan: RetrievePlan,
     pipeline: telemetry.Pipeline,
-    retrieve: Retrieve = retrieve_detailed,
+    corrector: Corrector,
 ) -> Retrieval:
     """What was found, as far as the collection lets it be kept and read."""
 
     def read(store: Store) -> tuple[dict[str, object], Retrieval]:
         run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
-        return read_store_state(store), retrieve(run.query, plan, store)
+        return read_store_state(store), corrector.retrieve(run.query, plan, store)
 
     run.store_state, found = read_store(collection, read)
+    corrector.note(run)
     retrieval = inspection.inspect_sources(run, collection, pipeline.span, found)
     results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]
-    run.results = with_spans(results, retrieval.spans) if plan.compress else results
-    if plan.compress:
+    compresses = retrieval.tokens_before is not None
+    run.results = with_spans(results, retrieval.spans) if compresses else results
+    if compresses:
         run.compression = {"tokens_before": retrieval.tokens_before, "tokens_after": retrieval.tokens_after}
     run.retrieved_ids = [chunk_key(candidate) for candidate in retrieval.candidates]
     run.lists = {
@@ -308,7 +320,7 @@ def _keep_answer(run: QueryRun, draft: Draft, given: Sequence[Candidate]) -> Non
     run.citations = [citation.as_dict() for citation in checked.citations]
     run.sentences = [sentence.as_dict() for sentence in checked.sentences]
     run.removed_citations = checked.removed_count
-    run.retrieval_confidence = draft.evidence
+    run.evidence = draft.evidence
     run.token_usage = draft.usage.as_dict()
     run.sources = [source_dict(marker, source, checked.citations) for marker, source in enumerate(given, 1)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,6 +40,7 @@ def add_search_arguments(parser: ArgumentParser) -> None:
 def add_ask_arguments(parser: ArgumentParser) -> None:
     add_search_arguments(parser)
     parser.add_argument("--llm-model", default=None, help="chat model, when an endpoint is set")
+    parser.add_argument("--corrective", action=BooleanOptionalAction, default=None, help="as the collection says")
 
 
 def run_search(options: Options) -> Answer:
@@ -56,6 +57,7 @@ def run_ask(options: Options) -> Answer:
         chosen.plan,
         door="cli",
         llm_model=options["llm_model"],
+        corrective=options["corrective"],
         plan_name=chosen.name,
     )
     return ask_response(run)

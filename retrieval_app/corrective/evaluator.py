@@ -1,0 +1,175 @@
+"""How likely a passage answers a question: four plain features, weighed by coefficients that were fitted on data.
+
+Nothing here asks a model but the collection's own embedder, so the same store gives the same scores.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ragd.embedding import Embedder
+from ragd.lexical_search import BM25_K1, QUERY_TERMS, inverse_document_frequency
+from ragd.normalization import normalize
+from ragd.score_parts import cosine_parts
+from ragd.store import Store, fetch_all
+from ragd.types import Candidate
+
+FEATURES = ("cosine", "bm25_share", "words", "names")
+DECIMALS = 6
+STEEPEST = 60.0  # beyond it the logistic function is 0 or 1 to the last digit
+
+# What the words of the question make of each text, and how often.
+TEXT_WORDS = """
+SELECT piece.place::integer, word.lexeme, cardinality(word.positions)
+FROM unnest(%(texts)s::text[]) WITH ORDINALITY AS piece (content, place)
+CROSS JOIN LATERAL unnest(to_tsvector(%(language)s::regconfig, piece.content)) AS word
+WHERE word.lexeme = ANY(%(lexemes)s::text[])
+"""
+
+NAME = re.compile(r"[^\W_](?:[\w.-]*\w)?")
+SPECIAL = re.compile(r"[0-9_A-Z]")
+
+Row = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """P = 1 / (1 + exp(-(intercept + sum of coefficient * (value - mean) / scale))); one entry per feature."""
+
+    intercept: float
+    coefficients: Row
+    means: Row
+    scales: Row
+
+    def probability(self, row: Sequence[float]) -> float:
+        """row: the values of FEATURES."""
+        terms = zip(row, self.coefficients, self.means, self.scales, strict=True)
+        total = self.intercept + math.fsum(factor * (value - mean) / scale for value, factor, mean, scale in terms)
+        return round(1 / (1 + math.exp(-min(STEEPEST, max(-STEEPEST, total)))), DECIMALS)
+
+    def as_dict(self) -> dict[str, Any]:
+        columns = {"coefficient": self.coefficients, "mean": self.means, "scale": self.scales}
+        features = {
+            name: {column: values[place] for column, values in columns.items()} for place, name in enumerate(FEATURES)
+        }
+        return {"intercept": self.intercept, "features": features}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Weights:
+        """The reverse of `as_dict`. Raises KeyError or ValueError for what has other features than FEATURES."""
+        features = values["features"]
+        if set(features) != set(FEATURES):
+            raise ValueError(f"weights are of {', '.join(FEATURES)}, not of {', '.join(sorted(features))}")
+
+        def column(name: str) -> Row:
+            return tuple(float(features[feature][name]) for feature in FEATURES)
+
+        made = cls(float(values["intercept"]), column("coefficient"), column("mean"), column("scale"))
+        numbers = (made.intercept, *made.coefficients, *made.means, *made.scales)
+        if not all(map(math.isfinite, numbers)) or min(made.scales) <= 0:
+            raise ValueError("weights must be finite numbers, scales above 0")
+        return made
+
+
+class Measured:
+    """One question to a store, and what is measured of passages for it.
+
+    cosine: of the embeddings of question and text, from -1 to 1. bm25_share: BM25 of the text without regard to its
+    length (b = 0) over the highest that the question allows; words that no chunk holds count there with the idf of the
+    rarest. words: the share of the question's words that the text holds. names: the share of its names and numbers
+    that stand in the text as written; 1.0 where it has none. The three are from 0 to 1; bm25_share and words are 0.0
+    for a question of stop words alone. The words are those of the collection's language; a text is read with its title
+    and headings.
+    """
+
+    def __init__(self, query: str, store: Store) -> None:
+        self.store = store
+        self.query = normalize(query).strip()
+        params = {"language": store.collection.language, "query": self.query} | store.scope
+        terms = fetch_all(store.connection, QUERY_TERMS, params)
+        total = store.state().chunk_count
+        self._idf = {lexeme: inverse_document_frequency(chunks, total) for lexeme, _, _, chunks in terms}
+        self._names = special_words(self.query)
+        self._vector: np.ndarray | None = None
+
+    def of_candidates(self, candidates: Sequence[Candidate]) -> list[Row]:
+        """FEATURES of each candidate; its cosine is the stored vector's. Needs the candidates' chunk_id."""
+        return self._rows([item.text for item in candidates], self._stored_cosines(candidates))
+
+    def of_texts(self, texts: Sequence[str]) -> list[Row]:
+        """FEATURES of texts that are stored nowhere: they are embedded."""
+        if not texts:
+            return []
+        vectors = [_unit(vector) for vector in _embedder(self.store).embed(list(texts))]
+        return self._rows(texts, [float(vector @ self.vector) for vector in vectors])
+
+    @property
+    def vector(self) -> np.ndarray:
+        """The question's unit vector, embedded when it is first wanted."""
+        if self._vector is None:
+            self._vector = _unit(_embedder(self.store).embed_query(self.query))
+        return self._vector
+
+    def _stored_cosines(self, candidates: Sequence[Candidate]) -> list[float]:
+        known = {item.key: item.ranks["vector"].score for item in candidates if "vector" in item.ranks}
+        others = [item.chunk_id for item in candidates if item.key not in known and item.chunk_id is not None]
+        parts = cosine_parts(self.vector.tolist(), others, self.store) if others else {}
+        for item in candidates:
+            if item.key not in known:
+                found = parts.get(item.chunk_id) if item.chunk_id is not None else None
+                known[item.key] = found.cosine if found else 0.0
+        return [known[item.key] for item in candidates]
+
+    def _rows(self, texts: Sequence[str], cosines: Sequence[float]) -> list[Row]:
+        held = self._words_of(texts)
+        highest = math.fsum(self._idf.values()) * (BM25_K1 + 1)
+        rows: list[Row] = []
+        for place, (text, cosine) in enumerate(zip(texts, cosines, strict=True), 1):
+            words = held.get(place, [])
+            bm25 = math.fsum(self._idf[word] * often * (BM25_K1 + 1) / (often + BM25_K1) for word, often in words)
+            rows.append(
+                (
+                    float(cosine),
+                    bm25 / highest if highest else 0.0,
+                    len(words) / len(self._idf) if self._idf else 0.0,
+                    sum(name in text for name in self._names) / len(self._names) if self._names else 1.0,
+                )
+            )
+        return rows
+
+    def _words_of(self, texts: Sequence[str]) -> dict[int, list[tuple[str, int]]]:
+        """The place of a text from 1 -> (lexeme of the question, how often it stands there), by lexeme."""
+        found: dict[int, list[tuple[str, int]]] = {}
+        if self._idf and texts:
+            params = {"texts": list(texts), "language": self.store.collection.language, "lexemes": list(self._idf)}
+            for place, lexeme, often in sorted(fetch_all(self.store.connection, TEXT_WORDS, params)):
+                found.setdefault(place, []).append((lexeme, int(often or 1)))
+        return found
+
+
+def special_words(question: str) -> tuple[str, ...]:
+    """The names and numbers of a question, each once, in order: words with a digit, a capital or an underscore.
+
+    The first word counts only if it has one behind its first character: any word may begin a sentence.
+    """
+    words = NAME.findall(question)
+    chosen = [word for place, word in enumerate(words) if SPECIAL.search(word if place else word[1:])]
+    return tuple(dict.fromkeys(chosen))
+
+
+def _embedder(store: Store) -> Embedder:
+    if store.embedder is None:
+        raise ValueError("passages are measured by their meaning too, and this store has no embedder")
+    return store.embedder
+
+
+def _unit(vector: Any) -> np.ndarray:
+    numbers = np.asarray(vector, dtype=np.float64)
+    length = float(np.linalg.norm(numbers))
+    return numbers / length if length else numbers

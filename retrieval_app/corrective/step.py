@@ -1,0 +1,254 @@
+"""The corrective step: what was found is weighed, and refined, completed or given up before anything answers from it.
+
+    correct    its passages are taken apart, and what does not bear on the question is left out;
+    ambiguous  the same, after passages that another list found were added;
+    incorrect  the other list alone answers where it is likelier to; else the answer is that there is none.
+
+The other list is the lexical one, or that of the vectors where the plan was lexical. A search is only weighed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ragd import telemetry
+from ragd.errors import EmbedderError
+from ragd.lexical_search import lexical_candidates
+from ragd.retrieval import Retrieval, ShortResult, retrieve_detailed
+from ragd.store import Store
+from ragd.types import Candidate, RetrievePlan
+from ragd.vector_search import is_exact, read_state, vector_candidates
+from retrieval_app.answers import Answerer, AnswerListener, Draft, TokenUsage
+from retrieval_app.citations import CheckedAnswer
+from retrieval_app.corrective.evaluator import Measured
+from retrieval_app.corrective.rules import Action, Rule
+from retrieval_app.corrective.strips import filter_strips
+from retrieval_app.models import QueryRun
+
+log = logging.getLogger(__name__)
+
+FALLBACK = "fallback"  # the name of its list on a run, where the plan itself made no such list
+
+Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What was thought of one retrieval, and done about it.
+
+    confidence: the highest score. scores: of the first results, in their order, by "doc_id#chunk_index". outcome:
+    weighed (nothing was done), refined, completed, replaced or abstained. fallback: {"list", "confidence", "taken"} of
+    the other list, {} where it was not looked at; strips: {"kept", "of"}, {} where none were cut.
+    """
+
+    confidence: float
+    action: Action
+    scores: Mapping[str, float]
+    outcome: str = "weighed"
+    fallback: Mapping[str, Any] = field(default_factory=dict)
+    strips: Mapping[str, int] = field(default_factory=dict)
+
+
+class Corrector:
+    """Retrieves like the function that it is given, and weighs what came back by the rule; None: not at all.
+
+    corrects: also act on it. calibration: which one the rule is of, for the run. An embedder that fails while passages
+    are weighed leaves the retrieval as it was: it answers without the step, and the run says so.
+    """
+
+    def __init__(
+        self,
+        rule: Rule | None,
+        *,
+        corrects: bool = False,
+        calibration: str = "",
+        retrieve: Retrieve = retrieve_detailed,
+    ) -> None:
+        self.rule = rule
+        self.corrects = corrects and rule is not None
+        self.calibration = calibration
+        self.assessment: Assessment | None = None
+        self.error = ""
+        self._retrieve = retrieve
+
+    def retrieve(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
+        self.assessment, self.error = None, ""
+        found = self._retrieve(query, plan, store)
+        if self.rule is None or store.embedder is None:
+            return found
+        with telemetry.stage(telemetry.CORRECT, input_count=len(found.candidates), corrects=self.corrects) as span:
+            try:
+                step = _Step(self.rule, query, plan, store)
+                made = step.run(found) if self.corrects else step.weigh(found)
+            except EmbedderError as error:
+                self.error = type(error).__name__
+                log.warning("what was found in %r could not be weighed: %s", store.collection.name, error)
+                telemetry.record_counts(span, outcome="failed")
+                return found
+            self.assessment, corrected = made
+            _tell(span, self.assessment, corrected)
+        return corrected
+
+    def note(self, run: QueryRun) -> None:
+        """Keep on the run what was thought of its retrieval. Nothing without a rule."""
+        if self.error:
+            run.correction = {"calibration": self.calibration, "error": self.error}
+        if self.rule is None or self.assessment is None:
+            return
+        made = self.assessment
+        run.retrieval_confidence, run.retrieval_action = made.confidence, made.action
+        run.fallback_triggered = bool(made.fallback)
+        run.correction = {
+            "calibration": self.calibration,
+            "upper": self.rule.upper,
+            "lower": self.rule.lower,
+            "corrects": self.corrects,
+            "outcome": made.outcome,
+            "scores": dict(made.scores),
+            "fallback": dict(made.fallback),
+            "strips": dict(made.strips),
+        }
+
+    def answerer(self, usual: Answerer) -> Answerer:
+        """The usual one, or one that only says why there is no answer."""
+        if self.rule is None or self.assessment is None or self.assessment.outcome != "abstained":
+            return usual
+        return Abstainer(usual, self.assessment, self.rule)
+
+
+class _Step:
+    """One retrieval under one rule."""
+
+    def __init__(self, rule: Rule, query: str, plan: RetrievePlan, store: Store) -> None:
+        self.rule, self.plan, self.store, self.query = rule, plan, store, query
+        self.measured = Measured(query, store)
+
+    def weigh(self, found: Retrieval) -> tuple[Assessment, Retrieval]:
+        scores = self._scores(found.candidates)
+        best = max(scores, default=0.0)
+        named = {
+            f"{item.doc_id}#{item.chunk_index}": score for item, score in zip(found.candidates, scores, strict=True)
+        }
+        return Assessment(best, self.rule.action(scores), named), found
+
+    def run(self, found: Retrieval) -> tuple[Assessment, Retrieval]:
+        made, _ = self.weigh(found)
+        if made.action == "correct":
+            return self._refine(replace(made, outcome="refined"), found, list(made.scores.values()))
+        name, others = self._fallback(found)
+        weighed = [(item, score) for item, score in zip(others, self._scores(others), strict=True)]
+        best = max((score for _, score in weighed), default=0.0)
+        fallback = {"list": name, "confidence": best, "taken": 0}
+        if made.action == "ambiguous":
+            return self._complete(replace(made, fallback=fallback), found, weighed)
+        strong = [item for item, score in weighed if not self.rule.is_weak(score)]
+        if best <= made.confidence or not strong or self.rule.action([best]) == "incorrect":
+            return replace(made, outcome="abstained", fallback=fallback), found
+        told = replace(made, outcome="replaced", fallback=fallback | {"taken": len(strong)})
+        kept = {item.key: score for item, score in weighed}
+        return self._refine(told, self._with(found, strong, name, others), [kept[item.key] for item in strong])
+
+    def _complete(
+        self, made: Assessment, found: Retrieval, weighed: Sequence[tuple[Candidate, float]]
+    ) -> tuple[Assessment, Retrieval]:
+        """What was found and is not weak, in its order, then what the other list has besides, up to k."""
+        own = list(zip(found.candidates, made.scores.values(), strict=True))
+        known = {item.key for item, _ in own}
+        first = [pair for pair in own if not self.rule.is_weak(pair[1])] or own
+        new = [pair for pair in weighed if pair[0].key not in known and not self.rule.is_weak(pair[1])]
+        both = [*first, *new][: self.plan.k]
+        taken = max(0, len(both) - len(first))
+        told = replace(made, outcome="completed", fallback=dict(made.fallback) | {"taken": taken})
+        others = [item for item, _ in weighed]
+        whole = self._with(found, [item for item, _ in both], str(made.fallback["list"]), others)
+        return self._refine(told, whole, [score for _, score in both])
+
+    def _refine(self, made: Assessment, found: Retrieval, scores: Sequence[float]) -> tuple[Assessment, Retrieval]:
+        """Spans of the strips that bear on the question; those of a plan that compresses stay as they are."""
+        if self.plan.compress is not None and found.spans:
+            return made, found
+        spans, cut = filter_strips(found.candidates, scores, self.rule, self.measured)
+        before = sum(len(item.content.split()) for item in found.candidates)
+        after = sum(int(span["tokens_after"]) for span in spans)
+        refined = replace(found, spans=spans, tokens_before=before, tokens_after=after)
+        return replace(made, strips={"kept": len(spans), "of": cut}), refined
+
+    def _with(self, found: Retrieval, candidates: list[Candidate], name: str, others: Sequence[Candidate]) -> Retrieval:
+        """The retrieval with other results. Spans of results that are no more would point astray, so they go."""
+        short = None
+        if len(candidates) < self.plan.k:
+            short = found.short_result or ShortResult(
+                self.plan.k,
+                len(candidates),
+                "withheld",
+                f"asked for {self.plan.k}, got {len(candidates)}: passages that are unlikely to answer were left out",
+            )
+            short = replace(short, got=len(candidates))
+        lists = found.lists if name in found.lists else found.lists | {FALLBACK: list(others)}
+        return replace(found, candidates=candidates, spans=[], lists=lists, short_result=short)
+
+    def _fallback(self, found: Retrieval) -> tuple[str, list[Candidate]]:
+        """(the other list's name, its first k); ("", []) for a collection that keeps no lexical index."""
+        name = "vector" if self.plan.mode == "lexical" else "lexical"
+        if name in found.lists:
+            return name, list(found.lists[name][: self.plan.k])
+        if name == "lexical":
+            if not self.store.collection.hybrid_enabled:
+                return "", []
+            plan = replace(self.plan, mode="lexical", rerank=None, candidate_pool=1)
+            with telemetry.lexical_span(query=self.measured.query, pool=plan.pool):
+                return name, lexical_candidates(self.measured.query, plan, self.store, read_state(plan, self.store))
+        plan = replace(self.plan, mode="vector", rerank=None, candidate_pool=1)
+        state = read_state(plan, self.store)
+        exact = is_exact(plan, self.store, state)
+        with telemetry.vector_span(pool=plan.pool, exact=exact):
+            return name, vector_candidates(self.measured.vector.tolist(), plan, self.store, exact)
+
+    def _scores(self, candidates: Sequence[Candidate]) -> list[float]:
+        return [self.rule.weights.probability(row) for row in self.measured.of_candidates(candidates)]
+
+
+def _tell(span: Any, made: Assessment, corrected: Retrieval) -> None:
+    telemetry.record_counts(
+        span,
+        confidence=made.confidence,
+        action=made.action,
+        outcome=made.outcome,
+        output_count=len(corrected.candidates),
+        fallback_list=made.fallback.get("list") or None,
+        fallback_confidence=made.fallback.get("confidence"),
+        fallback_taken=made.fallback.get("taken"),
+        strips_kept=made.strips.get("kept"),
+        strips_count=made.strips.get("of"),
+    )
+
+
+class Abstainer:
+    """Says that there is no answer, and why, without asking anything. The nearest passages stay listed as sources."""
+
+    name = "corrective"
+    instructions = ""
+
+    def __init__(self, usual: Answerer, made: Assessment, rule: Rule) -> None:
+        self.system, self.model = usual.system, usual.model
+        self._made, self._rule = made, rule
+
+    def answer(
+        self,
+        query: str,
+        sources: Sequence[Candidate],
+        spans: Sequence[Mapping[str, Any]] = (),
+        *,
+        listener: AnswerListener | None = None,
+    ) -> Draft:
+        least = self._rule.lower or 0.0
+        other = self._made.fallback.get("list")
+        tried = f", and the {other} list found nothing likelier" if other else ""
+        text = (
+            f"No answer: what was found is unlikely to answer this ({self._made.confidence:.2f}; at least {least:.2f} "
+            f"is needed){tried}. The passages that come nearest are listed as sources."
+        )
+        return Draft(CheckedAnswer(text), True, TokenUsage(estimated=True), len(sources))
