@@ -197,7 +197,7 @@ def _value(name: str, text: str) -> Any:
     if name == "weight":
         return _number(name, text)
     if name == "thresholds":
-        return _read_thresholds(text)
+        return read_thresholds(text)
     if name == SUGGESTED:
         return _read_truth(text)
     return text
@@ -216,7 +216,8 @@ def _read_list(name: str, text: str) -> list[str]:
     return values
 
 
-def _read_thresholds(text: str) -> dict[str, float]:
+def read_thresholds(text: str) -> dict[str, float]:
+    """ "recall@10=1; hit@5=0.5", or a JSON object, as measure -> least value. Raises InvalidInput for neither."""
     if text.lstrip().startswith("{"):
         try:
             values = json.loads(text, parse_constant=_refuse_constant)
@@ -225,6 +226,11 @@ def _read_thresholds(text: str) -> dict[str, float]:
         return dict(values)
     parts = [part.partition("=") for part in text.split(";") if part.strip()]
     return {name.strip(): _number("thresholds", least) for name, _, least in parts}
+
+
+def write_thresholds(thresholds: Mapping[str, float]) -> str:
+    """The reverse of `read_thresholds`."""
+    return "; ".join(f"{measure}={least!r}" for measure, least in thresholds.items())
 
 
 def _number(name: str, text: str) -> float:
@@ -246,7 +252,7 @@ def _cell(name: str, value: Any) -> str:
         plain = not any(";" in item or "\n" in item for item in value) and not (value and value[0].startswith("["))
         return "; ".join(value) if plain else json.dumps(value, ensure_ascii=False)
     if name == "thresholds":
-        return "; ".join(f"{measure}={least!r}" for measure, least in value.items())
+        return write_thresholds(value)
     return repr(value) if name == "weight" else str(value)
 
 

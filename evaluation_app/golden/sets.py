@@ -16,6 +16,8 @@ from evaluation_app.golden.checking import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet
 
+NAMED_CHARS = 180
+
 
 def listed_sets(collections: Iterable[str] = ()) -> QuerySet[GoldenSet]:
     """By name, with questions_total and suggested_total. collections: what a limited key may see; none means all."""
@@ -103,6 +105,16 @@ def what_goes(golden_set: GoldenSet) -> dict[str, int]:
         "versions": golden_set.versions.count(),
         "runs": EvaluationRun.objects.filter(golden_set=golden_set).count(),
     }
+
+
+def free_name(name: str, collection_name: str) -> str:
+    """The name if no set has it, else with the collection's name behind it, and a number if need be."""
+    wanted = f"{name} ({collection_name})"[:NAMED_CHARS]
+    number, found = 1, name
+    while GoldenSet.objects.filter(name=found).exists():
+        found = wanted if number == 1 else f"{wanted} {number}"
+        number += 1
+    return found
 
 
 def hold_set(golden_set: GoldenSet) -> GoldenSet:
