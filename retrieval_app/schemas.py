@@ -304,9 +304,14 @@ class RunList(Schema):
 class Run(RunSummary):
     citations: list[str] = Field(description="Ids of the documents that the answer cites")
     citation_details: list[CitationOut]
-    trace_scores: dict[str, float] | None = Field(description="null until the run is scored")
+    trace_scores: dict[str, float | None] | None = Field(
+        description="context_relevance, context_utilization, completeness and adherence, each null where it could not "
+        "be told; null until the run is scored"
+    )
     retrieval_confidence: float | None
-    doc_contribution_scores: dict[str, float] | None
+    doc_contribution_scores: dict[str, float] | None = Field(
+        description="doc_id#chunk_index: what an answer from this chunk alone is worth, 0 to 1; null until it was tried"
+    )
     retrieval_action: str | None
     fallback_triggered: bool
     correction: dict[str, Any] | None = Field(description="How confidence and action came about, and what was done")

@@ -2,14 +2,20 @@
 
 Every chunk is given alone to the answerer, and its answer, held against the expected one, labels the chunk (Salemi and
 Zamani, arXiv 2404.13781). An abstention is worth 0: nothing was said. What a chunk contributes is its label less what
-an answer without any chunk is worth.
+an answer without any chunk is worth. Quotations need something to quote, so that answer is worth 0; a chat model is
+asked for what it knows by itself, and a chunk that misleads it is found by that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Any
+
+from django.db import connections
 
 from collections_app.errors import ServiceError
 from evaluation_app.measures import erag
@@ -18,7 +24,8 @@ from evaluation_app.measures.scores import Score, failed, unscorable
 from evaluation_app.scoring.cases import candidate_of, spans_of, without_markers
 from ragd import telemetry
 from ragd.errors import RagdError
-from retrieval_app.answers import Answerer
+from retrieval_app.answering import Answerer, ChatAnswerer
+from retrieval_app.model_calls import call_model
 
 BINARY_MEASURES = ("exact_match", "accuracy", "contains")
 NO_EXPECTED = "no expected answer is known"
@@ -26,15 +33,25 @@ NO_RESULTS = "no document was retrieved"
 NOT_BINARY = "{measure} gives other labels than 0 and 1"
 NAMES = tuple(f"erag_{name}" for name in erag.BINARY)
 DIGITS = 6
+CALLS_AT_ONCE = 4
+UNKNOWN = "I do not know."
+BY_ITSELF = (
+    "You answer questions precisely and briefly, in the language of the question, from what you know. If you do not "
+    f"know the answer, reply with exactly this sentence and nothing else: {UNKNOWN}"
+)
+
+Said = tuple[str | None, dict[str, int]]  # the answer, None for an abstention; its tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Contributions:
-    """records: by rank {"key", "alone", "without", "contribution", "effect"}; where the answerer failed "alone",
-    "contribution" and "effect" are None and "error" tells the kind. scores: the measures erag_*."""
+    """records: by rank {"key", "alone", "without", "contribution", "effect"}; where the answerer failed, "error" tells
+    the kind, and what is not known of it is None. scores: the measures erag_*. usage: of a chat model's answers,
+    {"input_tokens", "output_tokens", "cost_usd", "calls"}; {} where none was asked."""
 
     scores: Mapping[str, Score]
     records: list[dict[str, Any]] = field(default_factory=list)
+    usage: dict[str, Any] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, float]:
@@ -48,19 +65,21 @@ def measure_contributions(
     """results: of a stored run, in rank order. measure: of DOWNSTREAM, by which answers are labelled.
 
     Without an expected answer or without results the scores are unscorable and nothing is asked. An answerer that fails
-    for one chunk leaves that label out, and the scores are errors of its kind: a list with a hole has no figure.
+    for one chunk leaves that label out, and the scores are errors of its kind: a list with a hole has no figure. One
+    that fails without any chunk leaves only the effects unknown.
     """
     if not expected.strip():
         return Contributions(dict.fromkeys(NAMES, unscorable(NO_EXPECTED)))
     if not results:
         return Contributions(dict.fromkeys(NAMES, unscorable(NO_RESULTS)))
-    label = _Labeller(answerer, query, expected, measure)
-    without, error = label.of(None)
-    records = [_record(result, *label.of(result), without) for result in results]
-    kinds = [item["error"] for item in records if "error" in item] or ([error] if error else [])
+    labeller = _Labeller(answerer, query, expected, measure)
+    with labeller.counting() as usage:
+        without, *alone = labeller.label([None, *results])
+    records = [_record(result, label, without) for result, label in zip(results, alone, strict=True)]
+    kinds = [label.error for label in alone if label.error]
     if kinds:
-        return Contributions(dict.fromkeys(NAMES, failed(kinds[0])), records)
-    return Contributions(aggregates([item["alone"] for item in records], measure), records)
+        return Contributions(dict.fromkeys(NAMES, failed(kinds[0])), records, usage)
+    return Contributions(aggregates([item["alone"] for item in records], measure), records, usage)
 
 
 def aggregates(labels: Sequence[float], measure: str) -> dict[str, Score]:
@@ -78,42 +97,106 @@ def aggregates(labels: Sequence[float], measure: str) -> dict[str, Score]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """worth: None where there is an error."""
+
+    worth: float | None
+    error: str = ""
+    tokens: Mapping[str, int] = field(default_factory=dict)
+
+
 class _Labeller:
     def __init__(self, answerer: Answerer, query: str, expected: str, measure: str) -> None:
         self.answerer, self.query, self.expected = answerer, query, [expected]
         self.worth = DOWNSTREAM[measure]
+        self.chat = answerer if isinstance(answerer, ChatAnswerer) else None
+        self.labels: list[_Label] = []
 
-    def of(self, result: Mapping[str, Any] | None) -> tuple[float | None, str]:
-        """(the label of this chunk alone, or of none; "") or (None, the kind of the error)."""
-        sources = [candidate_of(result)] if result is not None else []
-        spans = spans_of(result, 1) if result is not None else []
-        if result is not None and "spans" in result and not spans:
-            sources = []  # compression left nothing of it, so the answerer could not read it
-        try:
+    @contextmanager
+    def counting(self) -> Iterator[dict[str, Any]]:
+        """What a chat model's answers inside took, filled in at the end."""
+        usage: dict[str, Any] = {}
+        with telemetry.spending() as spent:
+            yield usage
+        if self.chat is not None:
+            asked = [label.tokens for label in self.labels if label.tokens]
+            sums = {name: sum(tokens[name] for tokens in asked) for name in ("input_tokens", "output_tokens")}
+            usage.update(sums, cost_usd=spent.total_usd if spent.priced or spent.unpriced else 0.0, calls=len(asked))
+
+    def label(self, results: Sequence[Mapping[str, Any] | None]) -> list[_Label]:
+        """One label per result, in their order; None is an answer without any. A chat model is asked several at once,
+        and its calls have spans; quotations are so many and so cheap that theirs are left out."""
+        if self.chat is None:
             with telemetry.silenced():
-                draft = self.answerer.answer(self.query, sources, spans)
+                self.labels = [self._label(result) for result in results]
+            return self.labels
+        with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+            waiting = [pool.submit(copy_context().run, _closing, self._label, result) for result in results]
+            self.labels = [future.result() for future in waiting]
+        return self.labels
+
+    def _label(self, result: Mapping[str, Any] | None) -> _Label:
+        try:
+            said, tokens = self._answer(result)
         except ServiceError as error:
-            return None, error.type
+            return _Label(None, error.type)
         except RagdError:
-            return None, "answerer"
-        if draft.abstained:
-            return 0.0, ""
+            return _Label(None, "answerer")
+        if said is None:
+            return _Label(0.0, tokens=tokens)
+        score = self.worth(said, self.expected)
+        return _Label(score.value, score.reason, tokens)
+
+    def _answer(self, result: Mapping[str, Any] | None) -> Said:
+        spans = spans_of(result, 1) if result is not None else []
+        is_readable = result is not None and ("spans" not in result or bool(spans))  # compression may leave nothing
+        if not is_readable and self.chat is not None:
+            return answer_by_itself(self.chat, self.query) if result is None else (None, {})
+        sources = [candidate_of(result)] if result is not None and is_readable else []
+        draft = self.answerer.answer(self.query, sources, spans)
+        tokens = {"input_tokens": draft.usage.context_tokens, "output_tokens": draft.usage.generation_tokens}
         citations = [citation.as_dict() for citation in draft.checked.citations]
-        score = self.worth(without_markers(draft.checked.answer, citations), self.expected)
-        return (score.value, "") if score.value is not None else (None, score.reason)
+        return (None if draft.abstained else without_markers(draft.checked.answer, citations)), tokens
 
 
-def _record(result: Mapping[str, Any], alone: float | None, error: str, without: float | None) -> dict[str, Any]:
+def answer_by_itself(answerer: ChatAnswerer, query: str) -> Said:
+    """What the model answers without any source, with the same model, server, parameters and earlier turns.
+
+    Raises ServiceError, see `chat_endpoint.complete`.
+    """
+    messages = [{"role": "system", "content": BY_ITSELF}, *answerer.history, {"role": "user", "content": query}]
+    estimated = sum(answerer.counter.count_tokens(message["content"]) for message in messages)
+    asked = call_model(
+        answerer.endpoint,
+        answerer.model,
+        messages,
+        answerer.counter,
+        estimated=estimated,
+        parameters=answerer.parameters,
+    )
+    tokens = {"input_tokens": asked.usage.context_tokens, "output_tokens": asked.usage.generation_tokens}
+    text = asked.completion.text
+    return (None if UNKNOWN.rstrip(".") in text else text), tokens
+
+
+def _closing(act: Callable[[Mapping[str, Any] | None], _Label], result: Mapping[str, Any] | None) -> _Label:
+    """In a thread of its own, whose connections nobody else would close."""
+    try:
+        return act(result)
+    finally:
+        connections.close_all()
+
+
+def _record(result: Mapping[str, Any], label: _Label, without: _Label) -> dict[str, Any]:
     record: dict[str, Any] = {
         "key": f"{result['doc_id']}#{result['chunk_index']}",
-        "alone": None if alone is None else round(alone, DIGITS),
-        "without": None if without is None else round(without, DIGITS),
+        "alone": None if label.worth is None else round(label.worth, DIGITS),
+        "without": None if without.worth is None else round(without.worth, DIGITS),
         "contribution": None,
         "effect": None,
     }
-    if alone is None:
-        return record | {"error": error}
-    if without is not None:
-        contributed = erag.contribution(alone, without)
-        record |= {"contribution": round(contributed, DIGITS), "effect": erag.effect(contributed)}
-    return record
+    if label.worth is not None and without.worth is not None:
+        contributed = erag.contribution(label.worth, without.worth)
+        return record | {"contribution": round(contributed, DIGITS), "effect": erag.effect(contributed)}
+    return record | {"error": label.error or without.error}

@@ -15,6 +15,7 @@ from evaluation_app.judging.protocol import Judge
 from evaluation_app.measures.trace import Unit
 from evaluation_app.scoring.kept import KeptJudgements
 from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.scoring.vectors import RememberingEmbedder
 from retrieval_app.chat_endpoint import Endpoint
 
 
@@ -30,7 +31,7 @@ def open_judge(settings: RunSettings, cache: JudgementCache | None = None) -> Ju
     return LlmJudge(
         judge_model(settings.judge_model),
         judge_endpoint(),
-        embedder_for(LOCAL_MODEL, LOCAL_DIMS),
+        judging_embedder(),
         cache=cache if cache is not None else KeptJudgements(),
         unit=settings.unit,
     )
@@ -75,7 +76,12 @@ def _api_key() -> str:
     return site.RAGD_LLM_API_KEY or ""
 
 
+@lru_cache(maxsize=1)
+def judging_embedder() -> RememberingEmbedder:
+    """The local model, whatever the collection uses: the judge and the noise figures are made for its vectors."""
+    return RememberingEmbedder(embedder_for(LOCAL_MODEL, LOCAL_DIMS))
+
+
 @lru_cache(maxsize=4)
 def _embedded_judge(unit: Unit) -> EmbeddedJudge:
-    """One per process and unit, so that sentences that were read once are not embedded again."""
-    return EmbeddedJudge(embedder_for(LOCAL_MODEL, LOCAL_DIMS), unit=unit)
+    return EmbeddedJudge(judging_embedder(), unit=unit)

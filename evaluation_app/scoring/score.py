@@ -10,6 +10,7 @@ from typing import Any
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.stores import embedder_for
+from evaluation_app.diagnosis.noise import NOISE, noise_scores
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judging.judgement_cache import JudgementCache
 from evaluation_app.judging.protocol import Case, Judgement
@@ -19,7 +20,7 @@ from evaluation_app.measures.trace import NO_ANSWER, REFUSED
 from evaluation_app.scoring.cases import Outcome, RunCase, annotation_dict, sentences_of
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import Contributions, measure_contributions
-from evaluation_app.scoring.judges import open_judge
+from evaluation_app.scoring.judges import judging_embedder, open_judge
 from evaluation_app.scoring.retrieval_scores import retrieval_scores
 from evaluation_app.scoring.settings import RunSettings
 from evaluation_app.scoring.spans import judged_span, record_scores
@@ -30,6 +31,7 @@ TRACE = ("context_relevance", "context_utilization", "completeness", "adherence"
 JUDGED = (*TRACE, "faithfulness", "answer_relevance")
 TURNED_AWAY = "the collection's security turned the question or the answer away"
 NOT_ASKED = "no answer was asked for"
+SILENT: Mapping[Outcome, str] = {"abstained": REFUSED, "refused": TURNED_AWAY, "searched": NOT_ASKED}
 LIKELY_DIGITS = 4
 
 
@@ -126,6 +128,8 @@ class Scorer:
         outcome: Outcome = case.outcome
         if outcome == "answered" and judgement is not None and judgement.refused:
             outcome = "abstained"  # it declined in words of its own
+        annotation = annotation_dict(judgement.annotation if judgement else None)
+        context, sentences = _context(case, as_case), sentences_of(as_case.answer)
         scores: dict[str, Score] = {}
         if golden is not None:
             scores |= retrieval_scores(run.retrieved_ids, golden, self.settings.cut)
@@ -133,17 +137,24 @@ class Scorer:
         if golden is not None and outcome != "searched":
             scores |= answer_scores(case.answer, outcome, golden)
             scores["right_outcome"] = right_outcome(outcome, golden)
+            if self.judge is not None:
+                silent = SILENT.get(outcome)
+                scores |= (
+                    dict.fromkeys(NOISE, unscorable(silent))
+                    if silent
+                    else noise_scores(annotation, context, sentences, golden, judging_embedder())
+                )
         if contributions is not None:
             scores |= contributions.scores
         return Scored(
             outcome=outcome,
             scores=scores,
-            context=_context(case, as_case),
-            answer_sentences=sentences_of(as_case.answer),
-            annotation=annotation_dict(judgement.annotation if judgement else None),
+            context=context,
+            answer_sentences=sentences,
+            annotation=annotation,
             contributions=contributions.records if contributions else [],
             details=_details(judgement),
-            judge_usage=dict(judgement.usage) if judgement else {},
+            judge_usage=_usage(judgement, contributions),
         )
 
     def _trace_scores(self, outcome: Outcome, judgement: Judgement | None) -> dict[str, Score]:
@@ -152,7 +163,7 @@ class Scorer:
             return {}
         if judgement is None:
             return dict.fromkeys(JUDGED, unscorable(TURNED_AWAY))
-        silent = {"abstained": REFUSED, "searched": NOT_ASKED}.get(outcome)
+        silent = SILENT.get(outcome)
         return {
             name: unscorable(silent) if silent and name != "context_relevance" else judgement.scores[name]
             for name in JUDGED
@@ -167,7 +178,7 @@ class Scorer:
         if self.judge is not None:
             names += JUDGED
         if golden is not None and run.kind == QueryRun.Kind.ASK:
-            names += [*DOWNSTREAM, "right_outcome"]
+            names += [*DOWNSTREAM, "right_outcome", *(NOISE if self.judge is not None else ())]
             names += ERAG_NAMES if self.settings.contributions else ()
         return Scored("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
 
@@ -192,7 +203,7 @@ def trace_record(scores: Mapping[str, Score]) -> dict[str, float | None]:
 def answer_scores(answer: str, outcome: Outcome, golden: Golden) -> dict[str, Score]:
     """The answer against the expected one by every downstream measure. What was not answered is unscorable."""
     expected = [golden.expected_answer] if golden.expected_answer.strip() else []
-    silent = {"abstained": REFUSED, "refused": TURNED_AWAY}.get(outcome) or ("" if answer else NO_ANSWER)
+    silent = SILENT.get(outcome) or ("" if answer else NO_ANSWER)
     return {
         name: unscorable(silent) if silent and expected else measure(answer, expected)
         for name, measure in DOWNSTREAM.items()
@@ -215,6 +226,19 @@ def _context(case: RunCase, as_case: Case) -> list[dict[str, Any]]:
         {"key": key, "sentences": sentences_of(sentences)}
         for key, sentences in zip(case.keys, as_case.context, strict=True)
     ]
+
+
+def _usage(judgement: Judgement | None, contributions: Contributions | None) -> dict[str, Any]:
+    """Of the judge and of the answers from single chunks together; a cost is None when one of them is not known."""
+    usage = dict(judgement.usage) if judgement else {}
+    more = contributions.usage if contributions else {}
+    if not more or not more["calls"]:
+        return usage
+    if not usage:
+        return dict(more) | {"cached": False}
+    costs = (usage.get("cost_usd"), more["cost_usd"])
+    sums = {name: usage.get(name, 0) + more[name] for name in ("input_tokens", "output_tokens", "calls")}
+    return usage | sums | {"cost_usd": None if None in costs else sum(cost or 0.0 for cost in costs)}
 
 
 def _details(judgement: Judgement | None) -> dict[str, Any]:
