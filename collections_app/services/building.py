@@ -27,6 +27,7 @@ from collections_app.services.kept_vectors import JobVectors
 from collections_app.services.large_documents import Chunks, KnownVectors, LargeCut, LargeEmbedding
 from collections_app.services.overlays import DocumentOverlays
 from collections_app.services.progress import JobProgress
+from collections_app.services.promotion import may_serve
 from collections_app.services.providers import ingest_embedder
 from collections_app.services.swapping import NotSettledError, drop_leftovers, spec_of, swap_in
 from ragd import telemetry
@@ -47,6 +48,7 @@ READ_AHEAD = 64
 FINAL_DOCUMENTS = 20  # that may be left to do while writers wait
 ROUNDS_MAX = 20  # after which writers wait however much is left
 SWAP_AGAIN_S = 2.0
+BEAT_S = 5.0  # how often a run that waits for a gate says that it lives
 
 GONE = """
 SELECT g.doc_id FROM generation_documents g LEFT JOIN documents d ON d.id = g.document_id
@@ -109,6 +111,7 @@ class Prepared:
 def build_generation(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
     """Build a generation to the end, or bring one that is complete up to date, and swap it in where that is wanted.
 
+    Where a gate holds it, it is kept complete and waits for a person instead.
     Raises JobLostError when the job was cancelled or taken over, and what chunking, embedding and the database raise;
     what was stored before stays, and another run goes on from there.
     """
@@ -148,6 +151,7 @@ class Builder:
         self.began = time.monotonic()
         self.chars = self.chunks = 0  # of this run
         self.unsettled = 0  # times that writers were faster
+        self.beat_at = time.monotonic()
 
     def begin(self) -> None:
         """Count what is there already; what an earlier run measured no longer holds."""
@@ -372,15 +376,23 @@ class Builder:
         self.generation.refresh_from_db()
         return self.generation.automatic
 
-    def keep_ready(self) -> None:
+    def keep_ready(self, **values: Any) -> None:
         with transaction.atomic():
             self.progress.hold()
             if self.generation.state == State.BUILDING:
-                self._save(state=State.READY, ready_at=timezone.now())
+                values |= {"state": State.READY, "ready_at": timezone.now()}
+            if values:
+                self._save(**values)
             self._finish()
 
     def swap(self) -> None:
-        """Catch up until little is left, then with the writers waiting do that, and let the generation serve."""
+        """Catch up until little is left, then with the writers waiting do that, and let the generation serve.
+
+        The gate is asked once, before, and may hold the generation back.
+        """
+        if not may_serve(self.collection, self.generation, self._beat):
+            self.keep_ready(automatic=False)
+            return
         while True:
             self.catch_up()
             try:
@@ -395,6 +407,14 @@ class Builder:
                 self.progress.hold()
                 time.sleep(SWAP_AGAIN_S)
         drop_leftovers()
+
+    def _beat(self) -> None:
+        """Say that the run lives; raises JobLostError when it was cancelled or taken over."""
+        if time.monotonic() - self.beat_at >= BEAT_S:
+            self.progress.hold()
+            self.beat_at = time.monotonic()
+        else:
+            self.progress.check()
 
     def _settle(self) -> None:
         """With all writers waiting: the last of the changes, or NotSettledError when there are too many to wait for."""

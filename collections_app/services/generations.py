@@ -15,6 +15,7 @@ from collections_app.querysets import ACTIVE_STATES
 from collections_app.services import audit
 from collections_app.services.cancelling import cancel_job
 from collections_app.services.collections import resolve_model
+from collections_app.services.promotion import ask_again, note_overruled
 from collections_app.services.queueing import send_jobs
 from collections_app.services.swapping import drop_leftovers, ensure_serving, forget
 from collections_app.stores import embedder_for
@@ -186,11 +187,13 @@ def _queue(generation: Generation, actor: audit.Actor) -> IngestJob:
     return job
 
 
-def activate_generation(generation: Generation, *, actor: audit.Actor = None) -> Generation:
+def activate_generation(generation: Generation, *, overrule: str = "", actor: audit.Actor = None) -> Generation:
     """Let a generation serve: one that is ready, or, as the way back, one that is retired.
 
-    A job first brings it up to what the documents are now. One that is still built serves when it is complete. Raises
-    ServiceError 409 for any other, and while another one is worked on.
+    A job first brings it up to what the documents are now, and asks the gate, if there is one (`promotion`). overrule:
+    why one that the gate holds is to serve nevertheless; then the gate is not asked. One that is still built serves
+    when it is complete. Raises ServiceError 409 for any other, while another one is worked on, and what
+    `note_overruled` raises.
     """
     with transaction.atomic():
         current = _lock(generation.collection)
@@ -204,6 +207,11 @@ def activate_generation(generation: Generation, *, actor: audit.Actor = None) ->
             )
         found.automatic = True
         found.save(update_fields=["automatic"])
+        if overrule:
+            note_overruled(found, overrule, actor)
+            audit.record(actor, [current], audit.CHANGE, f"overruled the gate of {found}: {found.gate_reason}")
+        else:
+            ask_again(found)
         if found.state != State.BUILDING:
             _refuse_busy(current)
             _queue(found, actor)
