@@ -30,6 +30,10 @@ class Delta:
     delta: float | None
 
     @property
+    def title(self) -> str:
+        return measure_of(self.measure).title
+
+    @property
     def gain(self) -> float | None:
         if self.delta is None:
             return None
@@ -49,9 +53,14 @@ class QuestionChange:
         return self.before.position
 
     @property
+    def moves(self) -> list[Delta]:
+        """The measures whose scores differ, the largest loss first; ties in the catalogue's order."""
+        moved = [item for item in self.deltas.values() if item.gain is not None and abs(item.gain) > SAME]
+        return sorted(moved, key=lambda item: item.gain or 0.0)
+
+    @property
     def gains(self) -> list[float]:
-        """Of the measures whose scores differ."""
-        return [gain for item in self.deltas.values() if (gain := item.gain) is not None and abs(gain) > SAME]
+        return [item.gain or 0.0 for item in self.moves]
 
     @property
     def worst(self) -> float:

@@ -39,6 +39,11 @@ class HeaderRow:
         """Per run whether it differs from the base."""
         return tuple(value != self.values[0] for value in self.values)
 
+    @property
+    def cells(self) -> list[tuple[str, bool]]:
+        """(value, whether it differs from the base) per run."""
+        return list(zip(self.values, self.changed, strict=True))
+
     def as_dict(self) -> dict[str, Any]:
         return {"field": self.name, "title": self.title, "values": list(self.values)}
 

@@ -23,6 +23,16 @@ SAME = 1e-12  # scores that are nearer than this are one: they differ by roundin
 MOVED_MIN = 6  # that six of six go one way by chance has probability 2 / 2**6 = 3 %; with five it is 6 %
 PLACES_MAX = 4_000_000  # drawn at once, so that many questions do not take much memory
 
+WORDS: dict[Verdict, str] = {
+    "improved": "Improved",
+    "regressed": "Regressed",
+    "noise": "Within noise",
+    "few": "Too few moved",
+    "same": "Same",
+    "unscored": "Not scored in both",
+    "incomparable": "Not comparable",
+}
+
 
 class Draws:
     """Which questions are drawn, made once per number of questions. Seeded: the same figures every time."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 from uuid import UUID
 
 from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.runs.verdicts import question_misses
 from ragd.errors import InvalidInput
 
 FIELDS = (
@@ -40,28 +40,18 @@ class Asked:
 
 def read_items(run: EvaluationRun) -> dict[int, Asked]:
     """Position -> item of what is done so far. One query."""
-    return {row["position"]: _asked(row, run.thresholds) for row in run.items.values(*FIELDS)}
+    return {item.position: _asked(item, run.thresholds) for item in run.items.only(*FIELDS)}
 
 
-def passes(outcome: str, scores: Mapping[str, Score], modes: Sequence[str], thresholds: Mapping[str, float]) -> bool:
-    """Whether a question is answered well enough.
+def passes(item: EvaluationItem, thresholds: Mapping[str, float]) -> bool:
+    """Whether a question is answered well enough: by the thresholds that speak of it (see `question_misses`).
 
-    thresholds: measure -> the value that it must reach (for a measure where less is better: must not exceed); what is
-    unscorable is left out, an error fails. Without thresholds: whether no failure mode was found in it.
+    Where none does: whether it could be asked and no failure mode was found in it.
     """
-    if outcome == EvaluationItem.Outcome.ERROR:
-        return False
-    if not thresholds:
-        return not modes
-    return all(_reaches(name, scores.get(name), bound) for name, bound in thresholds.items())
-
-
-def _reaches(name: str, score: Score | None, bound: float) -> bool:
-    if score is None or score.state == "unscorable":
-        return True
-    if score.value is None:
-        return False
-    return score.value >= bound if measure_of(name).higher_is_better else score.value <= bound
+    misses = question_misses(item, thresholds)
+    if misses is None:
+        return item.outcome != EvaluationItem.Outcome.ERROR and not item.modes
+    return not misses
 
 
 @lru_cache(maxsize=512)
@@ -73,18 +63,16 @@ def measure_of(name: str) -> Measure:
         return Measure(name, name.replace("_", " ").capitalize(), "outcome", "")
 
 
-def _asked(row: Mapping[str, Any], thresholds: Mapping[str, float]) -> Asked:
-    scores = {name: Score.from_dict(value) for name, value in row["scores"].items()}
-    bounds = {**thresholds, **(row["golden"].get("thresholds") or {})}
+def _asked(item: EvaluationItem, thresholds: Mapping[str, float]) -> Asked:
     return Asked(
-        position=row["position"],
-        question=row["question_text"],
-        category=row["category"],
-        weight=row["weight"],
-        outcome=row["outcome"],
-        scores=scores,
-        modes=tuple(row["modes"]),
-        query_run=row["query_run"],
-        trace_id=row["trace_id"],
-        passed=passes(row["outcome"], scores, row["modes"], bounds),
+        position=item.position,
+        question=item.question_text,
+        category=item.category,
+        weight=item.weight,
+        outcome=item.outcome,
+        scores={name: Score.from_dict(value) for name, value in item.scores.items()},
+        modes=tuple(item.modes),
+        query_run=item.query_run,
+        trace_id=item.trace_id,
+        passed=passes(item, thresholds),
     )

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from evaluation_app.comparison import pages
+
+urlpatterns: list[URLPattern] = [
+    path("evaluation/compare/", pages.compare, name="compare"),
+    path("evaluation/compare/questions/<int:position>/", pages.question, name="compare-question"),
+]

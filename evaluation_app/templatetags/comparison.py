@@ -1,0 +1,64 @@
+"""Scores beside scores in words: three digits, signed differences, coverage."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from evaluation_app.diagnosis.table import mode_title
+from evaluation_app.measures.scores import Mean, Score
+
+register = template.Library()
+MINUS = "\N{MINUS SIGN}"
+
+
+@register.filter
+def score3(value: float | None) -> str:
+    """Three digits after the point; an en dash for None."""
+    return "–" if value is None else f"{value:.3f}".replace("-", MINUS)
+
+
+@register.filter
+def signed3(value: float | None) -> str:
+    """A difference with its sign; what rounds to nothing has none."""
+    return _signed(value, 3)
+
+
+@register.filter
+def signed2(value: float | None) -> str:
+    return _signed(value, 2)
+
+
+def _signed(value: float | None, digits: int) -> str:
+    if value is None:
+        return "–"
+    if round(value, digits) == 0:
+        return f"{0:.{digits}f}"
+    return f"{value:+.{digits}f}".replace("-", MINUS)
+
+
+@register.filter
+def coverage(mean: Mean) -> str:
+    """ "18 of 20 scored", with what failed; "not measured" without a score at all."""
+    if not mean.total:
+        return "not measured"
+    told = f"{mean.scored:,} of {mean.total:,} scored"
+    return f"{told}, {mean.errors:,} failed" if mean.errors else told
+
+
+@register.filter
+def mode_name(key: str) -> str:
+    """The title of a failure mode."""
+    return mode_title(key)
+
+
+@register.simple_tag
+def score_words(score: Score | None) -> SafeString | str:
+    """One score as a number, or why there is none."""
+    if score is None:
+        return "–"
+    if score.value is not None:
+        return score3(score.value)
+    word = "failed" if score.state == "error" else "unscorable"
+    return format_html('<span class="muted small" title="{}">{}: {}</span>', score.reason, word, score.reason)
