@@ -1,0 +1,49 @@
+"""Evaluation runs with scores that a test states, stored without asking anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ragd.types import RetrievePlan
+
+if TYPE_CHECKING:  # this file is read before Django is set up
+    from evaluation_app.models import EvaluationRun
+
+SETTINGS = {"answers": True, "judge": "embedded", "cut": 10, "unit": "tokens", "downstream": "f1"}
+
+
+def make_run(
+    scores: Sequence[Mapping[str, float | None]],
+    *,
+    plan: RetrievePlan | None = None,
+    items: Mapping[int, Mapping[str, Any]] | None = None,
+    **values: Any,
+) -> EvaluationRun:
+    """A finished run. scores: per question measure -> value, None for unscorable. items: position -> fields of it."""
+    from evaluation_app.models import EvaluationItem, EvaluationRun
+
+    chosen = plan or RetrievePlan()
+    defaults: dict[str, Any] = {
+        "set_name": "birds", "set_version": 1, "set_digest": "d" * 64, "collection_name": "nature", "judge": "embedded",
+        "judge_version": "1", "settings": SETTINGS, "state": "succeeded",
+    }  # fmt: skip
+    run = EvaluationRun.objects.create(
+        **{**defaults, "plan": chosen.as_dict(), "plan_hash": chosen.hash, "total": len(scores), "done": len(scores)}
+        | values
+    )
+    rows = []
+    for position, given in enumerate(scores):
+        told = {
+            name: {"state": "unscorable", "reason": "nothing is expected"}
+            if value is None
+            else {"state": "scored", "value": value}
+            for name, value in given.items()
+        }
+        fields: dict[str, Any] = {
+            "question_text": f"Question {position}?", "category": "factual", "outcome": "answered", "scores": told,
+            "golden": {"question": f"Question {position}?", "category": "factual"},
+        }  # fmt: skip
+        rows.append(EvaluationItem(run=run, position=position, **(fields | dict((items or {}).get(position, {})))))
+    EvaluationItem.objects.bulk_create(rows)
+    return run

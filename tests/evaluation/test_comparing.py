@@ -1,0 +1,221 @@
+"""Runs against each other: intervals, verdicts, refusals, what moved in each question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collections_app.errors import ServiceError
+from evaluation_app.comparison.compare import Comparison, compare_runs
+from evaluation_app.comparison.intervals import Draws, judge_difference, weighted_interval
+from evaluation_app.comparison.shown import choose_questions, reach_of, show_matrix
+from evaluation_app.comparison.side_by_side import compare_question
+from evaluation_app.measures.statistics import Interval, bootstrap_mean
+from ragd.types import RetrievePlan
+from tests.evaluation.made_runs import SETTINGS, make_run
+
+RNG = np.random.default_rng(7)
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 250])
+def test_the_interval_is_the_bootstraps_whatever_the_equal_weight(count: int) -> None:
+    values = list(RNG.normal(size=count))
+    assert weighted_interval(values, [3.0] * count, Draws()) == bootstrap_mean(values)
+
+
+def test_a_weight_moves_the_mean_and_weight_0_counts_for_nothing() -> None:
+    found = weighted_interval([1.0, 0.0, 5.0], [3.0, 1.0, 0.0], Draws())
+    assert found is not None and found.mean == 0.75 and found.count == 2
+    assert (found.low, found.high) == (0.0, 1.0)
+    assert weighted_interval([], [], Draws()) is None and weighted_interval([1.0], [0.0], Draws()) is None
+
+
+def test_many_questions_are_drawn_in_pieces_with_the_same_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = list(RNG.normal(size=50))
+    whole = weighted_interval(values, [1.0] * 50, Draws())
+    monkeypatch.setattr("evaluation_app.comparison.intervals.PLACES_MAX", 130)
+    assert weighted_interval(values, [1.0] * 50, Draws()) == whole
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "moved", "better", "verdict"),
+    [
+        (0.1, 0.3, 9, True, "improved"),
+        (0.1, 0.3, 9, False, "regressed"),
+        (-0.3, -0.1, 6, True, "regressed"),
+        (-0.3, -0.1, 5, True, "few"),
+        (-0.1, 0.3, 9, True, "noise"),
+        (0.0, 0.3, 9, True, "noise"),
+        (0.0, 0.0, 0, True, "same"),
+    ],
+)
+def test_the_word_follows_the_interval_and_how_many_moved(
+    low: float, high: float, moved: int, better: bool, verdict: str
+) -> None:
+    difference = Interval((low + high) / 2, low, high, 20)
+    assert judge_difference(difference, moved, higher_is_better=better) == verdict
+
+
+def test_without_a_pair_nothing_is_said() -> None:
+    assert judge_difference(None, 0) == "unscored"
+
+
+@pytest.fixture
+def runs(db: None) -> tuple[Any, Any]:
+    """Ten questions. recall falls in eight, mrr moves both ways, hit stays, noise (less is better) falls in seven."""
+    before = [{"recall@10": 1.0, "mrr@10": 0.5, "hit@10": 1.0, "noise_relevant": 0.5, "precision@10": 0.2}] * 10
+    after = [
+        {
+            "recall@10": 0.25 if place < 8 else 1.0,
+            "mrr@10": 1.0 if place % 2 else 0.0,
+            "hit@10": 1.0,
+            "noise_relevant": 0.0 if place < 7 else 0.5,
+            "precision@10": 0.3 if place < 4 else None if place == 9 else 0.2,
+        }
+        for place in range(10)
+    ]
+    base = make_run(before, name="before")
+    other = make_run(after, name="after", plan=RetrievePlan(k=3), generation=2)
+    return base, other
+
+
+def change(comparison: Comparison, name: str) -> Any:
+    found = comparison.others[0].change_of(name)
+    assert found is not None
+    return found
+
+
+def test_each_measure_gets_its_verdict_over_the_same_questions(runs: tuple[Any, Any]) -> None:
+    comparison = compare_runs(runs[0], [runs[1]])
+    recall = change(comparison, "recall@10")
+    assert recall.verdict == "regressed" and (recall.better, recall.worse, recall.same) == (0, 8, 2)
+    assert recall.difference.mean == pytest.approx(-0.6) and recall.difference.high < 0
+    assert change(comparison, "mrr@10").verdict == "noise"
+    assert change(comparison, "hit@10").verdict == "same" and change(comparison, "hit@10").difference.mean == 0
+    noise = change(comparison, "noise_relevant")
+    assert noise.verdict == "improved" and noise.difference.mean < 0 and noise.better == 7
+    precision = change(comparison, "precision@10")
+    assert precision.verdict == "few" and precision.difference.count == 9
+    assert (precision.base.scored, precision.other.scored, precision.other.unscorable) == (10, 9, 1)
+    assert [name for _, found in comparison.regressed for name in [found.name]] == ["recall@10"]
+
+
+def test_the_other_way_round_the_differences_have_the_other_sign(runs: tuple[Any, Any]) -> None:
+    there, back = compare_runs(runs[0], [runs[1]]), compare_runs(runs[1], [runs[0]])
+    for name in there.measures:
+        one, other = change(there, name), change(back, name)
+        assert one.difference.mean == pytest.approx(-other.difference.mean)
+        assert (one.better, one.worse) == (other.worse, other.better)
+
+
+def test_the_header_tells_what_was_changed_and_nothing_else(runs: tuple[Any, Any]) -> None:
+    rows = compare_runs(runs[0], [runs[1]]).headers
+    assert {row.name: row.values for row in rows} == {"plan.k": ("12", "3"), "generation": ("1", "2")}
+    same = compare_runs(runs[0], [make_run([{}] * 10)])
+    assert same.headers == ()
+
+
+def test_runs_of_other_questions_are_refused_with_the_reason(runs: tuple[Any, Any]) -> None:
+    newer = make_run([{}], name="newer", set_version=2, set_digest="e" * 64)
+    with pytest.raises(ServiceError) as refusal:
+        compare_runs(runs[0], [runs[1], newer])
+    assert (refusal.value.type, refusal.value.status) == ("not_comparable", 409)
+    assert "version 1" in refusal.value.message and "version 2" in refusal.value.message
+    foreign = make_run([{}], set_name="fish", set_digest="f" * 64)
+    with pytest.raises(ServiceError, match=r"set 'birds' and .* the set 'fish'"):
+        compare_runs(runs[0], [foreign])
+    renamed = make_run([{}] * 10, set_name="birds, kept", set_version=5)
+    assert compare_runs(runs[0], [renamed]).others[0].run == renamed
+
+
+@pytest.mark.parametrize("others", [[], ["base"], ["other", "other"]])
+def test_a_comparison_needs_other_runs_each_once(runs: tuple[Any, Any], others: list[str]) -> None:
+    named = dict(zip(("base", "other"), runs, strict=True))
+    with pytest.raises(ServiceError) as refusal:
+        compare_runs(runs[0], [named[name] for name in others])
+    assert refusal.value.status == 422
+
+
+def test_scores_of_two_judges_are_not_held_against_each_other(db: None) -> None:
+    scores = [{"adherence": 1.0, "recall@10": 1.0, "erag_success": 0.5}] * 7
+    lower = [{"adherence": 0.0, "recall@10": 0.0, "erag_success": 0.1}] * 7
+    base = make_run(scores)
+    other = make_run(lower, judge="llm", judge_version="gpt", settings={**SETTINGS, "downstream": "rouge_l"})
+    comparison = compare_runs(base, [other])
+    adherence, erag = change(comparison, "adherence"), change(comparison, "erag_success")
+    assert adherence.verdict == erag.verdict == "incomparable" and adherence.difference is None
+    assert adherence.reason == "judged by embedded (1) and by llm (gpt)" and "rouge_l" in erag.reason
+    assert change(comparison, "recall@10").verdict == "regressed"
+    assert all("adherence" not in item.deltas for item in comparison.others[0].questions)
+    units = make_run(lower, settings={**SETTINGS, "unit": "sentences"})
+    assert "sentences" in change(compare_runs(base, [units]), "adherence").reason
+
+
+def test_questions_stand_by_their_largest_loss_and_failures_first(db: None) -> None:
+    base = make_run([{"recall@10": 1.0, "mrr@10": 1.0}] * 4, thresholds={"recall@10": 0.5})
+    after = [
+        {"recall@10": 1.0, "mrr@10": 1.0}, {"recall@10": 0.75, "mrr@10": 1.0}, {"recall@10": 0.0, "mrr@10": 0.9}, {}
+    ]  # fmt: skip
+    other = make_run(after, thresholds={"recall@10": 0.5}, items={3: {"outcome": "error", "error": "down"}})
+    against = compare_runs(base, [other]).others[0]
+    assert [item.position for item in against.questions] == [3, 2, 1, 0]
+    assert [item.position for item in against.lost] == [3, 2] and against.won == []
+    rows, filters = choose_questions(against, shown="lost")
+    assert [item.position for item in rows] == [3, 2]
+    assert {each.key: each.count for each in filters} == {
+        "moved": 3, "worse": 3, "better": 0, "lost": 2, "won": 0, "all": 4
+    }  # fmt: skip
+    rows, _ = choose_questions(against, shown="worse", measure="mrr@10")
+    assert [item.position for item in rows] == [2, 3]
+
+
+def test_without_thresholds_a_failure_mode_decides_who_passes(db: None) -> None:
+    base = make_run([{"recall@10": 1.0}] * 2)
+    other = make_run([{"recall@10": 0.0}] * 2, items={1: {"modes": ["retrieval_miss"]}})
+    assert [item.position for item in compare_runs(base, [other]).others[0].lost] == [1]
+
+
+def test_a_run_that_goes_on_is_compared_as_far_as_both_are(db: None) -> None:
+    base = make_run([{"recall@10": 1.0}] * 9)
+    other = make_run([{"recall@10": 0.0}] * 7, state="running", total=9)
+    against = compare_runs(base, [other]).others[0]
+    assert against.unpaired == 2 and against.changes[0].difference.count == 7  # type: ignore[union-attr]
+    empty = compare_runs(base, [make_run([])]).others[0]
+    assert empty.changes[0].verdict == "unscored" and empty.questions == ()
+
+
+def test_the_matrix_marks_the_best_only_beyond_noise(runs: tuple[Any, Any]) -> None:
+    third = make_run([{"recall@10": 0.25 if place < 7 else 1.0, "hit@10": 1.0} for place in range(10)])
+    rows = {row.name: row for row in show_matrix(compare_runs(runs[0], [runs[1], third]))}
+    assert [cell.best for cell in rows["recall@10"].cells] == [True, False, False]
+    assert [cell.best for cell in rows["hit@10"].cells] == [False, False, False]
+    assert rows["noise_relevant"].cells[1].best and rows["noise_relevant"].cells[2].mean is None
+
+
+def test_the_axis_holds_every_interval(runs: tuple[Any, Any]) -> None:
+    changes = compare_runs(runs[0], [runs[1]]).others[0].changes
+    reach = reach_of(changes)
+    known = [each.difference for each in changes if each.difference]
+    assert all(-reach <= each.low and each.high <= reach for each in known) and reach == 1.0
+    assert reach_of([]) == 0.05
+
+
+def test_one_question_side_by_side(db: None) -> None:
+    golden = {"question": "Which?", "category": "factual", "expected_doc_ids": ["b"], "expected_answer": "blue"}
+    first = {"golden": golden, "answer": "The whale is blue.", "retrieved_ids": ["a#0", "b#1", "c#2"]}
+    second = {"golden": golden, "answer": "The whale is grey.", "retrieved_ids": ["b#1", "d#0", "a#0"]}
+    base = make_run([{"recall@10": 1.0}], items={0: first})
+    other = make_run([{"recall@10": 0.5}], items={0: second})
+    seen = compare_question(base, other, 0)
+    left, right = seen.sides
+    assert "".join(part.text for part in left.answer) == first["answer"]
+    assert "".join(part.text for part in right.answer) == second["answer"]
+    assert [part.text for part in right.answer if part.kind == "added"] == ["grey."]
+    assert [(row.doc_id, row.gain, row.mark, row.expected) for row in right.ranks] == [
+        ("b", 1, "", True), ("d", None, "new", False), ("a", -2, "", False)
+    ]  # fmt: skip
+    assert [(row.doc_id, row.mark) for row in left.ranks] == [("a", ""), ("b", ""), ("c", "gone")]
+    assert [line.tone for line in seen.lines] == ["up", "down"] and not seen.same_answer
+    assert [(row.delta.delta, row.tone) for row in seen.scores] == [(-0.5, "bad")]
