@@ -97,9 +97,11 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
     from django.db import connection
 
     from collections_app.services.claiming import forgive_attempts
+    from evaluation_app.runs.services import release_host
 
     try:
         forgive_attempts(socket.gethostname(), but=but)
+        release_host(socket.gethostname(), but=but)
     finally:
         connection.close()
 
@@ -133,6 +135,13 @@ def sweep_jobs() -> None:
     from collections_app.services import jobs
 
     jobs.sweep()
+    send_evaluations()
+
+
+def send_evaluations() -> None:
+    from evaluation_app.runs.services import send_waiting
+
+    send_waiting()
 
 
 def apply_retention() -> None:

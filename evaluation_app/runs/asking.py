@@ -12,14 +12,17 @@ from django.db import Error as DatabaseError
 
 from collections_app.errors import describe
 from collections_app.models import Collection
+from collections_app.stores import embedder_for
 from evaluation_app.diagnosis.modes import find_modes
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.scoring.score import Scored, Scorer
 from evaluation_app.scoring.settings import RunSettings
+from ragd import telemetry
 from ragd.normalization import normalize
 from ragd.types import RetrievePlan
 from retrieval_app import services as retrieval_services
+from retrieval_app.answering import ExtractiveAnswerer
 from retrieval_app.models import QueryRun
 
 WORKER_LOST = "worker_lost"
@@ -50,6 +53,8 @@ class Asker:
         self.run, self.collection, self.scorer = run, collection, scorer
         self.settings = RunSettings.from_dict(run.settings)
         self.plan = RetrievePlan.from_dict(run.plan)
+        embedder = embedder_for(collection.embed_model, collection.embed_dims)
+        self.is_free = telemetry.is_local(embedder.system) and run.answerer in ("", ExtractiveAnswerer.model)
 
     def make_item(self, pending: Pending) -> tuple[EvaluationItem, Mapping[str, Any]]:
         """(the item, not stored yet; the query run's token usage).
@@ -144,7 +149,10 @@ class Asker:
         item.query_run, item.trace_id = query_run.pk, query_run.trace_id
         item.retrieved_ids, item.answer = query_run.retrieved_ids, query_run.answer or ""
         item.confidence, item.action = query_run.retrieval_confidence, query_run.retrieval_action
-        item.cost_usd, item.error, item.error_type = query_run.cost_usd, query_run.error, query_run.error_type
+        item.error, item.error_type = query_run.error, query_run.error_type
+        item.cost_usd = query_run.cost_usd
+        if item.cost_usd is None and self.is_free:  # it has no cost, and not an unknown one
+            item.cost_usd = 0.0
 
     def _score(self, item: EvaluationItem, query_run: QueryRun, golden: Golden) -> None:
         scored: Scored = self.scorer.score(query_run, golden)

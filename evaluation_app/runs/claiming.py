@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -108,7 +108,10 @@ def release_run(run: EvaluationRun, *, error: str = "", error_type: str = "", to
     return True
 
 
-def release_host(host: str) -> int:
-    """The workers of a host are to stop: their runs wait for the next ones. Returns how many."""
+def release_host(host: str, *, but: Iterable[int] = ()) -> int:
+    """The workers of a host are to stop: their runs wait for the next ones. Returns how many.
+
+    but: processes that died by themselves; a question of their runs may be to blame.
+    """
     held = EvaluationRun.objects.filter(state=State.RUNNING, worker__startswith=f"{host}:")
-    return held.update(state=State.QUEUED, worker="", beat_at=None)
+    return held.exclude(worker__in=[f"{host}:{pid}" for pid in but]).update(state=State.QUEUED, worker="", beat_at=None)

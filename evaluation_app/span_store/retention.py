@@ -13,6 +13,7 @@ from collections_app.models import Operation
 from collections_app.services.checking import request_check
 from collections_app.services.operations import forget_operations, last_operation, running
 from collections_app.services.retention import drop_old_revisions
+from evaluation_app.runs.services import delete_old_evaluations
 from evaluation_app.span_store.partitions import maintain
 from evaluation_app.span_store.reading import forget_writers
 from ragd.store import execute
@@ -45,6 +46,7 @@ def apply_retention() -> Operation:
             "spans_of_runs": spans,
             "spans": maintain().spans,
             "revisions": drop_old_revisions(),
+            "evaluation_runs": delete_old_evaluations(),
             "operations": forget_operations(),
         }
         return progress.succeed(report)
