@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from evaluation_app import checks, rebuild
 from evaluation_app.commands import (
+    calibrating,
     evidence,
     exporting,
     ingesting,
@@ -85,6 +86,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         rebuild.run,
         rebuild.show,
         rebuild.has_passed,
+    ),
+    "calibrate": Subcommand(
+        "fit on golden questions when a retrieval is correct or incorrect; exit status 1 without thresholds",
+        calibrating.add_arguments,
+        calibrating.run,
+        calibrating.show,
+        calibrating.has_passed,
     ),
     "check": Subcommand(
         "compare what is stored with itself; exit status 1 when something is wrong",

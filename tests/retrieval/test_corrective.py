@@ -234,7 +234,7 @@ def test_an_embedder_that_fails_leaves_the_answer_without_the_step(
     calibrate(house)
 
     def fail(*_: Any) -> Any:
-        raise EmbedderError("the endpoint is away")
+        raise EmbedderError("the endpoint is away", kind="unreachable", retryable=True)
 
     monkeypatch.setattr(Measured, "of_texts", fail)
     run = ask(house, "main pump water")
