@@ -6,6 +6,8 @@ touch keeps its vector, and the state before is kept as a revision, so that a ch
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from collections_app.errors import ServiceError
 from collections_app.models import ChunkOverlay, Collection
 from collections_app.overlays import ADD, DISABLE, EDIT
@@ -16,8 +18,8 @@ from ragd.indexing import CONTENT_MAX_CHARS
 from ragd.normalization import normalize
 
 __all__ = [
-    "ChunkChange", "add_chunk", "attach_overlay", "edit_chunk", "get_overlay", "list_overlays", "remove_overlay",
-    "set_chunk_enabled",
+    "ChunkChange", "add_chunk", "attach_overlay", "edit_chunk", "get_overlay", "list_overlays", "propose_edit",
+    "propose_switch", "remove_overlay", "set_chunk_enabled",
 ]  # fmt: skip
 
 
@@ -36,6 +38,12 @@ def edit_chunk(
     Raises ServiceError 404 (no such document or chunk) and 409 (archived, changed meanwhile, no text kept),
     EmptyContent, InvalidInput, EmbedderError.
     """
+    propose = propose_edit(chunk_index, content)
+    return change_overlays(collection, doc_id, propose, f"chunk {chunk_index} edited", revision=revision, actor=actor)
+
+
+def propose_edit(chunk_index: int, content: str) -> Callable[[Scene], Wanted]:
+    """What `edit_chunk` wants of a document. Raises as it for the content at once, else when it is asked."""
     text = _check_content(content)
 
     def propose(scene: Scene) -> Wanted:
@@ -47,7 +55,7 @@ def edit_chunk(
             return scene.without(laid.edit) if text == original else scene.with_content(laid.edit, text)
         return scene.same() if text == original else scene.with_new(EDIT, laid.anchor, text)
 
-    return change_overlays(collection, doc_id, propose, f"chunk {chunk_index} edited", revision=revision, actor=actor)
+    return propose
 
 
 def set_chunk_enabled(
@@ -60,6 +68,13 @@ def set_chunk_enabled(
     actor: audit.Actor = None,
 ) -> ChunkChange:
     """Keep a chunk out of every result, or let it in again. Raises as `edit_chunk`; 409 for an added chunk."""
+    propose = propose_switch(doc_id, chunk_index, enabled=enabled)
+    message = f"chunk {chunk_index} {'enabled' if enabled else 'disabled'}"
+    return change_overlays(collection, doc_id, propose, message, revision=revision, actor=actor)
+
+
+def propose_switch(doc_id: str, chunk_index: int, *, enabled: bool) -> Callable[[Scene], Wanted]:
+    """What `set_chunk_enabled` wants of a document."""
 
     def propose(scene: Scene) -> Wanted:
         laid = scene.at(chunk_index)
@@ -69,8 +84,7 @@ def set_chunk_enabled(
             return scene.same()
         return scene.with_new(DISABLE, laid.anchor) if laid.disable is None else scene.without(laid.disable)
 
-    message = f"chunk {chunk_index} {'enabled' if enabled else 'disabled'}"
-    return change_overlays(collection, doc_id, propose, message, revision=revision, actor=actor)
+    return propose
 
 
 def add_chunk(

@@ -1,0 +1,209 @@
+"""What a change to documents, chunks or a policy would do to the golden questions: from retrieval alone, before it.
+
+Each question is asked twice, as the index is and as it would be (`ragd.what_if`), in one transaction that is rolled
+back. Nobody else sees anything of it. Questions that expect what is touched come first, so that a preview that runs out
+of time has looked at what matters most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from django.db import transaction
+
+from collections_app.models import Collection
+from collections_app.stores import open_store
+from evaluation_app.curation.asking import Asked, first_rank, keys_of, questions_of, vectors_of
+from evaluation_app.measures.ranking import MEASURES
+from evaluation_app.measures.scores import Mean, mean
+from evaluation_app.models import GoldenSet
+from evaluation_app.scoring.retrieval_scores import retrieval_scores
+from ragd.types import RetrievePlan
+from ragd.what_if import Supposed, WhatIf
+from retrieval_app.plans import choose_plan
+
+BUDGET_S = 4.0
+BUDGET_MOST_S = 60.0
+SHOWN_MEASURES = ("hit", "recall", "mrr")
+
+Effect = Literal["lost", "worse", "gained", "better", "changed", "same"]
+EFFECTS: tuple[Effect, ...] = ("lost", "worse", "gained", "better", "changed", "same")
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionImpact:
+    """One question. before and after: the best rank of what it expects, None outside the first k.
+
+    left and came: "doc_id#index" of what would leave and enter the first k. touched: it expects a document that the
+    change touches. effect: "changed" when only the order, or what is not expected, differs.
+    """
+
+    asked: Asked
+    before: int | None
+    after: int | None
+    left: tuple[str, ...]
+    came: tuple[str, ...]
+    effect: Effect
+    touched: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "set": self.asked.set_name,
+            "question": self.asked.golden.question,
+            "category": self.asked.golden.category,
+            "effect": self.effect,
+            "rank_before": self.before,
+            "rank_after": self.after,
+            "left": list(self.left),
+            "came": list(self.came),
+            "touched": self.touched,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """changed: the questions whose first k differ, the worst first. total: questions that there are, looked: asked.
+
+    means: measure@k -> its mean over the questions that expect something, before and after. estimate: why the figures
+    are not exact, "" where they are.
+    """
+
+    total: int
+    looked: int
+    k: int
+    plan: RetrievePlan
+    plan_name: str
+    documents: int
+    changed: Sequence[QuestionImpact]
+    counts: Mapping[str, int]
+    means: Mapping[str, tuple[Mean, Mean]]
+    took_ms: float
+    estimate: str = ""
+    sets: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.looked == self.total
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether nothing that is expected is lost or moves down, among those looked at."""
+        return not self.counts["lost"] and not self.counts["worse"]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "questions": self.total,
+            "looked_at": self.looked,
+            "k": self.k,
+            "plan": self.plan_name,
+            "plan_hash": self.plan.hash,
+            "documents": self.documents,
+            "counts": dict(self.counts),
+            "means": {
+                name: {"before": before.as_dict(), "after": after.as_dict()}
+                for name, (before, after) in self.means.items()
+            },
+            "changed": [each.as_dict() for each in self.changed],
+            "estimate": self.estimate,
+            "took_ms": self.took_ms,
+        }
+
+
+def impact_of(
+    collection: Collection,
+    supposed: Supposed,
+    *,
+    golden_set: GoldenSet | None = None,
+    budget_s: float = BUDGET_S,
+    estimate: str = "",
+    by_document: bool = False,
+) -> Impact:
+    """What the supposed change would do to the golden questions by the collection's plan, within the budget.
+
+    golden_set: those of one set, else of all sets of the collection. by_document: chunks get other numbers, so
+    expected documents are what counts. No questions: total 0. Raises EmbedderError, RerankerError.
+    """
+    began = time.monotonic()
+    until = began + budget_s
+    touched = set(supposed.documents)
+    asked = questions_of(collection, golden_set)
+    ordered = sorted(asked, key=lambda each: touched.isdisjoint(each.golden.relevant_docs))
+    chosen = choose_plan(collection, None, {})
+    looked: list[tuple[QuestionImpact, Asked, list[str], list[str]]] = []
+    if ordered:
+        embedder = None if chosen.plan.mode == "lexical" else open_store(collection).embedder
+        vectors = vectors_of((each.text for each in ordered), embedder, until=began + budget_s / 2)
+        with transaction.atomic():
+            what_if = WhatIf(open_store(collection), supposed)
+            for each in ordered:
+                if (embedder is not None and each.text not in vectors) or (looked and time.monotonic() >= until):
+                    break
+                now, then = what_if.compare(each.text, chosen.plan, vectors.get(each.text))
+                keys = keys_of(now), keys_of(then)
+                looked.append((_compare(each, *keys, touched, by_document=by_document), each, *keys))
+            transaction.set_rollback(True)
+    found = [impact for impact, *_ in looked]
+    counts = Counter(impact.effect for impact in found)
+    return Impact(
+        total=len(ordered),
+        looked=len(found),
+        k=chosen.plan.k,
+        plan=chosen.plan,
+        plan_name=chosen.name,
+        documents=len(touched),
+        changed=sorted((each for each in found if each.effect != "same"), key=_worst_first),
+        counts={effect: counts[effect] for effect in EFFECTS},
+        means=_means(looked, chosen.plan.k),
+        took_ms=round((time.monotonic() - began) * 1000, 1),
+        estimate=estimate,
+        sets=tuple(dict.fromkeys(each.set_name for each in asked)),
+    )
+
+
+def _compare(asked: Asked, now: list[str], then: list[str], touched: set[str], *, by_document: bool) -> QuestionImpact:
+    before, after = (first_rank(keys, asked.golden, by_document=by_document) for keys in (now, then))
+    effect: Effect
+    if before is not None and after is None:
+        effect = "lost"
+    elif before is None and after is not None:
+        effect = "gained"
+    elif before != after and before is not None and after is not None:
+        effect = "worse" if after > before else "better"
+    else:
+        effect = "same" if now == then else "changed"
+    return QuestionImpact(
+        asked,
+        before,
+        after,
+        tuple(key for key in now if key not in then),
+        tuple(key for key in then if key not in now),
+        effect,
+        not touched.isdisjoint(asked.golden.relevant_docs),
+    )
+
+
+def _worst_first(impact: QuestionImpact) -> tuple[int, int, str]:
+    fall = (impact.before or 0) - (impact.after or 0)
+    return EFFECTS.index(impact.effect), fall, impact.asked.text
+
+
+def _means(
+    looked: Sequence[tuple[QuestionImpact, Asked, list[str], list[str]]], k: int
+) -> dict[str, tuple[Mean, Mean]]:
+    """Over documents, weighted as a run would."""
+    expecting = [(asked, now, then) for _, asked, now, then in looked if not asked.golden.expects_nothing]
+    weights = [asked.golden.weight for asked, _, _ in expecting]
+    scores = [
+        (retrieval_scores(now, asked.golden, k), retrieval_scores(then, asked.golden, k))
+        for asked, now, then in expecting
+    ]
+    names = [f"{name}@{k}" for name in SHOWN_MEASURES if name in MEASURES]
+    return {
+        name: (mean((a[name] for a, _ in scores), weights), mean((b[name] for _, b in scores), weights))
+        for name in names
+        if scores
+    }
