@@ -1,0 +1,137 @@
+"""The promotion gate of a collection: read, set, taken away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import psycopg
+from django.db import transaction
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services import audit
+from collections_app.services.portable import Part, Row
+from evaluation_app.measures.ranking import MEASURES
+from evaluation_app.models import GoldenSet, PromotionGate
+from ragd.errors import InvalidInput
+
+K_MAX = 100
+DEFAULTS = {"measure": "recall", "k": 10, "margin": 0.02}
+
+READ_GATES = "SELECT set_name, measure, k, margin FROM promotion_gates WHERE collection_name = %s"
+FIELDS = ("set_name", "measure", "k", "margin")
+
+
+def find_gate(collection: Collection) -> PromotionGate | None:
+    """None: every generation of the collection may serve."""
+    return PromotionGate.objects.select_related("golden_set").filter(collection_name=collection.name).first()
+
+
+def set_gate(
+    collection: Collection,
+    set_name: str,
+    *,
+    measure: str = "recall",
+    k: int = 10,
+    margin: float = 0.02,
+    actor: audit.Actor = None,
+) -> PromotionGate:
+    """From now on a generation serves only if the set's mean of the measure falls by no more than the margin.
+
+    Raises ServiceError 404 (field "set") for a set that the collection does not have, InvalidInput that names a field.
+    """
+    golden_set = GoldenSet.objects.filter(collection_name=collection.name, name=set_name).first()
+    if golden_set is None:
+        raise ServiceError(
+            f"collection {collection.name!r} has no golden set {set_name!r}; choose one of its own",
+            type="unknown_golden_set",
+            status=404,
+            field="set",
+        )
+    _check(measure, k, margin)
+    with transaction.atomic():
+        gate, _ = PromotionGate.objects.update_or_create(
+            collection_name=collection.name,
+            defaults={
+                "golden_set": golden_set,
+                "set_name": golden_set.name,
+                "measure": measure,
+                "k": k,
+                "margin": float(margin),
+                "updated_by": audit.name_actor(actor),
+            },
+        )
+        said = f"set the promotion gate: {measure}@{k} of {golden_set.name} may fall by {margin:g}"
+        audit.record(actor, [collection], audit.CHANGE, said)
+    return gate
+
+
+def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
+    """Let every generation serve again; whether there was a gate."""
+    with transaction.atomic():
+        gone, _ = PromotionGate.objects.filter(collection_name=collection.name).delete()
+        if gone:
+            audit.record(actor, [collection], audit.CHANGE, "took the promotion gate away")
+    return gone > 0
+
+
+def gate_dict(gate: PromotionGate | None) -> dict[str, Any]:
+    """As the API tells it; without a gate only {"enabled": False}."""
+    if gate is None:
+        return {"enabled": False}
+    return {
+        "enabled": True,
+        "set": gate.golden_set.name if gate.golden_set else gate.set_name,
+        "set_exists": gate.golden_set is not None,
+        "measure": gate.measure,
+        "k": gate.k,
+        "margin": gate.margin,
+        "updated_by": gate.updated_by,
+        "updated_at": gate.updated_at,
+    }
+
+
+def _check(measure: object, k: object, margin: object) -> None:
+    if measure not in MEASURES:
+        raise InvalidInput(f"measure must be one of {', '.join(MEASURES)}, not {measure!r}", field="measure")
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= K_MAX:
+        raise InvalidInput(f"k must be a whole number from 1 to {K_MAX}, not {k!r}", field="k")
+    is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
+    if not is_number or not math.isfinite(margin) or not 0 <= margin <= 1:  # type: ignore[arg-type,operator]
+        raise InvalidInput(f"margin must be a number from 0 to 1, not {margin!r}", field="margin")
+
+
+def read_gates(connection: psycopg.Connection[Any], collection_id: int, name: str) -> Iterator[Row]:
+    for row in connection.execute(READ_GATES, [name]):
+        yield dict(zip(FIELDS, row, strict=True))
+
+
+def restore_gates(collection: Collection, rows: Iterable[Row]) -> int:
+    """Over the imported set that has the name, or had it before the import found it taken. Raises InvalidInput."""
+    count = 0
+    for row in rows:
+        if set(row) != set(FIELDS):
+            raise InvalidInput(f"a promotion gate has not the fields {', '.join(map(str, row))}", field="gates")
+        _check(row["measure"], row["k"], row["margin"])
+        name = str(row["set_name"])
+        sets = GoldenSet.objects.filter(collection_name=collection.name)
+        found = sets.filter(name=name).first() or sets.filter(name__startswith=f"{name} (").order_by("pk").first()
+        PromotionGate.objects.update_or_create(
+            collection_name=collection.name,
+            defaults={**row, "set_name": found.name if found else name, "golden_set": found},
+        )
+        count += 1
+    return count
+
+
+def count_gates(collection_id: int, name: str) -> int:
+    return PromotionGate.objects.filter(collection_name=name).count()
+
+
+def forget_gates(collection: Collection) -> None:
+    PromotionGate.objects.filter(collection_name=collection.name).delete()
+
+
+GATES = Part("promotion_gates", read_gates, restore_gates, count_gates, forget_gates)

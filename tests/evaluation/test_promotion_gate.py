@@ -1,0 +1,181 @@
+"""A generation serves only if golden questions find what they expect there too, unless a person says otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from collections_app.errors import ServiceError
+from collections_app.models import AuditSubject, Collection, Generation
+from collections_app.services.documents import ingest_text
+from collections_app.services.generations import (
+    activate_generation,
+    drop_generation,
+    list_generations,
+    start_generation,
+)
+from collections_app.services.jobs import run_job
+from evaluation_app.curation import gate as gates
+from evaluation_app.curation.gate_settings import find_gate, remove_gate, set_gate
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from ragd.errors import InvalidInput
+from ragd.store import execute
+from tests.collections.conftest import embeddings, notes, openai_server
+
+__all__ = ["embeddings", "notes", "openai_server"]
+
+TEXTS = {
+    "keys": "API keys stay valid for ninety days.",
+    "doors": "The front door of the house is painted green.",
+    "rivers": "Two rivers meet below the stone bridge.",
+    "nights": "At night the lamps along the road are lit.",
+}
+QUESTIONS = {"How long are API keys valid?": "keys", "Which colour has the front door?": "doors",
+             "Where do the rivers meet?": "rivers", "When are the lamps lit?": "nights"}  # fmt: skip
+
+
+@pytest.fixture
+def golden(notes: Collection) -> GoldenSet:
+    for name, text in TEXTS.items():
+        ingest_text(notes, name, text)
+    made = GoldenSet.objects.create(name="basics", collection_name=notes.name)
+    for place, (question, doc_id) in enumerate(QUESTIONS.items()):
+        GoldenQuestion.objects.create(golden_set=made, position=place, question=question, expected_doc_ids=[doc_id])
+    return made
+
+
+def run(generation: Generation) -> str | None:
+    return run_job(generation.jobs.newest()[0].pk)
+
+
+def reload(row: Any) -> Any:
+    return type(row).objects.get(pk=row.pk)
+
+
+def states(collection: Collection) -> dict[int, str]:
+    return {each.number: each.state for each in list_generations(reload(collection))}
+
+
+@pytest.fixture
+def spoiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is compared is without two of the documents: the index that comes has lost them."""
+    whole = gates._open
+
+    def open_spoiled(collection: Collection, generation: Generation) -> Any:
+        store = whole(collection, generation)
+        names = {"gone": ["rivers", "nights"]}
+        execute(store.connection, f"DELETE FROM {store.collection.partition} WHERE doc_id = ANY(%(gone)s)", names)
+        return store
+
+    monkeypatch.setattr(gates, "_open", open_spoiled)
+
+
+def test_without_a_gate_nothing_is_asked(notes: Collection, golden: GoldenSet, spoiled: None) -> None:
+    generation = start_generation(notes, {})
+    assert run(generation) == "succeeded"
+    assert states(notes) == {2: "serving", 1: "retired"}
+    assert (reload(generation).gate_state, reload(generation).gate_report) == ("", {})
+
+
+def test_a_generation_that_is_as_good_passes_and_keeps_its_report(notes: Collection, golden: GoldenSet) -> None:
+    set_gate(notes, "basics", k=2, margin=0.0)
+    generation = start_generation(notes, {"chunk_policy": {"target_tokens": 40, "overlap_tokens": 0}})
+    assert run(generation) == "succeeded"
+    told = reload(generation)
+    assert (told.state, told.gate_state) == ("serving", "passed")
+    report = told.gate_report
+    assert (report["measure"], report["questions"], report["before"], report["after"]) == ("recall@2", 4, 1.0, 1.0)
+    assert report["difference"] == {"mean": 0.0, "low": 0.0, "high": 0.0, "count": 4}
+    assert report["compared_with"] == 1 and report["worse"] == 0 and "it may fall by 0" in report["reason"]
+
+
+def test_a_worse_one_is_held_and_the_other_goes_on_serving(notes: Collection, golden: GoldenSet, spoiled: None) -> None:
+    set_gate(notes, "basics", k=3, margin=0.4)
+    generation = start_generation(notes, {})
+    assert run(generation) == "succeeded"
+    told = reload(generation)
+    assert states(notes) == {2: "ready", 1: "serving"}
+    assert (told.gate_state, told.automatic) == ("held", False)
+    report = told.gate_report
+    assert (report["before"], report["after"], report["worse"]) == (1.0, 0.5, 2)
+    assert report["difference"]["mean"] == -0.5
+    assert {each["question"]: each["rank_after"] for each in report["changed"] if each["after"] < each["before"]} == {
+        "Where do the rivers meet?": None,
+        "When are the lamps lit?": None,
+    }
+    assert "falls by 0.500, more than the margin of 0.4" in report["reason"]
+    # asked again by hand it is held again; the gate holds for that too
+    activate_generation(told)
+    assert run(told) == "succeeded"
+    assert reload(told).gate_state == "held" and states(notes)[1] == "serving"
+
+
+def test_a_person_may_overrule_with_a_reason_that_is_kept(
+    notes: Collection, golden: GoldenSet, spoiled: None, admin_user: Any
+) -> None:
+    set_gate(notes, "basics", k=3, margin=0.1)
+    generation = start_generation(notes, {})
+    with pytest.raises(ServiceError, match="no gate holds generation 2"):
+        activate_generation(generation, overrule="because")
+    run(generation)
+    held = reload(generation)
+    with pytest.raises(InvalidInput, match="say why"):
+        activate_generation(held, overrule="  ", actor=admin_user)
+    activate_generation(held, overrule="Two questions  are out of date.", actor=admin_user)
+    assert run(held) == "succeeded"
+    told = reload(held)
+    assert (told.state, told.gate_state) == ("serving", "overruled")
+    assert (told.gate_reason, told.gate_by) == ("Two questions are out of date.", admin_user.get_username())
+    assert told.gate_at is not None and told.gate_report["after"] == 0.5
+    entries = AuditSubject.objects.filter(collection_name="notes", actor=admin_user.get_username())
+    assert any("overruled the gate" in each.entry.change_message for each in entries.select_related("entry"))
+
+
+def test_the_way_back_is_asked_too_and_a_held_one_can_be_dropped(
+    notes: Collection, golden: GoldenSet, monkeypatch: pytest.MonkeyPatch, spoiled: None
+) -> None:
+    first = list_generations(notes)[0]
+    run(start_generation(notes, {}))
+    set_gate(notes, "basics", k=3, margin=0.1)
+    activate_generation(reload(first))
+    assert run(first) == "succeeded"
+    assert states(notes) == {2: "serving", 1: "retired"}
+    assert (reload(first).gate_state, reload(first).automatic) == ("held", False)
+    drop_generation(reload(first))
+    assert states(notes)[1] == "dropped"
+
+
+def test_a_gate_that_cannot_be_asked_holds(notes: Collection, golden: GoldenSet) -> None:
+    set_gate(notes, "basics")
+    golden.questions.update(expected_doc_ids=[])
+    generation = start_generation(notes, {})
+    run(generation)
+    assert "no question of 'basics' expects a document" in reload(generation).gate_report["reason"]
+    golden.delete()
+    activate_generation(reload(generation))
+    run(generation)
+    told = reload(generation)
+    assert told.gate_state == "held" and "'basics' was deleted" in told.gate_report["reason"]
+    assert remove_gate(notes) and not remove_gate(notes)
+    activate_generation(told)
+    run(told)
+    assert (reload(told).state, reload(told).gate_state, reload(told).gate_report) == ("serving", "", {})
+
+
+def test_the_margin_itself_is_allowed(notes: Collection, golden: GoldenSet, spoiled: None) -> None:
+    set_gate(notes, "basics", k=3, margin=0.5)
+    generation = start_generation(notes, {})
+    run(generation)
+    assert (reload(generation).state, reload(generation).gate_state) == ("serving", "passed")
+
+
+def test_what_a_gate_may_be(notes: Collection, golden: GoldenSet) -> None:
+    with pytest.raises(ServiceError, match="no golden set 'others'"):
+        set_gate(notes, "others")
+    for values, field in (({"measure": "adherence"}, "measure"), ({"k": 0}, "k"), ({"margin": float("nan")}, "margin"),
+                          ({"margin": 1.5}, "margin"), ({"k": True}, "k")):  # fmt: skip
+        with pytest.raises(InvalidInput) as refused:
+            set_gate(notes, "basics", **values)
+        assert refused.value.field == field
+    assert find_gate(notes) is None
