@@ -1,7 +1,168 @@
+"""Evaluation runs over HTTP: asked for, looked at, cancelled, resumed, their results read."""
+
 from __future__ import annotations
 
-from ninja import Router
+from typing import Any, Literal
+from uuid import UUID
 
-from collections_app.auth import BearerAuth
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from ninja import Router, Status
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, answer
+from collections_app.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.paging import DEFAULT_LIMIT, paginate
+from collections_app.services.collections import get_collection
+from evaluation_app.golden.sets import find_set
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.runs import services
+from evaluation_app.runs.requests import ITEM_DEFERRED, find_run, listed_runs, read_settings
+from evaluation_app.runs.responses import item_response, run_lines, run_response
+from evaluation_app.runs.schemas import (
+    EvaluationItemPage,
+    EvaluationRunDeleted,
+    EvaluationRunOut,
+    EvaluationRunPage,
+    EvaluationRunRequest,
+)
+from retrieval_app.plans import choose_plan
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
+
+ALL = "/evaluation-runs"
+ONE = "/evaluation-runs/{run_id}"
+ORDER = ("-created_at", "-id")
+State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
+Cursor = param.Query(None, description="next_cursor of the page before")
+
+
+@router.post(ALL, operation_id="evaluation-runs-create", response={202: EvaluationRunOut, **ERRORS})
+def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpResponse:
+    """Ask every question of a golden set by one plan, in the background. Plan fields are those of a search.
+
+    409 for a set without questions; 422 for a plan, settings or thresholds that this run cannot have.
+    """
+    key = request_key(request)
+    golden_set = find_set(payload.golden_set, key.collections)
+    collection = get_collection(golden_set.collection_name)
+    base_run = find_run(payload.base_run, key.collections) if payload.base_run else None
+
+    def produce() -> tuple[int, Any]:
+        chosen = choose_plan(collection, payload.plan, payload.stated())
+        run = services.start_run(
+            golden_set,
+            plan=chosen.plan,
+            plan_name=chosen.name,
+            settings=read_settings(payload.settings.stated()),
+            name=payload.name,
+            purpose=EvaluationRun.Purpose.API,
+            thresholds=payload.thresholds,
+            base_run=base_run,
+            actor=key,
+        )
+        return 202, EvaluationRunOut.model_validate(run_response(run)).model_dump(mode="json")
+
+    return answer(request, produce)
+
+
+@router.get(ALL, operation_id="evaluation-runs-list", response={200: EvaluationRunPage, **ERRORS})
+def list_runs(
+    request: HttpRequest,
+    golden_set: str | None = None,
+    collection: str | None = None,
+    state: State | None = None,
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = Cursor,
+) -> Any:
+    """Newest first, with what each has found so far. A limited key sees those over its collections."""
+    key = request_key(request)
+    if collection is not None:
+        check_collection_scope(key, collection)
+    wanted = {"set_name": golden_set, "collection_name": collection, "state": state}
+    rows = listed_runs(key.collections)
+    if any("\x00" in value for value in wanted.values() if value):
+        rows = rows.none()
+    rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+    page = paginate(rows, ORDER, limit=limit, cursor=cursor)
+    return {"items": [run_response(run) for run in page.items], "next_cursor": page.next_cursor}
+
+
+@router.get(ONE, operation_id="evaluation-runs-get", response={200: EvaluationRunOut, **ERRORS})
+def get_run(request: HttpRequest, run_id: UUID) -> Any:
+    """Header, progress and figures; the figures grow while it runs."""
+    return run_response(_find(request, run_id))
+
+
+@router.get(f"{ONE}/results", operation_id="evaluation-runs-results", response={200: EvaluationItemPage, **ERRORS})
+def list_results(
+    request: HttpRequest,
+    run_id: UUID,
+    mode: str | None = param.Query(None, description="only questions that show this failure mode"),
+    outcome: Literal["answered", "abstained", "refused", "searched", "error"] | None = None,
+    content: bool = param.Query(True, description="false: without context, marks, contributions and details"),
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = Cursor,
+) -> Any:
+    """The questions that are done, by their place in the set."""
+    run = _find(request, run_id)
+    rows = EvaluationItem.objects.filter(run=run)
+    if mode is not None:
+        rows = rows.none() if "\x00" in mode else rows.filter(modes__contains=[mode])
+    if outcome is not None:
+        rows = rows.filter(outcome=outcome)
+    if not content:
+        rows = rows.defer(*ITEM_DEFERRED)
+    page = paginate(rows, ("position",), limit=limit, cursor=cursor)
+    items = [item_response(item, run, whole=content) for item in page.items]
+    return {"items": items, "next_cursor": page.next_cursor}
+
+
+@router.get(
+    f"{ONE}/export",
+    operation_id="evaluation-runs-export",
+    summary="A run as JSON Lines",
+    openapi_extra={"responses": {200: {"content": {"application/jsonl": {}}, "description": "one object per line"}}},
+)
+def export_run(request: HttpRequest, run_id: UUID) -> StreamingHttpResponse:
+    """{"run": header and figures} on the first line, then {"item": ...} for each question that is done."""
+    return jsonl_response(_find(request, run_id))
+
+
+@router.post(f"{ONE}/cancel", operation_id="evaluation-runs-cancel", response={200: EvaluationRunOut, **ERRORS})
+def cancel_run(request: HttpRequest, run_id: UUID) -> Any:
+    """End a run after the question that it is at; what it found stays. 409 when it has ended."""
+    return run_response(services.cancel_run(_find(request, run_id), request_key(request)))
+
+
+@router.post(f"{ONE}/resume", operation_id="evaluation-runs-resume", response={202: EvaluationRunOut, **ERRORS})
+def resume_run(request: HttpRequest, run_id: UUID) -> Any:
+    """Go on with a run that was cancelled or stopped. 409 when nothing is left or it cannot go on."""
+    return _accepted(services.resume_run(_find(request, run_id), request_key(request)))
+
+
+@router.post(f"{ONE}/retry", operation_id="evaluation-runs-retry", response={202: EvaluationRunOut, **ERRORS})
+def retry_run(request: HttpRequest, run_id: UUID) -> Any:
+    """Ask again only those questions that failed. 409 when none did."""
+    return _accepted(services.retry_failed(_find(request, run_id), request_key(request)))
+
+
+@router.delete(ONE, operation_id="evaluation-runs-delete", response={200: EvaluationRunDeleted, **ERRORS})
+def delete_run(request: HttpRequest, run_id: UUID) -> Any:
+    """With its results. The stored runs of its questions stay. 409 while it is under way."""
+    services.delete_run(_find(request, run_id), request_key(request))
+    return {"deleted": 1}
+
+
+def jsonl_response(run: EvaluationRun) -> StreamingHttpResponse:
+    """The run as a download."""
+    response = StreamingHttpResponse(run_lines(run), content_type="application/jsonl")
+    response["Content-Disposition"] = f'attachment; filename="evaluation-run-{run.pk}.jsonl"'
+    return response
+
+
+def _find(request: HttpRequest, run_id: UUID) -> EvaluationRun:
+    return find_run(run_id, request_key(request).collections)
+
+
+def _accepted(run: EvaluationRun) -> Any:
+    return Status(202, run_response(run))

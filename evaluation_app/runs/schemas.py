@@ -1,0 +1,155 @@
+"""The shapes of evaluation runs over HTTP. An unknown field of a request is an error, never ignored."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from ninja import Field, Schema
+from pydantic import ConfigDict, FiniteFloat, StrictBool, StrictInt
+
+from evaluation_app.scoring.settings import CUT, CUT_MAX
+from retrieval_app.schemas import PlanFields
+
+
+class SettingsRequest(Schema):
+    """What is measured and how. What is left out has its default."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    answers: StrictBool | None = Field(None, description="false: questions are only searched; default true")
+    judge: Literal["none", "embedded", "llm"] | None = Field(
+        None, description="Who judges answers; default embedded, none for a run that only searches"
+    )
+    judge_model: str | None = Field(None, max_length=200, description="Another model than the server's for judge llm")
+    cut: StrictInt | None = Field(
+        None, ge=1, le=CUT_MAX, description=f"The k of precision@k and its kin; default {CUT}"
+    )
+    unit: Literal["tokens", "sentences"] | None = Field(None, description="Of the lengths in TRACe; default tokens")
+    contributions: StrictBool | None = Field(
+        None, description="Whether each retrieved document is also answered from alone (eRAG); default false"
+    )
+    downstream: str | None = Field(None, description="By which measure such an answer is labelled; default f1")
+    llm_model: str | None = Field(None, max_length=200, description="Another chat model than the server's")
+    system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
+    corrective: StrictBool | None = Field(None, description="The corrective step; default: as the collection says")
+
+    def stated(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
+
+
+class EvaluationRunRequest(PlanFields):
+    """A golden set, and the plan to ask it by: fields that are stated, over a saved plan."""
+
+    golden_set: str = Field(description="The set's name")
+    name: str = Field("", description="For people; at most 200 characters")
+    plan: str | None = Field(
+        None,
+        description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
+    )
+    settings: SettingsRequest = SettingsRequest()
+    thresholds: dict[str, FiniteFloat] = Field(
+        default_factory=dict, description='The least mean that passes, by measure, such as {"recall@10": 0.8}'
+    )
+    base_run: UUID | None = Field(None, description="The run that this one tries to better")
+
+
+class Fault(Schema):
+    type: str
+    message: str
+
+
+class Miss(Schema):
+    measure: str
+    threshold: float
+    value: float | None = None
+    reason: str = ""
+
+
+class EvaluationRunOut(Schema):
+    id: UUID
+    golden_set: str
+    collection: str
+    name: str
+    purpose: str
+    set_version: int
+    set_digest: str = Field(description="SHA-256 of the questions; runs are compared over the same one")
+    plan: dict[str, Any]
+    plan_hash: str
+    plan_name: str
+    settings: dict[str, Any]
+    answerer: str
+    prompt_hash: str = Field(description="SHA-256 of the answerer's instructions, empty where it has none")
+    judge: str
+    judge_version: str
+    generation: int
+    embed_model: str
+    spec_version: str
+    code_version: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    cancel_requested: bool
+    total: int
+    done: int
+    failed: int = Field(description="Questions that failed, or of which a score did")
+    passed: bool | None = Field(description="null: no threshold is set, or the run has not ended")
+    thresholds: dict[str, float]
+    misses: list[Miss] = Field(description="The thresholds of the run that its means do not reach")
+    summary: dict[str, Any] = Field(description="Means with coverage and intervals, categories, outcomes, modes")
+    cost_usd: float | None = Field(description="Of the answers; null: a price is not known")
+    judge_cost_usd: float | None
+    token_usage: dict[str, Any]
+    took_ms: float = Field(description="Time at work, over all attempts")
+    attempts: int
+    retries: int
+    base_run: UUID | None
+    sweep: int | None
+    error: Fault | None
+    created_by: str
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+
+
+class EvaluationRunPage(Schema):
+    items: list[EvaluationRunOut]
+    next_cursor: str | None
+
+
+class EvaluationItemOut(Schema):
+    position: int
+    question_text: str
+    question_id: int | None
+    category: str
+    weight: float
+    golden: dict[str, Any] = Field(description="The golden question as it was asked")
+    query_run: UUID | None = Field(description="GET /v1/runs/{run_id} gives it, while it is kept")
+    trace_id: str
+    outcome: Literal["answered", "abstained", "refused", "searched", "error"]
+    passed: bool | None
+    misses: list[Miss]
+    answer: str
+    retrieved_ids: list[str]
+    scores: dict[str, dict[str, Any]] = Field(
+        description='By measure: {"state": "scored", "value"}, or {"state": "unscorable" or "error", "reason"}'
+    )
+    modes: list[str]
+    confidence: float | None
+    action: str
+    cost_usd: float | None
+    judge_usage: dict[str, Any]
+    took_ms: float
+    error: Fault | None
+    context: list[dict[str, Any]] | None = None
+    answer_sentences: list[list[str]] | None = None
+    annotation: dict[str, Any] | None = None
+    contributions: list[dict[str, Any]] | None = None
+    details: dict[str, Any] | None = None
+
+
+class EvaluationItemPage(Schema):
+    items: list[EvaluationItemOut]
+    next_cursor: str | None
+
+
+class EvaluationRunDeleted(Schema):
+    deleted: int
