@@ -139,9 +139,12 @@ def sweep_jobs() -> None:
 
 
 def send_evaluations() -> None:
+    """Evaluation runs that wait, and live traffic that is to be scored."""
     from evaluation_app.runs.services import send_waiting
+    from evaluation_app.scoring.sampling import send_samples
 
     send_waiting()
+    send_samples()
 
 
 def apply_retention() -> None:

@@ -270,7 +270,10 @@ class RunScore(models.Model):
 
 
 class Sampling(models.Model):
-    """Which share of a collection's answers is scored while it serves. rate: 0 to 1; per_day: at most so many."""
+    """Which share of a collection's answers is scored while it serves. rate: 0 to 1; per_day: at most so many.
+
+    enabled_at: what was asked before is left alone. looked_until: what began before was looked at.
+    """
 
     collection_name = models.TextField(db_collation="C", primary_key=True)
     enabled = models.BooleanField(default=False)
@@ -278,6 +281,7 @@ class Sampling(models.Model):
     per_day = models.IntegerField(default=500)
     judge = models.CharField(max_length=20, default="embedded")
     judge_model = models.TextField(default="", blank=True)
+    enabled_at = models.DateTimeField(null=True, blank=True)
     looked_until = models.DateTimeField(null=True, blank=True)
     updated_by = models.TextField(default="", blank=True)
     updated_at = models.DateTimeField(auto_now=True)

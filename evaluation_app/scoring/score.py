@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection
 from collections_app.stores import embedder_for
 from evaluation_app.diagnosis.noise import NOISE, noise_scores
@@ -24,6 +23,7 @@ from evaluation_app.scoring.judges import judging_embedder, open_judge
 from evaluation_app.scoring.retrieval_scores import retrieval_scores
 from evaluation_app.scoring.settings import RunSettings
 from evaluation_app.scoring.spans import judged_span, record_scores
+from ragd.errors import RagdError, UnknownCollection
 from retrieval_app.answering import Answerer, open_answerer
 from retrieval_app.models import QueryRun
 
@@ -57,11 +57,14 @@ class Scored:
 class Scorer:
     """Scores the runs of one collection under one setting. May be used by several threads.
 
-    cache: for a chat model's judgements; None: those kept in the database. Raises ServiceError (422, "no_judge_model")
-    when the settings ask for a chat model as judge and none is set up.
+    collection: None when it is gone; then single chunks cannot be answered from, and all else is scored. cache: for a
+    chat model's judgements; None: those kept in the database. Raises ServiceError (422, "no_judge_model") when the
+    settings ask for a chat model as judge and none is set up.
     """
 
-    def __init__(self, settings: RunSettings, collection: Collection, *, cache: JudgementCache | None = None) -> None:
+    def __init__(
+        self, settings: RunSettings, collection: Collection | None, *, cache: JudgementCache | None = None
+    ) -> None:
         self.settings = settings
         self.collection = collection
         self.judge = open_judge(settings, cache)
@@ -89,10 +92,6 @@ class Scorer:
         self._keep(run, found, contributions)
         return found
 
-    @cached_property
-    def _embedder(self) -> Any:
-        return embedder_for(self.collection.embed_model, self.collection.embed_dims)
-
     def _judge(self, case: RunCase) -> tuple[Case, Judgement | None]:
         as_case = case.as_case()
         if self.judge is None or case.outcome == "refused":
@@ -106,14 +105,17 @@ class Scorer:
             return Contributions(dict.fromkeys(ERAG_NAMES, unscorable(TURNED_AWAY)))
         try:
             answerer = self._answerer_of(run)
-        except ServiceError as error:
-            return Contributions(dict.fromkeys(ERAG_NAMES, failed(error.type)))
+        except (ServiceError, RagdError) as error:
+            return Contributions(dict.fromkeys(ERAG_NAMES, failed(describe(error)[1]["error"]["type"])))
         return measure_contributions(answerer, run.query, run.results, golden.expected_answer, self.settings.downstream)
 
     def _answerer_of(self, run: QueryRun) -> Answerer:
         """The answerer that answered the run, with its prompt and its earlier turns."""
+        if self.collection is None:
+            raise UnknownCollection(f"the collection {run.collection_name!r} is gone")
+        embedder = embedder_for(self.collection.embed_model, self.collection.embed_dims)
         return open_answerer(
-            self._embedder, llm_model=run.answerer or None, system_prompt=run.system_prompt or None, history=run.history
+            embedder, llm_model=run.answerer or None, system_prompt=run.system_prompt or None, history=run.history
         )
 
     def _gather(

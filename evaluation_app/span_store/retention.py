@@ -14,6 +14,7 @@ from collections_app.services.checking import request_check
 from collections_app.services.operations import forget_operations, last_operation, running
 from collections_app.services.retention import drop_old_revisions
 from evaluation_app.runs.services import delete_old_evaluations
+from evaluation_app.scoring.run_scores import forget_scores
 from evaluation_app.span_store.partitions import maintain
 from evaluation_app.span_store.reading import forget_writers
 from ragd.store import execute
@@ -35,6 +36,7 @@ def apply_retention() -> Operation:
 
         def drop_spans(runs: Sequence[tuple[UUID, str]]) -> None:
             nonlocal spans
+            forget_scores([run_id for run_id, _ in runs])
             traces = [trace_id for _, trace_id in runs if trace_id]
             spans += execute(connection, DELETE_SPANS_OF_RUNS, {"traces": traces}) if traces else 0
             progress.tell("runs", spans, 0)

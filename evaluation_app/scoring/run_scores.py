@@ -1,0 +1,96 @@
+"""What a judge says of stored runs that no golden question stands behind: on request, and of sampled traffic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID
+
+from django.utils import timezone
+
+from collections_app.errors import ServiceError
+from collections_app.services import audit
+from evaluation_app.diagnosis.modes import find_modes
+from evaluation_app.models import RunScore
+from evaluation_app.scoring.cases import outcome_of
+from evaluation_app.scoring.score import Scored, Scorer
+from evaluation_app.scoring.settings import RunSettings
+from retrieval_app.models import QueryRun
+
+Reason = Literal["asked", "sampled"]
+ASKED: Reason = "asked"
+SAMPLED: Reason = "sampled"
+UNJUDGEABLE = ("error", "refused")
+
+
+def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: audit.Actor) -> RunScore:
+    """Judge one stored run now, and keep it in place of what was kept of the run. settings: None for the defaults.
+
+    A search, which has no answer, gets its context relevance alone. Raises ServiceError: 409 "nothing_to_judge" for a
+    run that failed or was turned away, 422 "no_judge_model" for a chat model that is not set up, 422 "invalid_input"
+    for the judge "none".
+    """
+    chosen = settings or RunSettings()
+    if chosen.judge == "none":
+        raise ServiceError(
+            "judge must be 'embedded' or 'llm', not 'none': a judge is what this asks for",
+            type="invalid_input",
+            status=422,
+            field="judge",
+        )
+    if (outcome := outcome_of(run)) in UNJUDGEABLE:
+        why = "it failed" if outcome == "error" else "the collection's security turned it away"
+        raise ServiceError(
+            f"the run {run.pk} has nothing to judge, because {why}; judge one that found or answered something",
+            type="nothing_to_judge",
+            status=409,
+        )
+    kept = keep_score(run, Scorer(chosen, run.collection), ASKED)
+    audit.record(actor, [kept], audit.ADDITION, f"judged a run of {run.collection_name} by {chosen.judge}")
+    return kept
+
+
+def keep_score(run: QueryRun, scorer: Scorer, reason: Reason) -> RunScore:
+    """Score the run and write down what came of it, in place of what was there. What the sample holds stays in it."""
+    if RunScore.objects.filter(pk=run.pk, reason=SAMPLED).exists():
+        reason = SAMPLED
+    began = time.perf_counter()
+    found = scorer.score(run, None)
+    kept, _ = RunScore.objects.update_or_create(
+        query_run=run.pk,
+        defaults={
+            "collection_name": run.collection_name,
+            "question_text": run.query,
+            "reason": reason,
+            "judge": scorer.settings.judge,
+            "judge_version": scorer.judge_version,
+            "trace_id": run.trace_id,
+            "retrieved_ids": run.retrieved_ids,
+            "answer": run.answer or "",
+            "took_ms": round((time.perf_counter() - began) * 1000, 3),
+            "asked_at": run.created_at,
+            "created_at": timezone.now(),
+            **_fields(found),
+        },
+    )
+    return kept
+
+
+def _fields(found: Scored) -> dict[str, object]:
+    return {
+        "outcome": found.outcome,
+        "scores": {name: score.as_dict() for name, score in found.scores.items()},
+        "context": found.context,
+        "answer_sentences": found.answer_sentences,
+        "annotation": found.annotation,
+        "contributions": found.contributions,
+        "modes": find_modes(found, None),
+        "details": found.details,
+        "judge_usage": found.judge_usage,
+    }
+
+
+def forget_scores(runs: Sequence[UUID]) -> int:
+    """What was kept of these runs goes with them: it holds their texts. Returns how many."""
+    return RunScore.objects.filter(query_run__in=list(runs)).delete()[0]

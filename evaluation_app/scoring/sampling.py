@@ -1,0 +1,188 @@
+"""Live traffic: which share of a collection's answers is scored while it serves, chosen by the id of the run."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from uuid import UUID
+
+from django.db import connection, transaction
+from django.utils import timezone
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services import audit
+from evaluation_app.models import RunScore, Sampling
+from evaluation_app.scoring.run_scores import SAMPLED, keep_score
+from evaluation_app.scoring.score import Scorer
+from evaluation_app.scoring.settings import RunSettings
+from ragd.errors import InvalidInput
+from retrieval_app.models import QueryRun
+
+log = logging.getLogger(__name__)
+
+JUDGES = ("embedded", "llm")
+PER_DAY_MAX = 100_000
+LOOK_BACK = timedelta(minutes=15)  # a run is stored when it ends, and stands in the list where it began
+SLICE_S = 20.0  # of a worker's time at once, so that documents do not wait
+BATCH = 200
+LOCK_KEY = 0x7261_6764_7363  # one sampler at a time, whatever asks for it
+TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
+UNLOCK = "SELECT pg_advisory_unlock(%s)"
+RANGE = 2**64
+
+
+def is_chosen(run_id: UUID, rate: float) -> bool:
+    """Whether a run is in the sample of the rate, 0 to 1: decided by its id alone, so that every process says the same
+    and a greater rate holds all of a smaller one."""
+    number = int.from_bytes(hashlib.sha256(run_id.bytes).digest()[:8], "big")
+    return number < rate * RANGE
+
+
+def sampling_of(collection_name: str) -> Sampling:
+    """What is stored of the collection, else the defaults, not enabled and not stored."""
+    return Sampling.objects.filter(pk=collection_name).first() or Sampling(collection_name=collection_name)
+
+
+@transaction.atomic
+def save_sampling(
+    collection: Collection,
+    *,
+    enabled: bool,
+    rate: float,
+    per_day: int,
+    judge: str = "embedded",
+    judge_model: str = "",
+    actor: audit.Actor,
+) -> Sampling:
+    """Score a share of the collection's answers from now on. What was asked before it was enabled is left alone.
+
+    rate: above 0 to 1. per_day: at most so many of one day (UTC), 1 to PER_DAY_MAX. Raises InvalidInput that names the
+    field, and ServiceError (422, "no_judge_model") for a chat model that is not set up.
+    """
+    check_sampling(rate, per_day, judge)
+    if enabled:
+        Scorer(_settings(judge, judge_model), collection)
+    held, _ = Sampling.objects.select_for_update().get_or_create(collection_name=collection.name)
+    if enabled and not held.enabled:
+        held.enabled_at = held.looked_until = timezone.now()
+    held.enabled, held.rate, held.per_day = enabled, rate, per_day
+    held.judge, held.judge_model, held.updated_by = judge, judge_model.strip(), audit.name_actor(actor)
+    held.save()
+    said = f"scores {rate:.2%} of the answers, at most {per_day} a day, by {judge}" if enabled else "scores no answers"
+    audit.record(actor, [collection], audit.CHANGE, said)
+    return held
+
+
+def check_sampling(rate: object, per_day: object, judge: object) -> None:
+    """Raises InvalidInput that names the field."""
+    if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 < rate <= 1:
+        raise InvalidInput(f"rate must be above 0 and at most 1, not {rate!r}", field="rate")
+    if not isinstance(per_day, int) or isinstance(per_day, bool) or not 1 <= per_day <= PER_DAY_MAX:
+        raise InvalidInput(f"per_day must be from 1 to {PER_DAY_MAX}, not {per_day!r}", field="per_day")
+    if judge not in JUDGES:
+        raise InvalidInput(f"judge must be one of {', '.join(JUDGES)}, not {judge!r}", field="judge")
+
+
+def has_work() -> bool:
+    """Whether an enabled collection was asked anything that is to be scored. The worker asks every 15 s."""
+    return any(next(_candidates(each, Counter()), None) is not None for each in Sampling.objects.filter(enabled=True))
+
+
+def send_samples() -> bool:
+    """Have a worker score what waits; returns whether there was anything. Sent twice it is scored once."""
+    from evaluation_app.tasks import score_live_traffic  # tasks call this module
+
+    if not has_work():
+        return False
+    score_live_traffic.apply_async()
+    return True
+
+
+def score_samples(*, slice_s: float = SLICE_S) -> int:
+    """Score what was chosen and is not scored yet, of every collection in turn, for about `slice_s`; how many.
+
+    One process at a time: another call returns 0 at once. A run that cannot be scored is logged and left out.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(TRY_LOCK, [LOCK_KEY])
+        if not cursor.fetchone()[0]:
+            return 0
+    try:
+        deadline = time.monotonic() + slice_s
+        return sum(_score_collection(sampling, deadline) for sampling in Sampling.objects.filter(enabled=True))
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(UNLOCK, [LOCK_KEY])
+
+
+def _score_collection(sampling: Sampling, deadline: float) -> int:
+    """The watermark moves over what was looked at; what the deadline leaves is found by the next call."""
+    try:
+        collection = Collection.objects.live().filter(name=sampling.collection_name).first()
+        scorer = Scorer(_settings(sampling.judge, sampling.judge_model), collection)
+    except ServiceError as error:
+        log.warning("answers of %r are not scored: %s", sampling.collection_name, error.message)
+        return 0
+    counts: Counter[date] = Counter()
+    done, until = 0, timezone.now()
+    for run in _candidates(sampling, counts):
+        if time.monotonic() > deadline:
+            until = run.created_at
+            break
+        try:
+            keep_score(run, scorer, SAMPLED)
+        except Exception:
+            log.exception("the sampled run %s could not be scored", run.pk)
+            continue
+        counts[_day(run)] += 1
+        done += 1
+    Sampling.objects.filter(pk=sampling.pk, enabled=True).update(looked_until=until)
+    return done
+
+
+def _candidates(sampling: Sampling, counts: Counter[date]) -> Iterator[QueryRun]:
+    """Answers to people and programs, chosen and not scored yet, oldest first, of days that are not full.
+
+    Evaluation and replays are no traffic. counts: of each day, read here when it is first met; whoever scores a run
+    adds to it.
+    """
+    began = sampling.enabled_at or sampling.updated_at
+    since = max((sampling.looked_until or began) - LOOK_BACK, began)
+    rows = (
+        QueryRun.objects.filter(collection_name=sampling.collection_name, created_at__gte=since)
+        .filter(kind=QueryRun.Kind.ASK, replay_of=None)
+        .filter(status__in=(QueryRun.Status.OK, QueryRun.Status.ABSTAINED))
+        .exclude(door=QueryRun.Door.WORKER)
+        .order_by("created_at", "id")
+    )
+    chosen = [pk for pk in rows.values_list("pk", flat=True).iterator(BATCH) if is_chosen(pk, sampling.rate)]
+    for first in range(0, len(chosen), BATCH):
+        some = chosen[first : first + BATCH]
+        scored = set(RunScore.objects.filter(query_run__in=some).values_list("query_run", flat=True))
+        for run in rows.filter(pk__in=some):
+            if run.pk in scored:
+                continue
+            day = _day(run)
+            if day not in counts:
+                counts[day] = _scored_on(sampling.collection_name, day)
+            if counts[day] < sampling.per_day:
+                yield run
+
+
+def _day(run: QueryRun) -> date:
+    return run.created_at.astimezone(UTC).date()
+
+
+def _scored_on(collection_name: str, day: date) -> int:
+    begin = datetime(day.year, day.month, day.day, tzinfo=UTC)
+    rows = RunScore.objects.filter(collection_name=collection_name, reason=SAMPLED)
+    return rows.filter(asked_at__gte=begin, asked_at__lt=begin + timedelta(days=1)).count()
+
+
+def _settings(judge: str, judge_model: str) -> RunSettings:
+    return RunSettings.from_dict({"judge": judge, "judge_model": judge_model})
