@@ -1,0 +1,189 @@
+"""The plans of a sweep by the mean of its measure, with what of their order is more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+import numpy as np
+from django.db.models.fields.json import KeyTransform
+
+from evaluation_app.comparison.intervals import Draws, Numbers, judge_difference, weighted_interval
+from evaluation_app.comparison.reading import measure_of
+from evaluation_app.measures.scores import Mean, Score, mean
+from evaluation_app.measures.statistics import Interval
+from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
+from evaluation_app.sweeps.grid import label_of, spell_value, varied
+
+Standing = Literal["best", "level", "worse", "unscored"]
+Row = dict[int, tuple[Score, float]]  # position -> score and weight
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One plan. interval: of its own mean. behind: best - this over the questions that both scored.
+
+    standing: "level" when it cannot be told from the best. won: the share of the bootstrap's draws in which no plan
+    had a better mean, over the questions that all plans scored; None where there are none. per_question_ms: time at
+    work by questions done.
+    """
+
+    place: int
+    run: EvaluationRun
+    label: str
+    values: Mapping[str, str]
+    mean: Mean
+    interval: Interval | None
+    behind: Interval | None
+    standing: Standing
+    won: float | None
+
+    @property
+    def per_question_ms(self) -> float | None:
+        return self.run.took_ms / self.run.done if self.run.done else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "place": self.place,
+            "run_id": str(self.run.pk),
+            "state": self.run.state,
+            "plan": self.run.plan,
+            "label": self.label,
+            "mean": self.mean.as_dict(),
+            "interval": self.interval.as_dict() if self.interval else None,
+            "behind_best": self.behind.as_dict() if self.behind else None,
+            "standing": self.standing,
+            "won": self.won,
+            "per_question_ms": self.per_question_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """rows: the best mean first, ties by place, those without a mean last. fields: in which the plans differ.
+
+    shared: the questions that all plans with a mean scored; `won` speaks of those alone.
+    """
+
+    measure: str
+    fields: tuple[str, ...]
+    rows: tuple[Ranked, ...]
+    shared: int
+
+    @property
+    def best(self) -> Ranked | None:
+        return next((row for row in self.rows if row.standing == "best"), None)
+
+    @property
+    def level(self) -> list[Ranked]:
+        """Those that cannot be told from the best."""
+        return [row for row in self.rows if row.standing == "level"]
+
+    @property
+    def quickest(self) -> Ranked | None:
+        """Of the best and those level with it the one that takes least time per question."""
+        known = [row for row in self.rows if row.standing in ("best", "level") and row.per_question_ms is not None]
+        return min(known, key=lambda row: (row.per_question_ms or 0.0, row.place), default=None)
+
+
+def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
+    """The runs of a sweep, finished or not, by the mean of the measure (the sweep's own unless one is named).
+
+    Two queries. Nothing is corrected for having chosen the best of many: `won` tells how sure the choice is.
+    """
+    name = measure or sweep.measure
+    runs = list(sweep.runs.order_by("sweep_place"))
+    scores = _read_scores(sweep, name)
+    names = varied(sweep.plans) if sweep.plans else []
+    draws = Draws()
+    sign = 1.0 if measure_of(name).higher_is_better else -1.0
+    means = {run.pk: _mean(scores.get(run.pk, {})) for run in runs}
+    ordered = sorted(runs, key=lambda run: _order(means[run.pk], sign, run))
+    best = ordered[0] if ordered and means[ordered[0].pk].value is not None else None
+    won, shared = _share_won([scores.get(run.pk, {}) for run in runs if means[run.pk].value is not None], sign, draws)
+    wins = dict(zip([run.pk for run in runs if means[run.pk].value is not None], won, strict=True))
+    rows = []
+    for run in ordered:
+        own = scores.get(run.pk, {})
+        behind, standing = _stand(best, run, scores, name, draws)
+        known = [(score.value, weight) for score, weight in own.values() if score.value is not None]
+        rows.append(
+            Ranked(
+                place=run.sweep_place or 0,
+                run=run,
+                label=label_of(run.plan, names),
+                values={field: spell_value(field, run.plan.get(field)) for field in names},
+                mean=means[run.pk],
+                interval=weighted_interval([value for value, _ in known], [weight for _, weight in known], draws),
+                behind=behind,
+                standing=standing,
+                won=wins.get(run.pk),
+            )
+        )
+    return Ranking(name, tuple(names), tuple(rows), shared)
+
+
+def _read_scores(sweep: Sweep, measure: str) -> dict[UUID, Row]:
+    found: dict[UUID, Row] = {}
+    items = EvaluationItem.objects.filter(run__sweep=sweep).order_by("run_id", "position")
+    for run_id, position, weight, value in items.values_list(
+        "run_id", "position", "weight", KeyTransform(measure, "scores")
+    ):
+        if value is not None:
+            found.setdefault(run_id, {})[position] = (Score.from_dict(value), weight)
+    return found
+
+
+def _mean(row: Row) -> Mean:
+    return mean([score for score, _ in row.values()], [weight for _, weight in row.values()])
+
+
+def _order(value: Mean, sign: float, run: EvaluationRun) -> tuple[bool, float, int]:
+    return (value.value is None, -sign * (value.value or 0.0), run.sweep_place or 0)
+
+
+def _stand(
+    best: EvaluationRun | None, run: EvaluationRun, scores: Mapping[UUID, Row], name: str, draws: Draws
+) -> tuple[Interval | None, Standing]:
+    if best is None or not any(score.is_scored for score, _ in scores.get(run.pk, {}).values()):
+        return None, "unscored"
+    if run.pk == best.pk:
+        return None, "best"
+    pairs = _pairs(scores[run.pk], scores[best.pk])
+    values = [after - before for before, after, _ in pairs]
+    behind = weighted_interval(values, [weight for *_, weight in pairs], draws)
+    moved = sum(value != 0 for value in values)
+    verdict = judge_difference(behind, moved, higher_is_better=measure_of(name).higher_is_better)
+    return behind, "worse" if verdict == "improved" else "level"
+
+
+def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
+    found = []
+    for place in sorted(before.keys() & after.keys()):
+        (old, weight), (new, _) = before[place], after[place]
+        if old.value is not None and new.value is not None:
+            found.append((old.value, new.value, weight))
+    return found
+
+
+def _share_won(rows: Sequence[Row], sign: float, draws: Draws) -> tuple[list[float | None], int]:
+    """Per row the share of draws in which its mean is the best; plans that are equally good share a draw."""
+    shared = sorted(set.intersection(*(_scored(row) for row in rows))) if rows else []
+    weights: Numbers = np.array([rows[0][place][1] for place in shared], dtype=np.float64) if rows else np.array([])
+    if not shared or not weights.sum():
+        return [None] * len(rows), 0
+    values: Numbers = np.array([[row[place][0].value for row in rows] for place in shared], dtype=np.float64)
+    won = np.zeros(len(rows))
+    for drawn in draws.pieces(len(shared)):
+        counts = np.zeros((len(drawn), len(shared)))
+        np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
+        sums = (counts * weights) @ (sign * values)
+        best = sums >= sums.max(axis=1, keepdims=True) - 1e-9
+        won += (best / best.sum(axis=1, keepdims=True)).sum(axis=0)
+    return [float(share / draws.resamples) for share in won], len(shared)
+
+
+def _scored(row: Row) -> set[int]:
+    return {place for place, (score, _) in row.items() if score.is_scored}

@@ -1,0 +1,148 @@
+"""Grids of plans, their runs over a small collection, their ranking, the plan that is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from evaluation_app.models import Sweep
+from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.sweeps.grid import PLANS_MAX, build_plans, label_of, read_grid, varied
+from evaluation_app.sweeps.ranking import rank_sweep
+from evaluation_app.sweeps.services import (
+    check_measure,
+)
+from ragd.errors import InvalidInput
+from ragd.types import RetrievePlan
+from tests.evaluation.made_runs import make_run
+
+SEARCH = RunSettings(answers=False, judge="none")
+BASE = RetrievePlan()
+
+
+def plans_of(grid: Mapping[str, Any], base: RetrievePlan = BASE, settings: RunSettings = SEARCH) -> list[RetrievePlan]:
+    return build_plans(base, read_grid(grid), settings)
+
+
+def test_a_grid_gives_every_combination_with_the_last_field_changing_fastest() -> None:
+    plans = plans_of({"rrf_k": [10, 60], "k": [5, 20]})
+    assert [(plan.k, plan.rrf_k) for plan in plans] == [(5, 10), (5, 60), (20, 10), (20, 60)]
+    assert all(plan.candidate_pool == BASE.candidate_pool for plan in plans)
+
+
+def test_combinations_that_rank_alike_are_one_plan() -> None:
+    plans = plans_of({"mode": ["hybrid", "vector", "lexical"], "rrf_k": [10, 60]})
+    assert [(plan.mode, plan.rrf_k) for plan in plans] == [
+        ("hybrid", 10), ("hybrid", 60), ("vector", 60), ("lexical", 60)
+    ]  # fmt: skip
+    scanned = plans_of({"exact": ["always", "never"], "ef_search": [50, 100]})
+    assert [(plan.exact, plan.ef_search) for plan in scanned] == [("always", None), ("never", 50), ("never", 100)]
+    budgets = plans_of({"compress": ["none", "sentences"], "token_budget": [100, 200]}, settings=RunSettings())
+    assert [(plan.compress, plan.token_budget) for plan in budgets] == [
+        (None, None), ("sentences", 100), ("sentences", 200)
+    ]  # fmt: skip
+
+
+def test_a_weight_that_the_grid_leaves_out_is_the_bases() -> None:
+    base = RetrievePlan(weights={"vector": 2.0, "lexical": 1.0})
+    plans = plans_of({"weights": [{"lexical": 0.5}, {"lexical": 3}]}, base)
+    assert [dict(plan.weights) for plan in plans] == [{"vector": 2.0, "lexical": 0.5}, {"vector": 2.0, "lexical": 3.0}]
+
+
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ({}, "at least one field"),
+        ({"k": [5]}, "one plan alone"),
+        ({"rrf_k": [10, 60], "mode": ["vector"]}, "one plan alone"),
+        ({"chunk_policy": ["a", "b"]}, "another generation"),
+        ({"k": "5"}, "a list of values"),
+        ({"k": [5, 0]}, "k must be a whole number"),
+        ({"k": [5, "many"]}, "k must be a whole number"),
+        ({"weights": [{"fuzzy": 1}, {"vector": 1}]}, "fuzzy"),
+        ({"compress": ["none", "window"]}, "only searches"),
+        ({"k": list(range(1, PLANS_MAX + 2))}, f"{PLANS_MAX + 1} plans"),
+        ({"k": list(range(1, 101)), "rrf_k": list(range(1, 101))}, "10,000 plans"),
+    ],
+)
+def test_a_grid_that_makes_no_sense_is_refused(grid: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidInput, match=words) as refusal:
+        plans_of(grid)
+    assert refusal.value.field == "grid"
+
+
+def test_plans_are_told_by_what_they_differ_in() -> None:
+    plans = [plan.as_dict() for plan in plans_of({"rerank": ["none", "builtin"], "weights": [{"lexical": 0.5}, {}]})]
+    assert varied(plans) == ["weights", "rerank"]
+    assert label_of(plans[1], varied(plans)) == "Weights vector 1, lexical 0.5, Rerank builtin"
+
+
+@pytest.mark.parametrize(
+    ("measure", "settings", "words"),
+    [
+        ("recall@5", SEARCH, "cut 10"),
+        ("adherence", SEARCH, "a judge"),
+        ("f1", SEARCH, "answers"),
+        ("erag_success", RunSettings(), "contributions"),
+        ("loudness", SEARCH, "no measure"),
+    ],
+)
+def test_a_measure_that_the_runs_lack_is_refused(measure: str, settings: RunSettings, words: str) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        check_measure(measure, settings)
+    check_measure("recall@10", settings)
+
+
+@pytest.fixture
+def ranked(db: None) -> Any:
+    """ranked([[scores of plan 0], [of plan 1], ...]): a sweep whose runs have these values of recall@10."""
+
+    def make(rows: Sequence[Sequence[float | None]], **values: Any) -> Sweep:
+        plans = [RetrievePlan(k=place + 1) for place in range(len(rows))]
+        sweep = Sweep.objects.create(
+            set_name="birds", set_version=1, set_digest="d" * 64, collection_name="nature", measure="recall@10",
+            plans=[plan.as_dict() for plan in plans], **values,
+        )  # fmt: skip
+        for place, (row, plan) in enumerate(zip(rows, plans, strict=True)):
+            scores: list[dict[str, float | None]] = [{"recall@10": value, "noise_relevant": value} for value in row]
+            make_run(scores, plan=plan, sweep=sweep, sweep_place=place, purpose="sweep", took_ms=100.0 * (9 - place))
+        return sweep
+
+    return make
+
+
+def test_the_best_stands_first_and_what_noise_hides_is_level_with_it(ranked: Any) -> None:
+    good, near, bad = [1.0] * 20, [1.0] * 17 + [0.0] * 3, [0.0] * 20
+    found = rank_sweep(ranked([bad, near, good]))
+    assert [(row.place, row.standing) for row in found.rows] == [(2, "best"), (1, "level"), (0, "worse")]
+    best, level, worse = found.rows
+    assert best.behind is None and level.behind is not None and worse.behind is not None
+    assert level.behind.mean == pytest.approx(0.15) and worse.behind.low == 1.0
+    assert best.label == "k 3" and found.fields == ("k",) and found.shared == 20
+    assert best.won is not None and level.won is not None and worse.won == 0.0
+    assert best.won + level.won == pytest.approx(1.0) and best.won > 0.9
+    assert found.quickest is not None and found.quickest.place == 2
+
+
+def test_equal_plans_share_the_draws_and_stand_by_place(ranked: Any) -> None:
+    found = rank_sweep(ranked([[0.5, 1.0]] * 4))
+    assert [row.place for row in found.rows] == [0, 1, 2, 3]
+    assert [row.won for row in found.rows] == [0.25] * 4
+    assert [row.standing for row in found.rows] == ["best", "level", "level", "level"]
+
+
+def test_what_is_not_scored_is_last_and_takes_part_in_nothing(ranked: Any) -> None:
+    found = rank_sweep(ranked([[None] * 7, [0.2] * 7, [0.9] * 6 + [None]]))
+    assert [(row.place, row.standing) for row in found.rows] == [(2, "best"), (1, "worse"), (0, "unscored")]
+    assert found.rows[2].won is None and found.rows[2].mean.unscorable == 7
+    assert found.shared == 6 and found.rows[1].behind is not None and found.rows[1].behind.count == 6
+    empty = rank_sweep(ranked([[], []]))
+    assert empty.best is None and [row.standing for row in empty.rows] == ["unscored"] * 2
+
+
+def test_a_measure_where_less_is_better_is_ranked_so(ranked: Any) -> None:
+    found = rank_sweep(ranked([[0.9] * 8, [0.1] * 8]), "noise_relevant")
+    assert [(row.place, row.standing) for row in found.rows] == [(1, "best"), (0, "worse")]
+    assert found.rows[0].won == 1.0
