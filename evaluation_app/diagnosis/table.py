@@ -28,7 +28,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ModeFix:
-    """A change to try. needs: "reranker", "lexical" or "llm", what the server or collection must have; "" for none."""
+    """A change to try. needs: what the server or the collection must have: "lexical", "llm", "calibration", or ""."""
 
     key: str
     title: str

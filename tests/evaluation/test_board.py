@@ -1,0 +1,324 @@
+"""The board of failing questions: columns, decisions that outlast runs, and fixes that are run on the set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+from django.utils import timezone
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services.collections import create_collection
+from evaluation_app.diagnosis.bands import bands_for, keep_bands
+from evaluation_app.diagnosis.board import Filters, count_modes, read_board
+from evaluation_app.diagnosis.cards import decide
+from evaluation_app.diagnosis.fixes import propose_fixes, try_fix
+from evaluation_app.diagnosis.outcomes import read_outcome
+from evaluation_app.diagnosis.table import find_mode
+from evaluation_app.golden.versions import keep_version
+from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
+from ragd.errors import InvalidInput
+from ragd.types import RetrievePlan
+from tests.evaluation.made_runs import make_run
+
+pytestmark = pytest.mark.django_db
+QUESTIONS = ("Question 0?", "Question 1?", "Question 2?")
+MODES = {0: ["retrieval_miss", "low_completeness"], 1: ["low_completeness"], 2: []}
+SCORES = [{"hit@10": 0.0, "completeness": 0.5}, {"hit@10": 1.0, "completeness": 0.1}, {"completeness": 0.9}]
+
+
+@pytest.fixture
+def golden_set() -> GoldenSet:
+    made = GoldenSet.objects.create(name="birds", collection_name="nature")
+    for position, question in enumerate(QUESTIONS):
+        GoldenQuestion.objects.create(
+            golden_set=made, position=position, question=question, expected_doc_ids=["owl.md"], expected_answer="Yes."
+        )
+    keep_version(made)
+    return made
+
+
+@pytest.fixture
+def collection() -> Collection:
+    return create_collection(name="nature")
+
+
+Make = Callable[..., EvaluationRun]
+
+
+@pytest.fixture
+def make(golden_set: GoldenSet) -> Make:
+    def made(modes: dict[int, list[str]] = MODES, **values: Any) -> EvaluationRun:
+        items = {
+            place: {"modes": keys, "golden": {"expected_doc_ids": ["owl.md"]}, "retrieved_ids": ["a#0"]}
+            for place, keys in modes.items()
+        }
+        now = timezone.now()
+        given = {"golden_set": golden_set, "set_digest": golden_set.digest, "started_at": now} | values
+        return make_run(SCORES, items=items, **given)
+
+    return made
+
+
+def placed(run: EvaluationRun, **filters: Any) -> dict[str, list[int]]:
+    """Mode -> positions of its cards, as the board shows them."""
+    board = read_board(run, Filters(**filters))
+    return {column.mode.key: [entry.item.position for entry in column.entries] for column in board.columns}
+
+
+def test_failing_questions_stand_under_each_of_their_modes_the_worst_first(make: Make) -> None:
+    board = read_board(make())
+    assert [(column.mode.key, column.total) for column in board.columns] == [
+        ("retrieval_miss", 1),
+        ("low_completeness", 2),
+    ]
+    assert [entry.item.position for entry in board.columns[1].entries] == [1, 0]
+    assert (board.failing, board.asked) == (2, 3)
+    assert "low_faithfulness" in {mode.key for mode in board.quiet}
+    miss = board.columns[0].entries[0]
+    assert (miss.culprit, miss.role) == ("owl.md", "expected")
+    assert [(measure.name, score.value) for measure, score in miss.scores] == [("hit@10", 0.0)]
+
+
+def test_a_question_that_could_not_be_asked_has_a_column_of_its_own(make: Make) -> None:
+    run = make({})
+    run.items.filter(position=2).update(outcome="error", error="the model is away")
+    assert placed(run) == {"run_error": [2]}
+    assert count_modes(run.items.all()) == {"run_error": 1}
+
+
+def test_a_mode_that_the_table_does_not_have_any_more_is_left_out(make: Make) -> None:
+    assert placed(make({0: ["of_old", "low_completeness"]})) == {"low_completeness": [0]}
+
+
+def test_a_column_shows_so_many_and_tells_how_many_more(make: Make) -> None:
+    column = read_board(make(), per_column=1).columns[1]
+    assert (len(column.entries), column.total, column.more) == (1, 2, 1)
+
+
+def test_filters_choose_cards(make: Make, golden_set: GoldenSet, django_user_model: Any) -> None:
+    run = make()
+    run.items.filter(position=1).update(category="global")
+    assert placed(run, category="global") == {"low_completeness": [1]}
+    assert placed(run, mode="retrieval_miss") == {"retrieval_miss": [0]}
+    django_user_model.objects.create_user("ada")
+    decide(golden_set, QUESTIONS[1], "low_completeness", "assign", assignee="ada")
+    assert placed(run, assignee="ada") == {"low_completeness": [1]}
+
+
+def test_what_is_put_away_comes_back_when_its_day_has_come(make: Make, golden_set: GoldenSet) -> None:
+    run = make()
+    tomorrow = timezone.localdate() + timedelta(days=1)
+    decide(golden_set, QUESTIONS[0], "retrieval_miss", "snooze", until=tomorrow)
+    assert placed(run) == {"retrieval_miss": [], "low_completeness": [1, 0]}
+    assert placed(run, show="away") == {"retrieval_miss": [0]}
+    assert read_board(run).columns[0].away == 1
+    BoardCard.objects.update(until=timezone.localdate())
+    assert placed(run)["retrieval_miss"] == [0]
+
+
+def test_what_was_resolved_comes_back_when_a_later_run_fails(make: Make, golden_set: GoldenSet) -> None:
+    before = make()
+    decide(golden_set, QUESTIONS[0], "retrieval_miss", "resolve", note="The document was disabled.")
+    assert placed(before)["retrieval_miss"] == []
+    later = make()
+    entry = read_board(later).columns[0].entries[0]
+    assert entry.came_back
+    assert entry.card is not None
+    assert entry.card.note == "The document was disabled."
+    decide(golden_set, QUESTIONS[0], "retrieval_miss", "reopen")
+    assert placed(before)["retrieval_miss"] == [0]
+
+
+def test_decisions_are_audited(golden_set: GoldenSet, django_user_model: Any) -> None:
+    ada = django_user_model.objects.create_user("ada")
+    card = decide(golden_set, QUESTIONS[0], "retrieval_miss", "resolve", actor=ada)
+    assert card.changed_by == "ada"
+    assert "resolved retrieval_miss of 'Question 0?'" in LogEntry.objects.latest("id").change_message
+
+
+@pytest.mark.parametrize(
+    ("values", "field"),
+    [
+        ({"decision": "burn"}, "decision"),
+        ({"mode": "boredom"}, "mode"),
+        ({"question": "Never asked?"}, "question"),
+        ({"decision": "snooze"}, "until"),
+        ({"decision": "snooze", "until": timezone.localdate()}, "until"),
+        ({"assignee": "nobody-here"}, "assignee"),
+        ({"note": "x" * 2001}, "note"),
+    ],
+)
+def test_wrong_decisions_are_named(golden_set: GoldenSet, values: dict[str, Any], field: str) -> None:
+    given = {"question": QUESTIONS[0], "mode": "retrieval_miss", "decision": "assign"} | values
+    with pytest.raises(InvalidInput) as caught:
+        decide(golden_set, given.pop("question"), given.pop("mode"), given.pop("decision"), **given)
+    assert caught.value.field == field
+    assert not BoardCard.objects.exists()
+
+
+def proposals(run: EvaluationRun, mode: str) -> dict[str, Any]:
+    return {item.fix.key: item for item in propose_fixes(find_mode(mode), run)}
+
+
+def test_a_fix_changes_the_plan_of_the_run(make: Make, collection: Collection) -> None:
+    run = make(plan=RetrievePlan(mode="vector", k=8, candidate_pool=40))
+    found = proposals(run, "retrieval_miss")
+    assert found["double_k"].plan == RetrievePlan(mode="vector", k=16, candidate_pool=80)
+    assert [(c.field, c.before, c.after) for c in found["double_k"].changes] == [
+        ("k", "8", "16"),
+        ("candidate_pool", "40", "80"),
+    ]
+    assert found["hybrid"].plan.mode == "hybrid"
+    assert found["hybrid"].reason == ""
+
+
+def test_a_fix_that_cannot_be_tried_says_why(make: Make, collection: Collection) -> None:
+    run = make(plan=RetrievePlan(k=100, candidate_pool=1000))
+    assert proposals(run, "retrieval_miss")["double_k"].reason == "it is so already"
+    assert proposals(run, "retrieval_miss")["hybrid"].reason == "it is so already"
+    assert "chat model" in proposals(run, "unsupported_claims")["faithful_prompt"].reason
+    assert "not calibrated" in proposals(run, "unwarranted_answer")["corrective"].reason
+    searched = make(settings={"answers": False, "judge": "none"})
+    assert proposals(searched, "wrong_abstention")["no_corrective"].reason == "the run only searched"
+    with pytest.raises(ServiceError, match="it is so already"):
+        try_fix(run, "retrieval_miss", "hybrid")
+    with pytest.raises(InvalidInput, match="it has deeper_lists"):
+        try_fix(run, "retrieval_miss", "prayer")
+
+
+def test_every_fix_makes_a_valid_plan(make: Make, collection: Collection) -> None:
+    from evaluation_app.diagnosis.table import stored_table
+
+    runs = [
+        make(plan=plan)
+        for plan in (
+            RetrievePlan(k=1, candidate_pool=1, compress="window", token_budget=50),
+            RetrievePlan(k=1000, candidate_pool=1000),
+        )
+    ]
+    for run in runs:
+        old = RetrievePlan.from_dict(run.plan)
+        for mode in stored_table().modes.values():
+            for proposal in propose_fixes(mode, run):
+                assert replace(proposal.plan) == proposal.plan  # checked again when it is made again
+                if proposal.fix.plan and not proposal.reason:
+                    assert proposal.plan != old
+
+
+def test_trying_a_fix_runs_the_set_with_it(make: Make, collection: Collection, golden_set: GoldenSet) -> None:
+    base = make(thresholds={"completeness": 0.5})
+    tried = try_fix(base, "retrieval_miss", "double_k", send=False)
+    assert (tried.purpose, tried.base_run, tried.golden_set) == ("fix", base, golden_set)
+    assert tried.name == "Retrieval miss: Twice as many results"
+    assert tried.thresholds == {"completeness": 0.5}
+    assert tried.plan["k"] == 2 * base.plan["k"]
+    assert tried.set_digest == base.set_digest
+
+
+def test_a_set_that_asks_other_questions_now_is_not_compared(make: Make, collection: Collection) -> None:
+    base = make()
+    GoldenQuestion.objects.filter(question=QUESTIONS[0]).update(question="Question 0 reworded?")
+    with pytest.raises(ServiceError) as caught:
+        try_fix(base, "retrieval_miss", "double_k", send=False)
+    assert (caught.value.type, caught.value.status) == ("set_changed", 409)
+
+
+def test_what_a_fix_did_is_told_by_mode(make: Make) -> None:
+    base = make()
+    after = make({0: ["low_completeness"], 2: ["unsupported_claims"]}, base_run=base, plan=RetrievePlan(k=99))
+    outcome = read_outcome(after)
+    assert outcome is not None
+    assert {move.mode.key: (move.before, move.after, move.cured, move.new) for move in outcome.moves} == {
+        "retrieval_miss": (1, 0, 1, 0),
+        "low_completeness": (2, 1, 1, 0),
+        "unsupported_claims": (0, 1, 0, 1),
+    }
+    assert (outcome.asked, outcome.failing_before, outcome.failing_after) == (3, 2, 2)
+    assert "k" in {change.field for change in outcome.changes}
+    assert read_outcome(base) is None
+    assert read_outcome(make(base_run=base, set_digest="e" * 64)) is None
+
+
+def test_only_questions_that_both_runs_have_done_count(make: Make) -> None:
+    base = make()
+    after = make({}, base_run=base)
+    after.items.filter(position=0).delete()
+    outcome = read_outcome(after)
+    assert outcome is not None
+    assert outcome.asked == 2
+    assert [(move.mode.key, move.before, move.cured) for move in outcome.moves] == [("low_completeness", 1, 1)]
+
+
+def test_a_set_has_bands_of_its_own(golden_set: GoldenSet, settings: Any, make: Make) -> None:
+    settings.RAGD_EVALUATION_BANDS = '{"adherence": [1.0, 0.5], "completeness": [0.7, 0.3]}'
+    keep_bands(golden_set, {"completeness": [0.5, 0.05]})
+    assert bands_for(golden_set)["completeness"] == (0.5, 0.05)
+    assert bands_for(golden_set)["adherence"] == (1.0, 0.5)
+    assert bands_for()["completeness"] == (0.7, 0.3)
+    assert read_board(make()).columns[1].band == "completeness below 0.05"
+    with pytest.raises(InvalidInput):
+        keep_bands(golden_set, {"completeness": [0.1, 0.5]})
+    keep_bands(golden_set, {})
+    assert bands_for(golden_set) == bands_for()
+
+
+@pytest.fixture
+def visitor(django_user_model: Any) -> Client:
+    client = Client()
+    client.force_login(django_user_model.objects.create_user("ada"))
+    return client
+
+
+def test_the_page_shows_cards_and_takes_decisions(visitor: Client, make: Make, collection: Collection) -> None:
+    run = make()
+    page = visitor.get("/evaluation/board/").content.decode()
+    assert page.count('class="board-card"') == 3
+    assert "2 questions" in page
+    assert "completeness below 0.6" in page
+    sent = {"question": QUESTIONS[1], "mode": "low_completeness", "decision": "resolve", "note": "<b>told</b>"}
+    answer = visitor.post(
+        f"/evaluation/board/sets/{run.golden_set_id}/cards/", sent | {"next": "/evaluation/board/?show=all"}
+    )
+    assert answer["Location"] == "/evaluation/board/?show=all"
+    page = visitor.get(f"/evaluation/board/?run={run.pk}&show=all").content.decode()
+    assert "&lt;b&gt;told&lt;/b&gt;" in page
+    assert page.count('class="board-card"') == 3
+    assert visitor.get("/evaluation/board/").content.decode().count('class="board-card"') == 2
+
+
+def test_one_click_tries_a_fix_and_leads_to_its_page(visitor: Client, make: Make, collection: Collection) -> None:
+    base = make()
+    page = visitor.get("/evaluation/board/").content.decode()
+    assert f"/evaluation/board/runs/{base.pk}/fix/" in page
+    answer = visitor.post(f"/evaluation/board/runs/{base.pk}/fix/", {"mode": "retrieval_miss", "fix": "double_k"})
+    tried = EvaluationRun.objects.get(purpose="fix")
+    assert answer["Location"] == f"/evaluation/board/fixes/{tried.pk}/"
+    shown = visitor.get(answer["Location"]).content.decode()
+    assert f"/evaluation/compare/?base={base.pk}&amp;other={tried.pk}" in shown
+    assert 'hx-trigger="every 2s"' in shown
+    assert visitor.get(f"/evaluation/board/fixes/{base.pk}/").status_code == 404
+
+
+def test_the_board_is_told_apart_from_an_empty_one(visitor: Client, make: Make, collection: Collection) -> None:
+    assert "There is no run to look at yet" in visitor.get("/evaluation/board/").content.decode()
+    make({})
+    assert "No question fails" in visitor.get("/evaluation/board/").content.decode()
+    assert visitor.get("/evaluation/board/?run=nonsense").status_code == 404
+
+
+def test_the_table_of_modes_and_the_bands_are_pages(visitor: Client, golden_set: GoldenSet) -> None:
+    assert "completeness below 0.6" in visitor.get("/evaluation/board/modes/").content.decode()
+    address = f"/evaluation/sets/{golden_set.pk}/bands/"
+    assert visitor.get(address).status_code == 200
+    assert visitor.post(address, {"completeness_good": "0.5"}).status_code == 422
+    assert visitor.post(address, {"completeness_good": "0.2", "completeness_poor": "0.5"}).status_code == 422
+    assert visitor.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2"}).status_code == 302
+    golden_set.refresh_from_db()
+    assert golden_set.bands == {"completeness": [0.5, 0.2]}
