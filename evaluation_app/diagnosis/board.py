@@ -178,12 +178,12 @@ def _entry(item: EvaluationItem, mode: Mode, card: BoardCard | None, run: Evalua
         and run.started_at is not None
         and card.updated_at < run.started_at
     )
-    return BoardEntry(item, mode, run.collection_name, _scores(item, mode, bands), card, culprit, role, returned)
+    return BoardEntry(item, mode, run.collection_name, _scores(item, mode, run, bands), card, culprit, role, returned)
 
 
-def _scores(item: EvaluationItem, mode: Mode, bands: Bands) -> tuple[tuple[Measure, Score], ...]:
-    """Of the mode's measures, whatever their cut; of a mode without any, those with thresholds of the question."""
-    wanted = mode.measures or tuple(item.golden.get("thresholds") or ())
+def _scores(item: EvaluationItem, mode: Mode, run: EvaluationRun, bands: Bands) -> tuple[tuple[Measure, Score], ...]:
+    """Of the mode's measures, whatever their cut; of a mode without any, those with thresholds of the question or the run."""
+    wanted = mode.measures or tuple({**run.thresholds, **(item.golden.get("thresholds") or {})})
     named = [name for base in wanted for name in item.scores if name == base or name.partition("@")[0] == base]
     found = []
     for name in named:

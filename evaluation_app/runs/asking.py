@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -13,6 +13,7 @@ from django.db import Error as DatabaseError
 from collections_app.errors import describe
 from collections_app.models import Collection
 from collections_app.stores import embedder_for
+from evaluation_app.diagnosis.bands import bands_for
 from evaluation_app.diagnosis.modes import find_modes
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun
@@ -53,6 +54,7 @@ class Asker:
         self.run, self.collection, self.scorer = run, collection, scorer
         self.settings = RunSettings.from_dict(run.settings)
         self.plan = RetrievePlan.from_dict(run.plan)
+        self.bands = bands_for(run.golden_set)
         embedder = embedder_for(collection.embed_model, collection.embed_dims)
         self.is_free = telemetry.is_local(embedder.system) and run.answerer in ("", ExtractiveAnswerer.model)
 
@@ -162,7 +164,8 @@ class Asker:
         item.annotation, item.contributions = scored.annotation, scored.contributions
         item.details = scored.details | {"store_state": query_run.store_state}
         item.judge_usage = scored.judge_usage
-        item.modes = find_modes(scored, golden)
+        asked = replace(golden, thresholds={**self.run.thresholds, **golden.thresholds})
+        item.modes = find_modes(scored, asked, self.bands)
 
 
 def query_run_id(run: EvaluationRun, position: int, retry: int = 0) -> UUID:
