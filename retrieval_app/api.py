@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
@@ -22,6 +23,7 @@ from retrieval_app.never_api import router as never_router
 from retrieval_app.plan_api import router as plan_router
 from retrieval_app.replaying import replay
 from retrieval_app.responses import encode, run_response, run_summary
+from retrieval_app.run_log import JSON_LINES, RunLog, send_log
 from retrieval_app.schemas import (
     AskRequest,
     AskResponse,
@@ -31,6 +33,9 @@ from retrieval_app.schemas import (
     SearchRequest,
     SearchResponse,
 )
+
+SINCE = param.Query(None, description="asked then or later")
+UNTIL = param.Query(None, description="asked before")
 
 router = Router(auth=BearerAuth(write=False))
 router.add_router("", plan_router)
@@ -107,6 +112,33 @@ def list_runs(
     )
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
     return json_response({"items": [run_summary(run) for run in page.items], "next_cursor": page.next_cursor})
+
+
+@router.get(
+    "/runs/export",
+    response={200: None, **ERRORS},
+    operation_id="runs-export",
+    tags=["runs"],
+    summary="Stored queries as JSON Lines with exactly the minimal logging fields",
+    openapi_extra={"responses": {200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}}}},
+)
+def export_runs(
+    request: HttpRequest,
+    collection: str | None = None,
+    kind: Literal["search", "ask"] | None = None,
+    status: Literal["ok", "abstained", "error", "refused"] | None = None,
+    since: datetime | None = SINCE,
+    until: datetime | None = UNTIL,
+    limit: int | None = param.Query(None, ge=1, description="at most so many, the newest"),
+) -> StreamingHttpResponse:
+    """A stream, newest first. 429 when three downloads run already."""
+    key = request_key(request)
+    if collection is not None:
+        check_collection_scope(key, collection)
+    rows = QueryRun.objects.visible_to(key.collections).filtered(
+        collection=collection, kind=kind, status=status, since=since, until=until
+    )
+    return send_log(request, RunLog(rows, limit=limit))
 
 
 @router.get(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from django.db import models
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
+from django.utils import timezone
 
 from collections_app.identity import can_be_stored
 
@@ -50,11 +51,13 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         max_ms: float | None = None,
         min_cost: float | None = None,
         max_cost: float | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
     ) -> QueryRunQuerySet:
         """All given conditions hold; None or "" leaves one out. text is looked up in the query, case-insensitively.
 
         model: what wrote the answer, or embedded the question. Bounds are included; a run whose cost is not known is
-        outside of any bound of the cost.
+        outside of any bound of the cost. since is included, until is not; a time without a zone is one of the server's.
         """
         wanted = {"collection_name": collection, "kind": kind, "status": status, "door": door, "query__icontains": text}
         if not all(can_be_stored(value) for value in (*wanted.values(), model) if value):
@@ -65,7 +68,8 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         if min_ms is not None or max_ms is not None:
             rows = rows.annotate(measured_ms=TOOK_MS)
         bounds = {
-            "measured_ms__gte": min_ms, "measured_ms__lte": max_ms, "cost_usd__gte": min_cost, "cost_usd__lte": max_cost
+            "measured_ms__gte": min_ms, "measured_ms__lte": max_ms, "cost_usd__gte": min_cost,
+            "cost_usd__lte": max_cost, "created_at__gte": _aware(since), "created_at__lt": _aware(until),
         }  # fmt: skip
         return rows.filter(**{name: value for name, value in bounds.items() if value is not None})
 
@@ -84,6 +88,10 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
 
     def older_than(self, moment: datetime) -> QueryRunQuerySet:
         return self.filter(created_at__lt=moment)
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment
 
 
 class SavedPlanQuerySet(models.QuerySet["SavedPlan"]):

@@ -9,6 +9,7 @@ urlpatterns = [
     path("ask/", views.ask, name="ask"),
     path("ask/stream/", ask_page_stream.stream_answer, name="ask-stream"),
     path("runs/", views.list_runs, name="runs"),
+    path("runs/log/", views.download_log, name="run-log"),
     path("runs/<uuid:run_id>/", views.show_run, name="run"),
     path("runs/<uuid:run_id>/replay/", views.replay_run, name="replay"),
     path(

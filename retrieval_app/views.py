@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -28,6 +29,7 @@ from retrieval_app.marks import render_answer, shorten_passage
 from retrieval_app.models import QueryRun
 from retrieval_app.playground import address_of_run
 from retrieval_app.replaying import compare, search_again
+from retrieval_app.run_log import RunLog, send_log
 
 RUNS_PER_PAGE = 50
 SELDOM_FILTERS = ("max_ms", "min_cost", "max_cost", "door")
@@ -250,6 +252,20 @@ def list_runs(request: PageRequest) -> HttpResponse:
         "collections": Collection.objects.live().by_name(),
     }
     return render_page(request, "retrieval/runs.html", context, parts={"runs": "retrieval/parts/runs.html"})
+
+
+@require_GET
+def download_log(request: PageRequest) -> HttpResponseBase:
+    """What the runs' page lists, all of its pages, as JSON Lines: the address holds the same filter."""
+    form = RunFilterForm(request.GET)
+    form.is_valid()
+    rows = QueryRun.objects.filtered(**{name: form.cleaned_data.get(name) for name in form.fields})
+    try:
+        log = RunLog(rows)
+    except ServiceError as error:
+        messages.error(request, error.message)
+        return redirect(f"{reverse('retrieval:runs')}?{request.GET.urlencode()}")
+    return send_log(request, log)
 
 
 @require_GET
