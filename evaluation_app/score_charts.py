@@ -281,7 +281,7 @@ def _line(points: Sequence[TrendPoint], places: Sequence[float], scale: _Scale) 
 def _words(points: Sequence[TrendPoint], places: Sequence[float]) -> tuple[Word, ...]:
     """At most AXIS_WORDS labels; the newest run always has one, a label that says the same again is left out."""
     stride = max(1, math.ceil(len(points) / AXIS_WORDS))
-    chosen = [place for place in range(len(points) - 1, -1, -stride)][::-1]
+    chosen = reversed(range(len(points) - 1, -1, -stride))
     words: list[Word] = []
     for place in chosen:
         if words and words[-1].text == points[place].label:

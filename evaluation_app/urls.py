@@ -41,7 +41,6 @@ urlpatterns = [
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
     path("evidence/", RedirectView.as_view(pattern_name="evaluation:evidence", query_string=True)),
-    path("evaluation/", views.index, name="index"),
     path("runs/<uuid:run_id>/waterfall/", trace_views.waterfall_of_run, name="run-waterfall"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),

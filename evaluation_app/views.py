@@ -1,4 +1,4 @@
-"""Home, operations, traces, evaluation, the command palette, the style page."""
+"""Home, operations, the status of the rules, the command palette, the style page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections_app.services.probing import collections_with_low_recall
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.destinations import find_destinations
-from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet
+from evaluation_app.models import ConformanceResult, GoldenQuestion
 from evaluation_app.operations import retry_all_failed, work_summary
 from evaluation_app.services import SAMPLE_NAME
 from evaluation_app.span_store.collectors import collector_state
@@ -112,15 +112,6 @@ def try_rules(request: PageRequest) -> HttpResponse:
     if result.error:
         messages.error(request, f"The rules could not be tried: {result.error}.")
     return redirect("evaluation:status")
-
-
-@require_GET
-def index(request: PageRequest) -> HttpResponse:
-    """Golden questions by set."""
-    sets = GoldenSet.objects.prefetch_related("questions")
-    names = set(Collection.objects.live().values_list("name", flat=True))
-    context = {"sets": [(golden, golden.collection_name in names) for golden in sets]}
-    return render_page(request, "evaluation/index.html", context)
 
 
 @require_GET

@@ -52,7 +52,7 @@ class ItemRow:
         return score.value if score is not None else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Judged:
     """What a verdict reads of an item."""
 
@@ -252,7 +252,8 @@ def items_address(run: EvaluationRun, **wanted: Any) -> str:
 
 def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
     """(words of one condition, the list without it), to be taken off one by one."""
-    wanted, told = listed.wanted, []
+    wanted = listed.wanted
+    told: list[tuple[str, tuple[str, ...]]] = []
     labels = dict(EvaluationItem.Outcome.choices)
     if wanted["text"]:
         told.append((f"holds “{wanted['text']}”", ("text",)))

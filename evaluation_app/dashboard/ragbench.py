@@ -1,4 +1,4 @@
-"""How the answers of RAGBench score, to place a mean by: published labels, counted by `tests.benchmarks.ragbench_share`.
+"""How the answers of RAGBench score, to place a mean by: its published labels, counted by a benchmark (ragbench_share).
 
 The data are the validation rows of seven sets, labelled by GPT-4, with lengths in sentences. Each set counts alike.
 """
@@ -16,10 +16,11 @@ STEPS = 100  # scores are counted by hundredths, so a percentile is exact to one
 
 
 @cache
-def stored_counts() -> Mapping[str, Any]:
-    """{"source", "measures": {name: {set: [rows at 0.00, 0.01, ... 1.00]}}}."""
-    values: Mapping[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    return values
+def stored_counts() -> Mapping[str, Mapping[str, Sequence[int]]]:
+    """Measure -> set -> how many rows are at 0.00, 0.01, ... 1.00."""
+    values: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    counts: Mapping[str, Mapping[str, Sequence[int]]] = values["measures"]
+    return counts
 
 
 def percentile_of(name: str, value: float) -> float | None:
@@ -27,7 +28,7 @@ def percentile_of(name: str, value: float) -> float | None:
 
     None for a measure that RAGBench has no labels of.
     """
-    sets = stored_counts()["measures"].get(name)
+    sets = stored_counts().get(name)
     if not sets:
         return None
     place = min(max(round(value * STEPS), 0), STEPS)
@@ -37,7 +38,7 @@ def percentile_of(name: str, value: float) -> float | None:
 
 def shares_of(name: str, bins: int) -> Sequence[float] | None:
     """Which share of rows lies in each of so many equal bins of 0 to 1; the last holds 1.0. None as above."""
-    sets = stored_counts()["measures"].get(name)
+    sets = stored_counts().get(name)
     if not sets:
         return None
     shares = [0.0] * bins

@@ -1,5 +1,19 @@
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from evaluation_app.dashboard import actions, dashboard_page, disabling, item_page, run_page, runs_page
+
+urlpatterns: list[URLPattern] = [
+    path("evaluation/", dashboard_page.dashboard, name="index"),
+    path("evaluation/sets/<int:pk>/no-baseline/", actions.no_baseline, name="no-baseline"),
+    path("evaluation/runs/", runs_page.list_runs, name="evaluation-runs"),
+    path("evaluation/runs/<uuid:pk>/", run_page.show_run, name="evaluation-run"),
+    path("evaluation/runs/<uuid:pk>/cancel/", actions.cancel, name="cancel-evaluation-run"),
+    path("evaluation/runs/<uuid:pk>/resume/", actions.resume, name="resume-evaluation-run"),
+    path("evaluation/runs/<uuid:pk>/retry/", actions.retry, name="retry-evaluation-run"),
+    path("evaluation/runs/<uuid:pk>/baseline/", actions.baseline, name="make-baseline"),
+    path("evaluation/runs/<uuid:pk>/delete/", actions.delete, name="delete-evaluation-run"),
+    path("evaluation/runs/<uuid:pk>/without/", disabling.run_without, name="run-without"),
+    path("evaluation/runs/<uuid:pk>/items/<int:position>/", item_page.show_item, name="evaluation-item"),
+]

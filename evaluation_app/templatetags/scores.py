@@ -1,0 +1,185 @@
+"""Scores in words and small pictures: bands, means on their scale, changes, coverage. Each once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import template
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from collections_app.templatetags.interface import icon
+from evaluation_app.dashboard.figures import Figure
+from evaluation_app.diagnosis.table import mode_title
+from evaluation_app.measures.catalogue import Measure
+from evaluation_app.measures.scores import Score
+from evaluation_app.score_charts import bounds_of, coverage_parts, spell, spell_interval
+
+register = template.Library()
+
+# band -> (icon, word)
+BANDS = {"pass": ("check", "good"), "watch": ("alert", "watch"), "fail": ("cross", "poor")}
+EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
+COVERAGE_WORDS = {"scored": "scored", "unscorable": "unscorable", "errors": "failed"}
+
+
+@register.filter
+def score_text(value: float | None) -> str:
+    """Two digits after the point, an en dash for None: see `score_charts.spell`."""
+    return spell(value)
+
+
+@register.filter
+def interval_text(figure: Figure) -> str:
+    return spell_interval(figure.low, figure.high)
+
+
+@register.filter
+def mode_words(key: str) -> str:
+    """The title of a failure mode."""
+    return mode_title(key)
+
+
+@register.filter
+def at_key(values: Mapping[str, Any], key: str) -> Any:
+    """values[key], None where it is missing."""
+    return values.get(key)
+
+
+@register.simple_tag
+def band(name: str | None) -> SafeString:
+    """Where a value lies, as icon and word; "" where no band is known."""
+    if not name:
+        return SafeString("")
+    symbol, word = BANDS[name]
+    return format_html('<span class="band" data-band="{}">{}{}</span>', name, icon(symbol), word)
+
+
+@register.simple_tag
+def effect_chip(name: str) -> SafeString:
+    """What a document does for the answer: helpful, neutral, harmful."""
+    tone, symbol = EFFECTS.get(name, ("", "minus"))
+    return format_html('<span class="chip" data-tone="{}">{}{}</span>', tone, icon(symbol), name)
+
+
+@register.simple_tag
+def score_value(score: Score | None, measure: Measure) -> SafeString:
+    """One score as a number in its band's colour and icon, or in words why there is none; a dash where none was due."""
+    if score is None:
+        return SafeString('<span class="muted">–</span>')
+    if score.value is not None:
+        found = measure.band(score.value) or ""
+        sign = icon(BANDS[found][0]) if found == "fail" else ""
+        word = format_html('<span class="sr-only"> {}</span>', BANDS[found][1]) if found else ""
+        return format_html(
+            '<span class="score-value" data-band="{}">{}{}{}</span>', found, sign, spell(score.value), word
+        )
+    symbol, word = ("cross", "error") if score.state == "error" else ("minus", "unscorable")
+    return format_html(
+        '<span class="score-value" data-state="{}" title="{}">{}<span class="sr-only">{}: {}</span></span>',
+        score.state,
+        score.reason,
+        icon(symbol),
+        word,
+        score.reason,
+    )
+
+
+@register.simple_tag
+def change_chip(figure: Figure) -> SafeString:
+    """How far the mean is from the baseline's, with an arrow; its tone says whether that is better."""
+    if figure.change is None:
+        return SafeString("")
+    if figure.is_better is None:
+        return SafeString('<span class="muted small">no change</span>')
+    symbol = "up" if figure.change > 0 else "down"
+    tone, word = ("good", "better") if figure.is_better else ("bad", "worse")
+    return format_html(
+        '<span class="chip" data-tone="{}" title="{} than the baseline, {}">{}{}'
+        '<span class="sr-only"> {}</span></span>',
+        tone,
+        word,
+        spell(figure.base),
+        icon(symbol),
+        spell(abs(figure.change)),
+        word,
+    )
+
+
+@register.simple_tag
+def dot_interval(figure: Figure) -> SafeString:
+    """The mean as a dot on 0 to 1 with its interval, the bands' ends below, the baseline as a ring. "" without mean."""
+    if figure.value is None:
+        return SafeString("")
+    told = f"{figure.measure.title} {spell(figure.value)}"
+    if figure.low is not None:
+        told += f", 95 % interval {spell_interval(figure.low, figure.high)}"
+    ends = format_html_join(
+        "",
+        '<line class="bound" data-bound="{}" x1="{}%" x2="{}%" y1="3" y2="17"/>',
+        ((name, f"{100 * at:.1f}", f"{100 * at:.1f}") for name, at in bounds_of(figure.measure)),
+    )
+    reach = SafeString("")
+    if figure.low is not None and figure.high is not None:
+        reach = format_html(
+            '<line class="reach" x1="{}%" x2="{}%" y1="10" y2="10"/>',
+            f"{100 * figure.low:.1f}",
+            f"{100 * figure.high:.1f}",
+        )
+    base = SafeString("")
+    if figure.base is not None:
+        base = format_html('<circle class="base" cx="{}%" cy="10" r="4"/>', f"{100 * figure.base:.1f}")
+    return format_html(
+        '<svg class="dot-interval" role="img" aria-label="{}" height="20"><line class="axis" x1="0" x2="100%" y1="10" '
+        'y2="10"/>{}{}{}<circle class="dot" data-band="{}" cx="{}%" cy="10" r="4"/></svg>',
+        told,
+        ends,
+        reach,
+        base,
+        figure.band or "",
+        f"{100 * figure.value:.1f}",
+    )
+
+
+@register.simple_tag
+def coverage_bar(counts: Mapping[str, int]) -> SafeString:
+    """Scored, unscorable and failed as one bar with its words. counts: by "scored", "unscorable", "errors"."""
+    parts = coverage_parts(counts)
+    if not parts:
+        return SafeString("")
+    told = ", ".join(f"{count:,} {COVERAGE_WORDS[name]}" for name, count, _, _ in parts)
+    blocks = format_html_join(
+        "",
+        '<rect data-part="{}" x="{}%" width="{}%" height="8"/>{}',
+        ((name, at, width, _hatch(name, at, width)) for name, _, at, width in parts),
+    )
+    return format_html('<svg class="coverage" role="img" aria-label="{}" height="8">{}</svg>', told, blocks)
+
+
+def _hatch(name: str, at: float, width: float) -> SafeString:
+    if name == "scored":
+        return SafeString("")
+    return format_html(
+        '<rect x="{}%" width="{}%" height="8" fill="url(#pattern-{})"/>', at, width, 2 if name == "errors" else 3
+    )
+
+
+@register.simple_tag
+def score_spark(values: Sequence[float | None], label: str) -> SafeString:
+    """Scores from 0 to 1 over earlier runs, the newest last and marked; a value alone is a dot. "" for none."""
+    known = [(place, value) for place, value in enumerate(values) if value is not None]
+    if not known:
+        return SafeString("")
+    step = 92 / max(len(values) - 1, 1)
+    points = [(2 + place * step, 22 - 18 * min(max(value, 0.0), 1.0)) for place, value in known]
+    line = "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    x, y = points[-1]
+    return format_html(
+        '<svg class="score-spark" role="img" aria-label="{}" viewBox="0 0 96 24" width="96" height="24">'
+        '<line x1="0" x2="96" y1="22" y2="22"/><path d="{}"/><circle cx="{}" cy="{}" r="2.5"/></svg>',
+        label,
+        line,
+        f"{x:.1f}",
+        f"{y:.1f}",
+    )
