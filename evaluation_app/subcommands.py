@@ -5,6 +5,7 @@ from __future__ import annotations
 from evaluation_app import checks, rebuild
 from evaluation_app.commands import (
     calibrating,
+    evaluating,
     evidence,
     exporting,
     ingesting,
@@ -51,6 +52,13 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "ask": Subcommand(
         "answer a question from a collection", querying.add_ask_arguments, querying.run_ask, querying.show_answer
+    ),
+    "evaluate": Subcommand(
+        "ask a golden set's questions, score the answers, and say whether they pass",
+        evaluating.add_arguments,
+        evaluating.run,
+        evaluating.show,
+        evaluating.has_passed,
     ),
     "export": Subcommand(
         "write a collection into one file",

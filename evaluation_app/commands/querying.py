@@ -21,6 +21,11 @@ SHOWN_CHARS = 300
 def add_search_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("collection")
     parser.add_argument("query")
+    add_plan_arguments(parser)
+
+
+def add_plan_arguments(parser: ArgumentParser) -> None:
+    """A saved plan and every field over it."""
     parser.add_argument("--plan", help="a saved plan to begin from; server: the server's defaults")
     parser.add_argument("-k", type=int, help=f"results wanted; {FINAL_K} when no plan says otherwise")
     parser.add_argument("--mode", choices=MODES, help="hybrid where the collection keeps a lexical index")
@@ -65,13 +70,18 @@ def run_ask(options: Options) -> Answer:
 
 def _choose_plan(options: Options) -> tuple[Collection, ChosenPlan]:
     collection = get_collection(options["collection"])
+    return collection, read_plan(collection, options)
+
+
+def read_plan(collection: Collection, options: Options) -> ChosenPlan:
+    """The plan of `add_plan_arguments`. Raises what `choose_plan` raises, and InvalidInput for a pair that is none."""
     stated = {name: options[name] for name in PLAN_FIELDS if name in options} | {
         "weights": _read_weights(options["weight"]),
         "tags_any": options["tag_any"],
         "tags_all": options["tag_all"],
         "metadata": dict(split_pair("metadata", pair) for pair in options["metadata"] or ()) or None,
     }
-    return collection, choose_plan(collection, options["plan"], stated)
+    return choose_plan(collection, options["plan"], stated)
 
 
 def _read_weights(pairs: Sequence[str] | None) -> dict[str, float] | None:

@@ -53,7 +53,7 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
             golden_set,
             plan=chosen.plan,
             plan_name=chosen.name,
-            settings=read_settings(payload.settings.stated()),
+            settings=read_settings(payload.settings.stated() if payload.settings else {}),
             name=payload.name,
             purpose=EvaluationRun.Purpose.API,
             thresholds=payload.thresholds,

@@ -47,7 +47,7 @@ class EvaluationRunRequest(PlanFields):
         None,
         description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
     )
-    settings: SettingsRequest = SettingsRequest()
+    settings: SettingsRequest | None = None
     thresholds: dict[str, FiniteFloat] = Field(
         default_factory=dict, description='The least mean that passes, by measure, such as {"recall@10": 0.8}'
     )

@@ -72,8 +72,8 @@ def test_a_run_leaves_as_json_lines(client, ended):
     assert lines[1]["item"]["scores"]["hit@3"] == {"state": "scored", "value": 1.0}
 
 
-def test_runs_are_listed_by_what_they_are(client, ended):
-    _, run = ended
+@pytest.mark.usefixtures("ended")
+def test_runs_are_listed_by_what_they_are(client):
     headers = bearer(scope="read")
     page = get(client, RUNS, headers)[1]
     EvaluationRunPage.model_validate(page)

@@ -1,0 +1,140 @@
+"""`manage.py ragd evaluate`: its exit status is what a build server goes by."""
+
+from __future__ import annotations
+
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+from django.core.management import CommandError
+
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.runs import services
+from retrieval_app import services as retrieval_services
+from tests.commands.conftest import run, run_json
+from tests.retrieval.corpus import make_collection
+
+pytestmark = pytest.mark.django_db
+
+SEARCH = ("evaluate", "house questions", "--search-only", "--cut", "3", "-k", "3")
+
+
+@pytest.fixture
+def house():
+    collection = make_collection()
+    made = GoldenSet.objects.create(name="house questions", collection_name=collection.name)
+    asked = {"What does coffee cost?": "kitchen.md", "When are roses <cut> \x0b?": "garden.md", "Who?": "nowhere.md"}
+    for place, (question, expected) in enumerate(asked.items()):
+        GoldenQuestion.objects.create(golden_set=made, position=place, question=question, expected_doc_ids=[expected])
+    return made
+
+
+@pytest.mark.usefixtures("house")
+def test_a_run_that_reaches_its_thresholds_ends_with_0():
+    told = run(*SEARCH, "--fail-under", "hit@3=0.6")
+    assert "3 of 3 questions" in told
+    assert re.search(r"^hit@3 +0\.6667 .* 3 of 3 +0\.6$", told, re.MULTILINE)
+    assert told.rstrip().endswith("passed")
+    assert EvaluationRun.objects.get().purpose == "cli"
+
+
+@pytest.mark.usefixtures("house")
+def test_a_missed_threshold_ends_with_1_and_is_told():
+    answer = run_json(*SEARCH, "--fail-under", "hit@3=0.9", "--fail-under", "mrr@3=0.1", status=1)
+    assert answer["verdict"]["passed"] is False
+    assert answer["verdict"]["reasons"] == ["hit@3 is 0.6667, and 0.9 must be reached"]
+
+
+def test_a_question_that_misses_its_own_threshold_ends_with_1(house, tmp_path):
+    house.questions.filter(position=2).update(thresholds={"hit@3": 1})
+    report = tmp_path / "report.xml"
+    answer = run_json(*SEARCH, "--junit", str(report), status=1)
+    assert answer["verdict"]["reasons"] == ["1 questions miss a threshold of their own"]
+    root = ElementTree.parse(report).getroot()
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "1", "0")
+    cases = root.findall("./testsuite/testcase")
+    assert [case.get("name") for case in cases] == ["What does coffee cost?", "When are roses <cut> \ufffd?", "Who?"]
+    assert cases[2].find("failure").text == "hit@3: 0 does not reach 1"
+
+
+def test_an_error_ends_with_1_and_is_retried_alone(house, monkeypatch, tmp_path):
+    find = retrieval_services.read_store
+
+    def break_at_roses(collection, read):
+        if EvaluationRun.objects.get().done == 1:
+            raise RuntimeError("out of roses")
+        return find(collection, read)
+
+    report = tmp_path / "report.xml"
+    with monkeypatch.context() as patch:
+        patch.setattr(retrieval_services, "read_store", break_at_roses)
+        answer = run_json(*SEARCH, "--junit", str(report), status=1)
+    assert answer["verdict"]["reasons"] == ["1 of 3 questions failed or could not be scored"]
+    assert ElementTree.parse(report).getroot().get("errors") == "1"
+    again = run_json("evaluate", "--retry-failed", answer["id"])
+    assert (again["id"], again["done"], again["failed"], again["retries"]) == (answer["id"], 3, 0, 1)
+
+
+def test_a_regression_against_the_baseline_ends_with_1(house, tmp_path):
+    for number in range(12):
+        GoldenQuestion.objects.create(
+            golden_set=house, position=9, question=f"Coffee or oven, {number}?", expected_doc_ids=["kitchen.md"]
+        )
+    good = run_json(*SEARCH, "--make-baseline")
+    house.refresh_from_db()
+    assert str(house.baseline_id) == good["id"]
+    assert run_json(*SEARCH, "--no-regressions")["comparison"]["baseline"] == good["id"]
+    report = tmp_path / "report.xml"
+    worse = (*SEARCH, "--tag-any", "outside")
+    answer = run_json(*worse, "--no-regressions", "--only", "hit@3", "--junit", str(report), status=1)
+    assert len(answer["verdict"]["reasons"]) == 1
+    assert answer["verdict"]["reasons"][0].startswith("hit@3 is worse by -0.8")
+    suites = {suite.get("name"): suite for suite in ElementTree.parse(report).getroot()}
+    assert suites["house questions.regressions"].get("failures") == "1"
+    assert run_json(*worse, "--baseline", good["id"])["verdict"]["passed"], "only looked at, not demanded"
+    house.questions.filter(position=0).update(question="Changed?")
+    with pytest.raises(CommandError, match="would say nothing") as caught:
+        run(*SEARCH, "--baseline", good["id"])
+    assert caught.value.returncode == 2
+    assert EvaluationRun.objects.latest("created_at").state == "cancelled"
+
+
+def test_a_run_is_written_as_json_lines_and_resumed(house, tmp_path):
+    file = tmp_path / "run.jsonl"
+    done = run_json(*SEARCH, "--jsonl", str(file))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert lines[0]["run"]["id"] == done["id"] and len(lines) == 4
+    stopped = services.cancel_run(services.start_run(house, plan=_plan(done), send=False), None)
+    answer = run_json("evaluate", "--resume", str(stopped.pk))
+    assert (answer["done"], answer["judge"]) == (3, "embedded")
+
+
+@pytest.mark.usefixtures("house")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("evaluate",), "either a SET"),
+        (("evaluate", "nobody's"), "no golden set"),
+        ((*SEARCH, "--fail-under", "hit@3"), "KEY=VALUE"),
+        ((*SEARCH, "--fail-under", "hit@3=much"), "MEASURE=NUMBER"),
+        ((*SEARCH, "--fail-under", "hit@9=1"), "cut is 3"),
+        ((*SEARCH, "--judge", "embedded"), "only searches"),
+        ((*SEARCH, "--plan", "unsaved"), "no saved plan"),
+        ((*SEARCH, "--no-regressions"), "has no baseline"),
+        ((*SEARCH, "--only", "hit@3"), "--no-regressions"),
+        ((*SEARCH, "--baseline", "7"), "no evaluation run"),
+        (("evaluate", "--resume", "7"), "no evaluation run"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2_and_asks_nothing(arguments, words):
+    with pytest.raises(CommandError, match=words) as caught:
+        run(*arguments)
+    assert caught.value.returncode == 2
+    assert not EvaluationRun.objects.filter(done__gt=0).exists()
+
+
+def _plan(answer):
+    from ragd.types import RetrievePlan
+
+    return RetrievePlan.from_dict(answer["plan"])
