@@ -8,6 +8,7 @@ from django.utils.safestring import SafeString
 
 from evaluation_app.diagnosis.table import mode_title
 from evaluation_app.measures.scores import Mean, Score
+from evaluation_app.measures.statistics import Interval
 
 register = template.Library()
 MINUS = "\N{MINUS SIGN}"
@@ -36,6 +37,21 @@ def _signed(value: float | None, digits: int) -> str:
     if round(value, digits) == 0:
         return f"{0:.{digits}f}"
     return f"{value:+.{digits}f}".replace("-", MINUS)
+
+
+@register.filter
+def abs3(value: float | None) -> str:
+    return score3(None if value is None else abs(value))
+
+
+@register.filter
+def interval3(interval: Interval) -> str:
+    """ "0.020 to 0.140": the smaller end first, without signs where both ends have the same."""
+    ends = (interval.low, interval.high)
+    if min(ends) >= 0 or max(ends) <= 0:
+        low, high = sorted(abs(end) for end in ends)
+        return f"{score3(low)} to {score3(high)}"
+    return f"{signed3(interval.low)} to {signed3(interval.high)}"
 
 
 @register.filter
