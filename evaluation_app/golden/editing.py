@@ -110,6 +110,13 @@ def change_question(
     return question
 
 
+def move_question(question: GoldenQuestion, by: int, *, actor: audit.Actor = None) -> None:
+    """Move an accepted question up (by below 0) or down among the accepted ones, at most to an end."""
+    ids = _accepted_ids(question.golden_set_id)
+    if question.pk in ids:
+        change_question(question, {}, position=ids.index(question.pk) + by, actor=actor)
+
+
 def delete_questions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audit.Actor = None) -> int:
     """How many went. Ids that the set does not have are passed over."""
     with changing(golden_set, actor) as change:

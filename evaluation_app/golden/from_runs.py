@@ -65,6 +65,11 @@ def sets_for(run: QueryRun) -> list[GoldenSet]:
     return list(GoldenSet.objects.filter(collection_name=run.collection_name).order_by("-updated_at", "name"))
 
 
+def new_set_for(run: QueryRun, *, actor: audit.Actor = None) -> GoldenSet:
+    """An empty set over the run's collection, named after it."""
+    return create_set(free_name(run.collection_name, run.collection_name), run.collection_name, actor=actor)
+
+
 def make_from_run(
     run: QueryRun, golden_set: GoldenSet | None, stated: dict[str, Any] | None = None, *, actor: audit.Actor = None
 ) -> GoldenQuestion:
@@ -73,9 +78,7 @@ def make_from_run(
     stated: over what the run proposes. Raises ServiceError: 409 where the set has the question, 422 for a set over
     another collection.
     """
-    wanted = golden_set or next(iter(sets_for(run)), None)
-    if wanted is None:
-        wanted = create_set(free_name(run.collection_name, run.collection_name), run.collection_name, actor=actor)
+    wanted = golden_set or next(iter(sets_for(run)), None) or new_set_for(run, actor=actor)
     if wanted.collection_name != run.collection_name:
         raise ServiceError(
             f"the set {wanted.name!r} is about {wanted.collection_name!r}, and this run asked {run.collection_name!r}",

@@ -221,8 +221,7 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
 
 def _move(request: PageRequest, golden_set: GoldenSet, question_id: int, by: int) -> None:
     try:
-        question = editing.find_question(golden_set, question_id)
-        editing.change_question(question, {}, position=question.position + by, actor=request.user)
+        editing.move_question(editing.find_question(golden_set, question_id), by, actor=request.user)
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
 
