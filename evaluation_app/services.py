@@ -12,13 +12,16 @@ from django.db import transaction
 from collections_app.models import Collection, Document
 from collections_app.services import collections as collection_services
 from collections_app.services import documents as document_services
-from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.runs.services import start_run
+from retrieval_app.plans import choose_plan
 
 SAMPLE_NAME = "ragd-docs"
 SAMPLE_DESCRIPTION = "The documentation of ragd itself: a place to try search and answers, and to learn how ragd works."
 REPOSITORY = Path(__file__).resolve().parent.parent
 GOLDEN_FILE = Path(__file__).resolve().parent / "sample" / "golden.jsonl"
 SHIPPED = "ships with ragd"
+FIRST_EVALUATION = "The sample as it came"
 QUESTION_FIELDS = ("expected_doc_ids", "expected_answer", "category")
 
 
@@ -58,6 +61,19 @@ def load_sample() -> SampleOutcome:
         deleted=len(stale_ids),
         questions=load_golden_set(SAMPLE_NAME, SAMPLE_NAME, read_questions(GOLDEN_FILE)),
     )
+
+
+def evaluate_sample() -> EvaluationRun | None:
+    """A first evaluation of the sample's golden set by the collection's own plan, left to the worker.
+
+    None when the set was evaluated before, or is gone or empty: then there is nothing to begin with.
+    """
+    golden = GoldenSet.objects.filter(name=SAMPLE_NAME, collection_name=SAMPLE_NAME).first()
+    collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
+    if golden is None or collection is None or golden.runs.exists() or not golden.questions.exists():
+        return None
+    chosen = choose_plan(collection, None, {})
+    return start_run(golden, plan=chosen.plan, plan_name=chosen.name, name=FIRST_EVALUATION)
 
 
 def sample_files(root: Path = REPOSITORY) -> dict[str, Path]:

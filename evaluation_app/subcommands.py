@@ -22,7 +22,7 @@ from evaluation_app.commands.subcommand import Subcommand, no_arguments
 SUBCOMMANDS: dict[str, Subcommand] = {
     "load-sample": Subcommand(
         "bring the sample collection and its golden questions up to date",
-        no_arguments,
+        server.add_sample_arguments,
         server.run_load_sample,
         server.show_sample,
     ),

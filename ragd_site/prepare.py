@@ -84,7 +84,7 @@ def ensure_admin() -> None:
 def load_sample() -> None:
     """The sample collection; without it the server is still of use."""
     try:
-        call_command("ragd", "load-sample", verbosity=0)
+        call_command("ragd", "load-sample", "--evaluate", verbosity=0)
     except Exception as error:
         print(f"The sample collection was not loaded: {error}", file=sys.stderr)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentParser
 from collections.abc import Mapping
 from dataclasses import asdict
 
@@ -10,7 +11,7 @@ from django.db import connection
 from collections_app.errors import ServiceError
 from evaluation_app.commands.subcommand import Answer, Options
 from evaluation_app.conformance import run_now
-from evaluation_app.services import load_sample
+from evaluation_app.services import evaluate_sample, load_sample
 from evaluation_app.span_store.collectors import collector_state
 from evaluation_app.summaries import operations_summary
 from ragd.conformance import Report
@@ -21,14 +22,23 @@ SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension W
 """
 
 
+def add_sample_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--evaluate", action="store_true", help="also evaluate its golden questions once, if that was never done"
+    )
+
+
 def run_load_sample(options: Options) -> Answer:
-    return asdict(load_sample())
+    answer = asdict(load_sample())
+    run = evaluate_sample() if options["evaluate"] else None
+    return answer | {"evaluation": str(run.pk) if run else None}
 
 
 def show_sample(answer: Answer) -> str:
     return (
         f"{answer['collection']}: {answer['written']} documents written, {answer['unchanged']} unchanged, "
         f"{answer['deleted']} deleted; {answer['questions']} golden questions"
+        f"{', which the worker evaluates' if answer['evaluation'] else ''}"
     )
 
 

@@ -19,7 +19,7 @@ from collections_app.services.documents import ingest_text
 from collections_app.services.states import archive_documents
 from collections_app.stores import open_store
 from evaluation_app import services
-from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.services import SAMPLE_NAME, load_golden_set, load_sample, read_questions, read_title, sample_files
 from ragd import RetrievePlan, retrieve
 from retrieval_app.models import QueryRun
@@ -154,6 +154,15 @@ def test_search_and_ask_from_a_shell(small_sample: Path) -> None:
     assert (answer["status"], answer["sources"][0]["doc_id"]) == ("ok", "docs/garden.md")
     assert "Roses are cut in March." in run_command("ask", SAMPLE_NAME, "When are roses cut?")
     assert set(QueryRun.objects.values_list("door", flat=True)) == {"cli"}
+
+
+def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evaluation_app.runs.services._send_now", lambda run_id: None)
+    first, again = run_json("load-sample", "--evaluate"), run_json("load-sample", "--evaluate")
+    (run,) = EvaluationRun.objects.all()
+    assert (first["evaluation"], again["evaluation"]) == (str(run.pk), None)
+    assert (run.set_name, run.collection_name, run.state) == (SAMPLE_NAME, SAMPLE_NAME, "queued")
+    assert run.total == GoldenQuestion.objects.count()
 
 
 def test_filters_from_a_shell(small_sample: Path) -> None:
