@@ -1,0 +1,178 @@
+"""The rounds of bench_corrective, over Django."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from collections_app.models import Collection
+from collections_app.services.collections import create_collection
+from collections_app.services.documents import ingest_text
+from collections_app.stores import open_store
+from evaluation_app.calibration.fitting import TARGET, LabelledList, fit_rule, held_out_figures, share
+from evaluation_app.calibration.services import label_questions
+from evaluation_app.golden.questions import Golden
+from retrieval_app import services
+from retrieval_app.corrective.rules import ACTIONS, Rule
+from retrieval_app.corrective.services import keep_calibration
+from retrieval_app.models import QueryRun
+from tests.benchmarks.bench_answering import load_documentation
+from tests.benchmarks.scifact import SciFact, load_scifact
+from tests.benchmarks.server import ROOT
+
+OTHER_DOCUMENTS = 700
+FOREIGN = 50
+
+
+@dataclass(frozen=True)
+class Round:
+    """Questions that the thresholds are fitted on, and others that they are used on."""
+
+    fitted: Sequence[Golden]
+    used: Sequence[Golden]
+
+
+def run(claims: int) -> None:
+    began = time.monotonic()
+    train, test = load_scifact("train"), load_scifact("test")
+    fitted, used = choose(train, claims), choose(test, claims)
+    documentation = make("documentation", load_documentation())
+    scifact = make("scifact", documents_of(test, [*fitted, *used]))
+    print(f"two collections were filled in {time.monotonic() - began:.0f} s\n", flush=True)
+    golden = load_golden()
+    odd, even = golden[::2], golden[1::2]
+    measure(documentation, [Round(odd, even), Round(even, odd)], foreign(used))
+    measure(scifact, [Round(fitted, used)], foreign(golden))
+
+
+def choose(data: SciFact, number: int) -> list[Golden]:
+    queries = random.Random(7).sample(sorted(data.queries, key=int), min(number, len(data.queries)))
+    return [Golden(data.queries[query], tuple(sorted(data.judged[query]))) for query in queries]
+
+
+def documents_of(data: SciFact, questions: Sequence[Golden]) -> list[tuple[str, str, str]]:
+    wanted = {doc_id for question in questions for doc_id in question.expected_doc_ids}
+    others = [document for document in data.documents if document[0] not in wanted]
+    judged = [document for document in data.documents if document[0] in wanted]
+    return judged + random.Random(1).sample(others, OTHER_DOCUMENTS)
+
+
+def make(name: str, documents: Sequence[tuple[str, str, str]]) -> Collection:
+    collection = create_collection(name=name, hybrid_enabled=True)
+    for doc_id, title, text in documents:
+        ingest_text(collection, doc_id, text, title=title)
+    return collection
+
+
+def load_golden() -> list[Golden]:
+    lines = (ROOT / "evaluation_app" / "sample" / "golden.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines if line.strip()]
+    return [
+        Golden(row["question"], tuple(item.removeprefix("docs/") for item in row["expected_doc_ids"])) for row in rows
+    ]
+
+
+def foreign(questions: Sequence[Golden]) -> list[Golden]:
+    return [Golden(item.question) for item in questions[:FOREIGN]]
+
+
+def measure(collection: Collection, rounds: Sequence[Round], strangers: Sequence[Golden]) -> None:
+    print(
+        f"{collection.name}: {sum(len(item.used) for item in rounds)} questions of its own, {len(strangers)} of others"
+    )
+    actions: Counter[tuple[str, str]] = Counter()
+    outcomes: Counter[tuple[str, str, str]] = Counter()
+    words: Counter[str] = Counter()
+    for number, one in enumerate(rounds):
+        rule, lists = fit(collection, one.fitted)
+        figures = held_out_figures(lists, TARGET)
+        print(
+            f"  fitted on {len(one.fitted)} questions, {len(lists)} retrievals: correct from {_told(rule.upper)}, "
+            f"incorrect below {_told(rule.lower)}; cross-validated AUROC {figures['auroc']:.3f}, called correct "
+            f"{_share(figures['correct'])}, called incorrect {_share(figures['incorrect'])}"
+        )
+        keep_calibration(collection, rule, embed_model=collection.embed_model, data={"set": "a half"}, figures={})
+        asked = [("own", item) for item in one.used] + [("foreign", item) for item in strangers[number :: len(rounds)]]
+        for kind, question in asked:
+            for step in (False, True):
+                made = ask(collection, question, step)
+                outcomes["on" if step else "off", kind, outcome_of(made, question)] += 1
+                words["on" if step else "off"] += words_read(made)
+                if not step:
+                    actions[made.retrieval_action, kind_of(made, question)] += 1
+    print_actions(actions)
+    print_outcomes(outcomes, words)
+
+
+def fit(collection: Collection, questions: Sequence[Golden]) -> tuple[Rule, list[LabelledList]]:
+    with transaction.atomic():
+        lists = label_questions(questions, services.build_plan(collection), open_store(collection))
+    return fit_rule(lists, TARGET), lists
+
+
+def ask(collection: Collection, question: Golden, step: bool) -> QueryRun:
+    plan = services.build_plan(collection)
+    return services.ask(collection, question.question, plan, door="cli", llm_model="extractive", corrective=step)
+
+
+def kind_of(made: QueryRun, question: Golden) -> str:
+    if question.expects_nothing:
+        return "foreign"
+    found = {key.rpartition("#")[0] for key in made.retrieved_ids}
+    return "found" if found & set(question.expected_doc_ids) else "missed"
+
+
+def outcome_of(made: QueryRun, question: Golden) -> str:
+    if made.status == QueryRun.Status.ABSTAINED:
+        return "declined"
+    return "expected" if set(made.cited_ids) & set(question.expected_doc_ids) else "others"
+
+
+def words_read(made: QueryRun) -> int:
+    if made.correction and made.correction["outcome"] == "abstained":
+        return 0
+    if made.compression:
+        return int(made.compression["tokens_after"])
+    return sum(len(item["content"].split()) for item in made.results)
+
+
+def print_actions(actions: Counter[tuple[str, str]]) -> None:
+    print(f"  {'results of unseen questions':32} {'found':>8} {'missed':>8} {'foreign':>8}")
+    for action in ACTIONS:
+        counts = [actions[action, kind] for kind in ("found", "missed", "foreign")]
+        print(f"  {action:32} {counts[0]:8} {counts[1]:8} {counts[2]:8}")
+    found = actions["correct", "found"]
+    total = sum(actions["correct", kind] for kind in ("found", "missed", "foreign"))
+    lost = sum(actions["incorrect", kind] for kind in ("missed", "foreign"))
+    called = lost + actions["incorrect", "found"]
+    print(f"  called correct, and are: {_share(share(found, total))}")
+    print(f"  called incorrect, and are: {_share(share(lost, called))}")
+
+
+def print_outcomes(outcomes: Counter[tuple[str, str, str]], words: Counter[str]) -> None:
+    print(
+        f"  {'answers':10} {'own: cites expected':>20} {'others':>8} {'declined':>9} {'foreign: answered':>18} ", end=""
+    )
+    print(f"{'declined':>9} {'words given':>12}")
+    for step in ("off", "on"):
+        own = [outcomes[step, "own", outcome] for outcome in ("expected", "others", "declined")]
+        strange = outcomes[step, "foreign", "others"] + outcomes[step, "foreign", "expected"]
+        declined = outcomes[step, "foreign", "declined"]
+        print(f"  step {step:5} {own[0]:20} {own[1]:8} {own[2]:9} {strange:18} {declined:9} {words[step]:12,}")
+    print(flush=True)
+
+
+def _share(value: dict[str, float]) -> str:
+    if value["share"] is None:
+        return "none"
+    return f"{value['share']:.2f} ({value['low']:.2f} to {value['high']:.2f}, of {value['of']:.0f})"
+
+
+def _told(value: float | None) -> str:
+    return "never" if value is None else f"{value:.3f}"
