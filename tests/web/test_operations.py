@@ -152,19 +152,6 @@ def test_a_run_includes_its_waterfall(visitor: Client) -> None:
     assert "rag.pipeline nature" in part
 
 
-def test_golden_questions_are_listed_by_set(visitor: Client, fill: Callable[..., Any]) -> None:
-    from evaluation_app.models import GoldenQuestion, GoldenSet
-
-    assert "There are no golden questions yet" in text(visitor.get("/evaluation/"))
-    fill(documents=1)
-    golden = GoldenSet.objects.create(name="basics", collection_name="nature")
-    GoldenQuestion.objects.create(golden_set=golden, question="Largest?", expected_doc_ids=["whales.md"])
-    GoldenQuestion.objects.create(golden_set=golden, question="Unanswerable?")
-    html = text(visitor.get("/evaluation/"))
-    assert 'href="/collections/nature/documents/whales.md/"' in html
-    assert "none: it should abstain" in html
-
-
 def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
     fill("Größe & Maß", 1)
     run = make_run(0)

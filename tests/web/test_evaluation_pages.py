@@ -1,0 +1,321 @@
+"""The pages of evaluation over runs that a test has made: what they show, what each number opens, what they refuse."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from tests.evaluation.made_runs import make_run
+
+if TYPE_CHECKING:
+    from evaluation_app.models import EvaluationRun, GoldenSet
+
+QUESTIONS = 12
+CONTEXT = [
+    {"key": "whales.md#0", "sentences": [["0a", "The blue whale is the largest animal."], ["0b", "It eats krill."]]},
+    {"key": "trees.md#0", "sentences": [["1a", "Redwoods are tall."], ["1b", "They are old."]]},
+]
+ANNOTATION = {
+    "relevant": ["0a", "1a"],
+    "utilized": ["0a", "0b"],
+    "support": [
+        {"key": "a", "by": ["0a"], "supported": True},
+        {"key": "b", "by": [], "supported": False},
+        {"key": "c", "by": ["general"], "supported": True},
+    ],
+}
+ITEM = {
+    "question_text": "Which animal is the largest?",
+    "golden": {
+        "question": "Which animal is the largest?",
+        "expected_doc_ids": ["whales.md", "gone.md"],
+        "expected_chunks": ["whales.md#0"],
+        "expected_answer": "The blue whale.",
+        "thresholds": {"completeness": 0.5},
+    },
+    "retrieved_ids": ["whales.md#0", "trees.md#0"],
+    "context": CONTEXT,
+    "annotation": ANNOTATION,
+    "answer": "The blue whale. It sings. Good.",
+    "answer_sentences": [["a", "The blue whale."], ["b", "It sings."], ["c", "Good."]],
+    "contributions": [
+        {"key": "whales.md#0", "alone": 1.0, "without": 0.0, "contribution": 1.0, "effect": "helpful"},
+        {"key": "trees.md#0", "alone": 0.0, "without": 0.2, "contribution": -0.2, "effect": "harmful"},
+    ],
+    "modes": ["low_completeness"],
+    "details": {"explanation": "Half of it is told.", "likely": {"relevant": {"0a": 0.9}}},
+}
+
+
+def scores_of(base: float) -> list[dict[str, float | None]]:
+    """Twelve questions; the third cannot be scored, the first has a completeness of 0.25."""
+    rows: list[dict[str, float | None]] = [
+        {
+            "recall@10": float(number % 2),
+            "context_relevance": min(base + number / 20, 1.0),
+            "completeness": 0.25 if number == 0 else base,
+            "adherence": float(number % 3 == 0),
+        }
+        for number in range(QUESTIONS)
+    ]
+    rows[2] |= {"completeness": None, "adherence": None}
+    return rows
+
+
+def summed(run: EvaluationRun) -> EvaluationRun:
+    from evaluation_app.runs.summaries import summarize
+    from evaluation_app.scoring.settings import RunSettings
+
+    run.summary = summarize(
+        run.items.order_by("position"), RunSettings.from_dict(run.settings), thresholds=run.thresholds
+    )
+    run.save(update_fields=["summary"])
+    return run
+
+
+@pytest.fixture
+def golden_set(db: None) -> GoldenSet:
+    from evaluation_app.models import GoldenQuestion, GoldenSet
+
+    made = GoldenSet.objects.create(name="birds", collection_name="nature", version=1, digest="d" * 64)
+    GoldenQuestion.objects.create(golden_set=made, question=ITEM["question_text"])
+    return made
+
+
+@pytest.fixture
+def runs(golden_set: GoldenSet) -> list[EvaluationRun]:
+    """Three runs over one set, the oldest first; the first is its baseline, the last has thresholds and an error."""
+    made = []
+    for number, base in enumerate((0.4, 0.5, 0.6)):
+        items = {0: ITEM, 1: {"category": "multi-hop"}}
+        if number == 2:
+            items[3] = {"outcome": "error", "error": "the embedder timed out", "error_type": "timeout"}
+        made.append(
+            summed(
+                make_run(
+                    scores_of(base),
+                    golden_set=golden_set,
+                    items=items,
+                    thresholds={"completeness": 0.8} if number == 2 else {},
+                    created_at=timezone.now() - timedelta(days=3 - number),
+                    name=f"try {number}",
+                )
+            )
+        )
+    golden_set.baseline = made[0]
+    golden_set.save()
+    return made
+
+
+def text(response: Any, status: int = 200) -> str:
+    assert response.status_code == status, response.content.decode()[:400]
+    return response.content.decode()
+
+
+def row_of(html: str, name: str) -> str:
+    """The table row whose head is that measure."""
+    return next(row for row in re.findall(r"<tr.*?</tr>", html, re.DOTALL) if f">{name}" in row.partition("</th>")[0])
+
+
+def questions_in(html: str) -> list[int]:
+    """Positions in the table of questions, as listed."""
+    return [int(place) for place in re.findall(r'two-lines" href="[^"]+/items/(\d+)/', html)]
+
+
+def test_the_dashboard_tells_what_to_do_without_sets_and_without_runs(visitor: Client, db: None) -> None:
+    from evaluation_app.models import GoldenSet
+
+    assert "There are no golden questions yet" in text(visitor.get("/evaluation/"))
+    GoldenSet.objects.create(name="new", collection_name="nature")
+    html = text(visitor.get("/evaluation/"))
+    assert "This set was not evaluated yet" in html and "deleted" in html
+
+
+def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client, runs: list[EvaluationRun]) -> None:
+    html = text(visitor.get("/evaluation/"))
+    newest = runs[2].summary["measures"]["completeness"]
+    assert newest["scored"] == QUESTIONS - 1
+    panel = html[html.index("<h3 title=\"share of the relevant context that the answer uses") :]
+    panel = panel[: panel.index("measure-panel")]
+    assert f">{newest['value']:.2f}</a>" in panel
+    assert "11 of 12 scored" in panel and "score=unscored" in panel
+    assert f"{newest['low']:.2f} to {newest['high']:.2f}" in panel
+    assert "of the answers of RAGBench" in panel
+    assert panel.count('class="dot') == 3 and 'class="baseline"' in panel
+    assert "better</span>" in panel
+    assert f"base={runs[0].pk}&amp;other={runs[2].pk}" in html
+
+
+def test_a_trend_is_cut_where_the_questions_changed(visitor: Client, runs: list[EvaluationRun]) -> None:
+    assert 'class="cut"' not in text(visitor.get("/evaluation/")).replace("score-legend", "")
+    runs[2].set_digest = "e" * 64
+    runs[2].save()
+    html = text(visitor.get("/evaluation/"))
+    assert 'class="cut"' in html
+    assert f"base={runs[0].pk}&amp;other={runs[2].pk}" not in html
+    assert "the baseline asked other questions" in html
+
+
+def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list[EvaluationRun]) -> None:
+    from evaluation_app.models import GoldenSet
+
+    html = text(visitor.get("/evaluation/", {"group": "retrieval"}))
+    assert "Recall@10" in html and "<h3 title=\"share of the relevant" not in html
+    other = GoldenSet.objects.create(name="empty", collection_name="nature")
+    assert "This set was not evaluated yet" in text(visitor.get("/evaluation/", {"set": other.pk}))
+    assert "try 2" in text(visitor.get("/evaluation/", {"set": "none\x00", "group": "nothing"}))
+
+
+def test_a_run_shows_each_mean_with_interval_band_coverage_and_threshold(
+    visitor: Client, runs: list[EvaluationRun]
+) -> None:
+    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/"))
+    mean = runs[2].summary["measures"]["completeness"]
+    row = row_of(html, "Completeness")
+    assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' in row
+    assert "11 of 12" in row and "1 unscorable, 0 failed" in row
+    assert 'class="missed"' in row and "0.80" in row
+    assert "1 threshold missed" in html
+    assert "multi-hop" in html and "category=multi-hop" in html
+    assert html.count('class="distribution"') == 3, "recall, relevance, completeness; adherence has two values only"
+
+
+def test_every_number_of_a_run_opens_the_questions_behind_it(visitor: Client, runs: list[EvaluationRun]) -> None:
+    address = f"/evaluation/runs/{runs[2].pk}/"
+    html = text(visitor.get(address))
+    unscored = re.search(r'href="([^"]+score=unscored[^"]*)"', row_of(html, "Completeness"))
+    assert unscored is not None
+    assert questions_in(text(visitor.get(unscored[1].replace("&amp;", "&")))) == [2]
+    bars = re.findall(r'<a href="([^"#]+)#questions" tabindex="-1"><title>([\d.]+) to ([\d.]+): (\d+)</title>', html)
+    assert bars
+    for href, _, _, count in bars:
+        assert len(questions_in(text(visitor.get(href.replace("&amp;", "&"))))) == int(count), href
+    mode = re.search(r'href="([^"#]+mode=low_completeness)#questions"', html)
+    assert mode is not None and questions_in(text(visitor.get(mode[1]))) == [0]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"text": "LARGEST"}, [0]),
+        ({"category": "multi-hop"}, [1]),
+        ({"outcome": "error"}, [3]),
+        ({"verdict": "passed"}, []),
+        ({"measure": "completeness", "low": "0.2", "high": "0.3"}, [0]),
+        ({"measure": "completeness", "sort": "completeness", "high": "0.7"}, [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        ({"sort": "-context_relevance"}, [8, 9, 10, 11, 7, 6, 5, 4, 3, 2, 1, 0]),
+        ({"sort": "nonsense", "text": "question 11"}, [11]),
+    ],
+)
+def test_questions_are_filtered_and_sorted_by_the_address(
+    visitor: Client, runs: list[EvaluationRun], query: dict[str, str], expected: list[int]
+) -> None:
+    assert questions_in(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/", query))) == expected
+
+
+def test_a_wrong_filter_is_told_and_left_out(visitor: Client, runs: list[EvaluationRun]) -> None:
+    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/", {"low": "many", "verdict": "odd"}))
+    assert html.count("is left out of the filter") == 2
+    assert len(questions_in(html)) == QUESTIONS
+
+
+def test_a_question_shows_marks_support_worth_and_ranks(visitor: Client, runs: list[EvaluationRun], fill: Any) -> None:
+    fill(documents=2)
+    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))
+    marks = dict(re.findall(r'id="s-(\w+)" data-mark="(\w+)"', html))
+    assert marks == {"0a": "both", "0b": "used", "1a": "relevant", "1b": "neither"}
+    assert "relevant and used, relevant 90%" in html
+    assert "7 words" in html, "of 0a, relevant and used"
+    assert re.search(r'id="a-a">.{0,300}href="#s-0a"', html, re.DOTALL)
+    assert "nothing in the context supports it" in html and "it states nothing" in html
+    assert "Half of it is told." in html and "The blue whale." in html
+    harmful = html[html.index('id="worth"') :]
+    assert harmful.count("Disable and re-run") == 1 and "doc_id=trees.md" in harmful
+    expected = html[html.index('id="expected"') :]
+    assert 'href="#chunk-1"' in expected and "not in the collection" in expected
+
+
+def test_a_question_knows_its_earlier_runs_and_its_neighbours(visitor: Client, runs: list[EvaluationRun]) -> None:
+    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))
+    earlier = html[html.index('id="earlier"') :]
+    assert f"/evaluation/runs/{runs[0].pk}/items/0/" in earlier and f"/evaluation/runs/{runs[1].pk}/items/0/" in earlier
+    assert 'class="score-spark"' in html
+    oldest = text(visitor.get(f"/evaluation/runs/{runs[0].pk}/items/0/"))
+    assert f"/evaluation/runs/{runs[1].pk}/" not in oldest[oldest.index('id="earlier"') :]
+    listed = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/8/", {"sort": "-context_relevance"}))
+    assert "1 of 12" in listed and 'rel="prev"' not in listed
+    assert re.search(r'rel="next" href="/evaluation/runs/[^/]+/items/9/\?sort=-context_relevance"', listed)
+
+
+def test_a_run_that_goes_on_tells_its_progress_and_ends_by_itself(visitor: Client, runs: list[EvaluationRun]) -> None:
+    run = runs[2]
+    type(run).objects.filter(pk=run.pk).update(state="running", done=4, total=QUESTIONS)
+    address, part = f"/evaluation/runs/{run.pk}/", {"HX-Request": "true", "HX-Target": "evaluation-progress"}
+    html = text(visitor.get(address))
+    assert 'hx-trigger="every 2s"' in html and "4 of 12 questions" in html and "Cancel" in html
+    answer = visitor.get(address, headers=part)
+    assert text(answer).lstrip().startswith('<div id="evaluation-progress"') and "HX-Refresh" not in answer
+    type(run).objects.filter(pk=run.pk).update(state="succeeded", done=QUESTIONS)
+    assert visitor.get(address, headers=part)["HX-Refresh"] == "true"
+
+
+def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: list[EvaluationRun]) -> None:
+    swept = make_run([{"recall@10": 1.0}], purpose="sweep", name="one of many")
+    html = text(visitor.get("/evaluation/runs/"))
+    assert [name for name in ("try 0", "try 1", "try 2", "one of many") if f">{name}</a>" in html] == [
+        "try 0", "try 1", "try 2",
+    ]  # fmt: skip
+    assert "one of many" in text(visitor.get("/evaluation/runs/", {"purpose": "all"}))
+    assert "try 1" not in text(visitor.get("/evaluation/runs/", {"text": "try 2"}))
+    assert "No run matches" in text(visitor.get("/evaluation/runs/", {"state": "failed"}))
+    answer = visitor.get("/evaluation/runs/", {"compare": "on", "pick": [runs[2].pk, runs[1].pk, "x"]})
+    assert answer.status_code == 302 and answer["Location"].endswith(f"?base={runs[1].pk}&other={runs[2].pk}")
+    assert "at least two" in text(visitor.get("/evaluation/runs/", {"compare": "on", "pick": swept.pk}))
+
+
+def test_a_baseline_is_made_and_taken_away(visitor: Client, runs: list[EvaluationRun], golden_set: GoldenSet) -> None:
+    from django.contrib.admin.models import LogEntry
+
+    assert visitor.post(f"/evaluation/runs/{runs[2].pk}/baseline/").status_code == 302
+    golden_set.refresh_from_db()
+    assert golden_set.baseline_id == runs[2].pk
+    assert "baseline" in LogEntry.objects.latest("id").change_message
+    made = LogEntry.objects.count()
+    visitor.post(f"/evaluation/runs/{runs[2].pk}/baseline/")
+    assert LogEntry.objects.count() == made, "nothing changed"
+    type(runs[1]).objects.filter(pk=runs[1].pk).update(state="cancelled")
+    html = text(visitor.post(f"/evaluation/runs/{runs[1].pk}/baseline/", follow=True))
+    assert "only a run that is done can be a baseline" in html
+    visitor.post(f"/evaluation/sets/{golden_set.pk}/no-baseline/")
+    golden_set.refresh_from_db()
+    assert golden_set.baseline_id is None
+
+
+def test_a_harmful_document_is_disabled_and_the_set_run_again(
+    visitor: Client, runs: list[EvaluationRun], fill: Any
+) -> None:
+    from evaluation_app.models import EvaluationRun
+
+    collection = fill(documents=2)
+    address = f"/evaluation/runs/{runs[2].pk}/without/"
+    assert text(visitor.get(address, {"doc_id": "missing.md"}), 404)
+    asked = text(visitor.get(address, {"doc_id": "whales.md"}))
+    assert "1 question of this run expects it" in re.sub(r"\s+", " ", asked)
+    assert collection.documents.get(doc_id="trees.md").enabled
+    answer = visitor.post(address, {"doc_id": "trees.md"})
+    made = EvaluationRun.objects.get(name="without trees.md")
+    assert answer["Location"] == made.get_absolute_url()
+    assert not collection.documents.get(doc_id="trees.md").enabled
+    assert (made.base_run_id, made.purpose, made.plan) == (runs[2].pk, "fix", runs[2].plan)
+
+
+def test_deleting_a_run_asks_first(visitor: Client, runs: list[EvaluationRun]) -> None:
+    address = f"/evaluation/runs/{runs[0].pk}/delete/"
+    assert "12 questions" in text(visitor.get(address)) and "It is the baseline" in text(visitor.get(address))
+    assert visitor.post(address)["Location"] == "/evaluation/runs/"
+    assert text(visitor.get(f"/evaluation/runs/{runs[0].pk}/"), 404)
