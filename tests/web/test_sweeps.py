@@ -1,0 +1,150 @@
+"""A sweep from the form to the saved plan, over a small collection and the engine that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.test import Client
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, Sweep
+from evaluation_app.runs.services import run_now
+from evaluation_app.sweeps.estimating import estimate_sweep
+from evaluation_app.sweeps.services import SEARCH_ONLY, cancel_sweep, delete_sweep, draft_sweep, save_swept_plan
+from ragd.errors import UnknownCollection
+from retrieval_app.models import SavedPlan
+
+QUESTIONS = {
+    "What is the largest animal?": "whales.md",
+    "Which tree is the tallest?": "trees.md",
+    "Where does the Nile flow?": "rivers.md",
+}
+FORM = {"measured": "search", "measure": "mrr", "cut": "5", "k": "1, 3", "mode": ["vector", "lexical"]}
+
+
+@pytest.fixture
+def golden_set(fill: Callable[..., Collection]) -> GoldenSet:
+    fill()
+    made = GoldenSet.objects.create(name="nature questions", collection_name="nature")
+    for position, (question, doc_id) in enumerate(QUESTIONS.items()):
+        GoldenQuestion.objects.create(golden_set=made, position=position, question=question, expected_doc_ids=[doc_id])
+    return made
+
+
+@pytest.fixture
+def swept(visitor: Client, golden_set: GoldenSet) -> Sweep:
+    """Four plans, worked off."""
+    address = f"/evaluation/sweeps/new/?set={golden_set.pk}"
+    response = visitor.post(address, {**FORM, "do": "start", "name": "How many?"})
+    assert response.status_code == 302, response.content.decode()
+    made = Sweep.objects.get()
+    for run in made.runs.order_by("sweep_place"):
+        run_now(run)
+    return made
+
+
+def text_of(response: Any) -> str:
+    return " ".join(response.content.decode().split())
+
+
+def test_the_form_tells_how_many_plans_there_are_before_it_starts(visitor: Client, golden_set: GoldenSet) -> None:
+    address = f"/evaluation/sweeps/new/?set={golden_set.pk}"
+    assert "another generation of the index" in text_of(visitor.get(address))
+    shown = visitor.post(address, {**FORM, "do": "estimate"})
+    assert shown.context["estimate"].plans == 4 and shown.context["estimate"].asked == 12
+    assert "4 plans on 3 questions" in text_of(shown) and "Start 4 runs" in text_of(shown)
+    assert not Sweep.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"k": "5, many"}, "is none"),
+        ({"k": "", "mode": []}, "at least one field"),
+        ({"k": "0, 3"}, "k must be a whole number"),
+        ({"measure": "adherence"}, "needs a judge"),
+        ({"compress": ["sentences", "window"]}, "only searches"),
+        ({"k": " ".join(map(str, range(1, 41))), "candidate_pool": "5 6"}, "at most 64"),
+    ],
+)
+def test_what_makes_no_sweep_is_said_in_the_form(
+    visitor: Client, golden_set: GoldenSet, values: dict[str, Any], words: str
+) -> None:
+    response = visitor.post(f"/evaluation/sweeps/new/?set={golden_set.pk}", {**FORM, **values, "do": "start"})
+    assert response.status_code == 422 and words in text_of(response)
+    assert not Sweep.objects.exists() and not EvaluationRun.objects.exists()
+
+
+def test_a_sweep_is_run_ranked_and_its_best_plan_saved(visitor: Client, swept: Sweep) -> None:
+    response = visitor.get(f"/evaluation/sweeps/{swept.pk}/")
+    ranking = response.context["ranking"]
+    assert [row.run.state for row in ranking.rows] == ["succeeded"] * 4
+    assert ranking.best is not None and ranking.best.mean.scored == 3 and ranking.fields == ("mode", "k")
+    assert response.context["progress"].state == "succeeded" and response.context["progress"].done == 12
+    drawn = response.context["map"]
+    assert (
+        drawn.across == "Mode"
+        and drawn.columns == ("vector", "lexical")
+        and [row[0] for row in drawn.rows] == ["1", "3"]
+    )
+    turned = visitor.get(f"/evaluation/sweeps/{swept.pk}/?across=k&down=mode&by=recall@5")
+    assert turned.context["map"].across == "k" and turned.context["measure"].name == "recall@5"
+    best = ranking.best.run
+    saved = visitor.post(
+        f"/evaluation/sweeps/{swept.pk}/save/", {"run": str(best.pk), "name": "swept", "is_default": "on"}
+    )
+    assert saved.status_code == 302
+    plan = SavedPlan.objects.get(name="swept")
+    assert plan.plan == best.plan and plan.is_default
+    swept.refresh_from_db()
+    assert swept.saved_as == "swept"
+    assert LogEntry.objects.filter(change_message__contains="as swept").exists()
+    taken = visitor.post(f"/evaluation/sweeps/{swept.pk}/save/", {"run": str(best.pk), "name": "swept"})
+    assert taken.status_code == 422 and "is there already" in text_of(taken)
+    assert text_of(visitor.get("/evaluation/sweeps/")).count("swept") >= 1
+
+
+def test_a_plan_of_another_sweep_is_not_saved(visitor: Client, swept: Sweep) -> None:
+    for run in ("", "nonsense", "7d9c6a0e-0000-4000-8000-000000000000"):
+        response = visitor.post(f"/evaluation/sweeps/{swept.pk}/save/", {"run": run, "name": "swept"})
+        assert response.status_code in (404, 422), run
+    assert not SavedPlan.objects.filter(name="swept").exists()
+
+
+def test_a_sweep_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden_set: GoldenSet) -> None:
+    visitor.post(f"/evaluation/sweeps/new/?set={golden_set.pk}", {**FORM, "do": "start"})
+    made = Sweep.objects.get()
+    run_now(made.runs.get(sweep_place=0))
+    assert "1 of 4 plans done" in text_of(visitor.get(f"/evaluation/sweeps/{made.pk}/"))
+    with pytest.raises(ServiceError, match="under way"):
+        delete_sweep(made, None)
+    assert visitor.post(f"/evaluation/sweeps/{made.pk}/cancel/").status_code == 302
+    assert sorted(made.runs.values_list("state", flat=True)) == ["cancelled"] * 3 + ["succeeded"]
+    with pytest.raises(ServiceError, match="ended already"):
+        cancel_sweep(made, None)
+    page = visitor.get(f"/evaluation/sweeps/{made.pk}/")
+    assert "was cancelled" in text_of(page) and page.context["ranking"].best is not None
+    assert visitor.post(f"/evaluation/sweeps/{made.pk}/delete/").status_code == 302
+    assert not EvaluationRun.objects.exists() and LogEntry.objects.filter(change_message__contains="deleted").exists()
+
+
+def test_an_estimate_is_told_from_runs_like_it_or_is_not_known(swept: Sweep, golden_set: GoldenSet) -> None:
+    known = estimate_sweep(golden_set, 10, SEARCH_ONLY)
+    done = list(EvaluationRun.objects.all())
+    assert known.asked == 30 and known.took_s == pytest.approx(
+        30 * sum(run.took_ms for run in done) / sum(run.done for run in done) / 1000
+    )
+    golden_set.collection_name = "elsewhere"
+    assert estimate_sweep(golden_set, 10, SEARCH_ONLY).took_s is None
+
+
+def test_without_its_collection_there_is_no_sweep_and_nothing_is_saved(swept: Sweep, golden_set: GoldenSet) -> None:
+    Collection.objects.filter(name="nature").update(name="gone")
+    with pytest.raises(UnknownCollection):
+        draft_sweep(golden_set, grid={"k": [1, 2]})
+    with pytest.raises(UnknownCollection):
+        save_swept_plan(swept, swept.runs.first().pk, "swept")  # type: ignore[union-attr]
