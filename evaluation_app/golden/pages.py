@@ -63,8 +63,8 @@ def list_sets(request: PageRequest) -> HttpResponse:
 
 def newest_runs(set_ids: Sequence[int]) -> dict[int, EvaluationRun]:
     """The newest evaluation run of each set that has one, in one query."""
-    rows = EvaluationRun.objects.filter(golden_set__in=set_ids).order_by("golden_set", "-created_at", "-id")
-    return {row.golden_set_id: row for row in rows.distinct("golden_set") if row.golden_set_id is not None}
+    rows = EvaluationRun.objects.filter(golden_set__in=set_ids).order_by("golden_set_id", "-created_at", "-id")
+    return {row.golden_set_id: row for row in rows.distinct("golden_set_id") if row.golden_set_id is not None}
 
 
 @require_http_methods(["GET", "POST"])

@@ -1,0 +1,248 @@
+"""Golden sets as a person works on them: by hand, from files, out of runs, from suggestions, through versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from collections_app.services.documents import ingest_text
+from collections_app.services.states import archive_documents
+from evaluation_app.golden.editing import add_question
+from evaluation_app.golden.sets import create_set
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from tests.web.test_every_page import check_page
+
+
+def page(visitor: Client, address: str, status: int = 200) -> str:
+    response = visitor.get(address)
+    assert response.status_code == status, address
+    html = response.content.decode()
+    check_page(html)
+    return html
+
+
+@pytest.fixture
+def golden(fill: Callable[..., Any]) -> GoldenSet:
+    fill()
+    made = create_set("animals", "nature")
+    add_question(made, {"question": "Which animal is the largest?", "expected_doc_ids": ["whales.md"]})
+    add_question(made, {"question": "Where does the redwood grow?", "expected_chunks": ["trees.md#0"]})
+    return made
+
+
+def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    made = visitor.post("/evaluation/sets/new/", {"name": "animals", "collection": "nature", "description": "Of it."})
+    golden = GoldenSet.objects.get()
+    assert made["Location"] == f"/evaluation/sets/{golden.pk}/"
+    assert (golden.version, golden.versions.get().questions) == (1, [])
+    assert "No questions yet" in page(visitor, made["Location"])
+    again = visitor.post("/evaluation/sets/new/", {"name": "animals", "collection": "nature"})
+    assert again.status_code == 409
+    assert "there is a golden set &#x27;animals&#x27; already" in again.content.decode()
+    visitor.post(f"/evaluation/sets/{golden.pk}/settings/", {"name": "beasts", "description": ""})
+    assert "beasts" in page(visitor, "/evaluation/sets/")
+    assert "0 questions and 1 version will be deleted" in page(visitor, f"/evaluation/sets/{golden.pk}/delete/")
+    visitor.post(f"/evaluation/sets/{golden.pk}/delete/")
+    assert not GoldenSet.objects.exists()
+    messages = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
+    assert messages[-1] == "deleted golden set beasts with 0 questions"
+
+
+def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/questions/new/"
+    page(visitor, address)
+    typed = {"question": "Which river flows north?", "category": "factual", "weight": "1", "thresholds": "hit@5=1"}
+    found = visitor.post(address, {**typed, "do": "find", "expected_doc_ids": ["whales.md"]})
+    html = found.content.decode()
+    assert 'value="rivers.md#0"' in html
+    assert 'name="expected_doc_ids" value="whales.md" checked' in html, "what was ticked stays ticked"
+    assert "Which river flows north?" in html
+    assert GoldenQuestion.objects.count() == 2, "finding writes nothing"
+    part = visitor.post(
+        address, {**typed, "do": "find"}, headers={"HX-Request": "true", "HX-Target": "expected"}
+    ).content.decode()
+    assert part.lstrip().startswith('<div id="expected"')
+    visitor.post(address, {**typed, "do": "save", "expected_doc_ids": ["rivers.md"], "expected_chunks": ["rivers.md#0"]})
+    made = GoldenQuestion.objects.get(question="Which river flows north?")
+    assert (made.expected_doc_ids, made.expected_chunks) == (["rivers.md"], ["rivers.md#0"])
+    assert (made.thresholds, made.position) == ({"hit@5": 1.0}, 2)
+    golden.refresh_from_db()
+    assert golden.version == 4
+
+
+def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Client, golden: GoldenSet) -> None:
+    question = golden.questions.get(position=0)
+    address = f"/evaluation/sets/{golden.pk}/questions/{question.pk}/"
+    seen = question.updated_at.isoformat()
+    values = {"question": "Who is largest?", "category": "factual", "weight": "1", "do": "save", "seen": seen}
+    assert visitor.post(address, values).status_code == 302
+    late = visitor.post(address, {**values, "question": "Who is tallest?"})
+    assert late.status_code == 409
+    assert "Somebody changed this question" in late.content.decode()
+    question.refresh_from_db()
+    assert question.question == "Who is largest?"
+
+
+def test_a_wrong_threshold_is_told_beside_its_field(visitor: Client, golden: GoldenSet) -> None:
+    values = {"question": "Q?", "category": "", "weight": "1", "thresholds": "beauty=1", "do": "save"}
+    answer = visitor.post(f"/evaluation/sets/{golden.pk}/questions/new/", {**values, "category": "factual"})
+    assert answer.status_code == 422
+    assert "there is no measure" in answer.content.decode()
+
+
+def test_questions_move_and_go(visitor: Client, golden: GoldenSet) -> None:
+    first, second = golden.questions.order_by("position")
+    change = f"/evaluation/sets/{golden.pk}/change/"
+    visitor.post(change, {"action": f"down {first.pk}"})
+    assert list(golden.questions.order_by("position").values_list("pk", flat=True)) == [second.pk, first.pk]
+    asked = visitor.post(change, {"action": "delete", "question": [first.pk]})
+    assert "Delete 1 question?" in asked.content.decode()
+    assert golden.questions.count() == 2
+    visitor.post(change, {"action": "delete", "question": [first.pk], "confirmed": "on"})
+    assert list(golden.questions.values_list("pk", "position")) == [(second.pk, 0)]
+
+
+def test_what_is_gone_is_shown_as_gone(visitor: Client, golden: GoldenSet) -> None:
+    collection = golden_collection(golden)
+    archive_documents(collection, ["whales.md"])
+    add_question(golden, {"question": "Where is Atlantis?", "expected_doc_ids": ["atlantis.md"]})
+    html = page(visitor, f"/evaluation/sets/{golden.pk}/")
+    assert "2 questions expect what is gone or switched off" in html
+    assert "Whales, off" in html
+    assert "atlantis.md, gone" in html
+    only = page(visitor, f"/evaluation/sets/{golden.pk}/?state=lost")
+    assert "Where does the redwood grow?" not in only
+    assert "Where is Atlantis?" in only
+
+
+def golden_collection(golden: GoldenSet) -> Any:
+    from collections_app.services.collections import get_collection
+
+    return get_collection(golden.collection_name)
+
+
+def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/import/"
+    page(visitor, address)
+    text = (
+        '{"question": "Which animal is the largest?", "weight": 2}\n'
+        '{"question": "=1+1?", "expected_answer": "</textarea><b>2"}\n'
+    )
+    file = SimpleUploadedFile("more.jsonl", text.encode())
+    looked = visitor.post(address, {"file": file, "mode": "merge", "do": "look"})
+    html = looked.content.decode()
+    check_page(html)
+    assert ("1 added" in html, "1 changed" in html, "</textarea><b>" in html) == (True, True, False)
+    assert golden.questions.count() == 2
+    stand = GoldenSet.objects.get(pk=golden.pk).digest
+    sent = {"text": text, "name": "more.jsonl", "mode": "merge", "do": "import"}
+    assert visitor.post(address, {**sent, "stand": "another"}).status_code == 409
+    assert golden.questions.count() == 2
+    assert visitor.post(address, {**sent, "stand": stand}).status_code == 302
+    assert list(golden.questions.order_by("position").values_list("question", "weight")) == [
+        ("Which animal is the largest?", 2.0),
+        ("Where does the redwood grow?", 1.0),
+        ("=1+1?", 1.0),
+    ]
+    out = b"".join(visitor.get(f"/evaluation/sets/{golden.pk}/export.csv").streaming_content).decode()
+    assert out.startswith("\ufeffquestion,")
+    assert "\r\n'=1+1?," in out
+
+
+def test_a_question_out_of_a_run_in_one_click(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask("Which animal is the largest?")
+    of_run = f"/evaluation/sets/of-run/{run.pk}/"
+    assert "Make a golden question" in page(visitor, of_run)
+    made = visitor.post(f"/evaluation/sets/from-run/{run.pk}/", {"do": "make"})
+    question = GoldenQuestion.objects.get()
+    assert made["Location"] == f"/evaluation/sets/{question.golden_set_id}/questions/{question.pk}/"
+    assert (question.question, question.expected_doc_ids, question.source_run) == (run.query, ["whales.md"], run.pk)
+    assert question.expected_chunks == ["whales.md#0"]
+    assert "[1]" not in question.expected_answer
+    assert "largest animal" in question.expected_answer
+    assert "golden in nature" in page(visitor, of_run)
+    assert page(visitor, made["Location"])
+    again = visitor.post(f"/evaluation/sets/from-run/{run.pk}/", {"do": "make"}, follow=True)
+    assert "already" in again.content.decode()
+    assert GoldenQuestion.objects.count() == 1
+
+
+def test_a_question_out_of_a_search_is_filled_in_first(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask("Where does the redwood grow?", do="search")
+    address = f"/evaluation/sets/from-run/{run.pk}/"
+    html = page(visitor, address)
+    assert 'name="expected_chunks" value="trees.md#0"' in html
+    values = {"question": run.query, "category": "factual", "weight": "1", "expected_doc_ids": ["trees.md"]}
+    assert visitor.post(address, {**values, "do": "save"}).status_code == 302
+    assert GoldenQuestion.objects.get().expected_doc_ids == ["trees.md"]
+
+
+def test_versions_are_listed_compared_and_brought_back(visitor: Client, golden: GoldenSet) -> None:
+    question = golden.questions.get(position=0)
+    before = GoldenSet.objects.get(pk=golden.pk).version
+    visitor.post(
+        f"/evaluation/sets/{golden.pk}/questions/{question.pk}/",
+        {"question": "Which animal is the very largest?", "category": "factual", "weight": "3", "do": "save"},
+    )
+    versions = page(visitor, f"/evaluation/sets/{golden.pk}/versions/")
+    assert "1 changed" in versions
+    assert "by ada" in versions
+    difference = page(visitor, f"/evaluation/sets/{golden.pk}/versions/{before}/{before + 1}/")
+    assert "<ins>very </ins>" in difference
+    assert "Which animal is the largest?" in page(visitor, f"/evaluation/sets/{golden.pk}/versions/{before}/")
+    back = f"/evaluation/sets/{golden.pk}/versions/{before}/back/"
+    page(visitor, back)
+    visitor.post(back)
+    golden.refresh_from_db()
+    assert golden.version == before + 2
+    assert golden.versions.get(version=before).digest == golden.digest
+    assert set(golden.questions.values_list("question", "weight")) == {
+        ("Which animal is the largest?", 1.0),
+        ("Where does the redwood grow?", 1.0),
+    }
+    assert visitor.get(f"/evaluation/sets/{golden.pk}/versions/99/").status_code == 404
+
+
+def test_suggestions_wait_until_somebody_decides(visitor: Client, golden: GoldenSet) -> None:
+    ingest_text(
+        golden_collection(golden),
+        "tides.md",
+        "# Tides\n\nA spring tide is the tide of a full or new moon. When the moon is half, the tides are weakest.",
+        title="Tides",
+    )
+    address = f"/evaluation/sets/{golden.pk}/suggestions/"
+    assert "No suggestions wait" in page(visitor, address)
+    version = GoldenSet.objects.get(pk=golden.pk).version
+    visitor.post(address, {"count": "5", "method": "rules", "doc_ids": "tides.md"})
+    waiting = golden.questions.filter(suggested=True)
+    assert set(waiting.values_list("question", flat=True)) == {
+        "What is a spring tide?",
+        "What happens when the moon is half?",
+    }
+    assert set(waiting.values_list("category", flat=True)) == {"factual", "how-it-works"}
+    assert all(row.expected_doc_ids == ["tides.md"] and row.expected_chunks for row in waiting)
+    golden.refresh_from_db()
+    assert golden.version == version, "what nobody accepted changes no version"
+    assert "The search finds the document at rank 1" in page(visitor, address)
+    one, other = waiting.order_by("question")
+    change = f"/evaluation/sets/{golden.pk}/change/"
+    visitor.post(change, {"action": "accept", "question": [one.pk]})
+    visitor.post(change, {"action": "discard", "question": [other.pk]})
+    golden.refresh_from_db()
+    assert golden.version == version + 1
+    assert not golden.questions.filter(suggested=True).exists()
+    assert golden.questions.get(pk=one.pk).position == 2
+    visitor.post(address, {"count": "5", "method": "rules", "doc_ids": "tides.md"})
+    assert list(waiting.values_list("question", flat=True)) == [other.question], "what is asked already is not suggested"
