@@ -40,6 +40,7 @@ def calibrate(
     collection: Collection,
     golden_set: GoldenSet,
     *,
+    unanswerable: Sequence[GoldenSet] = (),
     plan: RetrievePlan | None = None,
     target: float = TARGET,
     keep: bool = True,
@@ -47,8 +48,10 @@ def calibrate(
 ) -> Calibrated:
     """Fit weights and thresholds on the set's questions, and keep them for the collection unless `keep` is False.
 
-    plan: by which the questions are asked; None: the one that every door begins with. Raises ServiceError 422 for a set
-    of another collection or with too few questions, InvalidInput for a target that is no share above one half.
+    unanswerable: sets of other collections, whose questions nothing here answers; without any, a miss is known from
+    documents beside the expected ones alone. plan: by which the questions are asked; None: the one that every door
+    begins with. Raises ServiceError 422 for a set of another collection or with too few questions, InvalidInput for a
+    target that is no share above one half.
     """
     if golden_set.collection_name != collection.name:
         raise ServiceError(
@@ -63,9 +66,10 @@ def calibrate(
     chosen = plan or choose_plan(collection, None, {}).plan
     kept = keep_version(golden_set, reason="calibration", actor=actor)
     questions = [golden for _, golden in asked_questions(golden_set)]
+    strange = [Golden(golden.question) for other in unanswerable for _, golden in asked_questions(other)]
     with telemetry.silenced(), transaction.atomic():
         store = open_store(collection)
-        lists = label_questions(questions, chosen, store)
+        lists = label_questions([*questions, *strange], chosen, store)
         generation = store.collection.generation
     try:
         fitted = fit(lists, target=target)
@@ -81,6 +85,8 @@ def calibrate(
         "version": kept.version,
         "digest": kept.digest,
         "questions": len(questions),
+        "unanswerable": {other.name: other.version for other in unanswerable},
+        "unanswerable_questions": len(strange),
         "lists": len(lists),
         "plan": chosen.as_dict(),
         "plan_hash": chosen.hash,

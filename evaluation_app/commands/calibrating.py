@@ -20,6 +20,13 @@ from retrieval_app.plans import choose_plan
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("collection")
     parser.add_argument("--set", help="the golden set to fit on; without it, what is kept is shown")
+    parser.add_argument(
+        "--unanswerable",
+        action="append",
+        default=[],
+        metavar="SET",
+        help="a golden set of another collection, whose questions nothing here answers; repeatable",
+    )
     parser.add_argument("--plan", help="a saved plan to ask by; server: the server's defaults")
     parser.add_argument(
         "--target", type=float, default=TARGET, help=f"share that must be right above and below; {TARGET:g}"
@@ -37,12 +44,17 @@ def run(options: Options) -> Answer:
     if options["forget"]:
         return {"collection": collection.name, "forgotten": forget_calibration(collection)}
     if options["set"]:
-        golden_set = GoldenSet.objects.filter(name=options["set"]).first()
-        if golden_set is None:
-            known = ", ".join(GoldenSet.objects.order_by("name").values_list("name", flat=True)[:20])
-            raise UsageError(f"there is no golden set {options['set']!r}; there is {known or 'none'}")
+        golden_set = _find_set(options["set"])
+        others = [_find_set(name) for name in options["unanswerable"]]
         plan = choose_plan(collection, options["plan"], {}).plan
-        made = calibrate(collection, golden_set, plan=plan, target=options["target"], keep=not options["dry_run"])
+        made = calibrate(
+            collection,
+            golden_set,
+            unanswerable=others,
+            plan=plan,
+            target=options["target"],
+            keep=not options["dry_run"],
+        )
         if options["dry_run"]:
             rule = made.fitted.rule
             return _answer(collection, rule.upper, rule.lower, made.data, made.fitted.figures) | {"kept": False}
@@ -58,6 +70,14 @@ def run(options: Options) -> Answer:
         "embed_model": kept.embed_model,
         "created_at": kept.created_at.isoformat(),
     }
+
+
+def _find_set(name: str) -> GoldenSet:
+    found = GoldenSet.objects.filter(name=name).first()
+    if found is None:
+        known = ", ".join(GoldenSet.objects.order_by("name").values_list("name", flat=True)[:20])
+        raise UsageError(f"there is no golden set {name!r}; there is {known or 'none'}")
+    return found
 
 
 def _answer(
@@ -84,7 +104,7 @@ def show(answer: Answer) -> str:
     data, figures = answer["data"], answer["figures"]
     lines = [
         f"{name}: fitted on {data['lists']} retrievals of {data['questions']} questions of set {data['set']!r}, "
-        f"version {data['version']}, generation {data['generation']}",
+        f"version {data['version']}{_others(data)}, generation {data['generation']}",
         f"  correct from {_number(answer['upper'])}, incorrect below {_number(answer['lower'])}, else ambiguous",
         f"  held out ({figures['folds']} folds by question): {figures['lists']} retrievals, {figures['answering']} of "
         f"which hold what is expected; AUROC of the confidence {_number(figures['auroc'])}",
@@ -102,6 +122,11 @@ def show(answer: Answer) -> str:
     else:
         lines.append(f"  the corrective step of its answers is {'on' if answer['corrects'] else 'off'}")
     return "\n".join(lines)
+
+
+def _others(data: Mapping[str, Any]) -> str:
+    others = data.get("unanswerable") or {}
+    return f", and {data['unanswerable_questions']} of {', '.join(sorted(others))}" if others else ""
 
 
 def _number(value: float | None) -> str:

@@ -5,7 +5,7 @@ Run: python -m tests.benchmarks.bench_corrective [CLAIMS]     (150; needs RAGD_D
 Two collections: this project's documentation with the golden questions of the sample, and BEIR SciFact, the documents
 that are judged for the claims and 700 others. Thresholds are fitted on one half of the golden questions and used on the
 other, in turn; on claims of SciFact's training split and used on as many of its test split. Each collection is also
-asked the other's questions, which it cannot answer.
+asked the other's questions, which it cannot answer; all of it once with and once without some of those in the fit.
 
 Printed: how often each action is stated where the results hold an expected document and where they do not, and, with
 the step off and on, how many answers cite an expected document, cite only others or are declined, and how many words

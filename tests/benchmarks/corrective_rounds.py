@@ -32,10 +32,13 @@ FOREIGN = 50
 
 @dataclass(frozen=True)
 class Round:
-    """Questions that the thresholds are fitted on, and others that they are used on."""
+    """Questions that the thresholds are fitted on, and others that they are used on; of both, those of others are not
+    answered here."""
 
     fitted: Sequence[Golden]
     used: Sequence[Golden]
+    foreign_fitted: Sequence[Golden]
+    foreign_used: Sequence[Golden]
 
 
 def run(claims: int) -> None:
@@ -47,8 +50,16 @@ def run(claims: int) -> None:
     print(f"two collections were filled in {time.monotonic() - began:.0f} s\n", flush=True)
     golden = load_golden()
     odd, even = golden[::2], golden[1::2]
-    measure(documentation, [Round(odd, even), Round(even, odd)], foreign(used))
-    measure(scifact, [Round(fitted, used)], foreign(golden))
+    strange, others = foreign(fitted), foreign(used)
+    for with_foreign in (False, True):
+        measure(
+            documentation,
+            [
+                Round(odd, even, strange[::2] if with_foreign else [], others[::2]),
+                Round(even, odd, strange[1::2] if with_foreign else [], others[1::2]),
+            ],
+        )
+        measure(scifact, [Round(fitted, used, foreign(odd) if with_foreign else [], foreign(even))])
 
 
 def choose(data: SciFact, number: int) -> list[Golden]:
@@ -82,23 +93,23 @@ def foreign(questions: Sequence[Golden]) -> list[Golden]:
     return [Golden(item.question) for item in questions[:FOREIGN]]
 
 
-def measure(collection: Collection, rounds: Sequence[Round], strangers: Sequence[Golden]) -> None:
-    print(
-        f"{collection.name}: {sum(len(item.used) for item in rounds)} questions of its own, {len(strangers)} of others"
-    )
+def measure(collection: Collection, rounds: Sequence[Round]) -> None:
+    own, strange = (sum(len(getattr(item, name)) for item in rounds) for name in ("used", "foreign_used"))
+    print(f"{collection.name}: {own} questions of its own, {strange} of others")
     actions: Counter[tuple[str, str]] = Counter()
     outcomes: Counter[tuple[str, str, str]] = Counter()
     words: Counter[str] = Counter()
-    for number, one in enumerate(rounds):
-        rule, lists = fit(collection, one.fitted)
+    for one in rounds:
+        rule, lists = fit(collection, [*one.fitted, *one.foreign_fitted])
         figures = held_out_figures(lists, TARGET)
         print(
-            f"  fitted on {len(one.fitted)} questions, {len(lists)} retrievals: correct from {_told(rule.upper)}, "
-            f"incorrect below {_told(rule.lower)}; cross-validated AUROC {figures['auroc']:.3f}, called correct "
-            f"{_share(figures['correct'])}, called incorrect {_share(figures['incorrect'])}"
+            f"  fitted on {len(one.fitted)} questions, {len(one.foreign_fitted)} of others, {len(lists)} retrievals: "
+            f"correct from {_told(rule.upper)}, incorrect below {_told(rule.lower)}\n"
+            f"    cross-validated: AUROC {figures['auroc']:.3f}, called correct {_share(figures['correct'])}, called "
+            f"incorrect {_share(figures['incorrect'])}"
         )
         keep_calibration(collection, rule, embed_model=collection.embed_model, data={"set": "a half"}, figures={})
-        asked = [("own", item) for item in one.used] + [("foreign", item) for item in strangers[number :: len(rounds)]]
+        asked = [("own", item) for item in one.used] + [("foreign", item) for item in one.foreign_used]
         for kind, question in asked:
             for step in (False, True):
                 made = ask(collection, question, step)

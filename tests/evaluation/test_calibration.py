@@ -151,6 +151,18 @@ def test_a_collection_is_calibrated_on_its_questions(house: Collection, golden: 
 
 
 @pytest.mark.django_db
+def test_questions_of_other_sets_show_what_a_miss_is(house: Collection, golden: GoldenSet) -> None:
+    other = GoldenSet.objects.create(name="elsewhere", collection_name="elsewhere")
+    for place in range(6):
+        question = f"Which planet number {place} orbits a dying star?"
+        GoldenQuestion.objects.create(golden_set=other, position=place, question=question, expected_doc_ids=["x"])
+    made = calibrate(house, golden, unanswerable=[other], plan=services.build_plan(house, k=2), target=0.8)
+    assert (made.data["lists"], made.data["unanswerable"]) == (32, {"elsewhere": 1})
+    run = services.search(house, "Which planets orbit?", services.build_plan(house, k=2), door="cli")
+    assert run.retrieval_action == "incorrect"
+
+
+@pytest.mark.django_db
 def test_what_cannot_calibrate_is_refused_and_nothing_is_kept(house: Collection, golden: GoldenSet) -> None:
     other = GoldenSet.objects.create(name="elsewhere", collection_name="elsewhere")
     empty = GoldenSet.objects.create(name="empty", collection_name=house.name)
