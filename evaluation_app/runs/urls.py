@@ -1,5 +1,10 @@
 from __future__ import annotations
 
-from django.urls import URLPattern
+from django.urls import URLPattern, path
 
-urlpatterns: list[URLPattern] = []
+from evaluation_app.runs import pages
+
+urlpatterns: list[URLPattern] = [
+    path("evaluation/runs/new/", pages.new_run, name="new-evaluation-run"),
+    path("evaluation/runs/<uuid:pk>/jsonl/", pages.download_run, name="evaluation-run-jsonl"),
+]

@@ -1,0 +1,148 @@
+"""What is measured and what must hold, as forms. The plan has a form of its own (`retrieval_app.plan_forms`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import forms
+
+from evaluation_app.measures.catalogue import CUTS, MEASURES
+from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.models import EvaluationRun
+from evaluation_app.scoring.judges import has_judge_model
+from evaluation_app.scoring.settings import CUT, CUT_MAX, RunSettings
+from retrieval_app.answering import has_chat_model
+
+SEARCH, UNJUDGED = "search", "none"
+MEASURED = [
+    ("embedded", "Answers, judged by the embedded judge"),
+    ("llm", "Answers, judged by a chat model"),
+    (UNJUDGED, "Answers against expected ones alone"),
+    (SEARCH, "Retrieval alone"),
+]
+UNITS = [("tokens", "Words"), ("sentences", "Sentences, as RAGBench counts")]
+CORRECTIVE = [("", "As the collection says"), ("yes", "On"), ("no", "Off")]
+GROUPS = (("retrieval", "Retrieval"), ("trace", "Context and answer"), ("answer", "Against the expected answer"),
+          ("outcome", "Outcome"))  # fmt: skip
+
+
+class SettingsForm(forms.Form):
+    """`RunSettings`, and a name for the run."""
+
+    name = forms.CharField(
+        label="Name", required=False, max_length=200, help_text="What you want to know; lists show it."
+    )
+    measured = forms.ChoiceField(label="Measure", choices=MEASURED, initial="embedded")
+    judge_model = forms.CharField(label="Judge's model", required=False, max_length=200)
+    cut = forms.IntegerField(
+        label="Cut", min_value=1, max_value=CUT_MAX, initial=CUT, help_text="The k of recall@k, whatever the plan's."
+    )
+    unit = forms.ChoiceField(label="Lengths in", choices=UNITS, initial="tokens", required=False)
+    contributions = forms.BooleanField(
+        label="Answer from each retrieved document alone too",
+        required=False,
+        help_text="Shows which documents help, and which do harm; as many answers more as documents were found.",
+    )
+    downstream = forms.ChoiceField(
+        label="Such answers are labelled by", choices=[(name, MEASURES[name].title) for name in DOWNSTREAM],
+        initial="f1", required=False,
+    )  # fmt: skip
+    llm_model = forms.CharField(label="Chat model", required=False, max_length=200)
+    system_prompt = forms.CharField(
+        label="System prompt",
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="Replaces the role of the model; the citation rules stay.",
+    )
+    corrective = forms.ChoiceField(label="Corrective step", choices=CORRECTIVE, required=False)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not has_judge_model():
+            self.fields["measured"].choices = [pair for pair in MEASURED if pair[0] != "llm"]  # type: ignore[attr-defined]
+            del self.fields["judge_model"]
+        if not has_chat_model():
+            del self.fields["llm_model"], self.fields["system_prompt"]
+
+    @property
+    def usual(self) -> list[forms.BoundField]:
+        return [self[name] for name in ("name", "measured", "cut")]
+
+    @property
+    def further(self) -> list[forms.BoundField]:
+        """What is rarely changed; the check box last."""
+        names = ("judge_model", "unit", "corrective", "llm_model", "system_prompt", "downstream", "contributions")
+        return [self[name] for name in names if name in self.fields]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether any of what is rarely changed differs from its default, so that it must be seen."""
+        return any(bound.value() not in (None, "", False, bound.field.initial) for bound in self.further)
+
+    def run_settings(self) -> RunSettings:
+        """Raises InvalidInput for what does not fit together."""
+        given = self.cleaned_data
+        if given["measured"] == SEARCH:
+            return RunSettings(answers=False, judge="none", cut=given["cut"])
+        corrective = {"yes": True, "no": False}.get(given["corrective"])
+        return RunSettings(
+            judge=given["measured"],
+            judge_model=given.get("judge_model", ""),
+            cut=given["cut"],
+            unit=given["unit"] or "tokens",
+            contributions=given["contributions"],
+            downstream=given["downstream"] or "f1",
+            llm_model=given.get("llm_model") or None,
+            system_prompt=given.get("system_prompt") or None,
+            corrective=corrective,
+        )
+
+
+def settings_values(settings: RunSettings) -> dict[str, Any]:
+    """Settings as the fields of `SettingsForm`, to begin from those of another run."""
+    values = settings.as_dict()
+    values["measured"] = settings.judge if settings.answers else SEARCH
+    values["corrective"] = {None: "", True: "yes", False: "no"}[settings.corrective]
+    return values
+
+
+class ThresholdsForm(forms.Form):
+    """The least mean that passes, one field per measure, without the cut; an empty one demands nothing."""
+
+    def __init__(self, *args: Any, baseline: EvaluationRun | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        known: Mapping[str, Any] = baseline.summary.get("measures", {}) if baseline else {}
+        means = {name.partition("@")[0]: mean["value"] for name, mean in known.items()}
+        for measure in MEASURES.values():
+            if measure.group not in dict(GROUPS):
+                continue
+            shown = f"{means[measure.name]:.3f} in the baseline" if means.get(measure.name) is not None else ""
+            self.fields[measure.name] = forms.FloatField(
+                label=measure.title, required=False, min_value=0, max_value=1,
+                widget=forms.NumberInput(attrs={"step": "any", "placeholder": shown, "title": measure.meaning}),
+            )  # fmt: skip
+
+    @property
+    def groups(self) -> list[tuple[str, list[forms.BoundField]]]:
+        """(title, fields) in the catalogue's order."""
+        return [(title, [self[name] for name in self._names(group)]) for group, title in GROUPS]
+
+    @property
+    def is_set(self) -> bool:
+        return any(self[name].value() not in (None, "") for name in self.fields)
+
+    def thresholds(self, cut: int) -> dict[str, float]:
+        return {
+            f"{name}@{cut}" if name in CUTS else name: value
+            for name, value in self.cleaned_data.items()
+            if value is not None
+        }
+
+    def _names(self, group: str) -> Sequence[str]:
+        return [name for name, measure in MEASURES.items() if measure.group == group]
+
+
+def threshold_values(thresholds: Mapping[str, float]) -> dict[str, float]:
+    """Thresholds of another run as the fields of `ThresholdsForm`."""
+    return {name.partition("@")[0]: value for name, value in thresholds.items()}

@@ -1,0 +1,154 @@
+"""Pages: the form that starts a run, and a run as a download."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Count, Q
+from django.http import HttpResponse, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET, require_http_methods
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.pages import PageRequest, refuse, render_page
+from collections_app.stores import open_rerankers
+from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.runs.api import jsonl_response
+from evaluation_app.runs.forms import SettingsForm, ThresholdsForm, settings_values, threshold_values
+from evaluation_app.runs.requests import find_run
+from evaluation_app.runs.services import start_run
+from evaluation_app.scoring.settings import RunSettings
+from ragd.errors import InvalidInput, RagdError
+from ragd.types import RetrievePlan
+from retrieval_app.models import SavedPlan
+from retrieval_app.plan_forms import PlanForm, form_values
+
+PLAN_PREFIX, LEAST_PREFIX = "plan", "least"
+ID_DIGITS = 18
+
+
+@require_http_methods(["GET", "POST"])
+def new_run(request: PageRequest) -> HttpResponse:
+    """set=ID chooses the golden set; run=ID begins from the plan, settings and thresholds of that run."""
+    sets = _sets()
+    like = _like(request)
+    chosen = _chosen(request, sets, like)
+    context: dict[str, Any] = {"sets": sets, "golden_set": chosen, "like": like}
+    collection = Collection.objects.live().filter(name=chosen.collection_name).first() if chosen else None
+    if chosen is None or collection is None:
+        return render_page(request, "evaluation/runs/new.html", context)
+    is_sent = request.method == "POST"
+    plan_form = _plan_form(request, collection, like)
+    form = SettingsForm(request.POST) if is_sent else SettingsForm(initial=_settings_of(like))
+    least = ThresholdsForm(
+        request.POST if is_sent else None,
+        initial=threshold_values(like.thresholds) if like else {},
+        baseline=chosen.baseline,
+        prefix=LEAST_PREFIX,
+    )
+    status = 200
+    if is_sent:
+        started = _start(request, chosen, plan_form, form, least, like)
+        if started is not None:
+            return redirect(started)
+        status = 422
+    context |= {
+        "collection": collection,
+        "form": form,
+        "plan_form": plan_form,
+        "least": least,
+        "plan_open": like is not None or bool(plan_form.is_bound and is_sent and plan_form.errors),
+        "least_open": least.is_set or bool(least.errors),
+        "last": chosen.runs.filter(state=EvaluationRun.State.SUCCEEDED).order_by("-created_at", "-id").first(),
+        "under_way": chosen.runs.filter(state__in=("queued", "running")).count(),
+    }
+    return render_page(request, "evaluation/runs/new.html", context, status=status)
+
+
+@require_GET
+def download_run(request: PageRequest, pk: UUID) -> StreamingHttpResponse:
+    """The run and its items as JSON Lines."""
+    return jsonl_response(get_object_or_404(EvaluationRun, pk=pk))
+
+
+def _sets() -> list[GoldenSet]:
+    """Those over collections that are there, with how many questions each asks, by name."""
+    live = Collection.objects.live().values("name")
+    asked = Count("questions", filter=Q(questions__suggested=False))
+    return list(
+        GoldenSet.objects.filter(collection_name__in=live)
+        .annotate(asked=asked)
+        .select_related("baseline")
+        .order_by("name")
+    )
+
+
+def _like(request: PageRequest) -> EvaluationRun | None:
+    wanted = request.GET.get("run", "")
+    try:
+        return find_run(wanted) if wanted else None
+    except ServiceError:
+        return None
+
+
+def _chosen(request: PageRequest, sets: list[GoldenSet], like: EvaluationRun | None) -> GoldenSet | None:
+    """The one that the address names, else that of the run to begin from, else the first that has a question."""
+    wanted = request.GET.get("set", "")
+    number = int(wanted) if wanted.isdecimal() and len(wanted) < ID_DIGITS else like.golden_set_id if like else None
+    named = next((each for each in sets if each.pk == number), None)
+    return named or next((each for each in sets if each.asked), sets[0] if sets else None)  # type: ignore[attr-defined]
+
+
+def _plan_form(request: PageRequest, collection: Collection, like: EvaluationRun | None) -> PlanForm:
+    given: Mapping[str, Any] = request.POST
+    if request.method != "POST":
+        stated = form_values(RetrievePlan.from_dict(like.plan)) if like else {}
+        given = {f"{PLAN_PREFIX}-{name}": value for name, value in stated.items()}
+    saved = list(SavedPlan.objects.of(collection).by_name())
+    return PlanForm(given, collection=collection, saved=saved, rerankers=sorted(open_rerankers()), prefix=PLAN_PREFIX)
+
+
+def _settings_of(like: EvaluationRun | None) -> dict[str, Any]:
+    if like is None:
+        return {}
+    try:
+        return settings_values(RunSettings.from_dict(like.settings))
+    except InvalidInput:  # kept by a version that had other settings
+        return {}
+
+
+def _start(
+    request: PageRequest,
+    golden_set: GoldenSet,
+    plan_form: PlanForm,
+    form: SettingsForm,
+    least: ThresholdsForm,
+    like: EvaluationRun | None,
+) -> EvaluationRun | None:
+    """The run; None when something does not fit, which the forms then say."""
+    if not all([plan_form.is_valid(), form.is_valid(), least.is_valid()]):
+        return None
+    try:
+        chosen = plan_form.chosen()
+    except (ServiceError, RagdError) as error:
+        refuse(plan_form, error)
+        return None
+    try:
+        settings = form.run_settings()
+        return start_run(
+            golden_set,
+            plan=chosen.plan,
+            plan_name=chosen.name,
+            settings=settings,
+            name=form.cleaned_data["name"],
+            thresholds=least.thresholds(settings.cut),
+            base_run=like if like and like.golden_set_id == golden_set.pk else None,
+            actor=request.user,
+        )
+    except (ServiceError, RagdError) as error:
+        field = getattr(error, "field", None)
+        refuse(plan_form if field in plan_form.fields else form, error)
+        return None

@@ -1,0 +1,99 @@
+"""The page that starts an evaluation run."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.runs import services
+from evaluation_app.scoring.settings import RunSettings
+from ragd.types import RetrievePlan
+from retrieval_app.plans import save_plan
+from tests.retrieval.corpus import make_collection
+
+pytestmark = pytest.mark.django_db
+
+NEW = "/evaluation/runs/new/"
+PLAIN = {"measured": "search", "cut": "3", "name": "from the page"}
+
+
+@pytest.fixture
+def house():
+    collection = make_collection(empty=True)
+    made = GoldenSet.objects.create(name="house questions", collection_name=collection.name)
+    GoldenQuestion.objects.create(golden_set=made, question="Where is the pump?", expected_doc_ids=["pump.md"])
+    save_plan(collection, "wide", RetrievePlan(k=40))
+    return made
+
+
+def test_without_a_set_it_says_what_is_missing(admin_client):
+    page = admin_client.get(NEW).content.decode()
+    assert "There is no golden set to ask" in page
+
+
+def test_a_set_without_questions_cannot_be_started(admin_client, house):
+    house.questions.all().delete()
+    page = admin_client.get(NEW).content.decode()
+    assert "no question that could be asked" in page
+    answer = admin_client.post(f"{NEW}?set={house.pk}", PLAIN)
+    assert (answer.status_code, "no question to ask" in answer.content.decode()) == (422, True)
+    assert not EvaluationRun.objects.exists()
+
+
+def test_a_run_is_started_with_what_was_filled_in(admin_client, house):
+    filled = PLAIN | {"plan-plan": "wide", "plan-candidate_pool": "80", "least-recall": "0.5"}
+    answer = admin_client.post(f"{NEW}?set={house.pk}", filled)
+    run = EvaluationRun.objects.get()
+    assert answer["Location"] == run.get_absolute_url()
+    assert (run.name, run.purpose, run.plan_name, run.created_by) == ("from the page", "manual", "wide", "admin")
+    assert (run.plan["k"], run.plan["candidate_pool"], run.thresholds) == (40, 80, {"recall@3": 0.5})
+    assert RunSettings.from_dict(run.settings) == RunSettings(answers=False, judge="none", cut=3)
+
+
+def test_a_run_begins_from_another(admin_client, house):
+    settings = RunSettings(cut=7, unit="sentences", corrective=False, contributions=True)
+    first = services.start_run(
+        house, plan=RetrievePlan(k=7, rrf_k=11), settings=settings, thresholds={"ndcg@7": 0.25}, send=False
+    )
+    page = admin_client.get(f"{NEW}?run={first.pk}")
+    form, plan_form, least = (page.context[name] for name in ("form", "plan_form", "least"))
+    sent = {bound.html_name: bound.value() for part in (form, plan_form, least) for bound in part}
+    kept = {name: value for name, value in sent.items() if value not in (None, "", False)}
+    admin_client.post(f"{NEW}?set={house.pk}&run={first.pk}", kept)
+    second = EvaluationRun.objects.exclude(pk=first.pk).get()
+    assert (second.plan, second.settings, second.thresholds) == (first.plan, first.settings, first.thresholds)
+    assert second.base_run == first
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"measured": "search", "cut": "0"}, "greater than or equal to 1"),
+        ({"measured": "oracle"}, "Select a valid choice"),
+        ({"measured": "llm"}, "Select a valid choice"),
+        ({"plan-k": "many"}, "Enter a whole number"),
+        ({"plan-token_budget": "90"}, "compress"),
+        ({"plan-plan": "unsaved"}, "Select a valid choice"),
+        ({"least-recall": "2"}, "less than or equal to 1"),
+        ({"least-adherence": "0.5"}, "needs a judge"),
+    ],
+)
+def test_what_does_not_fit_is_told_and_what_was_typed_stays(admin_client, house, wrong, words):
+    answer = admin_client.post(f"{NEW}?set={house.pk}", PLAIN | {"plan-rrf_k": "77"} | wrong)
+    page = answer.content.decode()
+    assert answer.status_code == 422
+    assert words in page
+    assert 'value="from the page"' in page and 'value="77"' in page
+    assert not EvaluationRun.objects.exists()
+
+
+def test_a_run_is_downloaded_as_json_lines(admin_client, house):
+    run = services.start_run(house, plan=RetrievePlan(), settings=RunSettings(answers=False, judge="none"), send=False)
+    answer = admin_client.get(f"{run.get_absolute_url()}jsonl/")
+    assert answer.getvalue().startswith(b'{"run": {"id": "')
+    assert f"evaluation-run-{run.pk}.jsonl" in answer["Content-Disposition"]
+
+
+def test_odd_addresses_show_the_form(admin_client, house):
+    for query in ("set=x", "set=999999", "run=7", "run=%00", "set=" + "9" * 40):
+        assert admin_client.get(f"{NEW}?{query}").context["golden_set"] == house, query
