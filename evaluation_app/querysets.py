@@ -11,7 +11,7 @@ from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 if TYPE_CHECKING:
-    from evaluation_app.models import ConformanceResult, Span  # noqa: F401
+    from evaluation_app.models import ConformanceResult, RunScore, Span  # noqa: F401
 
 CONFORMANCE_LIMIT = timedelta(minutes=10)  # a run that has not come back by then has lost its worker
 HOLDS_WORDS = "(spans.attributes::text ILIKE %s OR spans.events::text ILIKE %s OR spans.links::text ILIKE %s)"
@@ -39,6 +39,19 @@ class SpanQuerySet(models.QuerySet["Span"]):
 
     def older_than(self, moment: datetime) -> SpanQuerySet:
         return self.filter(started_at__lt=moment)
+
+
+class RunScoreQuerySet(models.QuerySet["RunScore"]):
+    def sampled(self) -> RunScoreQuerySet:
+        """Of live traffic, without what somebody asked for."""
+        return self.filter(reason="sampled")
+
+    def since(self, moment: datetime) -> RunScoreQuerySet:
+        return self.filter(asked_at__gte=moment)
+
+    def without_texts(self) -> RunScoreQuerySet:
+        """Rows for a table: context, answer and marks stay in the database."""
+        return self.defer("context", "answer", "answer_sentences", "annotation", "contributions", "details")
 
 
 class ConformanceQuerySet(models.QuerySet["ConformanceResult"]):

@@ -11,6 +11,8 @@ from django.db import models
 from django.urls import reverse
 from django.utils import timezone
 
+from evaluation_app.querysets import RunScoreQuerySet
+
 
 class EvaluationRun(models.Model):
     """One golden set, asked by one plan and judged by one judge, with all that decides its figures.
@@ -258,6 +260,8 @@ class RunScore(models.Model):
     asked_at = models.DateTimeField()
     created_at = models.DateTimeField(default=timezone.now)
 
+    objects = RunScoreQuerySet.as_manager()
+
     class Meta:
         db_table = "run_scores"
         ordering: ClassVar[list[str]] = ["-asked_at", "-query_run"]
@@ -292,3 +296,8 @@ class Sampling(models.Model):
 
     def __str__(self) -> str:
         return self.collection_name
+
+    @property
+    def share(self) -> str:
+        """The rate in words: "12.5 %"."""
+        return f"{100 * self.rate:.4g} %"
