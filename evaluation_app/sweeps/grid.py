@@ -124,9 +124,9 @@ def _combine(base: RetrievePlan, values: Mapping[str, Any]) -> RetrievePlan:
 
 
 def spell_value(name: str, value: Any) -> str:
-    """A value of a field in a few words: weights as "vector 1, lexical 0.5", off for none."""
+    """A value of a field in a few words: weights as "1 : 0.5" (vector, lexical), off for none."""
     if name == "weights":
-        return ", ".join(f"{each} {float(value[each]):g}" for each in LISTS if each in value)
+        return " : ".join(f"{float(value[each]):g}" for each in LISTS if each in value)
     if value is None:
         return "auto" if name == "ef_search" else "off" if name in ("rerank", "compress") else "usual"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -26,6 +26,7 @@ from ragd.errors import RagdError
 from retrieval_app.plan_forms import SavePlanForm
 
 PER_PAGE = 25
+HEADS = {"weights": "Vector : lexical"}
 
 
 @require_GET
@@ -102,6 +103,7 @@ def _sweep_page(
         "ranking": ranking,
         "measure": measure_of(ranking.measure),
         "measures": [measure_of(name) for name in measures],
+        "heads": [HEADS.get(name, TITLES[name]) for name in ranking.fields],
         "lines": lines,
         "axis": axis,
         "map": _map(request, found, ranking),
@@ -128,7 +130,7 @@ def _map(request: PageRequest, found: Sweep, ranking: Ranking) -> shown.HeatMap 
 
 def _compare_href(ranking: Ranking) -> str:
     """The best plan as the base against those that cannot be told from it, else against the next ones; "" for none."""
-    rows = [row for row in ranking.rows if row.mean.value is not None]
+    rows = [row for row in ranking.rows if row.behind is not None or row.standing == "best"]
     if len(rows) < 2:
         return ""
     others = (ranking.level or rows[1:])[:OTHERS_MAX]

@@ -17,7 +17,7 @@ from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
 from evaluation_app.sweeps.grid import label_of, spell_value, varied
 
-Standing = Literal["best", "level", "worse", "unscored"]
+Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
 Row = dict[int, tuple[Score, float]]  # position -> score and weight
 
 
@@ -25,7 +25,8 @@ Row = dict[int, tuple[Score, float]]  # position -> score and weight
 class Ranked:
     """One plan. interval: of its own mean. behind: best - this over the questions that both scored.
 
-    standing: "level" when it cannot be told from the best. won: the share of the bootstrap's draws in which no plan
+    standing: "level" when it cannot be told from the best; "unfinished" while others have asked more questions, as
+    its mean is over fewer; "unscored" without any score. won: the share of the bootstrap's draws in which no plan
     had a better mean, over the questions that all plans scored; None where there are none. per_question_ms: time at
     work by questions done.
     """
@@ -39,6 +40,11 @@ class Ranked:
     behind: Interval | None
     standing: Standing
     won: float | None
+
+    @property
+    def cells(self) -> list[str]:
+        """Its values of the fields in which the plans differ, in their order."""
+        return list(self.values.values())
 
     @property
     def per_question_ms(self) -> float | None:
@@ -62,15 +68,20 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """rows: the best mean first, ties by place, those without a mean last. fields: in which the plans differ.
+    """rows: the best mean first, ties by place, then what is unfinished, then what is unscored, each by place.
 
-    shared: the questions that all plans with a mean scored; `won` speaks of those alone.
+    fields: in which the plans differ. shared: the questions that all ranked plans scored; `won` speaks of those alone.
     """
 
     measure: str
     fields: tuple[str, ...]
     rows: tuple[Ranked, ...]
     shared: int
+
+    @property
+    def ranked(self) -> int:
+        """How many plans are ranked."""
+        return sum(row.standing in ("best", "level", "worse") for row in self.rows)
 
     @property
     def best(self) -> Ranked | None:
@@ -100,14 +111,20 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
     draws = Draws()
     sign = 1.0 if measure_of(name).higher_is_better else -1.0
     means = {run.pk: _mean(scores.get(run.pk, {})) for run in runs}
-    ordered = sorted(runs, key=lambda run: _order(means[run.pk], sign, run))
-    best = ordered[0] if ordered and means[ordered[0].pk].value is not None else None
-    won, shared = _share_won([scores.get(run.pk, {}) for run in runs if means[run.pk].value is not None], sign, draws)
-    wins = dict(zip([run.pk for run in runs if means[run.pk].value is not None], won, strict=True))
-    rows = []
-    for run in ordered:
+    most = max((run.done for run in runs), default=0)
+    pool = [run for run in runs if means[run.pk].value is not None and run.done == most]
+    ordered = sorted(pool, key=lambda run: (-sign * (means[run.pk].value or 0.0), run.sweep_place or 0))
+    best = ordered[0] if ordered else None
+    won, shared = _share_won([scores[run.pk] for run in pool], sign, draws)
+    wins = dict(zip([run.pk for run in pool], won, strict=True))
+    rest = sorted((run for run in runs if run not in pool), key=lambda run: means[run.pk].value is None)
+    rows: list[Ranked] = []
+    for run in (*ordered, *rest):
         own = scores.get(run.pk, {})
-        behind, standing = _stand(best, run, scores, name, draws)
+        if run in pool and best is not None:
+            behind, standing = _stand(best, run, scores, name, draws)
+        else:
+            behind, standing = None, "unscored" if means[run.pk].value is None else "unfinished"
         known = [(score.value, weight) for score, weight in own.values() if score.value is not None]
         rows.append(
             Ranked(
@@ -140,15 +157,9 @@ def _mean(row: Row) -> Mean:
     return mean([score for score, _ in row.values()], [weight for _, weight in row.values()])
 
 
-def _order(value: Mean, sign: float, run: EvaluationRun) -> tuple[bool, float, int]:
-    return (value.value is None, -sign * (value.value or 0.0), run.sweep_place or 0)
-
-
 def _stand(
-    best: EvaluationRun | None, run: EvaluationRun, scores: Mapping[UUID, Row], name: str, draws: Draws
+    best: EvaluationRun, run: EvaluationRun, scores: Mapping[UUID, Row], name: str, draws: Draws
 ) -> tuple[Interval | None, Standing]:
-    if best is None or not any(score.is_scored for score, _ in scores.get(run.pk, {}).values()):
-        return None, "unscored"
     if run.pk == best.pk:
         return None, "best"
     pairs = _pairs(scores[run.pk], scores[best.pk])

@@ -93,10 +93,11 @@ def map_fields(ranking: Ranking, wanted: Sequence[str]) -> tuple[str, str] | Non
 def draw_map(ranking: Ranking, across: str, down: str, plans: Sequence[Mapping[str, Any]]) -> HeatMap:
     """The best mean at each pair of values; values stand in the order of the sweep's plans."""
     columns, downs = _values(plans, across), _values(plans, down)
-    known = [row.mean.value for row in ranking.rows if row.mean.value is not None]
+    ranked = [row for row in ranking.rows if row.standing in ("best", "level", "worse")]
+    known = [row.mean.value for row in ranked if row.mean.value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
     places: dict[tuple[str, str], list[Ranked]] = {}
-    for row in ranking.rows:  # best first
+    for row in ranked:  # best first
         places.setdefault((row.values[across], row.values[down]), []).append(row)
     flipped = not measure_of(ranking.measure).higher_is_better
     rows = tuple(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evaluation_app.models import Sweep
+from evaluation_app.models import EvaluationRun, Sweep
 from evaluation_app.scoring.settings import RunSettings
 from evaluation_app.sweeps.grid import PLANS_MAX, build_plans, label_of, read_grid, varied
 from evaluation_app.sweeps.ranking import rank_sweep
@@ -76,7 +76,7 @@ def test_a_grid_that_makes_no_sense_is_refused(grid: dict[str, Any], words: str)
 def test_plans_are_told_by_what_they_differ_in() -> None:
     plans = [plan.as_dict() for plan in plans_of({"rerank": ["none", "builtin"], "weights": [{"lexical": 0.5}, {}]})]
     assert varied(plans) == ["weights", "rerank"]
-    assert label_of(plans[1], varied(plans)) == "Weights vector 1, lexical 0.5, Rerank builtin"
+    assert label_of(plans[1], varied(plans)) == "Weights 1 : 0.5, Rerank builtin"
 
 
 @pytest.mark.parametrize(
@@ -146,3 +146,11 @@ def test_a_measure_where_less_is_better_is_ranked_so(ranked: Any) -> None:
     found = rank_sweep(ranked([[0.9] * 8, [0.1] * 8]), "noise_relevant")
     assert [(row.place, row.standing) for row in found.rows] == [(1, "best"), (0, "worse")]
     assert found.rows[0].won == 1.0
+
+
+def test_a_plan_that_asked_fewer_questions_is_not_ranked(ranked: Any) -> None:
+    sweep = ranked([[0.5] * 8, [1.0] * 3, []])
+    EvaluationRun.objects.filter(sweep=sweep, sweep_place=1).update(state="running", total=8)
+    found = rank_sweep(sweep)
+    assert [(row.place, row.standing) for row in found.rows] == [(0, "best"), (1, "unfinished"), (2, "unscored")]
+    assert found.shared == 8 and found.ranked == 1 and found.rows[0].won == 1.0
