@@ -68,7 +68,9 @@ def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet
         address, {**typed, "do": "find"}, headers={"HX-Request": "true", "HX-Target": "expected"}
     ).content.decode()
     assert part.lstrip().startswith('<div id="expected"')
-    visitor.post(address, {**typed, "do": "save", "expected_doc_ids": ["rivers.md"], "expected_chunks": ["rivers.md#0"]})
+    visitor.post(
+        address, {**typed, "do": "save", "expected_doc_ids": ["rivers.md"], "expected_chunks": ["rivers.md#0"]}
+    )
     made = GoldenQuestion.objects.get(question="Which river flows north?")
     assert (made.expected_doc_ids, made.expected_chunks) == (["rivers.md"], ["rivers.md#0"])
     assert (made.thresholds, made.position) == ({"hit@5": 1.0}, 2)
@@ -245,4 +247,6 @@ def test_suggestions_wait_until_somebody_decides(visitor: Client, golden: Golden
     assert not golden.questions.filter(suggested=True).exists()
     assert golden.questions.get(pk=one.pk).position == 2
     visitor.post(address, {"count": "5", "method": "rules", "doc_ids": "tides.md"})
-    assert list(waiting.values_list("question", flat=True)) == [other.question], "what is asked already is not suggested"
+    assert list(waiting.values_list("question", flat=True)) == [other.question], (
+        "what is asked already is not suggested"
+    )

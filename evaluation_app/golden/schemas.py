@@ -1,0 +1,183 @@
+"""The shapes of golden sets over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from ninja import Field, Schema
+
+from collections_app.api.schemas import Request
+
+
+class GoldenSetRequest(Request):
+    name: str = Field(..., description="Unique; part of the set's address")
+    collection: str
+    description: str = ""
+
+
+class GoldenSetChanges(Request):
+    """What is left out stays. A new name changes the address."""
+
+    name: str | None = None
+    description: str | None = None
+
+
+class GoldenSetOut(Schema):
+    name: str
+    collection: str
+    description: str
+    version: int = Field(description="Grows with every change of what decides a figure")
+    digest: str = Field(description="SHA-256 of the questions; runs are compared only over equal ones")
+    questions: int
+    suggested: int = Field(description="Suggestions that nobody has decided on; they are never evaluated")
+    baseline: UUID | None = None
+    created_at: datetime
+    updated_at: datetime
+
+
+class GoldenSetList(Schema):
+    items: list[GoldenSetOut]
+    next_cursor: str | None
+
+
+class GoldenSetDeleted(Schema):
+    questions: int
+    versions: int
+    runs: int = Field(description="Evaluation runs that stay without their set")
+
+
+class QuestionFields(Request):
+    expected_doc_ids: list[str] | None = Field(None, description="Any of them answers it; none: it should abstain")
+    expected_chunks: list[str] | None = Field(None, description='"doc_id#chunk_index"')
+    expected_answer: str | None = None
+    category: str | None = Field(None, description="factual by default")
+    weight: float | None = Field(None, description="In means; 1 by default")
+    thresholds: dict[str, float] | None = Field(None, description="Measure name to the least that passes")
+    notes: str | None = None
+
+    def stated(self) -> dict[str, Any]:
+        """The fields of a golden question that the caller sent."""
+        return self.model_dump(exclude_unset=True, exclude={"run_id", "position"})
+
+
+class QuestionRequest(QuestionFields):
+    """A question, or a run that it is made of: then what is stated counts over what the run proposes."""
+
+    question: str | None = None
+    run_id: UUID | None = None
+
+
+class QuestionChanges(QuestionFields):
+    """What is left out stays; null sets the default."""
+
+    question: str | None = None
+    position: int | None = Field(None, ge=0, description="Its place among the accepted questions, from 0")
+
+
+class QuestionOut(Schema):
+    id: int
+    position: int
+    question: str
+    expected_doc_ids: list[str]
+    expected_chunks: list[str]
+    expected_answer: str
+    category: str
+    weight: float
+    thresholds: dict[str, float]
+    notes: str
+    suggested: bool
+    source_run: UUID | None
+    lost: list[str] = Field(description="Expected documents and chunks that are gone or switched off")
+    created_at: datetime
+    updated_at: datetime
+
+
+class QuestionList(Schema):
+    items: list[QuestionOut]
+    next_cursor: str | None
+
+
+class QuestionsCounted(Schema):
+    count: int
+
+
+class QuestionIds(Request):
+    ids: list[int] = Field(..., max_length=1000)
+
+
+class SuggestRequest(Request):
+    count: int = Field(20, ge=1, le=200, description="At most so many")
+    doc_ids: list[str] = Field([], max_length=400, description="Of these documents only")
+    method: Literal["rules", "model"] = "rules"
+
+
+class SuggestOut(Schema):
+    items: list[QuestionOut]
+    tried: int
+    lost: int = Field(description="Questions whose document the search did not find again")
+    alike: int = Field(description="Questions that the set asks already")
+    documents: int
+    out_of_time: bool
+
+
+class VersionOut(Schema):
+    version: int
+    digest: str
+    questions: int
+    reason: str
+    made_by: str
+    created_at: datetime
+
+
+class VersionList(Schema):
+    items: list[VersionOut]
+    next_cursor: str | None
+
+
+class VersionDetail(Schema):
+    version: int
+    digest: str
+    reason: str
+    made_by: str
+    created_at: datetime
+    questions: list[dict[str, Any]]
+
+
+class FieldChangeOut(Schema):
+    field: str
+    before: Any
+    after: Any
+
+
+class QuestionChangeOut(Schema):
+    kind: Literal["added", "removed", "changed"]
+    place: int
+    question: str
+    fields: list[FieldChangeOut]
+
+
+class VersionDifferenceOut(Schema):
+    before: int
+    after: int
+    counts: dict[str, int]
+    changes: list[QuestionChangeOut]
+
+
+class ImportedLine(Schema):
+    line: int
+    status: Literal["added", "changed", "unchanged", "error"]
+    question: str
+    fields: list[str]
+    error: str
+
+
+class ImportOut(Schema):
+    """What an import did, or with dry_run would do. `lines` leaves out those that change nothing."""
+
+    dry_run: bool
+    counts: dict[str, int]
+    lines: list[ImportedLine]
+    removed: list[str]
+    version: int

@@ -1,0 +1,195 @@
+"""Golden sets over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+
+from collections_app.services.documents import ingest_text
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from retrieval_app.plans import build_plan
+from retrieval_app.services import ask
+
+FIRST = {"question": "How tall is an oak?", "expected_doc_ids": ["oak"], "thresholds": {"recall@10": 1}}
+
+
+@pytest.fixture
+def trees(api: Any, notes: Any) -> Any:
+    ingest_text(
+        notes, "oak", "# Oak\n\nAn oak is a tree of forty metres. When an oak is old, it is hollow.", title="Oak"
+    )
+    assert api.post("/golden-sets", {"name": "trees", "collection": "notes"}).status_code == 201
+    assert api.post("/golden-sets/trees/questions", FIRST).status_code == 201
+    return api
+
+
+def patch(api: Any, path: str, body: Any) -> Any:
+    return api.send("PATCH", path, body)
+
+
+def test_sets_are_made_listed_changed_and_deleted(trees: Any) -> None:
+    got = trees.get("/golden-sets/trees").json()
+    assert (got["collection"], got["questions"], got["suggested"], got["version"]) == ("notes", 1, 0, 2)
+    assert trees.get("/golden-sets?collection=notes&limit=1").json()["items"] == [got]
+    assert trees.post("/golden-sets", {"name": "trees", "collection": "notes"}).status_code == 409
+    assert trees.post("/golden-sets", {"name": "a/b", "collection": "notes"}).json()["error"]["field"] == "name"
+    assert patch(trees, "/golden-sets/trees", {"name": "wood"}).json()["name"] == "wood"
+    assert trees.get("/golden-sets/trees").status_code == 404
+    assert trees.delete("/golden-sets/wood").json() == {"questions": 1, "versions": 2, "runs": 0}
+    assert trees.get("/golden-sets").json() == {"items": [], "next_cursor": None}
+    words = LogEntry.objects.order_by("-id").values_list("change_message", flat=True)[0]
+    assert words == "deleted golden set wood with 1 questions (by key tests)"
+
+
+def test_a_set_is_made_once_under_its_key(api: Any, notes: Any) -> None:
+    headers = {"Idempotency-Key": "one"}
+    first = api.post("/golden-sets", {"name": "trees", "collection": "notes"}, **headers)
+    again = api.post("/golden-sets", {"name": "trees", "collection": "notes"}, **headers)
+    assert (first.status_code, again.json(), again["Idempotency-Replayed"]) == (201, first.json(), "true")
+
+
+def test_questions_are_changed_moved_and_deleted(trees: Any) -> None:
+    second = trees.post("/golden-sets/trees/questions", {"question": "How old is it?", "weight": 0.5}).json()
+    assert (second["position"], second["lost"], second["category"]) == (1, [], "factual")
+    one = f"/golden-sets/trees/questions/{second['id']}"
+    moved = patch(trees, one, {"position": 0, "expected_doc_ids": ["elm"], "weight": None}).json()
+    assert (moved["position"], moved["lost"], moved["weight"]) == (0, ["elm"], 1.0)
+    listed = trees.get("/golden-sets/trees/questions?limit=1").json()
+    assert listed["items"] == [moved]
+    rest = trees.get(f"/golden-sets/trees/questions?limit=1&cursor={listed['next_cursor']}").json()
+    assert [item["question"] for item in rest["items"]] == ["How tall is an oak?"]
+    assert patch(trees, one, {"question": FIRST["question"]}).json()["error"]["type"] == "question_taken"
+    assert patch(trees, one, {"thresholds": {"beauty": 1}}).json()["error"]["field"] == "thresholds"
+    assert patch(trees, one, {"expected_chunks": ["oak"]}).json()["error"]["field"] == "expected_chunks"
+    assert trees.delete(one).json() == {"count": 1}
+    assert trees.get(one).status_code == 404
+    assert list(GoldenQuestion.objects.values_list("question", "position")) == [("How tall is an oak?", 0)]
+
+
+def test_versions_are_compared_and_brought_back(trees: Any) -> None:
+    question = GoldenQuestion.objects.get()
+    patch(trees, f"/golden-sets/trees/questions/{question.pk}", {"expected_answer": "Forty metres."})
+    versions = trees.get("/golden-sets/trees/versions").json()["items"]
+    assert [(item["version"], item["questions"], item["made_by"]) for item in versions] == [
+        (3, 1, "key tests"),
+        (2, 1, "key tests"),
+        (1, 0, "key tests"),
+    ]
+    difference = trees.get("/golden-sets/trees/versions/2/differences/3").json()
+    assert difference["changes"] == [
+        {
+            "kind": "changed",
+            "place": 1,
+            "question": "How tall is an oak?",
+            "fields": [{"field": "expected_answer", "before": "", "after": "Forty metres."}],
+        }
+    ]
+    back = trees.post("/golden-sets/trees/versions/2/bring-back", {}).json()
+    assert (back["version"], back["digest"]) == (4, versions[1]["digest"])
+    question.refresh_from_db()
+    assert question.expected_answer == "", "the row stays, with what it had"
+    assert trees.get("/golden-sets/trees/versions/2").json()["questions"][0]["question"] == FIRST["question"]
+    assert trees.get("/golden-sets/trees/versions/9").status_code == 404
+
+
+def read(response: Any) -> str:
+    return b"".join(response.streaming_content).decode()
+
+
+@pytest.mark.parametrize(("format", "kind"), [("csv", "text/csv"), ("jsonl", "application/x-ndjson")])
+def test_what_goes_out_comes_back_the_same(trees: Any, format: str, kind: str) -> None:
+    odd = {
+        "question": '=cmd|"/c calc"!A1, "really"?\n\'Yes?',
+        "expected_doc_ids": ["a; b", "[c]"],
+        "expected_chunks": ["d#e#3"],
+        "expected_answer": "-1\n+1",
+        "category": "@home",
+        "weight": 1 / 3,
+        "thresholds": {"adherence": 1, "recall@10": 0.1},
+        "notes": "'=quoted",
+    }
+    assert trees.post("/golden-sets/trees/questions", odd).status_code == 201
+    before = list(GoldenQuestion.objects.order_by("position").values(*odd))
+    out = read(trees.get(f"/golden-sets/trees/export?format={format}"))
+    if format == "csv":
+        assert "\n=cmd" not in out and '"=cmd' not in out, "no cell begins a formula"
+    trees.post("/golden-sets", {"name": "copy", "collection": "notes"})
+    assert trees.send("POST", "/golden-sets/copy/import", out).json()["error"]["field"] == "format"
+    got = trees.send("POST", "/golden-sets/copy/import", out.encode(), **{"Content-Type": kind})
+    assert got.json()["counts"] == {"added": 2, "changed": 0, "unchanged": 0, "error": 0, "removed": 0}
+    assert list(GoldenQuestion.objects.filter(golden_set__name="copy").order_by("position").values(*odd)) == before
+    assert GoldenSet.objects.get(name="copy").digest == GoldenSet.objects.get(name="trees").digest
+
+
+def test_an_import_is_whole_or_nothing(trees: Any) -> None:
+    lines = ['{"question": "New?"}', '{"question": "How tall is an oak?", "weight": -1}', "{", '{"question": "New?"}']
+    path = "/golden-sets/trees/import?format=jsonl"
+    dry = trees.send("POST", f"{path}&dry_run=true", "\n".join(lines)).json()
+    assert dry["counts"] == {"added": 1, "changed": 0, "unchanged": 0, "error": 3, "removed": 0}
+    assert [line["line"] for line in dry["lines"] if line["status"] == "error"] == [2, 3, 4]
+    refused = trees.send("POST", path, "\n".join(lines))
+    assert refused.status_code == 422
+    assert "3 of 4 lines are wrong: line 2: weight must be a number from 0" in refused.json()["error"]["message"]
+    assert GoldenQuestion.objects.count() == 1
+    merged = trees.send("POST", path, "\n".join([lines[0], '{"question": "How tall is an oak?", "weight": 2}'])).json()
+    assert (merged["counts"]["added"], merged["counts"]["changed"], merged["lines"][1]["fields"]) == (1, 1, ["weight"])
+    assert GoldenQuestion.objects.get(position=0).expected_doc_ids == ["oak"], "what a line leaves out stays"
+    replaced = trees.send("POST", f"{path}&mode=replace", '{"question": "New?"}').json()
+    assert replaced["removed"] == ["How tall is an oak?"]
+    assert list(GoldenQuestion.objects.values_list("question", "position")) == [("New?", 0)]
+
+
+def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any]) -> None:
+    run = ask(notes, "What is an oak?", build_plan(notes), door="api")
+    made = trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk), "category": "why"}).json()
+    assert (made["question"], made["category"], made["source_run"]) == ("What is an oak?", "why", str(run.pk))
+    assert made["expected_doc_ids"] == run.cited_ids == ["oak"]
+    assert trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk)}).status_code == 409
+
+
+def test_suggestions_are_decided_on(trees: Any) -> None:
+    made = trees.post("/golden-sets/trees/suggestions", {"count": 5}).json()
+    assert [item["question"] for item in made["items"]] == ["What is an oak?", "What happens when an oak is old?"]
+    assert all(item["suggested"] and item["lost"] == [] for item in made["items"])
+    assert trees.get("/golden-sets/trees").json()["suggested"] == 2
+    ids = [item["id"] for item in made["items"]]
+    assert trees.post("/golden-sets/trees/suggestions/accept", {"ids": ids[:1]}).json() == {"count": 1}
+    assert trees.post("/golden-sets/trees/suggestions/discard", {"ids": ids}).json() == {"count": 1}
+    assert [item["question"] for item in trees.get("/golden-sets/trees/questions").json()["items"]] == [
+        FIRST["question"],
+        "What is an oak?",
+    ]
+    refused = trees.post("/golden-sets/trees/suggestions", {"method": "model"})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (422, "no_chat_model")
+
+
+def test_a_chat_model_suggests(trees: Any, openai_server: Any, settings: Any) -> None:
+    settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, openai_server.api_key
+    settings.RAGD_LLM_MODEL = "gpt-4o-mini"
+    items = [
+        {"question": "How many metres does an oak tree reach?", "answer": "Forty.", "kind": "factual"},
+        {"question": "Not a question", "answer": "So."},
+    ]
+    openai_server.chat_reply = lambda messages: f"```json\n{json.dumps({'questions': items})}\n```"
+    made = trees.post("/golden-sets/trees/suggestions", {"method": "model"}).json()
+    assert [(item["question"], item["expected_answer"]) for item in made["items"]] == [(items[0]["question"], "Forty.")]
+    openai_server.chat_reply = lambda messages: "I would rather not."
+    assert trees.post("/golden-sets/trees/suggestions", {"method": "model"}).json()["items"] == []
+
+
+def test_a_limited_key_sees_the_sets_of_its_collections(trees: Any, make_api: Callable[..., Any]) -> None:
+    elsewhere, reader = make_api(collections=["other"]), make_api(collections=["notes"], scope="read")
+    assert elsewhere.get("/golden-sets").json()["items"] == []
+    for path in ("", "/questions", "/versions", "/export", f"/questions/{GoldenQuestion.objects.get().pk}"):
+        assert elsewhere.get(f"/golden-sets/trees{path}").status_code == 404, path
+        assert reader.get(f"/golden-sets/trees{path}").status_code == 200, path
+    assert elsewhere.get("/golden-sets?collection=notes").status_code == 403
+    assert elsewhere.post("/golden-sets", {"name": "x", "collection": "notes"}).status_code == 403
+    assert elsewhere.delete("/golden-sets/trees").status_code == 404
+    assert reader.post("/golden-sets/trees/questions", {"question": "New?"}).status_code == 403
+    assert reader.delete("/golden-sets/trees").status_code == 403
+    assert GoldenQuestion.objects.count() == 1
