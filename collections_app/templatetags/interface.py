@@ -43,6 +43,8 @@ STATES: dict[str, tuple[str, str, str]] = {
     "passed": ("good", "check", "Pass"),
     "cancelled": ("neutral", "minus", "Cancelled"),
     "ok": ("good", "check", "OK"),
+    "answered": ("good", "check", "Answered"),
+    "searched": ("neutral", "search", "Searched"),
     "abstained": ("watch", "minus", "Abstained"),
     "refused": ("watch", "cross", "Refused"),
     "error": ("bad", "cross", "Error"),

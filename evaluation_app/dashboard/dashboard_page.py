@@ -21,11 +21,12 @@ from evaluation_app.dashboard.figures import (
     first_names,
     make_figure,
     means_of,
+    measure_of,
     run_figures,
 )
 from evaluation_app.dashboard.item_rows import ItemRow, items_address, read_rows
-from evaluation_app.dashboard.run_page import distribution_of, mode_rows
-from evaluation_app.dashboard.runs_page import PURPOSES_OF_PEOPLE, run_rows
+from evaluation_app.dashboard.run_page import distribution_of, mode_counts, mode_rows
+from evaluation_app.dashboard.runs_page import PURPOSES_OF_PEOPLE, columns_of, run_rows
 from evaluation_app.diagnosis.bands import Bands, bands_for
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.score_charts import Distribution, Trend, TrendPoint, draw_trend
@@ -88,13 +89,15 @@ def describe_set(golden_set: GoldenSet, group: str) -> dict[str, Any]:
     done = [run for run in runs if run.state == EvaluationRun.State.SUCCEEDED]
     newest = done[0] if done else None
     baseline = golden_set.baseline
+    columns = columns_of(runs[:LAST_RUNS])
     context: dict[str, Any] = {
         "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
         "questions": golden_set.questions.filter(suggested=False).count(),
         "baseline": baseline,
         "newest": newest,
         "active": [run for run in runs if run.is_active],
-        "last_runs": run_rows(runs[:LAST_RUNS]),
+        "last_runs": run_rows(runs[:LAST_RUNS], columns),
+        "run_columns": [measure_of(name) for name in columns],
         "set_href": address_or_none("evaluation:golden-set", golden_set.pk),
         "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name})}",
     }
@@ -133,6 +136,7 @@ def _describe_newest(
         if compare and held_against is not None and comparable
         else "",
         "modes": mode_rows(newest),
+        "mode_counts": mode_counts(newest),
         "failing": [(row, _item_address(newest, row)) for row in failing[:FAILING]],
         "failing_total": len(failing),
         "failing_href": items_address(newest, verdict="failed"),

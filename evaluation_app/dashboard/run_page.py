@@ -36,7 +36,7 @@ from evaluation_app.runs.verdicts import run_misses
 from evaluation_app.score_charts import BINS, Distribution, draw_distribution
 
 ITEMS_PER_PAGE = 50
-COLUMNS = 5  # measures shown of each question; the filter's measure is always among them
+COLUMNS = 4  # measures shown of each question; the filter's measure is always among them
 CATEGORY_COLUMNS = 6
 TWO_VALUED = ("hit", "chunk_hit", "adherence", "right_outcome", "exact_match", "contains", "accuracy")
 PARTS = {
@@ -139,6 +139,7 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     bands = bands_for(run.golden_set)
     return {
         "listed": listed,
+        "mode_counts": mode_counts(run),
         "filter_form": listed.form,
         "sort": listed.sort,
         "sort_target": "questions",
@@ -215,7 +216,7 @@ def distribution_of(run: EvaluationRun, figure: Figure, rows: Sequence[ItemRow])
 
 def mode_rows(run: EvaluationRun) -> list[ModeRow]:
     """The failure modes of a run, most frequent first; share: of the largest one, for the bar."""
-    counts: Mapping[str, int] = run.summary.get("modes", {})
+    counts = mode_counts(run)
     most = max(counts.values(), default=1)
     known = stored_table().modes
     return [
@@ -227,8 +228,13 @@ def mode_rows(run: EvaluationRun) -> list[ModeRow]:
             share=count / most,
             href=items_address(run, mode=key),
         )
-        for key, count in counts.items()
+        for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     ]
+
+
+def mode_counts(run: EvaluationRun) -> Mapping[str, int]:
+    counts: Mapping[str, int] = run.summary.get("modes", {})
+    return counts
 
 
 def _links(run: EvaluationRun, base: EvaluationRun | None) -> dict[str, str]:

@@ -16,7 +16,15 @@ from django.views.decorators.http import require_GET
 from collections_app.identity import can_be_stored
 from collections_app.pages import PageRequest, page_of, render_page
 from evaluation_app.dashboard.addresses import address_or_none
-from evaluation_app.dashboard.figures import Figure, coverage_of, first_names, run_figures
+from evaluation_app.dashboard.figures import (
+    Figure,
+    coverage_of,
+    first_names,
+    make_figure,
+    means_of,
+    measure_of,
+    run_figures,
+)
 from evaluation_app.diagnosis.bands import Bands, bands_for
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.settings import JUDGES
@@ -73,12 +81,14 @@ def list_runs(request: PageRequest) -> HttpResponse:
     form.is_valid()
     wanted = {name: form.cleaned_data.get(name) or "" for name in form.fields}
     page = page_of(request, filtered_runs(**wanted), RUNS_PER_PAGE)
-    rows = run_rows(list(page))
+    columns = columns_of(list(page))
+    rows = run_rows(list(page), columns)
     context: dict[str, Any] = {
         "form": form,
         "wanted": wanted,
         "page": page,
         "rows": rows,
+        "run_columns": [measure_of(name) for name in columns],
         "is_filtered": any(wanted.values()),
         "is_active": any(row.run.is_active for row in rows),
         "picked_too_few": "compare" in request.GET,
@@ -121,19 +131,23 @@ def filtered_runs(
     return rows if purpose == "all" else rows.filter(purpose=purpose)
 
 
-def run_rows(runs: Sequence[EvaluationRun], names: Sequence[str] = ()) -> list[RunRow]:
-    """names: the measures to show; () for those that each run begins with. Bands are read once per golden set."""
+def columns_of(runs: Sequence[EvaluationRun]) -> list[str]:
+    """The few measures that a table of these runs has room for."""
+    return first_names(list({name: None for run in runs for name in means_of(run.summary)}), SHOWN_FIGURES)
+
+
+def run_rows(runs: Sequence[EvaluationRun], names: Sequence[str]) -> list[RunRow]:
+    """names: the measures to show, also of a run that lacks them. Bands are read once per golden set."""
     bands: dict[int | None, Bands] = {}
     rows = []
     for run in runs:
         if run.golden_set_id not in bands:
             bands[run.golden_set_id] = bands_for(run.golden_set)
         figures = {figure.name: figure for figure in run_figures(run, bands[run.golden_set_id])}
-        shown = [name for name in names if name in figures] or first_names(list(figures), SHOWN_FIGURES)
         rows.append(
             RunRow(
                 run=run,
-                figures=tuple(figures[name] for name in shown),
+                figures=tuple(figures.get(name) or make_figure(name, {}, bands[run.golden_set_id]) for name in names),
                 coverage=coverage_of(list(figures.values())),
                 is_baseline=_is_baseline(run, run.golden_set),
             )

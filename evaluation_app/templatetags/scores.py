@@ -47,6 +47,12 @@ def at_key(values: Mapping[str, Any], key: str) -> Any:
     return values.get(key)
 
 
+@register.filter
+def rarest(modes: Sequence[str], counts: Mapping[str, int]) -> list[str]:
+    """Failure modes with those first that fewest questions of the run show; ties as they came."""
+    return sorted(modes, key=lambda key: counts.get(key, 0))
+
+
 @register.simple_tag
 def band(name: str | None) -> SafeString:
     """Where a value lies, as icon and word; "" where no band is known."""
