@@ -182,7 +182,7 @@ def _entry(item: EvaluationItem, mode: Mode, card: BoardCard | None, run: Evalua
 
 
 def _scores(item: EvaluationItem, mode: Mode, run: EvaluationRun, bands: Bands) -> tuple[tuple[Measure, Score], ...]:
-    """Of the mode's measures, whatever their cut; of a mode without any, those with thresholds of the question or the run."""
+    """Of the mode's measures, whatever their cut; of a mode without any, those that have a threshold."""
     wanted = mode.measures or tuple({**run.thresholds, **(item.golden.get("thresholds") or {})})
     named = [name for base in wanted for name in item.scores if name == base or name.partition("@")[0] == base]
     found = []

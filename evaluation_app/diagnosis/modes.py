@@ -59,12 +59,14 @@ class _Case:
         return RULES[mode.rule](self, mode)
 
     @property
-    def expects_nothing(self) -> bool:
-        return self.golden is not None and self.golden.expects_nothing
+    def expects_something(self) -> bool:
+        """A document, a chunk or an answer: the same as for the right outcome."""
+        golden = self.golden
+        return golden is not None and (not golden.expects_nothing or bool(golden.expected_answer.strip()))
 
     @property
-    def expects_something(self) -> bool:
-        return self.golden is not None and not self.golden.expects_nothing
+    def expects_nothing(self) -> bool:
+        return self.golden is not None and not self.expects_something
 
     def value(self, name: str) -> float | None:
         score = self.scored.scores.get(name)

@@ -86,6 +86,12 @@ def test_declining_is_wrong_where_something_is_expected() -> None:
     assert find_modes(Answer(outcome="abstained"), None) == []
 
 
+def test_an_expected_answer_without_a_document_is_an_expectation() -> None:
+    spoken = Golden("What?", expected_answer="Red.")
+    assert find_modes(Answer({"context_relevance": scored(0.1)}), spoken) == ["low_context_relevance"]
+    assert find_modes(Answer(outcome="abstained"), spoken) == ["wrong_abstention"]
+
+
 def test_an_error_stands_alone() -> None:
     assert find_modes(Answer({"adherence": scored(0)}, outcome="error"), GOLDEN) == ["run_error"]
 

@@ -1,0 +1,257 @@
+"""How far a judge agrees with people, and people with each other: kappa, correlation, confusion, with intervals.
+
+Per task the people's verdict is their majority on adherence (a tie is left out) and their mean on what is a number.
+Agreement between people pairs all reviews of the same task. Intervals: percentile bootstrap over the pairs, seeded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
+from evaluation_app.measures.statistics import LEVEL, SEED, pearson, rmse, spearman
+from evaluation_app.models import ReviewTask, RunScore
+from evaluation_app.reviews.verdicts import ASKED, DERIVED
+
+ADHERENCE = "adherence"
+CONTINUOUS = (*(item.measure for item in ASKED if item.measure != ADHERENCE), DERIVED)
+RESAMPLES = 500
+PAIRS_MIN = 2  # resamples in which a statistic is defined, below which there is no interval
+PEOPLE_MAX = 12  # pairs of people that are shown one by one
+
+Pair = tuple[float, float]
+Statistic = Callable[[Sequence[float], Sequence[float]], float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """value: None where the pairs do not allow it. low and high: its 95 % interval, None where there is none."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Of adherence: first the judge (or the first person), then the other. Counts of pairs."""
+
+    both: int
+    first_only: int
+    second_only: int
+    neither: int
+
+    @property
+    def total(self) -> int:
+        return self.both + self.first_only + self.second_only + self.neither
+
+    @property
+    def observed(self) -> float | None:
+        """The share of pairs that say the same; None without any."""
+        return (self.both + self.neither) / self.total if self.total else None
+
+
+@dataclass(frozen=True, slots=True)
+class YesNo:
+    """Agreement on adherence. ties: tasks of which people said as often yes as no."""
+
+    confusion: Confusion
+    kappa: Estimate
+    ties: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """Agreement on one number. pairs: (judge, people) per task. bias: mean of judge - people."""
+
+    measure: str
+    title: str
+    pairs: tuple[Pair, ...]
+    pearson: Estimate
+    spearman: Estimate
+    rmse: float | None
+    bias: float | None
+
+    @property
+    def count(self) -> int:
+        return len(self.pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Two people over the tasks that both judged, or "all pairs" of people together."""
+
+    names: str
+    tasks: int
+    adherence: YesNo
+    numeric: tuple[Numeric, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """tasks: with at least one review; reviews: of all of them. sentences: judge and people sentence by sentence."""
+
+    tasks: int
+    reviews: int
+    adherence: YesNo
+    sentences: YesNo
+    numeric: tuple[Numeric, ...]
+    people: tuple[Between, ...]
+
+
+def read_agreement(tasks: Iterable[ReviewTask]) -> Agreement:
+    """tasks: with `reviews` and `item` fetched; those without a review do not count."""
+    judged = [task for task in tasks if task.reviews.all()]
+    return Agreement(
+        tasks=len(judged),
+        reviews=sum(len(task.reviews.all()) for task in judged),
+        adherence=_adherence(judged),
+        sentences=_sentences(judged),
+        numeric=tuple(_numeric(name, _pairs_with_judge(judged, name)) for name in CONTINUOUS),
+        people=_between_people(judged),
+    )
+
+
+def estimate(statistic: Statistic, pairs: Sequence[Pair]) -> Estimate:
+    """The statistic of the pairs with its interval. Resamples in which it is not defined are left out."""
+    value = statistic([one for one, _ in pairs], [other for _, other in pairs])
+    if value is None:
+        return Estimate(None)
+    generator = np.random.Generator(np.random.PCG64(SEED))
+    table = np.asarray(pairs, dtype=np.float64)
+    draws = (table[generator.integers(0, len(table), len(table))] for _ in range(RESAMPLES))
+    return _interval(value, [statistic(drawn[:, 0].tolist(), drawn[:, 1].tolist()) for drawn in draws])
+
+
+def _interval(value: float, again: Iterable[float | None]) -> Estimate:
+    found = [each for each in again if each is not None]
+    if len(found) < PAIRS_MIN:
+        return Estimate(value)
+    tail = (1 - LEVEL) / 2
+    low, high = np.quantile(found, [tail, 1 - tail])
+    return Estimate(value, float(low), float(high))
+
+
+def compare_yes_no(pairs: Sequence[Pair], ties: int = 0) -> YesNo:
+    counts = dict.fromkeys(((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)), 0)
+    for pair in pairs:
+        counts[pair] += 1
+    return YesNo(Confusion(*counts.values()), _kappa(list(counts.values())), ties)
+
+
+def kappa_of(counts: Sequence[float]) -> float | None:
+    """Cohen's kappa of two people's yes and no. counts: both yes, the first alone, the second alone, both no."""
+    total = math.fsum(counts)
+    if not total:
+        return None
+    both, first, second, neither = counts
+    one, other = (both + first) / total, (both + second) / total
+    expected = one * other + (1 - one) * (1 - other)
+    return None if expected == 1 else ((both + neither) / total - expected) / (1 - expected)
+
+
+def _kappa(counts: Sequence[int]) -> Estimate:
+    """Resampled pairs are counts drawn from the same shares, so thousands of pairs cost no more than ten."""
+    value = kappa_of(counts)
+    if value is None:
+        return Estimate(None)
+    total = sum(counts)
+    generator = np.random.Generator(np.random.PCG64(SEED))
+    drawn = generator.multinomial(total, np.asarray(counts) / total, RESAMPLES)
+    return _interval(value, [kappa_of(row) for row in drawn.tolist()])
+
+
+def _adherence(tasks: Sequence[ReviewTask]) -> YesNo:
+    pairs, ties = [], 0
+    for task in tasks:
+        said = [value for review in task.reviews.all() if (value := review.verdicts.get(ADHERENCE)) is not None]
+        judge = judge_value(task, ADHERENCE)
+        if not said or judge is None:
+            continue
+        if (share := fmean(said)) == 0.5:
+            ties += 1
+        else:
+            pairs.append((judge, float(share > 0.5)))
+    return compare_yes_no(pairs, ties)
+
+
+def _sentences(tasks: Sequence[ReviewTask]) -> YesNo:
+    """Each review's marks against the judge's, where the item still has its annotation and the person judged them."""
+    pairs = []
+    for task in tasks:
+        judged = {entry["key"]: bool(entry["supported"]) for entry in annotation_of(task).get("support", ())}
+        for review in task.reviews.all():
+            if review.verdicts.get(DERIVED) is not None:
+                pairs += [(float(is_held), float(key not in review.unsupported)) for key, is_held in judged.items()]
+    return compare_yes_no(pairs)
+
+
+def annotation_of(task: ReviewTask) -> Mapping[str, Any]:
+    """What the judge marked; {} when the item, or the score of a live answer, is gone."""
+    if task.item is not None:
+        found: Mapping[str, Any] = task.item.annotation
+        return found
+    kept = RunScore.objects.filter(pk=task.query_run).only("annotation").first() if task.query_run else None
+    return kept.annotation if kept is not None else {}
+
+
+def judge_value(task: ReviewTask, measure: str) -> float | None:
+    """The judge's score; None where it has none."""
+    value = (task.judged.get(measure) or {}).get("value")
+    return None if value is None else float(value)
+
+
+def _pairs_with_judge(tasks: Sequence[ReviewTask], measure: str) -> list[Pair]:
+    pairs = []
+    for task in tasks:
+        said = [value for review in task.reviews.all() if (value := review.verdicts.get(measure)) is not None]
+        judge = judge_value(task, measure)
+        if said and judge is not None:
+            pairs.append((judge, fmean(said)))
+    return pairs
+
+
+def _numeric(measure: str, pairs: Sequence[Pair]) -> Numeric:
+    first, second = [one for one, _ in pairs], [other for _, other in pairs]
+    return Numeric(
+        measure,
+        CATALOGUE[measure].title,
+        tuple(pairs),
+        estimate(pearson, pairs),
+        estimate(spearman, pairs),
+        rmse(first, second),
+        fmean(one - other for one, other in pairs) if pairs else None,
+    )
+
+
+def _between_people(tasks: Sequence[ReviewTask]) -> tuple[Between, ...]:
+    """All pairs of reviews together first, then each two people, those with most tasks in common first."""
+    verdicts: dict[tuple[str, str], list[tuple[Mapping[str, float | None], Mapping[str, float | None]]]]
+    verdicts = defaultdict(list)
+    for task in tasks:
+        ordered = sorted(task.reviews.all(), key=lambda review: review.reviewer_name)
+        for one, other in combinations(ordered, 2):
+            verdicts[one.reviewer_name, other.reviewer_name].append((one.verdicts, other.verdicts))
+    if not verdicts:
+        return ()
+    ranked = sorted(verdicts.items(), key=lambda item: (-len(item[1]), item[0]))
+    each = [_between(f"{first} and {second}", both) for (first, second), both in ranked[:PEOPLE_MAX]]
+    together = _between("all pairs of people", [pair for _, both in ranked for pair in both])
+    return (together, *each) if len(each) > 1 else tuple(each)
+
+
+def _between(names: str, both: Sequence[tuple[Mapping[str, float | None], Mapping[str, float | None]]]) -> Between:
+    def pairs_of(measure: str) -> list[Pair]:
+        values = ((one.get(measure), other.get(measure)) for one, other in both)
+        return [(first, second) for first, second in values if first is not None and second is not None]
+
+    numeric = tuple(_numeric(name, pairs) for name in CONTINUOUS if (pairs := pairs_of(name)))
+    return Between(names, len(both), compare_yes_no(pairs_of(ADHERENCE)), numeric)

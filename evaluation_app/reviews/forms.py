@@ -1,0 +1,74 @@
+"""Forms of the review queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+
+from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
+from evaluation_app.reviews.queueing import TASKS_MAX, WANTED_MAX, WHICH, WORDS
+from evaluation_app.reviews.services import NOTE_CHARS_MAX
+from evaluation_app.reviews.verdicts import ASKED
+
+RUNS_OFFERED = 50
+LIVE = "live:"
+UNTOLD = "none"
+
+
+class QueueForm(forms.Form):
+    """Which answers come into the queue. source: "run:ID" or "live:COLLECTION"."""
+
+    source = forms.ChoiceField(label="From")
+    which = forms.ChoiceField(label="Which", choices=[(name, WORDS[name]) for name in WHICH], initial="unsure")
+    number = forms.IntegerField(label="At most", min_value=1, max_value=TASKS_MAX, initial=30)
+    wanted = forms.IntegerField(
+        label="People for each",
+        min_value=1,
+        max_value=WANTED_MAX,
+        initial=1,
+        help_text="Two show how far people agree.",
+    )
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, run: str = "") -> None:
+        super().__init__(data, initial={"source": f"run:{run}"} if run else None)
+        source = self.fields["source"]
+        assert isinstance(source, forms.ChoiceField)
+        source.choices = _sources(run)
+
+
+class ReviewForm(forms.Form):
+    """One verdict per measure, the sentences that nothing supports, a note."""
+
+    note = forms.CharField(required=False, max_length=NOTE_CHARS_MAX, widget=forms.Textarea(attrs={"rows": 2}))
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, sentences: list[Any]) -> None:
+        super().__init__(data)
+        for asked in ASKED:
+            self.fields[asked.measure] = forms.ChoiceField(
+                required=False,
+                choices=[(f"{value:g}", word) for value, word in asked.choices] + [(UNTOLD, "cannot tell")],
+            )
+        self.fields["unsupported"] = forms.MultipleChoiceField(
+            required=False, choices=[(pair[0], pair[1]) for pair in sentences]
+        )
+
+    @property
+    def verdicts(self) -> dict[str, float | None]:
+        given = {asked.measure: self.cleaned_data.get(asked.measure) for asked in ASKED}
+        return {name: None if value == UNTOLD else float(value) for name, value in given.items() if value}
+
+
+def _sources(run: str) -> list[tuple[str, Any]]:
+    runs = EvaluationRun.objects.filter(items__outcome=EvaluationItem.Outcome.ANSWERED).distinct()
+    offered = list(runs.order_by("-created_at", "-id")[:RUNS_OFFERED])
+    if run and run not in {str(each.pk) for each in offered}:
+        offered += list(runs.filter(pk=run))
+    live = RunScore.objects.order_by("collection_name").values_list("collection_name", flat=True).distinct()
+    groups: list[tuple[str, Any]] = []
+    if offered:
+        groups.append(("Runs", [(f"run:{each.pk}", f"{each} ({each.set_name})") for each in offered]))
+    if live:
+        groups.append(("Live traffic", [(f"{LIVE}{name}", f"scored answers of {name}") for name in live]))
+    return groups

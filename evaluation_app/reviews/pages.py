@@ -1,0 +1,277 @@
+"""Pages: the queue, one answer to judge, how far judge and people agree, the download."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpResponse, QueryDict, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.errors import ServiceError
+from collections_app.pages import PageRequest, page_of, refuse, render_page
+from evaluation_app.dashboard.addresses import key_address
+from evaluation_app.dashboard.marking import mark_answer, mark_context, mark_tally
+from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
+from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
+from evaluation_app.reviews.agreement import annotation_of, judge_value, read_agreement
+from evaluation_app.reviews.exporting import CONTENT_TYPE, export_reviews
+from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm
+from evaluation_app.reviews.queueing import Made, queue_live, queue_run
+from evaluation_app.reviews.services import count_queue, next_task, review, set_aside
+from evaluation_app.reviews.verdicts import ASKED, MEASURES, spell
+from evaluation_app.scoring.shown import ShownPassage, live_documents
+from ragd.errors import RagdError
+
+TASKS_PER_PAGE = 25
+LATER = "review_later"  # in the session: tasks that this person skipped
+LATER_MAX = 500
+STATES = (("open", "Waiting"), ("done", "Done"), ("skipped", "Set aside"))
+FILTER_WORDS = {"set_name": "Golden set", "collection_name": "Collection", "judge": "Judge"}
+
+
+@dataclass(frozen=True, slots=True)
+class SaidLine:
+    """One measure of a task: the judge's score and what each person said."""
+
+    title: str
+    judge: float | None
+    people: list[str]
+
+
+@require_http_methods(["GET", "POST"])
+def queue(request: PageRequest) -> HttpResponse:
+    """How much waits; POST puts answers into the queue. run=ID preselects the run; state= chooses the list."""
+    form = QueueForm(run=_id_or_none(request.GET.get("run", "")))
+    status = 200
+    if request.method == "POST":
+        form = QueueForm(request.POST)
+        if form.is_valid():
+            try:
+                made = _queue(form.cleaned_data, request)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+            else:
+                _tell(request, made)
+                return redirect("evaluation:review")
+        else:
+            status = 422
+    state = request.GET.get("state", "open")
+    state = state if state in dict(STATES) else "open"
+    rows = ReviewTask.objects.filter(state=state).prefetch_related("reviews")
+    context = {
+        "tab": "review",
+        "form": form,
+        "counts": count_queue(request.user.get_username()),
+        "state": state,
+        "states": STATES,
+        "page": page_of(request, rows, TASKS_PER_PAGE),
+        "next": next_task(request.user.get_username(), _later(request)),
+    }
+    return render_page(request, "evaluation/reviews/queue.html", context, status=status)
+
+
+@require_GET
+def go_on(request: PageRequest) -> HttpResponse:
+    """To the next answer of this person, or back to the queue when there is none. last=ID: what they judged before."""
+    found = next_task(request.user.get_username(), _later(request))
+    if found is None:
+        messages.success(request, "Nothing waits for you any more.")
+        return redirect("evaluation:review")
+    last = request.GET.get("last", "")
+    address = reverse("evaluation:review-task", args=[found.pk])
+    return redirect(f"{address}?last={last}" if last.isdecimal() else address)
+
+
+@require_http_methods(["GET", "POST"])
+def judge(request: PageRequest, pk: int) -> HttpResponse:
+    """One answer. Until this person has judged it, nothing of what the judge said is on the page."""
+    task = get_object_or_404(ReviewTask.objects.select_related("item"), pk=pk)
+    reviewer = request.user.get_username()
+    own = task.reviews.filter(reviewer_name=reviewer).first()
+    form = ReviewForm(request.POST if request.method == "POST" else None, sentences=task.answer_sentences)
+    status = 200
+    if request.method == "POST":
+        if not form.is_valid():
+            status = 422
+        else:
+            try:
+                made = review(
+                    task,
+                    form.verdicts,
+                    unsupported=form.cleaned_data["unsupported"],
+                    note=form.cleaned_data["note"],
+                    actor=request.user,
+                )
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+            else:
+                if request.POST.get("then") == "stay":
+                    return redirect("evaluation:review-task", pk=pk)
+                return redirect(f"{reverse('evaluation:review-next')}?{urlencode({'last': made.task_id})}")
+    context: dict[str, Any] = {"tab": "review", "task": task, "form": form, "asked": _asked(form), "own": own}
+    context["marked"] = set(request.POST.getlist("unsupported"))
+    context["counts"] = count_queue(reviewer)
+    context["last"] = _last(request)
+    context |= _passages(task, annotation_of(task) if own is not None else {})
+    if own is not None:
+        context |= _said(task)
+    return render_page(request, "evaluation/reviews/task.html", context, status=status)
+
+
+@require_POST
+def skip(request: PageRequest, pk: int) -> HttpResponse:
+    """Later, for this person alone: behind all others in their queue."""
+    get_object_or_404(ReviewTask, pk=pk)
+    later = [each for each in _later(request) if each != pk]
+    request.session[LATER] = [*later, pk][-LATER_MAX:]
+    return redirect("evaluation:review-next")
+
+
+@require_POST
+def aside(request: PageRequest, pk: int) -> HttpResponse:
+    """Out of everybody's queue; back=1: into it again."""
+    task = get_object_or_404(ReviewTask, pk=pk)
+    is_back = bool(request.POST.get("back"))
+    set_aside(task, actor=request.user, back=is_back)
+    messages.success(request, "Back in the queue." if is_back else "Set aside.")
+    to_queue = is_back or request.POST.get("next") == "queue"
+    return redirect("evaluation:review" if to_queue else "evaluation:review-next")
+
+
+@require_GET
+def agreement(request: PageRequest) -> HttpResponse:
+    """set_name, collection_name and judge choose the tasks."""
+    chosen = _chosen(request.GET)
+    rows = ReviewTask.objects.filter(reviews__isnull=False, **chosen).distinct()
+    tasks = rows.select_related("item").prefetch_related("reviews")
+    offered = {
+        name: list(ReviewTask.objects.exclude(**{name: ""}).order_by(name).values_list(name, flat=True).distinct())
+        for name in FILTER_WORDS
+    }
+    context = {
+        "tab": "review",
+        "agreement": read_agreement(tasks),
+        "chosen": chosen,
+        "offered": [(name, FILTER_WORDS[name], values, chosen.get(name, "")) for name, values in offered.items()],
+        "query": urlencode(chosen),
+    }
+    return render_page(request, "evaluation/reviews/agreement.html", context)
+
+
+@require_GET
+def download(request: PageRequest) -> StreamingHttpResponse:
+    """Every review as JSON Lines, by the same filters."""
+    chosen = {f"task__{name}": value for name, value in _chosen(request.GET).items()}
+    response = StreamingHttpResponse(export_reviews(Review.objects.filter(**chosen)), content_type=CONTENT_TYPE)
+    response["Content-Disposition"] = 'attachment; filename="reviews.jsonl"'
+    return response
+
+
+def _queue(values: dict[str, Any], request: PageRequest) -> Made:
+    source, which = values["source"], values["which"]
+    numbers = {"number": values["number"], "wanted": values["wanted"]}
+    if source.startswith(LIVE):
+        return queue_live(source.removeprefix(LIVE), which, **numbers, actor=request.user)
+    run = get_object_or_404(EvaluationRun, pk=UUID(source.removeprefix("run:")))
+    return queue_run(run, which, **numbers, actor=request.user)
+
+
+def _tell(request: PageRequest, made: Made) -> None:
+    known = f"; {made.known} were in it already" if made.known else ""
+    if made.created:
+        messages.success(request, f"{made.created} answers are in the queue{known}.")
+    else:
+        messages.warning(request, f"No answer came into the queue{known or ': none of this run is of that kind'}.")
+
+
+def _later(request: PageRequest) -> list[int]:
+    return [each for each in request.session.get(LATER, []) if isinstance(each, int)]
+
+
+def _last(request: PageRequest) -> dict[str, Any] | None:
+    """What this person judged just before, beside what the judge said of it; None for anything else."""
+    wanted = request.GET.get("last", "")
+    if not wanted.isdecimal() or len(wanted) > 18:
+        return None
+    task = ReviewTask.objects.select_related("item").filter(pk=int(wanted)).first()
+    if task is None or not task.reviews.filter(reviewer=request.user).exists():
+        return None
+    return {"task": task, "lines": _lines(task, [task.reviews.get(reviewer=request.user)])}
+
+
+def _said(task: ReviewTask) -> dict[str, Any]:
+    """What judge and people said of a task that this person has judged."""
+    reviews = list(task.reviews.order_by("created_at", "id"))
+    marked = [
+        (sentence, [each.reviewer_name for each in reviews if sentence.key in each.unsupported])
+        for sentence in mark_answer(_as_item(task, annotation_of(task)))
+    ]
+    return {"reviews": reviews, "lines": _lines(task, reviews), "said": marked}
+
+
+def _passages(task: ReviewTask, annotation: Mapping[str, Any]) -> dict[str, Any]:
+    """The context, marked by the judge where an annotation is given."""
+    passages = mark_context(_as_item(task, annotation))
+    live = live_documents(task.collection_name, (passage.doc_id for passage in passages))
+    return {
+        "passages": [
+            ShownPassage(passage, key_address(task.collection_name, passage.key) if passage.doc_id in live else "")
+            for passage in passages
+        ],
+        "tally": mark_tally(passages),
+    }
+
+
+def _as_item(task: ReviewTask, annotation: Mapping[str, Any]) -> EvaluationItem:
+    """What the marks are read of: the task keeps its texts when the item is gone."""
+    return EvaluationItem(
+        context=task.context, answer_sentences=task.answer_sentences, annotation=dict(annotation), golden={}
+    )
+
+
+def _lines(task: ReviewTask, reviews: list[Review]) -> list[SaidLine]:
+    return [
+        SaidLine(
+            CATALOGUE[name].title,
+            judge_value(task, name),
+            [spell(name, each.verdicts[name]) if name in each.verdicts else "–" for each in reviews],
+        )
+        for name in MEASURES
+    ]
+
+
+def _asked(form: ReviewForm) -> list[dict[str, Any]]:
+    """The questions with their choices as the page draws them: number keys go by place."""
+    return [
+        {
+            "measure": item.measure,
+            "question": item.question,
+            "field": form[item.measure],
+            "choices": [
+                (value, word, form[item.measure].value() == value) for value, word in _choices(form, item.measure)
+            ],
+        }
+        for item in ASKED
+    ]
+
+
+def _choices(form: ReviewForm, measure: str) -> list[tuple[str, str]]:
+    return [(str(value), str(word)) for value, word in form.fields[measure].choices]  # type: ignore[attr-defined]
+
+
+def _chosen(query: QueryDict) -> dict[str, str]:
+    return {name: value for name in FILTER_WORDS if (value := query.get(name, "").replace("\x00", ""))}
+
+
+def _id_or_none(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError:
+        return ""
