@@ -4,6 +4,7 @@ from django.urls import path
 from django.views.generic.base import RedirectView
 
 from evaluation_app import upkeep, views
+from evaluation_app.calibration import urls as calibration_urls
 from evaluation_app.comparison import urls as comparison_urls
 from evaluation_app.curation import urls as curation_urls
 from evaluation_app.dashboard import urls as dashboard_urls
@@ -54,6 +55,7 @@ urlpatterns = [
     *diagnosis_urls.urlpatterns,
     *reviews_urls.urlpatterns,
     *curation_urls.urlpatterns,
+    *calibration_urls.urlpatterns,
     path("go/", views.palette, name="palette"),
     path("style/", views.style, name="style"),
 ]

@@ -15,6 +15,7 @@ from collections_app.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.errors import ServiceError
 from collections_app.paging import DEFAULT_LIMIT, paginate
 from retrieval_app.answer_streams import event_response, frame_event, wants_events
+from retrieval_app.corrective.api import router as corrective_router
 from retrieval_app.doors import run_ask, run_search, stream_ask
 from retrieval_app.event_schemas import ASK_EVENTS
 from retrieval_app.lineage_api import router as lineage_router
@@ -41,6 +42,7 @@ router = Router(auth=BearerAuth(write=False))
 router.add_router("", plan_router)
 router.add_router("", lineage_router)
 router.add_router("", never_router)
+router.add_router("", corrective_router)
 
 
 @router.post(

@@ -3,6 +3,7 @@ from __future__ import annotations
 from django.urls import path
 
 from retrieval_app import ask_page_stream, curation, playground, retrieved, views
+from retrieval_app.corrective import pages as corrective_pages
 
 app_name = "retrieval"
 urlpatterns = [
@@ -18,6 +19,7 @@ urlpatterns = [
         name="retrieved-chunk",
     ),
     path("collections/<str:name>/retrieved/document/<path:doc_id>/", retrieved.of_document, name="retrieved-document"),
+    path("collections/<str:name>/corrective/", corrective_pages.corrective, name="corrective"),
     path("collections/<str:name>/plans/", curation.plans, name="plans"),
     path("collections/<str:name>/never-retrieved/", curation.never_retrieved, name="never-retrieved"),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),

@@ -24,6 +24,7 @@ from collections_app.models import Collection
 from collections_app.pages import PageRequest, page_of, refuse, render_page
 from ragd.errors import RagdError
 from retrieval_app import services
+from retrieval_app.corrective.shown import describe_correction
 from retrieval_app.forms import AskForm, RunFilterForm, initial_of
 from retrieval_app.marks import render_answer, shorten_passage
 from retrieval_app.models import QueryRun
@@ -148,7 +149,7 @@ def describe_run(run: QueryRun) -> dict[str, Any]:
         "sentence_total": len(sentences),
         "cited_sentences": sum(bool(sentence["markers"]) for sentence in sentences),
         "quoted_sentences": sum(sentence["supported"] is True for sentence in sentences),
-    }
+    } | describe_correction(run, lives)
 
 
 def _longest_stage(run: QueryRun) -> tuple[str, float] | None:
