@@ -11,6 +11,7 @@ from ninja import Router
 from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
 from evaluation_app.comparison.api import router as comparison_router
+from evaluation_app.curation.api import router as curation_router
 from evaluation_app.golden.api import router as golden_router
 from evaluation_app.runs.api import router as evaluation_runs_router
 from evaluation_app.span_search.api import router as spans_router
@@ -21,7 +22,7 @@ from retrieval_app.models import QueryRun
 
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
 router.add_router("", spans_router)
-for part in (golden_router, evaluation_runs_router, comparison_router, sweeps_router):
+for part in (golden_router, evaluation_runs_router, comparison_router, sweeps_router, curation_router):
     router.add_router("", part)
 
 

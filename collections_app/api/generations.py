@@ -8,7 +8,13 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
 from collections_app.api.access import ERRORS, answer, find_collection
-from collections_app.api.schemas import GenerationEstimate, GenerationItem, GenerationPage, GenerationRequest
+from collections_app.api.schemas import (
+    GenerationEstimate,
+    GenerationItem,
+    GenerationPage,
+    GenerationRequest,
+    OverruleRequest,
+)
 from collections_app.auth import BearerAuth, request_key
 from collections_app.services import generations as service
 from collections_app.services.estimating import estimate_generation
@@ -19,7 +25,8 @@ router = Router(auth=BearerAuth(), tags=["generations"])
 COPIED = (
     "number", "state", "hash", "spec_version", "embed_model", "embed_dims", "hybrid_enabled", "language", "automatic",
     "documents_total", "documents_done", "chars_total", "chars_done", "chunks_per_s", "remaining_s", "percent", "error",
-    "created_by", "created_at", "started_at", "ready_at", "swapped_at", "retired_at",
+    "created_by", "created_at", "started_at", "ready_at", "swapped_at", "retired_at", "gate_state", "gate_report",
+    "gate_reason", "gate_by", "gate_at",
 )  # fmt: skip
 ALL = "/collections/{collection}/generations"
 ONE = "/collections/{collection}/generations/{number}"
@@ -66,6 +73,15 @@ def activate_generation(request: HttpRequest, collection: str, number: int) -> A
     """Let a generation serve that is ready, or, as the way back, one that is retired, once it has caught up."""
     found = find_collection(request, collection)
     chosen = service.activate_generation(service.get_generation(found, number), actor=request_key(request))
+    return Status(202, item(generation_state(found, chosen)))
+
+
+@router.post(f"{ONE}/overrule", operation_id="generations-overrule", response={202: GenerationItem, **ERRORS})
+def overrule_gate(request: HttpRequest, collection: str, number: int, payload: OverruleRequest) -> Any:
+    """Let a generation serve although the promotion gate holds it; the reason is kept. 409 for one that is not held."""
+    found = find_collection(request, collection)
+    held = service.get_generation(found, number)
+    chosen = service.activate_generation(held, overrule=payload.reason, actor=request_key(request))
     return Status(202, item(generation_state(found, chosen)))
 
 

@@ -194,6 +194,17 @@ class GenerationItem(Schema):
     ready_at: datetime | None
     swapped_at: datetime | None
     retired_at: datetime | None
+    gate_state: Literal["", "passed", "held", "overruled"] = Field(
+        description="what the promotion gate said when it was to serve; empty where none was asked"
+    )
+    gate_report: dict[str, Any] = Field(description="what the gate compared, its verdict in words as reason")
+    gate_reason: str = Field(description="why a person let it serve although it was held")
+    gate_by: str
+    gate_at: datetime | None
+
+
+class OverruleRequest(Request):
+    reason: str = Field(min_length=1, max_length=2000, description="why it is to serve nevertheless; kept")
 
 
 class GenerationPage(Schema):

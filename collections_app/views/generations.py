@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import messages
@@ -100,10 +101,11 @@ def _find(name: str, number: int) -> Generation:
 def change(request: PageRequest, name: str, number: int, action: str) -> HttpResponse:
     """Let one serve, or end the work on it."""
     found = _find(name, number)
-    act, said = {
+    acts: dict[str, tuple[Callable[..., Generation], str]] = {
         "activate": (activate_generation, "will serve as soon as it has caught up"),
         "cancel": (cancel_generation, "is no longer worked on"),
-    }[action]
+    }
+    act, said = acts[action]
     try:
         act(found, actor=request.user)
     except (ServiceError, RagdError) as error:

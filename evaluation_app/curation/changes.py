@@ -17,6 +17,7 @@ from collections_app.services.belonging import with_attachments
 from collections_app.services.chunk_edits import propose_edit, propose_switch
 from collections_app.services.documents import get_document
 from collections_app.services.proposing import chunks_after_edit, chunks_by_policy
+from collections_app.services.selection import NAMED_MAX, choose_named
 from collections_app.stores import open_store
 from evaluation_app.curation.asking import Asked, questions_of, vectors_of
 from evaluation_app.models import GoldenSet
@@ -47,7 +48,8 @@ def documents_changed(collection: Collection, action: str, doc_ids: Sequence[str
     """
     if action not in DOCUMENT_ACTIONS:
         raise InvalidInput(f"action must be one of {', '.join(DOCUMENT_ACTIONS)}, not {action!r}", field="action")
-    names = with_attachments(collection, doc_ids) if action == "delete" else sorted(set(doc_ids))
+    chosen = choose_named(doc_ids) if len(doc_ids) <= NAMED_MAX else doc_ids  # more come of a filter
+    names = with_attachments(collection, chosen) if action == "delete" else sorted(set(chosen))
     known = Document.objects.filter(collection=collection, doc_id__in=names)
     if action == "delete":
         return Proposal(Supposed(gone_documents=tuple(known.order_by("doc_id").values_list("doc_id", flat=True))))

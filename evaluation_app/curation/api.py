@@ -1,0 +1,124 @@
+"""The impact of changes, the promotion gate and what golden questions expect, over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router
+
+from collections_app.api.access import ERRORS, find_collection
+from collections_app.auth import BearerAuth, request_key
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services.documents import get_document
+from evaluation_app.curation import changes
+from evaluation_app.curation.changes import Proposal
+from evaluation_app.curation.expecting import expectations_of
+from evaluation_app.curation.gate_settings import find_gate, gate_dict, remove_gate, set_gate
+from evaluation_app.curation.impact import impact_of
+from evaluation_app.curation.schemas import ExpectationsOut, GateOut, GateRequest, ImpactOut, ImpactRequest
+from evaluation_app.models import GoldenSet
+from ragd.errors import InvalidInput
+
+router = Router(auth=BearerAuth(), tags=["evaluation"])
+GATE = "/collections/{collection}/promotion-gate"
+
+
+@router.post(
+    "/collections/{collection}/impact",
+    operation_id="impact",
+    auth=BearerAuth(write=False),
+    response={200: ImpactOut, **ERRORS},
+)
+def tell_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -> Any:
+    """What a change would do to the golden questions, from retrieval alone. Changes nothing; a read key may ask."""
+    found = find_collection(request, collection)
+    golden_set = _find_set(found, payload.set)
+    proposal = _propose(found, payload, golden_set)
+    return impact_of(
+        found,
+        proposal.supposed,
+        golden_set=golden_set,
+        budget_s=payload.budget_s,
+        estimate=proposal.estimate,
+        by_document=proposal.renumbers,
+    ).as_dict()
+
+
+def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenSet | None) -> Proposal:
+    action = payload.action
+    if action in changes.DOCUMENT_ACTIONS:
+        names = payload.doc_ids or ([payload.doc_id] if payload.doc_id else [])
+        if not names:
+            raise InvalidInput(f"{action} needs doc_ids", field="doc_ids")
+        return changes.documents_changed(collection, action, names)
+    if action == "policy":
+        stated = payload.chunk_policy.model_dump(exclude_none=True) if payload.chunk_policy else {}
+        if payload.doc_id:
+            return changes.document_policy_changed(collection, payload.doc_id, stated)
+        return changes.policy_changed(collection, stated, golden_set=golden_set, budget_s=payload.budget_s)
+    if payload.doc_id is None or payload.chunk_index is None:
+        raise InvalidInput(f"{action} needs doc_id and chunk_index", field="chunk_index")
+    if action == "edit_chunk":
+        if payload.content is None:
+            raise InvalidInput("edit_chunk needs content", field="content")
+        return changes.chunk_edited(collection, payload.doc_id, payload.chunk_index, payload.content)
+    enabled = action == "enable_chunk"
+    return changes.chunk_switched(collection, payload.doc_id, payload.chunk_index, enabled=enabled)
+
+
+def _find_set(collection: Collection, name: str | None) -> GoldenSet | None:
+    if name is None:
+        return None
+    found = GoldenSet.objects.filter(collection_name=collection.name, name=name.replace("\x00", "")).first()
+    if found is None:
+        raise ServiceError(
+            f"collection {collection.name!r} has no golden set {name!r}",
+            type="unknown_golden_set",
+            status=404,
+            field="set",
+        )
+    return found
+
+
+@router.get(GATE, operation_id="promotion-gate-get", response={200: GateOut, **ERRORS})
+def get_gate(request: HttpRequest, collection: str) -> Any:
+    return gate_dict(find_gate(find_collection(request, collection)))
+
+
+@router.put(GATE, operation_id="promotion-gate-put", response={200: GateOut, **ERRORS})
+def put_gate(request: HttpRequest, collection: str, payload: GateRequest) -> Any:
+    """From now on a generation serves only if the set's mean of the measure does not fall by more than the margin."""
+    found = find_collection(request, collection)
+    values = payload.model_dump(exclude={"set"})
+    return gate_dict(set_gate(found, payload.set, **values, actor=request_key(request)))
+
+
+@router.delete(GATE, operation_id="promotion-gate-delete", response={200: GateOut, **ERRORS})
+def delete_gate(request: HttpRequest, collection: str) -> Any:
+    """Every complete generation may serve again. Without a gate nothing changes."""
+    remove_gate(find_collection(request, collection), actor=request_key(request))
+    return {"enabled": False}
+
+
+@router.get(
+    "/collections/{collection}/golden-expectations",
+    operation_id="golden-expectations",
+    response={200: ExpectationsOut, **ERRORS},
+)
+def list_expectations(request: HttpRequest, collection: str, doc_id: str, chunk_index: int | None = None) -> Any:
+    """The golden questions that expect a document or a chunk, and what it contributed to answers."""
+    found = find_collection(request, collection)
+    get_document(found, doc_id)
+    told = expectations_of(found, doc_id, chunk_index)
+    questions = [
+        {
+            "set": row.golden_set.name,
+            "question": row.question,
+            "last_rank": last.rank if last else None,
+            "last_asked_at": last.item.created_at if last else None,
+        }
+        for row, last in told.questions
+    ]
+    return {"questions": questions, "contribution": told.worth.as_dict()}

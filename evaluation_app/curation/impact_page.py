@@ -1,0 +1,147 @@
+"""What a change that is about to be made would do to golden questions: a page, and a part of the pages that ask first.
+
+The fields are those of the forms that make the change, so that a form can send itself here before it is sent there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpResponse, QueryDict
+from django.views.decorators.http import require_http_methods
+
+from collections_app.curation_forms import Selection
+from collections_app.errors import ServiceError, describe
+from collections_app.forms import POLICY_FIELDS, ChunkPolicyFields
+from collections_app.models import Collection
+from collections_app.pages import PageRequest, render_page
+from collections_app.views.collections import find_collection
+from evaluation_app.curation import changes
+from evaluation_app.curation.changes import Proposal
+from evaluation_app.curation.impact import BUDGET_MOST_S, BUDGET_S, Effect, Impact, QuestionImpact, impact_of
+from ragd.errors import InvalidInput, RagdError
+
+SHOWN_IN_PART = 8
+POLICY_BUDGET_S = 8.0
+PARTS = {"impact": "evaluation/curation/parts/impact.html"}
+WORDS = {
+    "disable": "disabled",
+    "archive": "archived",
+    "delete": "deleted",
+    "edit-chunk": "edited",
+    "disable-chunk": "disabled",
+    "enable-chunk": "enabled",
+    "policy": "cut by the other policy",
+}
+
+EFFECTS: Mapping[Effect, tuple[str, str, str]] = {  # tone, icon, word
+    "lost": ("bad", "cross", "Lost"),
+    "worse": ("watch", "down", "Lower"),
+    "gained": ("good", "check", "Found"),
+    "better": ("good", "up", "Higher"),
+    "changed": ("neutral", "refresh", "Other results"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImpactRow:
+    """A question with the look of its effect."""
+
+    impact: QuestionImpact
+    tone: str
+    icon: str
+    word: str
+
+
+class PolicyForm(ChunkPolicyFields):
+    """The fields of a policy that is tried, where the form has any."""
+
+
+@require_http_methods(["GET", "POST"])
+def show_impact(request: PageRequest, name: str) -> HttpResponse:
+    """The impact of the change that the fields describe. ?long=1 takes up to a minute. Nothing is written."""
+    collection = find_collection(name)
+    given = _given(request)
+    long = given.get("long") == "1"
+    context: dict[str, Any] = {"collection": collection, "given": _kept(given), "word": WORDS.get(_wanted(given), "")}
+    status = 200
+    try:
+        proposal = _proposal(collection, given, budget_s=BUDGET_MOST_S if long else POLICY_BUDGET_S)
+        found = impact_of(
+            collection,
+            proposal.supposed,
+            budget_s=BUDGET_MOST_S if long else BUDGET_S,
+            estimate=proposal.estimate,
+            by_document=proposal.renumbers,
+        )
+        context |= _shown(found, is_part=bool(request.htmx))
+    except (ServiceError, RagdError) as error:
+        refused_status, body = describe(error)
+        context["refused"] = body["error"]["message"]
+        status = 200 if request.htmx else refused_status
+    return render_page(request, "evaluation/curation/impact.html", context, parts=PARTS, status=status)
+
+
+def _given(request: PageRequest) -> QueryDict:
+    """The fields of the address, and over them those of the form."""
+    given = request.GET.copy()
+    if request.method == "POST":
+        for name in request.POST:
+            if name != "csrfmiddlewaretoken":
+                given.setlist(name, request.POST.getlist(name))
+    return given
+
+
+def _wanted(given: QueryDict) -> str:
+    """What is to be done: `impact` goes before `action`, which a form may use for something else."""
+    return given.get("impact") or given.get("action") or ""
+
+
+def _kept(given: QueryDict) -> list[tuple[str, str]]:
+    """The same fields for a form that asks again."""
+    return [(name, value) for name in given if name != "long" for value in given.getlist(name)]
+
+
+def _proposal(collection: Collection, given: QueryDict, *, budget_s: float) -> Proposal:
+    wanted = _wanted(given)
+    if wanted in changes.DOCUMENT_ACTIONS:
+        return changes.documents_changed(collection, wanted, Selection.read(given).choose(collection))
+    doc_id = given.get("doc_id") or ""
+    if wanted == "edit-chunk":
+        return changes.chunk_edited(collection, doc_id, _index(given), given.get("content") or "")
+    if wanted in ("disable-chunk", "enable-chunk"):
+        return changes.chunk_switched(collection, doc_id, _index(given), enabled=wanted == "enable-chunk")
+    if wanted == "policy":
+        stated = _policy(given)
+        if doc_id:
+            return changes.document_policy_changed(collection, doc_id, stated)
+        return changes.policy_changed(collection, stated, budget_s=budget_s / 2)
+    raise InvalidInput(f"action must be one of {', '.join(WORDS)}, not {wanted!r}", field="action")
+
+
+def _index(given: QueryDict) -> int:
+    text = given.get("index") or ""
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise InvalidInput(f"index must be the number of a chunk, not {text!r}", field="index")
+    return int(text)
+
+
+def _policy(given: QueryDict) -> dict[str, Any]:
+    form = PolicyForm({name: given[name] for name in POLICY_FIELDS if given.get(name)})
+    if not form.is_valid():
+        name, errors = next(iter(form.errors.items()))
+        raise InvalidInput(str(errors[0]), field=name)
+    return form.chunk_policy()
+
+
+def _shown(found: Impact, *, is_part: bool) -> dict[str, Any]:
+    shown = found.changed[:SHOWN_IN_PART] if is_part else found.changed
+    return {
+        "impact": found,
+        "rows": [ImpactRow(each, *EFFECTS[each.effect]) for each in shown],
+        "more": len(found.changed) - len(shown),
+        "sunk": found.counts["lost"] + found.counts["worse"],
+        "risen": found.counts["gained"] + found.counts["better"],
+    }

@@ -1,0 +1,82 @@
+"""What the rows about curation and golden questions take and give."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from ninja import Schema
+from pydantic import Field, StrictFloat, StrictInt
+
+from collections_app.api.schemas import ChunkPolicyRequest, Request
+
+
+class ImpactRequest(Request):
+    """A change that is not made. doc_ids go with disable, archive and delete; the others name one document."""
+
+    action: Literal["disable", "archive", "delete", "edit_chunk", "disable_chunk", "enable_chunk", "policy"]
+    doc_ids: list[str] = Field(default_factory=list, max_length=10_000)
+    doc_id: str | None = Field(None, description="of the chunk; for policy: of the one document, else the collection")
+    chunk_index: StrictInt | None = None
+    content: str | None = Field(None, description="what the chunk would say")
+    chunk_policy: ChunkPolicyRequest | None = None
+    set: str | None = Field(None, description="one golden set of the collection; null: all of them")
+    budget_s: StrictFloat | StrictInt = Field(4, gt=0, le=60, description="how long it may look, in seconds")
+
+
+class QuestionImpactOut(Schema):
+    set: str
+    question: str
+    category: str
+    effect: Literal["lost", "worse", "gained", "better", "changed", "same"]
+    rank_before: int | None = Field(description="of the first that is expected; null: not among the first k")
+    rank_after: int | None
+    left: list[str] = Field(description='"doc_id#chunk_index" that would leave the results')
+    came: list[str]
+    touched: bool = Field(description="it expects a document that the change touches")
+
+
+class ImpactOut(Schema):
+    questions: int
+    looked_at: int = Field(description="fewer than questions when the time was over")
+    k: int
+    plan: str = Field(description='the saved plan, "" for the server\'s')
+    plan_hash: str
+    documents: int = Field(description="that the change touches")
+    counts: dict[str, int]
+    means: dict[str, Any] = Field(description="measure@k -> before and after, each a mean with its coverage")
+    changed: list[QuestionImpactOut] = Field(description="the worst first")
+    estimate: str = Field(description="why the figures are not exact, empty where they are")
+    took_ms: float
+
+
+class GateRequest(Request):
+    set: str
+    measure: Literal["precision", "recall", "hit", "mrr", "map", "ndcg"] = "recall"
+    k: StrictInt = Field(10, ge=1, le=100)
+    margin: StrictFloat | StrictInt = Field(0.02, ge=0, le=1, description="by how much the mean may fall")
+
+
+class GateOut(Schema):
+    """Without a gate only `enabled`, false."""
+
+    enabled: bool
+    set: str | None = None
+    set_exists: bool | None = None
+    measure: str | None = None
+    k: int | None = None
+    margin: float | None = None
+    updated_by: str | None = None
+    updated_at: datetime | None = None
+
+
+class ExpectingOut(Schema):
+    set: str
+    question: str
+    last_rank: int | None = Field(description="when it was asked last; null: not found, or not asked")
+    last_asked_at: datetime | None
+
+
+class ExpectationsOut(Schema):
+    questions: list[ExpectingOut]
+    contribution: dict[str, Any] = Field(description="mean and counts over the evaluations of the index that serves")

@@ -1,0 +1,194 @@
+"""Golden questions on the pages that change documents, chunks and the index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from collections_app.models import Collection, Document, Generation
+from collections_app.services.generations import start_generation
+from collections_app.services.jobs import run_job
+from evaluation_app.curation import gate as gates
+from evaluation_app.curation.gate_settings import find_gate, set_gate
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
+from ragd.store import execute
+
+PART = {"HX-Request": "true", "HX-Target": "impact"}
+
+
+@pytest.fixture
+def nature(fill: Callable[..., Collection]) -> Collection:
+    collection = fill()
+    golden = GoldenSet.objects.create(name="animals", collection_name="nature")
+    for place, (question, doc_id) in enumerate(
+        (("Which animal is the largest?", "whales.md"), ("Which tree is the tallest?", "trees.md"))
+    ):
+        GoldenQuestion.objects.create(
+            golden_set=golden, position=place, question=question, expected_doc_ids=[doc_id],
+            expected_chunks=["trees.md#0"] if place else [],
+        )  # fmt: skip
+    return collection
+
+
+def words(response: Any) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", response.content.decode()).split())
+
+
+def test_the_confirm_page_asks_for_the_impact_of_what_it_names(visitor: Client, nature: Collection) -> None:
+    page = visitor.get("/collections/nature/change/", {"doc_id": "whales.md"}).content.decode()
+    assert 'hx-post="/collections/nature/impact/"' in page and 'formaction="/collections/nature/impact/"' in page
+    fields = {"action": "delete", "confirmed": "on", "next": "/", "doc_id": "whales.md"}
+    part = visitor.post("/collections/nature/impact/", fields, headers=PART)
+    said = words(part)
+    assert "1 golden question would lose what it expects." in said and "2 of 2 questions looked at" in said
+    assert "Which animal is the largest?" in said and "<html" not in part.content.decode()
+    assert Document.objects.filter(doc_id="whales.md").exists()
+    # as a page of its own, without script
+    whole = visitor.post("/collections/nature/impact/", fields)
+    assert whole.status_code == 200 and "If this were deleted." in words(whole)
+
+
+def test_a_filter_names_all_documents(visitor: Client, nature: Collection) -> None:
+    fields = {"action": "disable", "all_matching": "on", "expected": "3", "f_state": "enabled"}
+    assert "2 golden questions would lose what they expect." in words(
+        visitor.post("/collections/nature/impact/", fields, headers=PART)
+    )
+    fields["expected"] = "2"
+    assert "matches 3 documents by now" in words(visitor.post("/collections/nature/impact/", fields, headers=PART))
+
+
+def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, nature: Collection) -> None:
+    at = "/collections/nature/impact/?doc_id=trees.md&index=0"
+    tried = visitor.post(at, {"action": "edit", "impact": "edit-chunk", "content": "Nothing of this."}, headers=PART)
+    assert "would lose what it expects" in words(tried) or "looked at" in words(tried)
+    assert "Golden questions could not be tried: a chunk must have some text" in words(
+        visitor.post(at, {"impact": "edit-chunk", "content": " "}, headers=PART)
+    )
+    without = visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0")
+    assert without.status_code == 200 and "2 of 2 questions looked at" in words(without)
+    policy = {"impact": "policy", "target_tokens": "60", "overlap_tokens": "0"}
+    assert "2 of 2 questions looked at" in words(visitor.post("/collections/nature/impact/", policy, headers=PART))
+    assert "2 of 2 questions looked at" in words(
+        visitor.post("/collections/nature/impact/?doc_id=trees.md", policy, headers=PART)
+    )
+    assert visitor.get("/collections/nature/impact/").status_code == 422
+    assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=none&index=0").status_code == 404
+    assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=x").status_code == 422
+
+
+def test_a_collection_without_questions_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill()
+    said = words(visitor.get("/collections/nature/impact/?impact=disable&doc_id=whales.md"))
+    assert "nature has no golden questions yet" in said
+
+
+def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
+    visitor: Client, nature: Collection
+) -> None:
+    golden = GoldenSet.objects.get()
+    run = EvaluationRun.objects.create(
+        golden_set=golden, set_name=golden.name, set_version=1, set_digest="d", collection_name="nature",
+        plan_hash="p", state="succeeded", generation=1,
+    )  # fmt: skip
+    contributions = [
+        {"key": "trees.md#0", "alone": 1.0, "without": 0.0, "contribution": 1.0, "effect": "helpful"},
+        {"key": "trees.md#1", "alone": 0.0, "without": 0.5, "contribution": -0.5, "effect": "harmful"},
+        {"key": "whales.md#0", "alone": None, "without": 0.0, "contribution": None, "effect": None},
+    ]
+    for place, question in enumerate(golden.questions.order_by("position")):
+        EvaluationItem.objects.create(
+            run=run, position=place, question=question, question_text=question.question, outcome="answered",
+            retrieved_ids=["whales.md#0", "trees.md#0"], contributions=contributions,
+        )  # fmt: skip
+    other = EvaluationRun.objects.create(
+        set_name="x", set_version=1, set_digest="d", collection_name="nature", plan_hash="p", state="succeeded",
+        generation=7,
+    )  # fmt: skip
+    EvaluationItem.objects.create(
+        run=other, position=0, question_text="?", outcome="answered", contributions=contributions
+    )
+    chunk = words(visitor.get("/collections/nature/golden-chunk/0/trees.md/"))
+    assert "Which tree is the tallest?" in chunk and "Mean contribution 1.000 2 of 2 measured" in chunk
+    assert "2 better, 0 the same, 0 worse than without" in chunk
+    assert "No golden question expects this chunk." in words(
+        visitor.get("/collections/nature/golden-chunk/0/rivers.md/")
+    )
+    document = words(visitor.get("/collections/nature/golden-document/trees.md/"))
+    assert "Mean contribution 0.250 4 of 4 measured" in document and "trees.md#1 -0.500 2 of 2" in document
+    whales = words(visitor.get("/collections/nature/golden-document/whales.md/"))
+    assert "could not be measured 0 of 2 measured" in whales and "Which animal is the largest?" in whales
+    rivers = words(visitor.get("/collections/nature/golden-document/rivers.md/"))
+    assert "No golden question expects this document." in rivers and "No evaluation of the index that serves" in rivers
+
+
+def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature: Collection) -> None:
+    assert "No evaluation run has ended yet." in words(visitor.get("/evaluation/last/?collection=nature"))
+    golden = GoldenSet.objects.get()
+
+    def run(value: float, digest: str = "d", **values: Any) -> EvaluationRun:
+        told = {"value": value, "scored": 2, "unscorable": 1, "errors": 0, "total": 3}
+        return EvaluationRun.objects.create(
+            golden_set=golden, set_name=golden.name, set_version=1, set_digest=digest, collection_name="nature",
+            plan_hash="p", state="succeeded", summary={"measures": {"recall@10": told}}, **values,
+        )  # fmt: skip
+
+    golden.baseline = run(0.9)
+    golden.save()
+    run(0.75)
+    run(0.1, purpose="sweep")
+    said = words(visitor.get("/evaluation/last/?collection=nature"))
+    assert "Recall@10 0.75 -0.150 2 of 3" in said and "0.10" not in said
+    run(0.8, digest="other")
+    assert "the baseline asked another version of the set" in words(visitor.get("/evaluation/last/"))
+    assert 'hx-get="/evaluation/last/"' in visitor.get("/").content.decode()
+    assert 'hx-get="/evaluation/last/?collection=nature"' in visitor.get("/collections/nature/").content.decode()
+
+
+def test_the_gate_is_set_judges_and_is_overruled(
+    visitor: Client, nature: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = "/collections/nature/gate/"
+    assert "every complete generation serves" in words(visitor.get(page))
+    fields = {"set": "animals", "measure": "recall", "k": "3", "margin": "0.1"}
+    assert visitor.post(page, fields | {"margin": "2"}).status_code == 422
+    assert visitor.post(page, fields).status_code == 302
+    gate = find_gate(nature)
+    assert gate is not None and (gate.measure, gate.k, gate.margin, gate.updated_by) == ("recall", 3, 0.1, "ada")
+    whole = gates._open
+
+    def spoil(collection: Collection, generation: Generation) -> Any:
+        store = whole(collection, generation)
+        execute(store.connection, f"DELETE FROM {store.collection.partition} WHERE doc_id = 'trees.md'")
+        return store
+
+    monkeypatch.setattr(gates, "_open", spoil)
+    generation = start_generation(nature, {})
+    run_job(generation.jobs.get().pk)
+    listed = visitor.get("/collections/nature/generations/").content.decode()
+    assert "held by the gate: see why" in listed
+    report = visitor.get("/collections/nature/generations/2/gate/")
+    said = words(report)
+    assert "It is held: recall@3 falls by 0.500, more than the margin of 0.1" in said
+    assert "Which tree is the tallest?" in said and 'class="difference"' in report.content.decode()
+    assert visitor.post("/collections/nature/generations/2/gate/", {"reason": ""}).status_code == 422
+    assert visitor.post("/collections/nature/generations/2/gate/", {"reason": "Trees are gone."}).status_code == 302
+    run_job(generation.jobs.newest()[0].pk)
+    nature.refresh_from_db()
+    assert nature.generation == 2
+    assert "ada let it serve just now : Trees are gone." in words(
+        visitor.get("/collections/nature/generations/2/gate/")
+    )
+    assert "Gate overruled" in words(visitor.get(page))
+    assert visitor.post(page, fields | {"set": ""}).status_code == 302 and find_gate(nature) is None
+    assert visitor.get("/collections/nature/generations/9/gate/").status_code == 404
+    assert "No gate was asked of it" in words(visitor.get("/collections/nature/generations/1/gate/"))
+
+
+def test_a_gate_whose_set_is_gone_warns(visitor: Client, nature: Collection) -> None:
+    set_gate(nature, "animals")
+    GoldenSet.objects.get().delete()
+    assert "golden set animals was deleted" in words(visitor.get("/collections/nature/gate/"))
