@@ -1,0 +1,136 @@
+"""Comparisons and sweeps over HTTP: what a key may see, refusals, pages, the plan that is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ragd.types import RetrievePlan
+from tests.api.conftest import Api
+from tests.evaluation.made_runs import make_run
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+
+@pytest.fixture
+def runs(db: None) -> tuple[Any, Any]:
+    base = make_run([{"recall@10": 1.0, "mrr@10": 0.5}] * 7, collection_name="notes", name="before")
+    after: list[dict[str, float | None]] = [{"recall@10": 0.1 * place, "mrr@10": 0.5} for place in range(7)]
+    other = make_run(after, collection_name="notes", name="after", plan=RetrievePlan(k=2))
+    return base, other
+
+
+def query(base: Any, *others: Any) -> str:
+    return f"?base={base.pk}" + "".join(f"&other={run.pk}" for run in others)
+
+
+def test_a_comparison_has_verdicts_intervals_and_causes(api: Api, runs: tuple[Any, Any]) -> None:
+    body = api.get(f"/comparisons{query(*runs)}").json()
+    (against,) = body["others"]
+    found = {change["measure"]: change for change in against["changes"]}
+    assert found["recall@10"]["verdict"] == "regressed" and found["mrr@10"]["verdict"] == "same"
+    assert found["recall@10"]["difference"]["mean"] == pytest.approx(-0.7)
+    assert found["recall@10"]["difference"]["high"] < 0 and found["recall@10"]["worse"] == 7
+    assert against["verdicts"] == {"regressed": 1, "same": 1} and body["base"]["name"] == "before"
+    assert body["headers"] == [{"field": "plan.k", "title": "Plan, k", "values": ["12", "2"]}]
+
+
+def test_questions_are_paged_by_the_largest_loss(api: Api, runs: tuple[Any, Any]) -> None:
+    first = api.get(f"/comparisons/questions{query(*runs)}&limit=4").json()
+    rest = api.get(f"/comparisons/questions{query(*runs)}&limit=4&cursor={first['next_cursor']}").json()
+    assert [item["position"] for item in (*first["items"], *rest["items"])] == list(range(7))
+    assert first["items"][0]["worst"] == -1.0 and first["items"][0]["deltas"] == {"recall@10": -1.0, "mrr@10": 0.0}
+    assert rest["next_cursor"] is None
+    assert api.get(f"/comparisons/questions{query(*runs)}&show=better").json()["items"] == []
+
+
+def test_other_questions_are_a_conflict_and_unknown_runs_are_not_found(api: Api, runs: tuple[Any, Any]) -> None:
+    newer = make_run([{}], set_version=2, set_digest="e" * 64, collection_name="notes")
+    refused = api.get(f"/comparisons{query(runs[0], newer)}")
+    assert refused.status_code == 409 and refused.json()["error"]["type"] == "not_comparable"
+    assert api.get(f"/comparisons?base={runs[0].pk}").status_code == 422
+    assert api.get(f"/comparisons{query(runs[0], runs[0])}").status_code == 422
+    unknown = api.get(f"/comparisons?base={runs[0].pk}&other=7d9c6a0e-0000-4000-8000-000000000000")
+    assert unknown.status_code == 404
+    assert api.get(f"/comparisons/questions{query(*runs)}&show=sideways").status_code == 422
+
+
+def test_a_limited_key_sees_nothing_of_other_collections(
+    make_api: Callable[..., Api], notes: Collection, runs: tuple[Any, Any]
+) -> None:
+    from evaluation_app.models import Sweep
+
+    sweep = Sweep.objects.create(
+        set_name="birds", set_version=1, set_digest="d" * 64, collection_name="notes", measure="mrr@10"
+    )
+    stranger, reader = make_api(collections=["elsewhere"]), make_api(collections=["notes"], scope="read")
+    assert stranger.get(f"/comparisons{query(*runs)}").status_code == 404
+    assert stranger.get(f"/sweeps/{sweep.pk}").status_code == 404
+    assert stranger.get("/sweeps").json()["items"] == []
+    assert stranger.get("/sweeps?collection=notes").status_code == 403
+    assert reader.get(f"/comparisons{query(*runs)}").status_code == 200
+    assert [item["id"] for item in reader.get("/sweeps?collection=notes").json()["items"]] == [sweep.pk]
+    assert reader.post(f"/sweeps/{sweep.pk}/cancel", {}).status_code == 403
+
+
+def test_a_sweep_is_estimated_started_once_ranked_cancelled_and_saved(api: Api, notes: Collection) -> None:
+    from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+    from retrieval_app.models import SavedPlan
+
+    golden_set = GoldenSet.objects.create(name="birds", collection_name="notes")
+    GoldenQuestion.objects.create(golden_set=golden_set, question="Which?", expected_doc_ids=["a"])
+    wanted = {"golden_set": "birds", "grid": {"k": [2, 4], "rrf_k": [10, 60]}, "measure": "recall@10", "mode": "hybrid"}
+    estimate = api.post("/sweeps/estimate", wanted).json()
+    assert (estimate["plans"], estimate["asked"], estimate["took_s"]) == (4, 4, None)
+    first = api.post("/sweeps", wanted, **{"Idempotency-Key": "once"})
+    again = api.post("/sweeps", wanted, **{"Idempotency-Key": "once"})
+    assert first.status_code == 202 and again.json() == first.json()
+    made = first.json()
+    assert (made["state"], made["plans"], made["total"]) == ("queued", 4, 4)
+    assert EvaluationRun.objects.filter(sweep=made["id"], state="queued").count() == 4
+    assert api.post(f"/sweeps/{made['id']}/save", {"name": "best"}).json()["error"]["type"] == "nothing_ranked"
+    assert api.delete(f"/sweeps/{made['id']}").status_code == 409
+    assert api.post(f"/sweeps/{made['id']}/cancel", {}).json()["state"] == "cancelled"
+    assert api.post(f"/sweeps/{made['id']}/cancel", {}).status_code == 409
+    ranking = api.get(f"/sweeps/{made['id']}?by=mrr@10").json()
+    assert ranking["ranked_by"] == "mrr@10" and [row["standing"] for row in ranking["ranking"]] == ["unscored"] * 4
+    assert [(row["plan"]["k"], row["plan"]["rrf_k"]) for row in ranking["ranking"]] == [
+        (2, 10),
+        (2, 60),
+        (4, 10),
+        (4, 60),
+    ]
+    run_id = ranking["ranking"][2]["run_id"]
+    saved = api.post(f"/sweeps/{made['id']}/save", {"name": "best", "run_id": run_id, "is_default": True})
+    assert saved.status_code == 200 and saved.json()["plan"]["k"] == 4
+    assert SavedPlan.objects.get(name="best").is_default
+    assert api.delete(f"/sweeps/{made['id']}").json() == {"deleted": 1}
+    assert api.get(f"/sweeps/{made['id']}").status_code == 404 and not EvaluationRun.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "field"),
+    [
+        ({"golden_set": "fish"}, 404, "golden_set"),
+        ({"grid": {}}, 422, "grid"),
+        ({"grid": {"policy": ["a", "b"]}}, 422, "grid"),
+        ({"grid": {"k": list(range(1, 70))}}, 422, "grid"),
+        ({"measure": "adherence"}, 422, "measure"),
+        ({"plan": "no such"}, 404, "plan"),
+        ({"name": "x" * 201}, 422, "name"),
+        ({"settings": {"judge": "oracle"}}, 422, "settings.judge"),
+    ],
+)
+def test_a_sweep_that_cannot_be_names_what_is_wrong(
+    api: Api, notes: Collection, change: dict[str, Any], status: int, field: str
+) -> None:
+    from evaluation_app.models import GoldenQuestion, GoldenSet, Sweep
+
+    golden_set = GoldenSet.objects.create(name="birds", collection_name="notes")
+    GoldenQuestion.objects.create(golden_set=golden_set, question="Which?", expected_doc_ids=["a"])
+    refused = api.post("/sweeps", {"golden_set": "birds", "grid": {"k": [2, 4]}} | change)
+    assert (refused.status_code, refused.json()["error"]["field"]) == (status, field)
+    assert not Sweep.objects.exists()
