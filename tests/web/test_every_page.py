@@ -55,6 +55,11 @@ NATURE = [
     "/collections/nature/outliers/",
     "/collections/nature/retrieved/chunk/0/whales.md/",
     "/collections/nature/retrieved/document/whales.md/",
+    "/collections/nature/gate/",
+    "/collections/nature/generations/1/gate/",
+    "/collections/nature/impact/?impact=delete&doc_id=whales.md",
+    "/collections/nature/golden-chunk/0/whales.md/",
+    "/collections/nature/golden-document/whales.md/",
 ]
 
 
