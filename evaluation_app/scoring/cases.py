@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from evaluation_app.judging.protocol import Case
 from evaluation_app.measures.annotations import Annotation
+from evaluation_app.scoring.texts import without_markers
 from ragd.types import Candidate
 from retrieval_app.models import QueryRun
 
 Outcome = Literal["answered", "abstained", "refused", "searched", "error"]
-TRAILING = " \t"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,18 +57,6 @@ def text_of(result: Mapping[str, Any]) -> str:
     """The content of one stored result, or its spans where the plan compressed."""
     spans = result.get("spans")
     return str(result["content"]) if spans is None else "\n".join(span["content"] for span in spans)
-
-
-def without_markers(answer: str, citations: Iterable[Mapping[str, Any]]) -> str:
-    """The answer without the markers [n] of these citations and the blanks before them: they are no words of it."""
-    places = sorted((int(item["answer_start"]), int(item["answer_end"])) for item in citations)
-    pieces, position = [], 0
-    for start, end in places:
-        if start < position or end > len(answer):  # a record of another text
-            continue
-        pieces.append(answer[position:start].rstrip(TRAILING))
-        position = end
-    return "".join((*pieces, answer[position:])).strip()
 
 
 def candidate_of(result: Mapping[str, Any]) -> Candidate:

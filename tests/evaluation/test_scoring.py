@@ -14,13 +14,13 @@ from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import REFUSED
 from evaluation_app.models import KeptJudgement
-from evaluation_app.scoring.cases import without_markers
 from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN, aggregates
 from evaluation_app.scoring.judges import judge_endpoint
 from evaluation_app.scoring.kept import KeptJudgements, clear_kept, count_kept
 from evaluation_app.scoring.retrieval_scores import document_of, retrieval_scores
 from evaluation_app.scoring.score import JUDGED, NOT_ASKED, TRACE, TURNED_AWAY, Scored, Scorer
 from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.scoring.texts import without_markers
 from ragd import telemetry
 from ragd.conventions import validate_all
 from ragd.errors import RagdError
