@@ -54,9 +54,9 @@ class QuestionChange:
 
     @property
     def moves(self) -> list[Delta]:
-        """The measures whose scores differ, the largest loss first; ties in the catalogue's order."""
+        """The measures whose scores differ: losses, then gains, the largest first; ties in the catalogue's order."""
         moved = [item for item in self.deltas.values() if item.gain is not None and abs(item.gain) > SAME]
-        return sorted(moved, key=lambda item: item.gain or 0.0)
+        return sorted(moved, key=lambda item: ((item.gain or 0.0) > 0, -abs(item.gain or 0.0)))
 
     @property
     def gains(self) -> list[float]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from evaluation_app.comparison.reading import read_contents
 from evaluation_app.measures.catalogue import Measure
 from evaluation_app.models import EvaluationRun
 from ragd.types import canonical_json
@@ -52,6 +53,7 @@ def compare_headers(runs: Sequence[EvaluationRun]) -> list[HeaderRow]:
     """The fields that differ between runs, the base first: those of the plan, of the settings, then of the rest."""
     rows = [*_plan_rows(runs), *_settings_rows(runs)]
     rows += [_row(name, title, [getattr(run, name) for run in runs]) for name, title in FIELDS.items()]
+    rows.append(_row("contents", "Contents", [read_contents(run) for run in runs]))
     return [row for row in rows if any(row.changed)]
 
 
@@ -82,7 +84,9 @@ def _setting(run: EvaluationRun, name: str) -> str:
 def _plan_rows(runs: Sequence[EvaluationRun]) -> Iterator[HeaderRow]:
     flat = [_flatten(run.plan) for run in runs]
     for name in _names(flat):
-        yield _row(f"plan.{name}", f"Plan, {name.replace('_', ' ')}", [values.get(name) for values in flat])
+        yield _row(
+            f"plan.{name}", f"Plan, {name.replace('_', ' ').replace('.', ' ')}", [values.get(name) for values in flat]
+        )
 
 
 def _settings_rows(runs: Sequence[EvaluationRun]) -> Iterator[HeaderRow]:

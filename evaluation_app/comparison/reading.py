@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from uuid import UUID
 
+from django.db.models.fields.json import KeyTransform
+
 from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
@@ -16,6 +18,7 @@ from ragd.errors import InvalidInput
 FIELDS = (
     "position", "question_text", "category", "weight", "golden", "outcome", "scores", "modes", "query_run", "trace_id",
 )  # fmt: skip
+MOMENT_CHARS = len("2026-01-31 23:59:59.123456")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,19 @@ class Asked:
 def read_items(run: EvaluationRun) -> dict[int, Asked]:
     """Position -> item of what is done so far. One query."""
     return {item.position: _asked(item, run.thresholds) for item in run.items.only(*FIELDS)}
+
+
+def read_contents(run: EvaluationRun) -> str:
+    """What the collection held while the run asked it, in words that differ when that differs; "" where unknown."""
+    states = run.items.annotate(state=KeyTransform("store_state", "details")).exclude(state=None)
+    found = [state for state in states.order_by().values_list("state", flat=True).distinct()[:2] if state]
+    if not found:
+        return ""
+    if len(found) > 1:
+        return "changed while the run went on"
+    (state,) = found
+    moment = (state.get("documents_changed_at") or "").replace("T", " ")[:MOMENT_CHARS]
+    return f"{state.get('chunks', 0):,} chunks" + (f", documents of {moment}" if moment else "")
 
 
 def passes(item: EvaluationItem, thresholds: Mapping[str, float]) -> bool:

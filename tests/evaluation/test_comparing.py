@@ -219,3 +219,17 @@ def test_one_question_side_by_side(db: None) -> None:
     assert [(row.doc_id, row.mark) for row in left.ranks] == [("a", ""), ("b", ""), ("c", "gone")]
     assert [line.tone for line in seen.lines] == ["up", "down"] and not seen.same_answer
     assert [(row.delta.delta, row.tone) for row in seen.scores] == [(-0.5, "bad")]
+
+
+def test_other_contents_of_the_collection_are_a_cause_too(db: None) -> None:
+    def held(chunks: int) -> dict[str, Any]:
+        return {"details": {"store_state": {"chunks": chunks, "documents_changed_at": "2026-01-31T10:00:00.5+00:00"}}}
+
+    base = make_run([{}] * 2, items={0: held(10), 1: held(10)})
+    same = make_run([{}] * 2, items={0: held(10), 1: held(10)})
+    assert compare_runs(base, [same]).headers == ()
+    moved = make_run([{}] * 2, items={0: held(10), 1: held(11)})
+    other = make_run([{}] * 2, items={0: held(1200), 1: held(1200)})
+    (row,) = compare_runs(base, [moved, other]).headers
+    assert row.name == "contents" and row.values[0].startswith("10 chunks, documents of 2026-01-31 10:00:00")
+    assert row.values[1] == "changed while the run went on" and row.values[2].startswith("1,200 chunks")
