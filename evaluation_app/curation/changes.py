@@ -95,13 +95,13 @@ def policy_changed(
     Cut anew and embedded are the documents that questions expect, then those in most of their candidate lists, until
     the budget or RECUT_CHUNKS_MAX chunks are spent; the others stay as they are cut now. Raises InvalidInput.
     """
-    until = time.monotonic() + budget_s
     target = Collection(
         embed_model=collection.embed_model,
         embed_dims=collection.embed_dims,
         chunk_policy=dict(check_policy(stated, window_of(collection))),
     )
     names = _in_play(collection, questions_of(collection, golden_set), until=time.monotonic() + budget_s / 3)
+    until = time.monotonic() + budget_s * 2 / 3
     made: list[Supposed] = []
     chunks_made = recut = 0
     with transaction.atomic():

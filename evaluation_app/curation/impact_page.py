@@ -24,7 +24,7 @@ from evaluation_app.curation.impact import BUDGET_MOST_S, BUDGET_S, Effect, Impa
 from ragd.errors import InvalidInput, RagdError
 
 SHOWN_IN_PART = 8
-POLICY_BUDGET_S = 8.0
+POLICY_BUDGET_S = 9.0  # for cutting and embedding documents anew, before questions are asked
 PARTS = {"impact": "evaluation/curation/parts/impact.html"}
 WORDS = {
     "disable": "disabled",
@@ -117,7 +117,7 @@ def _proposal(collection: Collection, given: QueryDict, *, budget_s: float) -> P
         stated = _policy(given)
         if doc_id:
             return changes.document_policy_changed(collection, doc_id, stated)
-        return changes.policy_changed(collection, stated, budget_s=budget_s / 2)
+        return changes.policy_changed(collection, stated, budget_s=budget_s)
     raise InvalidInput(f"action must be one of {', '.join(WORDS)}, not {wanted!r}", field="action")
 
 

@@ -170,7 +170,7 @@ def test_a_preview_out_of_time_has_looked_at_what_matters_first(
     asked: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     supposed = Supposed(hidden_documents=("bridges",))
-    monkeypatch.setattr(impact, "vectors_of", lambda texts, embedder, until: {
+    monkeypatch.setattr(impact, "vectors_of", lambda texts, embedder, until=None: {
         text: embedder.embed_query(text) for text in texts
     })  # fmt: skip
     told = impact_of(asked, supposed, budget_s=0.0)
