@@ -8,6 +8,8 @@ from django.db.models.functions import Collate
 from django.urls import reverse
 
 from collections_app.models import Collection, Document
+from evaluation_app.dashboard.runs_page import filtered_runs
+from evaluation_app.models import GoldenSet
 from retrieval_app.models import QueryRun
 
 FOUND_PER_GROUP = 6
@@ -18,7 +20,15 @@ PAGES = (
     ("collections:list", "collections", "Collections", "documents"),
     ("retrieval:ask", "ask", "Ask", "question search answer"),
     ("retrieval:runs", "runs", "Runs", "queries history log"),
-    ("evaluation:index", "evaluation", "Evaluation", "golden questions"),
+    ("evaluation:index", "evaluation", "Evaluation", "dashboard scores trend measures quality"),
+    ("evaluation:evaluation-runs", "evaluation", "Evaluation runs", "scores history"),
+    ("evaluation:new-evaluation-run", "plus", "New evaluation run", "start evaluate judge"),
+    ("evaluation:golden-sets", "evaluation", "Golden sets", "golden questions expected"),
+    ("evaluation:compare", "evaluation", "Compare evaluation runs", "regressed improved difference"),
+    ("evaluation:sweeps", "evaluation", "Sweeps", "grid of plans tune"),
+    ("evaluation:board", "evaluation", "Board of failures", "failure modes failing questions fix"),
+    ("evaluation:review", "person", "Review", "human people judge agreement kappa"),
+    ("evaluation:live", "evaluation", "Live traffic", "sampling scored answers"),
     ("evaluation:traces", "traces", "Traces", "spans telemetry"),
     ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
     ("evaluation:prices", "admin", "Prices of models", "cost spent dollars tokens"),
@@ -53,6 +63,7 @@ def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
     if words:
         groups.append(Group("Playgrounds", _playgrounds(words)))
         groups += [Group("Documents", _documents(words)), Group("Runs", _runs(words))]
+        groups += [Group("Golden sets", _golden_sets(words)), Group("Evaluation runs", _evaluation_runs(words))]
     return [group for group in groups if group.destinations]
 
 
@@ -93,3 +104,16 @@ def _address(document: Document) -> str:
 def _runs(words: str) -> list[Destination]:
     rows = QueryRun.objects.filtered(text=words).for_lists()[:FOUND_PER_GROUP]
     return [Destination(row.get_absolute_url(), "runs", row.query[:120], row.collection_name) for row in rows]
+
+
+def _golden_sets(words: str) -> list[Destination]:
+    """By name, each to its dashboard."""
+    rows = [] if "\x00" in words else GoldenSet.objects.filter(name__icontains=words)[:FOUND_PER_GROUP]
+    index = reverse("evaluation:index")
+    return [Destination(f"{index}?set={row.pk}", "evaluation", row.name, row.collection_name) for row in rows]
+
+
+def _evaluation_runs(words: str) -> list[Destination]:
+    """By their own name or that of their set, newest first."""
+    rows = [] if "\x00" in words else filtered_runs(text=words, purpose="all")[:FOUND_PER_GROUP]
+    return [Destination(row.get_absolute_url(), "evaluation", str(row), row.set_name) for row in rows]

@@ -12,7 +12,11 @@ from django.http import HttpRequest
 from collections_app.passages import ChunkSpan, cut_pieces
 from collections_app.templatetags.interface import STATES, duration
 from evaluation_app.charts import Series, Step, draw_bars, draw_lines
+from evaluation_app.dashboard.figures import make_figure
+from evaluation_app.dashboard.ragbench import shares_of
+from evaluation_app.measures.catalogue import find
 from evaluation_app.models import Span
+from evaluation_app.score_charts import BINS, TrendPoint, draw_distribution, draw_trend
 from evaluation_app.tracing.stages import STAGE_WORDS
 from evaluation_app.tracing.waterfall import build_waterfall
 
@@ -36,6 +40,8 @@ CHART_LINES = [
     Series("p99", (90, 120, 110, 200, 420, 300, None, 140, 130, 120, 110, 115)),
 ]
 CHART_BARS = [Series(f"Part {letter}", tuple(range(size, size + 12))) for size, letter in enumerate("FEDCBA", 1)]
+EXAMPLE_SCORES = (0.1, 0.22, 0.31, 0.36, 0.42, 0.44, 0.52, 0.56, 0.58, 0.61, 0.66, 0.68, 0.74, 0.77, 0.81, 0.93)
+EXAMPLE_MEANS = ((0.41, 0.33, 0.5), (0.45, 0.36, 0.53), (None, None, None), (0.49, 0.4, 0.58), (0.55, 0.46, 0.64))
 
 
 class ExampleForm(forms.Form):
@@ -66,9 +72,29 @@ def style_examples(request: HttpRequest) -> dict[str, Any]:
             log=True,
         ),
         "bars_chart": draw_bars("Bars that lie upon each other.", CHART_STEPS, CHART_BARS, spell=str),
+        **_example_scores(),
         "tones": [("bad", "alert"), ("watch", "alert"), ("good", "check"), ("accent", "info"), ("neutral", "info")],
         "waterfall": build_waterfall(_example_spans()),
         "stages": STAGE_WORDS.items(),
+    }
+
+
+def _example_scores() -> dict[str, Any]:
+    measure = find("context_relevance")
+    mean = sum(EXAMPLE_SCORES) / len(EXAMPLE_SCORES)
+    values = {"value": mean, "low": 0.44, "high": 0.66, "scored": len(EXAMPLE_SCORES), "unscorable": 3, "errors": 1}
+    points = [
+        TrendPoint(f"Run {place}", f"run {place}", "#main", value, low, high, "ab"[place > 2], place == 1)
+        for place, (value, low, high) in enumerate(EXAMPLE_MEANS, 1)
+    ]
+    return {
+        "distribution": draw_distribution(
+            measure, EXAMPLE_SCORES, mean=mean, reference=shares_of("context_relevance", BINS)
+        ),
+        "score_trend": draw_trend(measure, points, baseline=EXAMPLE_MEANS[0][0]),
+        "figure": make_figure("context_relevance", values, {}, base={"value": EXAMPLE_MEANS[0][0]}),
+        "coverage": {"scored": values["scored"], "unscorable": values["unscorable"], "errors": values["errors"]},
+        "score_spark": [0.3, None, 0.5, 0.45, 0.7],
     }
 
 

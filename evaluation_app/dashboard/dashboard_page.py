@@ -99,6 +99,7 @@ def describe_set(golden_set: GoldenSet, group: str) -> dict[str, Any]:
         "last_runs": run_rows(runs[:LAST_RUNS], columns),
         "run_columns": [measure_of(name) for name in columns],
         "set_href": address_or_none("evaluation:golden-set", golden_set.pk),
+        "bands_href": address_or_none("evaluation:golden-set-bands", golden_set.pk),
         "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name})}",
     }
     return context | (_describe_newest(golden_set, newest, done, baseline, group) if newest is not None else {})

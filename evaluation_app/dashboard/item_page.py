@@ -35,6 +35,7 @@ from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from retrieval_app.models import QueryRun
+from retrieval_app.playground import address_of_run
 
 EARLIER_RUNS = 12
 EARLIER_COLUMNS = 4
@@ -135,6 +136,7 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         ],
         "bounds": {**run.thresholds, **(item.golden.get("thresholds") or {})},
         "question_href": _question_address(item),
+        "playground_href": address_of_run(query_run) if query_run is not None and live is not None else "",
         "trace_href": reverse("evaluation:trace", args=[item.trace_id]) if item.trace_id else "",
         "ask_href": _ask_address(run, item) if live is not None else "",
         "other_details": {
@@ -243,9 +245,10 @@ def _board_address(run: EvaluationRun, mode: str) -> str:
 
 
 def _question_address(item: EvaluationItem) -> str:
-    """The question in its set, as it is now."""
-    page = address_or_none("evaluation:golden-set", item.run.golden_set_id) if item.run.golden_set_id else ""
-    return f"{page}#question-{item.question_id}" if page and item.question_id else page
+    """The question as it is now; "" where it or its set was deleted."""
+    if item.question_id is None or item.run.golden_set_id is None:
+        return ""
+    return address_or_none("evaluation:golden-question", item.run.golden_set_id, item.question_id)
 
 
 def _ask_address(run: EvaluationRun, item: EvaluationItem) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ MARKS = {
     "used": "used, not relevant",
     "neither": "neither",
 }
+HEADING = re.compile(r"#{1,6} ")
+LINE = re.compile(r"#{1,6} |[-*] |[0-9]+\. |\||```|> ")
 WITHOUT_SENTENCE = {
     "supported_without_sentence": "by the context as a whole",
     "general": "nothing to support: it states nothing",
@@ -28,13 +31,18 @@ WITHOUT_SENTENCE = {
 
 @dataclass(frozen=True, slots=True)
 class MarkedSentence:
-    """mark: one of MARKS, "" where nothing was judged. chances: (what, how likely), as far as the judge tells."""
+    """mark: one of MARKS, "" where nothing was judged. chances: (what, how likely), as far as the judge tells.
+
+    begins_line: a heading, a point of a list, a row of a table, or what follows a heading: they stood on lines of their
+    own, which sentences do not tell any more.
+    """
 
     key: str
     text: str
     mark: str
     words: int
     chances: tuple[tuple[str, float], ...] = ()
+    begins_line: bool = False
 
     @property
     def told(self) -> str:
@@ -126,6 +134,7 @@ def mark_context(item: EvaluationItem) -> list[Passage]:
     for rank, chunk in enumerate(item.context, 1):
         key = str(chunk["key"])
         doc_id, index = split_key(key)
+        lines = [str(text) for _, text in chunk["sentences"]]
         sentences = tuple(
             MarkedSentence(
                 key=sentence,
@@ -133,8 +142,9 @@ def mark_context(item: EvaluationItem) -> list[Passage]:
                 mark=_mark(sentence, relevant, used) if item.annotation else "",
                 words=len(text.split()),
                 chances=tuple((name, known[sentence]) for name, known in chances.items() if sentence in known),
+                begins_line=place > 0 and bool(LINE.match(text) or HEADING.match(lines[place - 1])),
             )
-            for sentence, text in chunk["sentences"]
+            for place, (sentence, text) in enumerate(chunk["sentences"])
         )
         passages.append(Passage(rank, key, doc_id, index, sentences, _is_expected(golden, key), worth.get(key)))
     return passages

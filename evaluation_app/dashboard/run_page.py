@@ -242,6 +242,7 @@ def _links(run: EvaluationRun, base: EvaluationRun | None) -> dict[str, str]:
     compare = address_or_none("evaluation:compare")
     board = address_or_none("evaluation:board")
     start = address_or_none("evaluation:new-evaluation-run")
+    review = address_or_none("evaluation:review")
     comparable = base is not None and base.set_digest == run.set_digest
     return {
         "compare_href": f"{compare}?{urlencode({'base': base.pk, 'other': run.pk})}"
@@ -249,4 +250,6 @@ def _links(run: EvaluationRun, base: EvaluationRun | None) -> dict[str, str]:
         else "",
         "board_href": f"{board}?{urlencode({'run': run.pk})}" if board else "",
         "again_href": f"{start}?{urlencode({'run': run.pk})}" if start else "",
+        "review_href": f"{review}?{urlencode({'run': run.pk})}" if review else "",
+        "jsonl_href": address_or_none("evaluation:evaluation-run-jsonl", run.pk),
     }
