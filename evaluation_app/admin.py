@@ -7,14 +7,13 @@ from django.db import models
 from django.http import HttpRequest
 
 from evaluation_app.conformance import request_run
-from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet, Span, SpanWriter
+from evaluation_app.golden.admin import register_admin
+from evaluation_app.models import ConformanceResult, Span, SpanWriter
 
 if TYPE_CHECKING:
     Base = admin.ModelAdmin[Any]
-    Inline = admin.TabularInline[GoldenQuestion, GoldenSet]
 else:
     Base = admin.ModelAdmin
-    Inline = admin.TabularInline
 
 
 class ReadOnlyAdmin(Base):
@@ -51,27 +50,6 @@ class SpanWriterAdmin(ReadOnlyAdmin):
     search_fields = ("name",)
 
 
-class GoldenQuestionInline(Inline):
-    model = GoldenQuestion
-    fields = ("position", "question", "expected_doc_ids", "expected_answer", "category")
-    extra = 0
-
-
-@admin.register(GoldenSet)
-class GoldenSetAdmin(Base):
-    list_display = ("name", "collection_name", "version", "questions_count", "updated_at")
-    search_fields = ("name", "collection_name")
-    inlines = (GoldenQuestionInline,)
-
-    def get_queryset(self, request: HttpRequest) -> models.QuerySet[GoldenSet]:
-        rows: models.QuerySet[GoldenSet] = super().get_queryset(request)
-        return rows.annotate(questions_total=models.Count("questions"))
-
-    @admin.display(description="questions", ordering="questions_total")
-    def questions_count(self, golden_set: GoldenSet) -> int:
-        return int(getattr(golden_set, "questions_total", 0))
-
-
 @admin.register(ConformanceResult)
 class ConformanceResultAdmin(ReadOnlyAdmin):
     list_display = ("started_at", "state", "spec_version", "database_version", "cases", "failed_rules", "started_by")
@@ -85,9 +63,4 @@ class ConformanceResultAdmin(ReadOnlyAdmin):
         self.message_user(request, "The worker tries the rules; reload in a moment.")
 
 
-@admin.register(GoldenQuestion)
-class GoldenQuestionAdmin(Base):
-    list_display = ("question", "golden_set", "category", "expected_doc_ids", "weight", "suggested")
-    list_filter = ("golden_set", "category", "suggested")
-    list_select_related = ("golden_set",)
-    search_fields = ("question", "expected_answer")
+register_admin()

@@ -12,6 +12,7 @@ from django.db import transaction
 from collections_app.models import Collection, Document
 from collections_app.services import collections as collection_services
 from collections_app.services import documents as document_services
+from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.services import start_run
 from retrieval_app.plans import choose_plan
@@ -114,24 +115,21 @@ def load_golden_set(name: str, collection_name: str, questions: list[dict[str, A
     """
     golden, _ = GoldenSet.objects.get_or_create(name=name, defaults={"collection_name": collection_name})
     stored = {question.question: question for question in golden.questions.all()}
-    changed = [_place(golden, stored.get(item["question"]), position, item) for position, item in enumerate(questions)]
-    gone, _ = (
-        golden.questions.filter(notes=SHIPPED).exclude(question__in=[item["question"] for item in questions]).delete()
-    )
-    if stored and (gone or any(changed)):
-        golden.version += 1
-        golden.save(update_fields=["version", "updated_at"])
+    for position, item in enumerate(questions):
+        _place(golden, stored.get(item["question"]), position, item)
+    golden.questions.filter(notes=SHIPPED).exclude(question__in=[item["question"] for item in questions]).delete()
+    keep_version(golden, reason="loaded what ships with ragd")
     return len(questions)
 
 
-def _place(golden: GoldenSet, stored: GoldenQuestion | None, position: int, item: dict[str, Any]) -> bool:
+def _place(golden: GoldenSet, stored: GoldenQuestion | None, position: int, item: dict[str, Any]) -> None:
+    """A question that a person has made their own, by another note than that it ships with ragd, is left alone."""
     values = {"position": position, "notes": SHIPPED} | {name: item[name] for name in QUESTION_FIELDS}
     if stored is None:
         GoldenQuestion.objects.create(golden_set=golden, question=item["question"], **values)
-        return True
-    if all(getattr(stored, name) == value for name, value in values.items()):
-        return False
-    for name, value in values.items():
-        setattr(stored, name, value)
-    stored.save()
-    return True
+    elif stored.suggested or (
+        stored.notes == SHIPPED and any(getattr(stored, name) != values[name] for name in values)
+    ):
+        for name, value in (values | {"suggested": False}).items():
+            setattr(stored, name, value)
+        stored.save()

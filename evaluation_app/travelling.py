@@ -9,6 +9,7 @@ import psycopg
 
 from collections_app.models import Collection
 from collections_app.services.portable import Part, Row, register
+from evaluation_app.golden.travelling import make_restored, register_versions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 
@@ -27,7 +28,7 @@ WRITTEN_AT_ONCE = 500
 
 
 def read_questions(connection: psycopg.Connection[Any], collection_id: int, name: str) -> Iterator[Row]:
-    """By set and place. A set without questions does not travel."""
+    """By set and place. A set without questions travels by its versions."""
     for row in connection.execute(READ_QUESTIONS, [name]):
         yield dict(zip((*SET_FIELDS, *QUESTION_FIELDS), row, strict=True))
 
@@ -45,7 +46,7 @@ def restore_questions(collection: Collection, rows: Iterable[Row]) -> int:
             raise InvalidInput(f"a golden question has not the fields {', '.join(map(str, row))}", field="questions")
         name = str(row["set"])
         if name not in sets:
-            sets[name] = _make_set(collection, name, row)
+            sets[name] = make_restored(collection, row)
         waiting.append(GoldenQuestion(golden_set=sets[name], **{field: row[field] for field in QUESTION_FIELDS}))
         count += 1
         if len(waiting) == WRITTEN_AT_ONCE:
@@ -53,28 +54,6 @@ def restore_questions(collection: Collection, rows: Iterable[Row]) -> int:
             waiting = []
     GoldenQuestion.objects.bulk_create(waiting)
     return count
-
-
-def _make_set(collection: Collection, name: str, row: Row) -> GoldenSet:
-    return GoldenSet.objects.create(
-        name=_free_name(name, collection.name),
-        description=str(row["set_description"]),
-        version=int(row["set_version"]),
-        collection_name=collection.name,
-    )
-
-
-def _free_name(name: str, collection: str) -> str:
-    taken = set(GoldenSet.objects.filter(name__startswith=name[:100]).values_list("name", flat=True))
-    if name not in taken:
-        return name
-    longest = 180
-    wanted = f"{name} ({collection})"[:longest]
-    number, found = 1, wanted
-    while found in taken or GoldenSet.objects.filter(name=found).exists():
-        number += 1
-        found = f"{wanted} {number}"
-    return found
 
 
 def count_questions(collection_id: int, name: str) -> int:
@@ -87,4 +66,6 @@ def forget_questions(collection: Collection) -> None:
 
 
 def register_parts() -> None:
+    """The questions, then the versions: parts are restored by their names' order."""
     register(Part("golden_questions", read_questions, restore_questions, count_questions, forget_questions))
+    register_versions()

@@ -34,6 +34,7 @@ from collections_app.services.importing import import_collection
 from collections_app.services.jobs import run_job
 from collections_app.services.swapping import ensure_serving
 from collections_app.stores import open_store
+from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
@@ -86,6 +87,7 @@ def full(committed: None, embeddings: OpenAIServer) -> Collection:
     save_plan(collection, "wide", RetrievePlan(k=5, mode="hybrid"), is_default=True)
     golden = GoldenSet.objects.create(name="full set", collection_name="full", version=3)
     GoldenQuestion.objects.create(golden_set=golden, question="Where?", expected_doc_ids=["notes/01.md"], weight=2.0)
+    keep_version(golden, reason="made")
     return collection
 
 
@@ -182,6 +184,8 @@ def test_an_import_yields_the_same_retrieval(full: Collection, tmp_path: Path, e
     assert plan.is_default and plan.retrieve_plan.k == 5
     (question,) = GoldenQuestion.objects.filter(golden_set__collection_name="copy")
     assert (question.question, question.weight, question.golden_set.version) == ("Where?", 2.0, 3)
+    (version,) = question.golden_set.versions.all()
+    assert (version.version, version.reason, version.digest) == (3, "made", question.golden_set.digest)
 
 
 def test_a_collection_goes_on_after_its_import(full: Collection, tmp_path: Path) -> None:

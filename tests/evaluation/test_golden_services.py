@@ -1,0 +1,223 @@
+"""Golden sets below the pages: files, differences of versions, what travels, the admin, the sample."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from collections_app.errors import ServiceError
+from collections_app.services.collections import create_collection
+from evaluation_app.golden import editing
+from evaluation_app.golden.checking import clean_golden
+from evaluation_app.golden.comparing import compare_versions
+from evaluation_app.golden.formats import decode, guard, guess_format, read_rows, unguard, write_csv
+from evaluation_app.golden.importing import carry_out, plan_import
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.travelling import restore_versions
+from evaluation_app.golden.versions import asked_questions, keep_version
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.services import SHIPPED, load_golden_set
+from ragd.errors import InvalidInput
+
+
+@pytest.mark.parametrize("text", ["=1", "+1", "-1", "@a", "\t=1", "\rx", "'=1", "''=1", "＝1", "plain", "'plain", ""])
+def test_no_cell_is_a_formula_and_every_cell_comes_back(text: str) -> None:
+    assert not guard(text).startswith(("=", "+", "-", "@", "\t", "\r", "＝"))
+    assert unguard(guard(text)) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "stated"),
+    [
+        ("question,weight\nA?,\n", {"question": "A?", "weight": None}),
+        ("Question;Expected doc ids\nA?;a.md\n", {"question": "A?", "expected_doc_ids": ["a.md"]}),
+        ('question,expected_doc_ids\nA?,"a, b; c\nd"\n', {"question": "A?", "expected_doc_ids": ["a, b", "c", "d"]}),
+        ('question,thresholds\nA?,"{""hit@5"": 1}"\n', {"question": "A?", "thresholds": {"hit@5": 1}}),
+        ("question\tsuggested\nA?\tYes\n", {"question": "A?", "suggested": True}),
+    ],
+)
+def test_what_people_write_as_csv_is_read(text: str, stated: dict[str, Any]) -> None:
+    (row,) = read_rows("\ufeff" + text, "csv")
+    assert (row.error, row.stated, row.number) == ("", stated, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "question among them"),
+        ("weight\n1\n", "question among them"),
+        ("question,colour\nA?,red\n", "a column 'colour'"),
+        ("question,question\nA?,B?\n", "names a column twice"),
+        ("question\n", "holds no question"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_rows(text, "csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("question,weight\nA?,much\n", "weight must be a number"),
+        ("question,weight\nA?,1,2\n", "the line has 3 cells and the first line 2"),
+        ("question,expected_doc_ids\nA?,[a\n", "no JSON array"),
+        ('question,weight\n"A?,1\n', "cannot be read as CSV"),
+    ],
+)
+def test_a_wrong_line_is_told_by_its_number(text: str, message: str) -> None:
+    (row,) = read_rows(text, "csv")
+    assert (row.number, message in row.error) == (2, True)
+
+
+@pytest.mark.parametrize("line", ['{"question": NaN}', "[]", '{"colour": 1}', "{", '{"suggested": 1}', "[" * 100_000])
+def test_a_wrong_line_of_json_is_told(line: str) -> None:
+    (row,) = read_rows(line, "jsonl")
+    assert row.error
+
+
+def test_encodings_and_formats_are_found_out() -> None:
+    assert decode("ä".encode("utf-16")) == decode("\ufeffä".encode()) == "ä"
+    with pytest.raises(InvalidInput, match="UTF-8"):
+        decode("ä".encode("latin-1"))
+    files = [("a.JSONL", ""), ("", ' {"q'), ("b.csv", "{"), ("", "q,w")]
+    assert [guess_format(name, text) for name, text in files] == ["jsonl", "jsonl", "csv", "csv"]
+
+
+def test_a_spreadsheet_knows_the_encoding() -> None:
+    assert "".join(write_csv([], for_spreadsheet=True)).startswith("\ufeffquestion,")
+
+
+@pytest.mark.parametrize(
+    ("stated", "field"),
+    [
+        ({"question": " "}, "question"),
+        ({"question": "x" * 20_001}, "question"),
+        ({"question": "x", "weight": float("nan")}, "weight"),
+        ({"question": "x", "weight": True}, "weight"),
+        ({"question": "x", "expected_chunks": ["a#01"]}, "expected_chunks"),
+        ({"question": "x", "expected_doc_ids": "a"}, "expected_doc_ids"),
+        ({"question": "x", "expected_doc_ids": ["../a"]}, "expected_doc_ids"),
+        ({"question": "x", "thresholds": {"recall@10": 2}}, "thresholds"),
+        ({"question": "x", "thresholds": {"recall": 1}}, "thresholds"),
+        ({"question": "x", "colour": 1}, "colour"),
+    ],
+)
+def test_what_no_question_may_hold(stated: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        clean_golden(stated)
+    assert refused.value.field == field
+
+
+def test_versions_are_compared_by_words_and_wording() -> None:
+    before = [Golden("How tall is an oak tree?"), Golden("Gone entirely?"), Golden("Same?"), Golden("Moved?")]
+    after = [Golden("Moved?"), Golden("How tall is an old oak tree?", ("oak",)), Golden("Same?"), Golden("New one?")]
+    found = compare_versions(before, after)
+    assert found.counts == {"added": 1, "removed": 1, "changed": 1, "same": 2, "moved": 3}
+    changed = next(change for change in found.changes if change.kind == "changed")
+    assert [field.name for field in changed.fields] == ["question", "expected_doc_ids"]
+    assert (changed.fields[1].before, changed.fields[1].after) == ("", "oak")
+    assert compare_versions(before, before).is_same
+
+
+@pytest.fixture
+def woods(db: None) -> GoldenSet:
+    create_collection(name="woods")
+    made = create_set("trees", "woods", description="Of trees.")
+    editing.add_question(made, {"question": "How tall?", "expected_doc_ids": ["oak"], "notes": "first"})
+    editing.add_question(made, {"question": "How old?"})
+    return made
+
+
+def test_replacing_keeps_the_rows_that_stay(woods: GoldenSet) -> None:
+    ids = dict(woods.questions.values_list("question", "pk"))
+    editing.add_question(woods, {"question": "Suggested?"}, suggested=True)
+    rows = read_rows('{"question": "How old?"}\n{"question": "How wide?"}', "jsonl")
+    assert plan_import(woods, rows, "replace").counts["removed"] == 1
+    carry_out(woods, rows, "replace")
+    kept = woods.questions.filter(suggested=False).order_by("position")
+    assert [(row.question, row.position) for row in kept] == [("How old?", 0), ("How wide?", 1)]
+    assert kept[0].pk == ids["How old?"]
+    assert woods.questions.filter(suggested=True).count() == 1, "a replacing import leaves suggestions alone"
+    version = woods.version
+    carry_out(woods, read_rows('{"question": "How wide?"}\n{"question": "How old?"}', "jsonl"), "replace")
+    assert woods.version == version + 1, "another order is another version"
+
+
+def test_a_suggestion_that_is_written_by_hand_is_accepted(woods: GoldenSet) -> None:
+    made = editing.add_question(woods, {"question": "Suggested?"}, suggested=True)
+    added = editing.add_question(woods, {"question": "Suggested?", "weight": 2})
+    assert (added.pk, added.suggested, added.position) == (made.pk, False, 2)
+    with pytest.raises(ServiceError, match="has the question"):
+        editing.add_question(woods, {"question": "Suggested?"}, suggested=True)
+
+
+def test_notes_change_no_version_and_nothing_changes_nothing(woods: GoldenSet) -> None:
+    version, question = woods.version, woods.questions.get(position=0)
+    editing.change_question(question, {"notes": "second"})
+    editing.change_question(question, {"notes": "second"})
+    woods.refresh_from_db()
+    assert (woods.version, question.notes) == (version, "second")
+
+
+def versions_of(golden_set: GoldenSet) -> list[dict[str, Any]]:
+    """As an export holds them."""
+    set_values = {"set": golden_set.name, "set_description": "Of trees.", "set_version": golden_set.version}
+    fields = ("version", "digest", "questions", "reason", "made_by", "created_at")
+    return [set_values | values for values in golden_set.versions.order_by("version").values(*fields)]
+
+
+def test_versions_come_back_into_the_set_of_their_questions(woods: GoldenSet) -> None:
+    copy, rows = create_collection(name="copy"), versions_of(woods)
+    renamed = GoldenSet.objects.create(name="trees (copy)", collection_name="copy", version=woods.version)
+    editing.replace_questions(renamed, [golden for _, golden in asked_questions(woods)])
+    assert restore_versions(copy, rows) == 3
+    assert [row | {"set": "trees"} for row in versions_of(renamed)] == rows
+    renamed.refresh_from_db()
+    assert renamed.digest == woods.digest
+    assert keep_version(renamed).version == woods.version, "what came is the version that was kept"
+
+
+def test_a_set_without_questions_comes_back_by_its_versions(woods: GoldenSet) -> None:
+    copy = create_collection(name="copy")
+    restore_versions(copy, versions_of(woods)[:1])
+    made = GoldenSet.objects.get(collection_name="copy")
+    assert (made.name, made.description, made.versions.count()) == ("trees (copy)", "Of trees.", 1)
+
+
+def test_a_version_that_was_tampered_with_is_refused(woods: GoldenSet) -> None:
+    copy, rows = create_collection(name="copy"), versions_of(woods)
+    rows[1]["questions"] = []
+    with pytest.raises(InvalidInput, match="does not have the digest"):
+        restore_versions(copy, rows)
+
+
+def test_the_admin_checks_and_keeps_versions(woods: GoldenSet, admin_client: Client) -> None:
+    question, version = woods.questions.get(position=0), woods.version
+    address = f"/admin/evaluation_app/goldenquestion/{question.pk}/change/"
+    values = {
+        "golden_set": woods.pk, "position": 0, "question": "How tall?", "expected_doc_ids": '["oak"]',
+        "expected_chunks": "[]", "category": "factual", "weight": 1, "thresholds": "{}",
+    }  # fmt: skip
+    refused = admin_client.post(address, {**values, "weight": -1})
+    assert "weight must be a number from 0" in refused.content.decode()
+    assert admin_client.post(address, {**values, "weight": 3}).status_code == 302
+    woods.refresh_from_db()
+    kept = woods.versions.get(version=woods.version)
+    assert (woods.version, kept.reason, kept.made_by) == (version + 1, "changed in the admin", "admin")
+    gone = admin_client.post(f"/admin/evaluation_app/goldenset/{woods.pk}/delete/", {"post": "yes"})
+    assert (gone.status_code, GoldenSet.objects.count()) == (302, 0)
+
+
+def test_the_sample_leaves_alone_what_a_person_made_their_own(db: None) -> None:
+    item = {"question": "a?", "expected_doc_ids": ["a"], "expected_answer": "a", "category": "factual"}
+    load_golden_set("set", "house", [item, {**item, "question": "b?"}])
+    GoldenQuestion.objects.filter(question="a?").update(notes="ours", expected_answer="ours")
+    load_golden_set("set", "house", [{**item, "expected_answer": "c"}, {**item, "question": "b?", "category": "why"}])
+    rows = GoldenQuestion.objects.order_by("question").values_list("expected_answer", "category", "notes")
+    assert list(rows) == [("ours", "factual", "ours"), ("a", "why", SHIPPED)]
+    made = GoldenSet.objects.get()
+    assert made.versions.filter(version=made.version, reason="loaded what ships with ragd").exists()
