@@ -115,7 +115,7 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
     pool = [run for run in runs if means[run.pk].value is not None and run.done == most]
     ordered = sorted(pool, key=lambda run: (-sign * (means[run.pk].value or 0.0), run.sweep_place or 0))
     best = ordered[0] if ordered else None
-    won, shared = _share_won([scores[run.pk] for run in pool], sign, draws)
+    won, shared = share_won([scores[run.pk] for run in pool], sign, draws)
     wins = dict(zip([run.pk for run in pool], won, strict=True))
     rest = sorted((run for run in runs if run not in pool), key=lambda run: means[run.pk].value is None)
     rows: list[Ranked] = []
@@ -179,7 +179,7 @@ def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
     return found
 
 
-def _share_won(rows: Sequence[Row], sign: float, draws: Draws) -> tuple[list[float | None], int]:
+def share_won(rows: Sequence[Row], sign: float, draws: Draws) -> tuple[list[float | None], int]:
     """Per row the share of draws in which its mean is the best; plans that are equally good share a draw."""
     shared = sorted(set.intersection(*(_scored(row) for row in rows))) if rows else []
     weights: Numbers = np.array([rows[0][place][1] for place in shared], dtype=np.float64) if rows else np.array([])
