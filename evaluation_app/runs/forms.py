@@ -16,9 +16,9 @@ from retrieval_app.answering import has_chat_model
 
 SEARCH, UNJUDGED = "search", "none"
 MEASURED = [
-    ("embedded", "Answers, judged by the embedded judge"),
-    ("llm", "Answers, judged by a chat model"),
-    (UNJUDGED, "Answers against expected ones alone"),
+    ("embedded", "Answers, embedded judge"),
+    ("llm", "Answers, a chat model judges"),
+    (UNJUDGED, "Answers, no judge"),
     (SEARCH, "Retrieval alone"),
 ]
 UNITS = [("tokens", "Words"), ("sentences", "Sentences, as RAGBench counts")]
@@ -108,16 +108,19 @@ def settings_values(settings: RunSettings) -> dict[str, Any]:
 
 
 class ThresholdsForm(forms.Form):
-    """The least mean that passes, one field per measure, without the cut; an empty one demands nothing."""
+    """The least mean that passes, one field per measure, without the cut; an empty one demands nothing.
 
-    def __init__(self, *args: Any, baseline: EvaluationRun | None = None, **kwargs: Any) -> None:
+    known: a run whose means are shown in the empty fields; called: what it is.
+    """
+
+    def __init__(self, *args: Any, known: EvaluationRun | None = None, called: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        known: Mapping[str, Any] = baseline.summary.get("measures", {}) if baseline else {}
-        means = {name.partition("@")[0]: mean["value"] for name, mean in known.items()}
+        measured: Mapping[str, Any] = known.summary.get("measures", {}) if known else {}
+        means = {name.partition("@")[0]: mean["value"] for name, mean in measured.items()}
         for measure in MEASURES.values():
             if measure.group not in dict(GROUPS):
                 continue
-            shown = f"{means[measure.name]:.3f} in the baseline" if means.get(measure.name) is not None else ""
+            shown = f"{called} {means[measure.name]:.3f}" if means.get(measure.name) is not None else ""
             self.fields[measure.name] = forms.FloatField(
                 label=measure.title, required=False, min_value=0, max_value=1,
                 widget=forms.NumberInput(attrs={"step": "any", "placeholder": shown, "title": measure.meaning}),

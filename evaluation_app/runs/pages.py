@@ -43,10 +43,12 @@ def new_run(request: PageRequest) -> HttpResponse:
     is_sent = request.method == "POST"
     plan_form = _plan_form(request, collection, like)
     form = SettingsForm(request.POST) if is_sent else SettingsForm(initial=_settings_of(like))
+    last = chosen.runs.filter(state=EvaluationRun.State.SUCCEEDED).order_by("-created_at", "-id").first()
     least = ThresholdsForm(
         request.POST if is_sent else None,
         initial=threshold_values(like.thresholds) if like else {},
-        baseline=chosen.baseline,
+        known=chosen.baseline or last,
+        called="baseline" if chosen.baseline else "last",
         prefix=LEAST_PREFIX,
     )
     status = 200
@@ -62,7 +64,7 @@ def new_run(request: PageRequest) -> HttpResponse:
         "least": least,
         "plan_open": like is not None or bool(plan_form.is_bound and is_sent and plan_form.errors),
         "least_open": least.is_set or bool(least.errors),
-        "last": chosen.runs.filter(state=EvaluationRun.State.SUCCEEDED).order_by("-created_at", "-id").first(),
+        "last": last,
         "under_way": chosen.runs.filter(state__in=("queued", "running")).count(),
     }
     return render_page(request, "evaluation/runs/new.html", context, status=status)
