@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from evaluation_app.conformance import request_run
 from evaluation_app.golden.admin import register_admin
 from evaluation_app.models import ConformanceResult, Span, SpanWriter
+from evaluation_app.scoring.admin import register_admin as register_scoring_admin
 
 if TYPE_CHECKING:
     Base = admin.ModelAdmin[Any]
@@ -64,3 +65,4 @@ class ConformanceResultAdmin(ReadOnlyAdmin):
 
 
 register_admin()
+register_scoring_admin()

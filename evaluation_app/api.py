@@ -14,6 +14,7 @@ from evaluation_app.comparison.api import router as comparison_router
 from evaluation_app.curation.api import router as curation_router
 from evaluation_app.golden.api import router as golden_router
 from evaluation_app.runs.api import router as evaluation_runs_router
+from evaluation_app.scoring.api import router as scoring_router
 from evaluation_app.span_search.api import router as spans_router
 from evaluation_app.span_search.schemas import SpanList
 from evaluation_app.span_store.reading import flush_pending, run_spans, span_dict
@@ -22,7 +23,7 @@ from retrieval_app.models import QueryRun
 
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
 router.add_router("", spans_router)
-for part in (golden_router, evaluation_runs_router, comparison_router, sweeps_router, curation_router):
+for part in (golden_router, evaluation_runs_router, comparison_router, sweeps_router, curation_router, scoring_router):
     router.add_router("", part)
 
 

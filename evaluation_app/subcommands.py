@@ -10,6 +10,7 @@ from evaluation_app.commands import (
     exporting,
     ingesting,
     jobs,
+    judgements,
     keys,
     querying,
     scanning,
@@ -52,6 +53,12 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "ask": Subcommand(
         "answer a question from a collection", querying.add_ask_arguments, querying.run_ask, querying.show_answer
+    ),
+    "judgements": Subcommand(
+        "count or forget what chat models said as judges and is kept",
+        judgements.add_arguments,
+        judgements.run,
+        judgements.show,
     ),
     "evaluate": Subcommand(
         "ask a golden set's questions, score the answers, and say whether they pass",

@@ -1,0 +1,137 @@
+"""Stored runs judged over HTTP, what was said of them, and which share of live traffic is scored."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, find_collection
+from collections_app.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.errors import ServiceError
+from collections_app.paging import DEFAULT_LIMIT, paginate
+from evaluation_app.models import RunScore, Sampling
+from evaluation_app.scoring.run_scores import judge_run
+from evaluation_app.scoring.sampling import sampling_of, save_sampling
+from evaluation_app.scoring.schemas import (
+    JudgeRequest,
+    RunScoreDetails,
+    RunScoreList,
+    SamplingIn,
+    SamplingOut,
+)
+from evaluation_app.scoring.settings import RunSettings
+from retrieval_app.models import QueryRun
+
+router = Router(auth=BearerAuth(), tags=["evaluation"])
+
+ORDER = ("-asked_at", "-query_run")
+DEFAULTS = param.Body(default_factory=JudgeRequest)
+CURSOR = param.Query(None, description="next_cursor of the page before")
+
+
+@router.post("/runs/{run_id}/judge", operation_id="runs-judge", response={200: RunScoreDetails, **ERRORS})
+def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAULTS) -> Any:
+    """Have a stored run judged now; what was kept of it is replaced. 409 for a run that failed or was turned away."""
+    run = _find_run(request, run_id)
+    settings = RunSettings.from_dict(payload.model_dump())
+    return score_response(judge_run(run, settings, actor=request_key(request)), whole=True)
+
+
+@router.get("/runs/{run_id}/scores", operation_id="runs-scores", response={200: RunScoreDetails, **ERRORS})
+def get_scores(request: HttpRequest, run_id: UUID) -> Any:
+    """What a judge said of a stored run, with the marks. 404 for one that nobody judged by itself."""
+    key = request_key(request)
+    rows = RunScore.objects.filter(pk=run_id)
+    kept = (rows.filter(collection_name__in=key.collections) if key.collections else rows).first()
+    if kept is None:
+        raise ServiceError(
+            f"there is no score of a run {run_id} that this key may see; POST /v1/runs/{run_id}/judge makes one",
+            type="not_judged",
+            status=404,
+        )
+    return score_response(kept, whole=True)
+
+
+@router.get("/run-scores", operation_id="run-scores-list", response={200: RunScoreList, **ERRORS})
+def list_scores(
+    request: HttpRequest,
+    collection: str | None = None,
+    reason: Literal["asked", "sampled"] | None = None,
+    mode: str | None = param.Query(None, description="only runs that show this failure mode"),
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = CURSOR,
+) -> Any:
+    """Scored runs, those asked last first, without their texts."""
+    key = request_key(request)
+    if collection is not None:
+        check_collection_scope(key, collection)
+    rows = RunScore.objects.without_texts()
+    if key.collections:
+        rows = rows.filter(collection_name__in=key.collections)
+    wanted = {"collection_name": collection, "reason": reason, "modes__contains": [mode] if mode else None}
+    if any("\x00" in value for value in (collection, mode) if value):
+        rows = rows.none()
+    rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+    page = paginate(rows, ORDER, limit=limit, cursor=cursor)
+    return {"items": [score_response(kept) for kept in page.items], "next_cursor": page.next_cursor}
+
+
+@router.get(
+    "/collections/{collection}/sampling", operation_id="collections-sampling-get", response={200: SamplingOut, **ERRORS}
+)
+def get_sampling(request: HttpRequest, collection: str) -> Any:
+    """Which share of the collection's answers is scored while it serves."""
+    return sampling_response(sampling_of(find_collection(request, collection).name))
+
+
+@router.put(
+    "/collections/{collection}/sampling", operation_id="collections-sampling-put", response={200: SamplingOut, **ERRORS}
+)
+def put_sampling(request: HttpRequest, collection: str, payload: SamplingIn) -> Any:
+    """Change it. What was asked before it is enabled is left alone."""
+    found = find_collection(request, collection)
+    return sampling_response(save_sampling(found, **payload.model_dump(), actor=request_key(request)))
+
+
+def _find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
+    runs = QueryRun.objects.visible_to(request_key(request).collections).select_related("collection")
+    run = runs.filter(pk=run_id).first()
+    if run is None:
+        raise ServiceError(
+            f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
+            type="unknown_run",
+            status=404,
+        )
+    return run
+
+
+def score_response(kept: RunScore, *, whole: bool = False) -> dict[str, Any]:
+    """whole: with context, answer and marks."""
+    values: dict[str, Any] = {
+        "run_id": str(kept.query_run),
+        "collection": kept.collection_name,
+        "query": kept.question_text,
+        "outcome": kept.outcome,
+        "reason": kept.reason,
+        "judge": kept.judge,
+        "judge_version": kept.judge_version,
+        "scores": kept.scores,
+        "modes": kept.modes,
+        "judge_usage": kept.judge_usage,
+        "took_ms": kept.took_ms,
+        "trace_id": kept.trace_id or None,
+        "asked_at": kept.asked_at,
+        "judged_at": kept.created_at,
+    }
+    if whole:
+        values |= {name: getattr(kept, name) for name in ("context", "answer_sentences", "annotation", "details")}
+    return values
+
+
+def sampling_response(sampling: Sampling) -> dict[str, Any]:
+    names = ("enabled", "rate", "per_day", "judge", "judge_model", "enabled_at", "looked_until")
+    return {"collection": sampling.collection_name} | {name: getattr(sampling, name) for name in names}

@@ -1,0 +1,66 @@
+"""What the API reads and writes of scored runs and of sampling."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+
+from ninja import Field, Schema
+from pydantic import ConfigDict
+
+
+class JudgeRequest(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    judge: Literal["embedded", "llm"] = "embedded"
+    judge_model: str = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
+    unit: Literal["tokens", "sentences"] = Field("tokens", description="of the lengths in TRACe")
+
+
+class RunScoreOut(Schema):
+    run_id: str
+    collection: str
+    query: str
+    outcome: str
+    reason: str = Field(description="asked: somebody had it judged; sampled: of live traffic")
+    judge: str
+    judge_version: str
+    scores: dict[str, dict[str, Any]] = Field(
+        description='measure: {"state": "scored", "value"} or {"state": "unscorable" or "error", "reason"}'
+    )
+    modes: list[str] = Field(description="keys of the failure modes that it shows")
+    judge_usage: dict[str, Any]
+    took_ms: float
+    trace_id: str | None
+    asked_at: datetime
+    judged_at: datetime
+
+
+class RunScoreDetails(RunScoreOut):
+    context: list[dict[str, Any]] = Field(description='per retrieved chunk {"key", "sentences": [[key, text]]}')
+    answer_sentences: list[list[str]]
+    annotation: dict[str, Any] = Field(
+        description='{"relevant": [key], "utilized": [key], "support": [{"key", "by": [key], "supported"}]}'
+    )
+    details: dict[str, Any]
+
+
+class RunScoreList(Schema):
+    items: list[RunScoreOut]
+    next_cursor: str | None
+
+
+class SamplingIn(Schema):
+    model_config = ConfigDict(extra="forbid")
+
+    enabled: bool
+    rate: float = Field(0.1, description="share of the answers, above 0 to 1")
+    per_day: int = Field(500, description="at most so many of one day, in UTC")
+    judge: Literal["embedded", "llm"] = "embedded"
+    judge_model: str = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
+
+
+class SamplingOut(SamplingIn):
+    collection: str
+    enabled_at: datetime | None
+    looked_until: datetime | None
