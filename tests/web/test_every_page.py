@@ -15,6 +15,8 @@ from django.utils import timezone
 
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {"collections:switcher"}
+DOWNLOADS = {"evaluation:review-export", "retrieval:run-log"}
+REDIRECTS = {"evaluation:review-next"}
 ONLY_POST = {
     "collections:theme",
     "collections:job-retry",
@@ -73,7 +75,7 @@ def plain_addresses() -> list[str]:
                 address = reverse(name)
             except NoReverseMatch:
                 continue
-            if name not in FRAGMENTS | ONLY_POST:
+            if name not in FRAGMENTS | DOWNLOADS | REDIRECTS | ONLY_POST:
                 found.append(address)
     return found
 
