@@ -43,7 +43,7 @@ COMMANDS = _words(
     "search send set share show sort start stop store switch test track trace train try turn update upgrade upload "
     "use validate verify watch write"
 )
-GERUND = re.compile(r"[A-Z][a-z]{2,}ing\b(?!,)")
+GERUND = re.compile(r"[A-Z][a-z]{2,}ing (?:the|an?|your|with|from|to|in|on|up|off|out|by|without) [a-z]")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 MARKS = re.compile(r"(?<!\w)[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}(?!\w)|`")
 BULLET = re.compile(r"^\s*(?:[-*+•]|\d{1,3}[.)]|#{1,6})\s+")
@@ -121,15 +121,15 @@ def ask_for(sentence: str) -> tuple[Rule, str] | None:
 
 
 def _of_heading(passage: Passage) -> Iterator[Derived]:
-    """From the last heading, answered by the passage's first sentence of prose."""
-    if not passage.headings:
+    """From the last heading below the title, answered by the passage's first sentence of prose that stands alone."""
+    if len(passage.headings) < 2:
         return
     question = ask_for_heading(plain(passage.headings[-1]))
     if question is None:
         return
     for start, end in split_sentences(passage.content):
         text = plain(passage.content[start:end])
-        if _is_prose(text):
+        if _is_prose(text) and not _points(text.split()):
             rule: Rule = "how-to" if question.startswith("How do I") else "heading"
             yield Derived(
                 question, text[:ANSWER_CHARS], rule, passage.doc_id, passage.chunk_index, passage.start + start,
@@ -143,13 +143,13 @@ def ask_for_heading(heading: str) -> str | None:
     words = heading.split()
     if heading.endswith("?") and len(words) >= 3:
         return heading
-    if not 2 <= len(words) <= 10 or heading[-1:] in ".:;,":
+    if not 2 <= len(words) <= 10 or any(mark in heading for mark in ".:;,") or _points(words):
         return None
     if heading.lower().startswith("how to "):
         return f"How do I {heading[7:]}?"
     if words[0].lower() in COMMANDS and words[0][:1].isupper() and words[1][:1].islower():
         return f"How do I {words[0].lower()} {' '.join(words[1:])}?"
-    if GERUND.match(heading) and words[1][:1].islower():
+    if GERUND.match(heading):
         return f"How does {heading[0].lower()}{heading[1:]} work?"
     return None
 

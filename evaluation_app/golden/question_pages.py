@@ -37,6 +37,7 @@ def edit_question(request: PageRequest, pk: int, question_id: int) -> HttpRespon
     question = get_object_or_404(GoldenQuestion, pk=question_id, golden_set=pk)
     golden = Golden.of(question)
     form = QuestionForm(request.POST or None, initial=initial_of(golden, question.updated_at.isoformat()))
+    form.fields["place"].widget.attrs["placeholder"] = "" if question.suggested else question.position + 1
     return _edit(request, golden_set, form, question, golden)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from django.urls import reverse
@@ -40,11 +40,16 @@ class Standing:
     chunks: Mapping[str, Expected]
 
     def of(self, golden: Golden) -> list[Expected]:
-        """Documents first, each in the question's order."""
+        """Documents first, each in the question's order. A chunk of an expected document is called by its number."""
         return [
             *(self.documents[doc_id] for doc_id in golden.expected_doc_ids),
-            *(self.chunks[key] for key in golden.expected_chunks),
+            *(self._chunk_of(golden, key) for key in golden.expected_chunks),
         ]
+
+    def _chunk_of(self, golden: Golden, key: str) -> Expected:
+        doc_id, _, index = key.rpartition("#")
+        known = doc_id in golden.expected_doc_ids
+        return replace(self.chunks[key], title=f"#{index}") if known else self.chunks[key]
 
     def lost(self, golden: Golden) -> list[str]:
         """The keys of what is gone or switched off, in the question's order."""

@@ -28,15 +28,15 @@ class SuggestForm(forms.Form):
     doc_ids = forms.CharField(
         label="Only of these documents",
         required=False,
-        help_text="Ids, one a line. Empty: all, first those that no question expects.",
-        widget=forms.Textarea(attrs={"rows": 2, "class": "mono", "spellcheck": "false"}),
+        widget=forms.Textarea(
+            attrs={"rows": 1, "class": "mono", "spellcheck": "false", "placeholder": "Ids, one a line; empty: all"}
+        ),
     )
 
     def __init__(self, *args: Any, has_model: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not has_model:
             self.fields["method"].choices = [("rules", "rules, offline")]  # type: ignore[attr-defined]
-            self.fields["method"].help_text = "A chat model can be set up; then it may be asked too."
 
     def clean_doc_ids(self) -> list[str]:
         lines = (line.strip() for line in str(self.cleaned_data["doc_ids"]).splitlines())
