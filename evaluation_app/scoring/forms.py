@@ -34,7 +34,7 @@ class SamplingForm(forms.Form):
     def __init__(self, data: QueryDict | None, *, sampling: Sampling) -> None:
         initial = {
             "enabled": sampling.enabled,
-            "percent": round(sampling.rate * 100, 4),
+            "percent": f"{sampling.rate * 100:.6g}",
             "per_day": sampling.per_day,
             "judge": sampling.judge,
             "judge_model": sampling.judge_model,

@@ -35,7 +35,7 @@ from evaluation_app.scoring.live_figures import (
 from evaluation_app.scoring.sampling import sampling_of, save_sampling
 from ragd.errors import RagdError
 
-PER_PAGE = 50
+PER_PAGE = 25
 COLUMNS = (*OVERVIEW, "answer_relevance")
 
 
