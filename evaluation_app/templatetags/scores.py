@@ -98,7 +98,7 @@ def change_chip(figure: Figure) -> SafeString:
     if figure.change is None:
         return SafeString("")
     if figure.is_better is None:
-        return SafeString('<span class="muted small">no change</span>')
+        return SafeString('<span class="muted small nowrap">unchanged</span>')
     symbol = "up" if figure.change > 0 else "down"
     tone, word = ("good", "better") if figure.is_better else ("bad", "worse")
     return format_html(
