@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from collections_app.errors import ServiceError
 from collections_app.models import AuditSubject, Collection, Generation
+from collections_app.services.deleting import delete_collection
 from collections_app.services.documents import ingest_text
+from collections_app.services.exporting import export_to_file
 from collections_app.services.generations import (
     activate_generation,
     drop_generation,
     list_generations,
     start_generation,
 )
+from collections_app.services.importing import import_collection
 from collections_app.services.jobs import run_job
 from evaluation_app.curation import gate as gates
-from evaluation_app.curation.gate_settings import find_gate, remove_gate, set_gate
-from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.curation.gate_settings import find_gate, remove_gate, restore_gates, set_gate
+from evaluation_app.models import GoldenQuestion, GoldenSet, PromotionGate
 from ragd.errors import InvalidInput
 from ragd.store import execute
-from tests.collections.conftest import embeddings, notes, openai_server
+from tests.collections.conftest import committed, embeddings, notes, openai_server
 
-__all__ = ["embeddings", "notes", "openai_server"]
+__all__ = ["committed", "embeddings", "notes", "openai_server"]
 
 TEXTS = {
     "keys": "API keys stay valid for ninety days.",
@@ -179,3 +183,20 @@ def test_what_a_gate_may_be(notes: Collection, golden: GoldenSet) -> None:
             set_gate(notes, "basics", **values)
         assert refused.value.field == field
     assert find_gate(notes) is None
+
+
+def test_a_gate_travels_with_its_collection_and_goes_with_it(
+    committed: None, golden: GoldenSet, notes: Collection, tmp_path: Path
+) -> None:
+    set_gate(notes, "basics", measure="mrr", k=7, margin=0.05)
+    export_to_file(notes, tmp_path / "notes.zip")
+    import_collection(tmp_path / "notes.zip", name="copy")
+    gate = PromotionGate.objects.get(collection_name="copy")
+    assert (gate.measure, gate.k, gate.margin) == ("mrr", 7, 0.05)
+    # the name of the set was taken, so the copy's has another, and the gate means that one
+    assert gate.golden_set is not None and gate.golden_set.collection_name == "copy"
+    assert gate.set_name == gate.golden_set.name == "basics (copy)"
+    delete_collection(Collection.objects.live().get(name="copy"))
+    assert list(PromotionGate.objects.values_list("collection_name", flat=True)) == ["notes"]
+    with pytest.raises(InvalidInput, match="promotion gate has not the fields"):
+        restore_gates(notes, [{"set_name": "basics"}])
