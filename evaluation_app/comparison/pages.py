@@ -114,7 +114,7 @@ def _find_runs(given: QueryDict) -> tuple[EvaluationRun | None, list[EvaluationR
 
 def _find_run(value: str) -> EvaluationRun:
     try:
-        found = EvaluationRun.objects.filter(pk=UUID(value)).first()
+        found = EvaluationRun.objects.select_related("sweep").filter(pk=UUID(value)).first()
     except ValueError:
         found = None
     if found is None:

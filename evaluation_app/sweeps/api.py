@@ -152,7 +152,9 @@ def list_sweeps(
         rows = rows.none()
     rows = rows.filter(**{name: value for name, value in wanted.items() if value})
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return {"items": [sweep_response(item) for item in page.items], "next_cursor": page.next_cursor}
+    progress = services.read_progress(page.items)
+    items = [sweep_response(item, progress[item.pk]) for item in page.items]
+    return {"items": items, "next_cursor": page.next_cursor}
 
 
 @router.get(ONE, operation_id="sweeps-get", response={200: SweepDetail, **ERRORS})
@@ -199,9 +201,9 @@ def delete_sweep(request: HttpRequest, sweep_id: int) -> Any:
     return {"deleted": 1}
 
 
-def sweep_response(found: Sweep) -> dict[str, Any]:
-    """A sweep with its progress as plain JSON."""
-    progress = services.progress_of(found)
+def sweep_response(found: Sweep, known: services.Progress | None = None) -> dict[str, Any]:
+    """A sweep as plain JSON, with its progress, which is read unless it is known."""
+    progress = known or services.progress_of(found)
     names = ("set_version", "set_digest", "name", "grid", "measure", "settings", "saved_as", "created_by")
     return {
         "id": found.pk,

@@ -35,9 +35,10 @@ def sweeps(request: PageRequest) -> HttpResponse:
     name = request.GET.get("set", "").replace("\x00", "")
     rows = Sweep.objects.filter(set_name=name) if name else Sweep.objects.all()
     page = page_of(request, rows, PER_PAGE)
+    progress = services.read_progress(list(page))
     context = {
         "page": page,
-        "rows": [(sweep, services.progress_of(sweep), measure_of(sweep.measure).title) for sweep in page],
+        "rows": [(sweep, progress[sweep.pk], measure_of(sweep.measure).title) for sweep in page],
         "set_name": name,
         "sets": list(GoldenSet.objects.values_list("name", flat=True)),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -150,9 +150,20 @@ def start_sweep(
 
 
 def progress_of(sweep: Sweep) -> Progress:
-    """One query over the sweep's runs."""
-    runs = list(sweep.runs.values_list("state", "done", "total", "failed"))
-    states = Counter(state for state, *_ in runs)
+    return read_progress([sweep])[sweep.pk]
+
+
+def read_progress(sweeps: Sequence[Sweep]) -> dict[int, Progress]:
+    """By sweep. One query over all their runs."""
+    found: dict[int, list[tuple[str, int, int, int]]] = {sweep.pk: [] for sweep in sweeps}
+    runs = EvaluationRun.objects.filter(sweep__in=list(found)).order_by()
+    for pk, state, done, total, failed in runs.values_list("sweep_id", "state", "done", "total", "failed"):
+        found[pk or 0].append((state, done, total, failed))
+    return {pk: _progress(rows) for pk, rows in found.items()}
+
+
+def _progress(runs: Sequence[tuple[str, int, int, int]]) -> Progress:
+    states = Counter(run[0] for run in runs)
     done, total, failed = sum(run[1] for run in runs), sum(run[2] for run in runs), sum(run[3] for run in runs)
     if states["running"] or (states["queued"] and done):
         state = "running"

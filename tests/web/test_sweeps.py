@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
@@ -17,6 +19,7 @@ from evaluation_app.sweeps.estimating import estimate_sweep
 from evaluation_app.sweeps.services import SEARCH_ONLY, cancel_sweep, delete_sweep, draft_sweep, save_swept_plan
 from ragd.errors import UnknownCollection
 from retrieval_app.models import SavedPlan
+from tests.evaluation.made_runs import make_run
 
 QUESTIONS = {
     "What is the largest animal?": "whales.md",
@@ -60,22 +63,20 @@ def test_the_form_tells_how_many_plans_there_are_before_it_starts(visitor: Clien
     assert not Sweep.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"k": "5, many"}, "is none"),
-        ({"k": "", "mode": []}, "at least one field"),
-        ({"k": "0, 3"}, "k must be a whole number"),
-        ({"measure": "adherence"}, "needs a judge"),
-        ({"compress": ["sentences", "window"]}, "only searches"),
-        ({"k": " ".join(map(str, range(1, 41))), "candidate_pool": "5 6"}, "at most 64"),
-    ],
-)
-def test_what_makes_no_sweep_is_said_in_the_form(
-    visitor: Client, golden_set: GoldenSet, values: dict[str, Any], words: str
-) -> None:
-    response = visitor.post(f"/evaluation/sweeps/new/?set={golden_set.pk}", {**FORM, **values, "do": "start"})
-    assert response.status_code == 422 and words in text_of(response)
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"k": "5, many"}, "is none"),
+    ({"k": "", "mode": []}, "at least one field"),
+    ({"k": "0, 3"}, "k must be a whole number"),
+    ({"measure": "adherence"}, "needs a judge"),
+    ({"compress": ["sentences", "window"]}, "only searches"),
+    ({"k": " ".join(map(str, range(1, 41))), "candidate_pool": "5 6"}, "at most 64"),
+]
+
+
+def test_what_makes_no_sweep_is_said_in_the_form(visitor: Client, golden_set: GoldenSet) -> None:
+    for values, words in MISTAKES:
+        response = visitor.post(f"/evaluation/sweeps/new/?set={golden_set.pk}", {**FORM, **values, "do": "start"})
+        assert response.status_code == 422 and words in text_of(response), values
     assert not Sweep.objects.exists() and not EvaluationRun.objects.exists()
 
 
@@ -103,16 +104,13 @@ def test_a_sweep_is_run_ranked_and_its_best_plan_saved(visitor: Client, swept: S
     swept.refresh_from_db()
     assert swept.saved_as == "swept"
     assert LogEntry.objects.filter(change_message__contains="as swept").exists()
+    for run in ("", "nonsense", "7d9c6a0e-0000-4000-8000-000000000000"):
+        refused = visitor.post(f"/evaluation/sweeps/{swept.pk}/save/", {"run": run, "name": "other"})
+        assert refused.status_code in (404, 422), run
+    assert not SavedPlan.objects.filter(name="other").exists()
     taken = visitor.post(f"/evaluation/sweeps/{swept.pk}/save/", {"run": str(best.pk), "name": "swept"})
     assert taken.status_code == 422 and "is there already" in text_of(taken)
     assert text_of(visitor.get("/evaluation/sweeps/")).count("swept") >= 1
-
-
-def test_a_plan_of_another_sweep_is_not_saved(visitor: Client, swept: Sweep) -> None:
-    for run in ("", "nonsense", "7d9c6a0e-0000-4000-8000-000000000000"):
-        response = visitor.post(f"/evaluation/sweeps/{swept.pk}/save/", {"run": run, "name": "swept"})
-        assert response.status_code in (404, 422), run
-    assert not SavedPlan.objects.filter(name="swept").exists()
 
 
 def test_a_sweep_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden_set: GoldenSet) -> None:
@@ -132,19 +130,37 @@ def test_a_sweep_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden
     assert not EvaluationRun.objects.exists() and LogEntry.objects.filter(change_message__contains="deleted").exists()
 
 
-def test_an_estimate_is_told_from_runs_like_it_or_is_not_known(swept: Sweep, golden_set: GoldenSet) -> None:
+def test_an_estimate_is_told_from_runs_like_it_and_nothing_comes_of_a_lost_collection(
+    swept: Sweep, golden_set: GoldenSet
+) -> None:
     known = estimate_sweep(golden_set, 10, SEARCH_ONLY)
     done = list(EvaluationRun.objects.all())
     assert known.asked == 30 and known.took_s == pytest.approx(
         30 * sum(run.took_ms for run in done) / sum(run.done for run in done) / 1000
     )
-    golden_set.collection_name = "elsewhere"
-    assert estimate_sweep(golden_set, 10, SEARCH_ONLY).took_s is None
-
-
-def test_without_its_collection_there_is_no_sweep_and_nothing_is_saved(swept: Sweep, golden_set: GoldenSet) -> None:
     Collection.objects.filter(name="nature").update(name="gone")
     with pytest.raises(UnknownCollection):
         draft_sweep(golden_set, grid={"k": [1, 2]})
     with pytest.raises(UnknownCollection):
-        save_swept_plan(swept, swept.runs.first().pk, "swept")  # type: ignore[union-attr]
+        save_swept_plan(swept, done[0].pk, "swept")
+    golden_set.collection_name = "elsewhere"
+    assert estimate_sweep(golden_set, 10, SEARCH_ONLY).took_s is None
+
+
+def test_the_list_asks_as_much_for_three_sweeps_as_for_one(visitor: Client, db: None) -> None:
+    def count() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert visitor.get("/evaluation/sweeps/").status_code == 200
+        return len(captured)
+
+    def add(name: str) -> None:
+        made = Sweep.objects.create(
+            name=name, set_name="birds", set_version=1, set_digest="d", collection_name="nature", measure="mrr@10"
+        )
+        make_run([{"mrr@10": 1.0}], sweep=made, sweep_place=0)
+
+    add("first")
+    once = count()
+    add("second")
+    add("third")
+    assert count() == once
