@@ -17,6 +17,7 @@ from collections_app.identity import can_be_stored
 from collections_app.models import Collection, Document
 from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.policies import policy_for
+from collections_app.services.awaited import is_awaited
 from collections_app.services.belonging import attached_to
 from collections_app.services.curation import BulkChange, BulkOutcome, DocumentResult, change_documents
 from collections_app.services.editing import edit_document
@@ -49,7 +50,10 @@ EXPLAINED = {
 
 @require_http_methods(["GET", "POST"])
 def change(request: PageRequest, name: str) -> HttpResponse:
-    """Change the chosen documents. Deleting, and whatever is done to all that match, asks first; a GET only asks."""
+    """Change the chosen documents; a GET only asks.
+
+    What asks first: deleting, whatever is done to all that match, and taking out of results what somebody counts on.
+    """
     collection = find_collection(name)
     if request.method == "GET":
         named = Selection(tuple(name for name in request.GET.getlist("doc_id") if can_be_stored(name)))
@@ -64,7 +68,11 @@ def change(request: PageRequest, name: str) -> HttpResponse:
         chosen = selection.choose(collection)
         if action == "label":
             return _label(request, collection, selection, chosen)
-        if (action == "delete" or selection.filter is not None) and not request.POST.get("confirmed"):
+        if not request.POST.get("confirmed") and (
+            action == "delete"
+            or selection.filter is not None
+            or (action in ("disable", "archive") and is_awaited(collection, chosen))
+        ):
             return _confirm(request, collection, selection, chosen, action)
         _tell(request, action, change_documents(collection, BulkChange(action), chosen, actor=request.user))
     except (ServiceError, RagdError) as error:

@@ -119,6 +119,16 @@ def expectations_of(collection: Collection, doc_id: str, chunk_index: int | None
     return Expectations([(row, last) for row, last in _with_last(found, doc_id, chunk_index)], whole, worths)
 
 
+def expects_any(collection: Collection, doc_ids: Sequence[str]) -> bool:
+    """Whether any golden question of the collection expects one of these documents or a chunk of one."""
+    wanted = set(doc_ids)
+    rows = GoldenQuestion.objects.filter(golden_set__collection_name=collection.name, suggested=False)
+    for documents, chunks in rows.values_list("expected_doc_ids", "expected_chunks").iterator():
+        if not wanted.isdisjoint(documents) or not wanted.isdisjoint(map(document_of, chunks)):
+            return True
+    return False
+
+
 def _has_chunk_of(row: GoldenQuestion, doc_id: str) -> bool:
     return any(document_of(key) == doc_id for key in row.expected_chunks)
 

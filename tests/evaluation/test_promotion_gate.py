@@ -14,6 +14,7 @@ from collections_app.services.documents import ingest_text
 from collections_app.services.exporting import export_to_file
 from collections_app.services.generations import (
     activate_generation,
+    cancel_generation,
     drop_generation,
     list_generations,
     start_generation,
@@ -200,3 +201,19 @@ def test_a_gate_travels_with_its_collection_and_goes_with_it(
     assert list(PromotionGate.objects.values_list("collection_name", flat=True)) == ["notes"]
     with pytest.raises(InvalidInput, match="promotion gate has not the fields"):
         restore_gates(notes, [{"set_name": "basics"}])
+
+
+def test_a_job_that_is_cancelled_while_the_gate_is_asked_lets_nothing_serve(
+    notes: Collection, golden: GoldenSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_gate(notes, "basics")
+    generation = start_generation(notes, {})
+    compared = gates.compare_generations
+
+    def cancel_first(*args: Any, **values: Any) -> Any:
+        cancel_generation(reload(generation))
+        return compared(*args, **values)
+
+    monkeypatch.setattr(gates, "compare_generations", cancel_first)
+    assert run(generation) == "cancelled"
+    assert states(notes) == {2: "cancelled", 1: "serving"} and reload(generation).gate_state == ""

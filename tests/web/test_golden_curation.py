@@ -192,3 +192,18 @@ def test_a_gate_whose_set_is_gone_warns(visitor: Client, nature: Collection) -> 
     set_gate(nature, "animals")
     GoldenSet.objects.get().delete()
     assert "golden set animals was deleted" in words(visitor.get("/collections/nature/gate/"))
+
+
+def test_hiding_what_questions_expect_asks_first(visitor: Client, nature: Collection) -> None:
+    address = "/collections/nature/change/"
+    for action in ("disable", "archive"):
+        asked = visitor.post(address, {"action": action, "doc_id": ["rivers.md", "whales.md"]})
+        assert asked.status_code == 200 and 'hx-post="/collections/nature/impact/"' in asked.content.decode()
+    assert Document.objects.filter(enabled=True).count() == 3
+    fields = {"action": "disable", "doc_id": "whales.md", "confirmed": "on"}
+    assert visitor.post(address, fields).status_code == 302
+    assert not Document.objects.get(doc_id="whales.md").enabled
+    # nobody counts on the rivers, and letting in asks nobody
+    assert visitor.post(address, {"action": "disable", "doc_id": "rivers.md"}).status_code == 302
+    assert visitor.post(address, {"action": "enable", "doc_id": "whales.md"}).status_code == 302
+    assert list(Document.objects.filter(enabled=False).values_list("doc_id", flat=True)) == ["rivers.md"]
