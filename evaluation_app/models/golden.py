@@ -64,6 +64,8 @@ class GoldenQuestion(models.Model):
 
     thresholds: measure name -> the least that passes, over those of the set's run. weight: in means, not negative.
     source_run: the run that it was made of. suggested: made by a machine and not looked at yet; never evaluated.
+    chunk_marks: expected chunk -> SHA-256 of its text when it was chosen, by which it is told that another text stands
+    under its number now.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -79,6 +81,7 @@ class GoldenQuestion(models.Model):
     notes = models.TextField(default="", blank=True)
     suggested = models.BooleanField(default=False)
     source_run = models.UUIDField(null=True, blank=True)
+    chunk_marks = models.JSONField(default=dict, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
