@@ -16,6 +16,7 @@ from django.core.management import call_command
 from collections_app.models import IngestJob
 from collections_app.services.collections import create_collection
 from collections_app.services.documents import submit_uploads
+from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.subcommands import SUBCOMMANDS
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
@@ -49,6 +50,8 @@ def test_every_example_runs(
         archive.writestr("two.txt", "A smaller pump moves 40 litres.")
     (other,) = submit_uploads(create_collection(name="other"), [SimpleUploadedFile("a.txt", b"some text")])
     assert other.job and other.batch
+    pumps = GoldenSet.objects.create(name="pumps", collection_name="notes")
+    GoldenQuestion.objects.create(golden_set=pumps, question="Which pump is the largest?", expected_doc_ids=["one.txt"])
     for example in EXAMPLES:
         words = shlex.split(example.replace("JOB_ID", str(other.job.pk)).replace("BATCH_ID", str(other.batch.pk)))
         out = StringIO()
