@@ -41,7 +41,7 @@ EFFECTS: Mapping[Effect, tuple[str, str, str]] = {  # tone, icon, word
     "worse": ("watch", "down", "Lower"),
     "gained": ("good", "check", "Found"),
     "better": ("good", "up", "Higher"),
-    "changed": ("neutral", "refresh", "Other results"),
+    "changed": ("neutral", "refresh", "Changed"),
 }
 
 
