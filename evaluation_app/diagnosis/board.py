@@ -19,6 +19,7 @@ from ragd.errors import InvalidInput
 
 SHOWN_PER_COLUMN = 12
 RUNS_OFFERED = 30
+DOUBT_SHARE, DOUBT_FROM = 0.8, 5  # of the questions, in a run of at least so many
 ERROR_MODE = "run_error"
 FIELDS = (
     "id", "position", "question_text", "category", "golden", "query_run", "trace_id", "outcome", "retrieved_ids",
@@ -62,13 +63,17 @@ class BoardEntry:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """entries: worst first, at most as many as are shown; total: all that the filters leave; away: put away besides."""
+    """entries: worst first, at most as many as are shown; total: all that the filters leave; away: put away besides.
+
+    is_nearly_all: so many of the run's questions show the mode by a bound that its bound is to be doubted.
+    """
 
     mode: Mode
     band: str
     entries: tuple[BoardEntry, ...]
     total: int
     away: int
+    is_nearly_all: bool = False
 
     @property
     def more(self) -> int:
@@ -126,7 +131,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
             if _is_shown(entry, wanted, is_away=is_away):
                 by_mode[mode.key].append(entry)
     columns = [
-        _column(mode, by_mode[mode.key], away[mode.key], bands, per_column)
+        _column(mode, by_mode[mode.key], away[mode.key], bands, per_column, len(items))
         for mode in stored_table().modes.values()
         if (by_mode[mode.key] or away[mode.key]) and wanted.mode in ("", mode.key)
     ]
@@ -157,9 +162,10 @@ def _is_shown(entry: BoardEntry, filters: Filters, *, is_away: bool) -> bool:
     return filters.show == "all" or is_away == (filters.show == "away")
 
 
-def _column(mode: Mode, entries: Sequence[BoardEntry], away: int, bands: Bands, per_column: int) -> Column:
+def _column(mode: Mode, entries: Sequence[BoardEntry], away: int, bands: Bands, per_column: int, asked: int) -> Column:
     ordered = sorted(entries, key=_worst_first)
-    return Column(mode, mode.describe_band(bands), tuple(ordered[:per_column]), len(ordered), away)
+    doubtful = mode.rule == "fails" and asked >= DOUBT_FROM and len(ordered) + away >= DOUBT_SHARE * asked
+    return Column(mode, mode.describe_band(bands), tuple(ordered[:per_column]), len(ordered), away, doubtful)
 
 
 def _worst_first(entry: BoardEntry) -> tuple[float, int]:

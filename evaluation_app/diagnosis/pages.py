@@ -16,7 +16,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.errors import ServiceError, describe
 from collections_app.pages import PageRequest, next_address, refuse, render_page
-from evaluation_app.diagnosis.bands import bands_for, keep_bands
+from collections_app.templatetags.interface import counted
+from evaluation_app.diagnosis.again import find_again, quartiles
+from evaluation_app.diagnosis.bands import banded_measures, bands_for, keep_bands
 from evaluation_app.diagnosis.board import SHOWN_PER_COLUMN, SHOWS, Board, Filters, read_board, runs_of, sets_with_runs
 from evaluation_app.diagnosis.cards import decide, people
 from evaluation_app.diagnosis.fixes import Proposal, has_changed, propose_fixes, try_fix
@@ -125,12 +127,29 @@ def bands(request: PageRequest, pk: int) -> HttpResponse:
             except RagdError as error:
                 status = refuse(form, error)
             else:
-                messages.success(request, "Bands kept. Runs from now on are judged by them.")
-                return redirect("evaluation:golden-set-bands", pk=pk)
+                return _after_bands(request, golden_set)
         else:
             status = 422
-    context = {"tab": "sets", "golden_set": golden_set, "form": form}
+    runs = [run for run in runs_of(golden_set) if not run.is_active]
+    context = {
+        "tab": "sets",
+        "golden_set": golden_set,
+        "form": form,
+        "run": runs[0] if runs else None,
+        "quartiles": quartiles(runs[0], banded_measures()) if runs else {},
+    }
     return render_page(request, "evaluation/diagnosis/bands.html", context, status=status)
+
+
+def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
+    """With `again`, the modes of the newest run are found again; its board shows what that did."""
+    newest = next((run for run in runs_of(golden_set) if not run.is_active), None)
+    if not request.POST.get("again") or newest is None:
+        messages.success(request, "Bands kept. Runs from now on are judged by them.")
+        return redirect("evaluation:golden-set-bands", pk=golden_set.pk)
+    changed = find_again(newest, actor=request.user)
+    messages.success(request, f"Bands kept. {counted(changed, 'question')} of the newest run changed.")
+    return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")
 
 
 @require_GET

@@ -148,14 +148,19 @@ def compare_yes_no(pairs: Sequence[Pair], ties: int = 0) -> YesNo:
 
 
 def kappa_of(counts: Sequence[float]) -> float | None:
-    """Cohen's kappa of two people's yes and no. counts: both yes, the first alone, the second alone, both no."""
+    """Cohen's kappa of two people's yes and no. counts: both yes, the first alone, the second alone, both no.
+
+    None without any, and when one of them always says the same: then it would be 0 whatever the other says.
+    """
     total = math.fsum(counts)
     if not total:
         return None
     both, first, second, neither = counts
     one, other = (both + first) / total, (both + second) / total
+    if one in (0, 1) or other in (0, 1):
+        return None
     expected = one * other + (1 - one) * (1 - other)
-    return None if expected == 1 else ((both + neither) / total - expected) / (1 - expected)
+    return ((both + neither) / total - expected) / (1 - expected)
 
 
 def _kappa(counts: Sequence[int]) -> Estimate:

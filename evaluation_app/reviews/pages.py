@@ -160,6 +160,7 @@ def agreement(request: PageRequest) -> HttpResponse:
         "agreement": read_agreement(tasks),
         "chosen": chosen,
         "offered": [(name, FILTER_WORDS[name], values, chosen.get(name, "")) for name, values in offered.items()],
+        "has_choice": bool(chosen) or any(len(values) > 1 for values in offered.values()),
         "query": urlencode(chosen),
     }
     return render_page(request, "evaluation/reviews/agreement.html", context)

@@ -15,6 +15,7 @@ from django.utils import timezone
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections import create_collection
+from evaluation_app.diagnosis.again import find_again, quartiles
 from evaluation_app.diagnosis.bands import bands_for, keep_bands
 from evaluation_app.diagnosis.board import Filters, count_modes, read_board
 from evaluation_app.diagnosis.cards import decide
@@ -56,7 +57,11 @@ Make = Callable[..., EvaluationRun]
 def make(golden_set: GoldenSet) -> Make:
     def made(modes: dict[int, list[str]] = MODES, **values: Any) -> EvaluationRun:
         items = {
-            place: {"modes": keys, "golden": {"expected_doc_ids": ["owl.md"]}, "retrieved_ids": ["a#0"]}
+            place: {
+                "modes": keys,
+                "golden": {"question": QUESTIONS[place], "expected_doc_ids": ["owl.md"]},
+                "retrieved_ids": ["a#0"],
+            }
             for place, keys in modes.items()
         }
         now = timezone.now()
@@ -269,6 +274,41 @@ def test_a_set_has_bands_of_its_own(golden_set: GoldenSet, settings: Any, make: 
     assert bands_for(golden_set) == bands_for()
 
 
+def test_modes_are_found_again_by_other_bands(make: Make, golden_set: GoldenSet) -> None:
+    run = make(summary={"modes": {"retrieval_miss": 1, "low_completeness": 2}, "failed_questions": 1})
+    assert find_again(run) == 0  # they are what the stored scores say already
+    keep_bands(golden_set, {"completeness": [0.5, 0.2]})
+    assert find_again(run) == 1
+    assert placed(run) == {"retrieval_miss": [0], "low_completeness": [1]}
+    run.refresh_from_db()
+    assert run.summary == {"modes": {"retrieval_miss": 1, "low_completeness": 1}, "failed_questions": 1}
+
+
+def test_a_threshold_of_the_run_counts_when_modes_are_found_again(make: Make) -> None:
+    run = make(thresholds={"completeness": 0.95})
+    assert find_again(run) == 3
+    assert placed(run)["below_threshold"] == [1, 0, 2]
+
+
+def test_a_run_that_goes_on_keeps_its_modes(make: Make) -> None:
+    with pytest.raises(ServiceError, match="not finished"):
+        find_again(make(state="running"))
+
+
+def test_a_bound_that_nearly_all_questions_miss_is_doubted(make: Make, golden_set: GoldenSet) -> None:
+    scores = [{"completeness": 0.5}] * 5
+    items = {place: {"modes": ["low_completeness"]} for place in range(4)}
+    run = make_run(scores, items=items, golden_set=golden_set)
+    assert [column.is_nearly_all for column in read_board(run).columns] == [True]
+    run.items.filter(position=3).update(modes=[])
+    assert [column.is_nearly_all for column in read_board(run).columns] == [False]
+
+
+def test_quartiles_are_of_what_was_scored(make: Make) -> None:
+    found = quartiles(make(), ["completeness", "adherence"])
+    assert found == {"completeness": pytest.approx((0.3, 0.5, 0.7))}
+
+
 @pytest.fixture
 def visitor(django_user_model: Any) -> Client:
     client = Client()
@@ -322,3 +362,12 @@ def test_the_table_of_modes_and_the_bands_are_pages(visitor: Client, golden_set:
     assert visitor.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2"}).status_code == 302
     golden_set.refresh_from_db()
     assert golden_set.bands == {"completeness": [0.5, 0.2]}
+
+
+def test_new_bands_can_be_applied_to_the_newest_run(visitor: Client, make: Make, golden_set: GoldenSet) -> None:
+    run = make()
+    address = f"/evaluation/sets/{golden_set.pk}/bands/"
+    assert "0.30 to 0.70" in visitor.get(address).content.decode()
+    answer = visitor.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2", "again": "1"})
+    assert answer["Location"] == f"/evaluation/board/?run={run.pk}"
+    assert placed(run)["low_completeness"] == [1]

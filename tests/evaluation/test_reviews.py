@@ -224,7 +224,7 @@ def test_people_are_held_against_each_other() -> None:
     both = people["ada and bob"].adherence
     assert both.confusion.total == 5
     assert both.kappa.value == pytest.approx(cohen_kappa([1, 0, 1, 1, 1], [1, 0, 0, 1, 1]))
-    assert people["bob and cid"].adherence.kappa.value == 0.0
+    assert people["bob and cid"].adherence.kappa.value is None  # of one pair nothing follows
 
 
 def test_kappa_of_counts_is_cohens() -> None:
@@ -236,6 +236,7 @@ def test_kappa_of_counts_is_cohens() -> None:
     assert found.kappa.low < 0.4 < found.kappa.high
     assert compare_yes_no(pairs) == found
     assert kappa_of([5, 0, 0, 0]) is None
+    assert kappa_of([26, 12, 0, 0]) is None  # the first never says no
     assert kappa_of([0, 0, 0, 0]) is None
 
 
