@@ -134,11 +134,17 @@ def _choose(
     wanted = base.set_name if base else request.GET.get("set", "")
     set_name = wanted if wanted in names else newest.set_name if newest else ""
     baseline = GoldenSet.objects.filter(name=set_name).values_list("baseline", flat=True).first()
-    runs = EvaluationRun.objects.filter(set_name=set_name).select_related("sweep")[:RUNS_OFFERED]
+    runs = EvaluationRun.objects.filter(set_name=set_name).select_related("sweep")
+    swept = runs.filter(purpose=EvaluationRun.Purpose.SWEEP)
+    chosen = [*others, *([base] if base else [])]
+    with_swept = request.GET.get("sweeps") == "on" or any(run.sweep_id for run in chosen)
+    offered = runs if with_swept else runs.exclude(purpose=EvaluationRun.Purpose.SWEEP)
     context = {
         "names": names,
         "set_name": set_name,
-        "versions": _versions(list(runs)),
+        "versions": _versions(list(offered[:RUNS_OFFERED])),
+        "swept": swept.count(),
+        "with_swept": with_swept,
         "base": base.pk if base else baseline,
         "baseline": baseline,
         "others": [run.pk for run in others],

@@ -131,7 +131,7 @@ def _bar(change: MeasureChange, reach: float) -> Bar | None:
 
 
 def show_matrix(comparison: Comparison) -> list[MatrixRow]:
-    """Measures by runs. The best of a row is marked only where one differs from the base by more than noise."""
+    """Measures by runs. The best of a row is marked only where that is more than noise."""
     reach = reach_of([change for item in comparison.others for change in item.changes])
     rows = []
     for place, name in enumerate(comparison.measures):
@@ -149,11 +149,13 @@ def show_matrix(comparison: Comparison) -> list[MatrixRow]:
 
 
 def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None:
-    if not any(change.verdict in ("improved", "regressed") for change in changes):
-        return None
+    """The place of the best mean, the base's being 0: where it beats the base, or is the base's and beats another."""
     sign = 1 if changes[0].higher_is_better else -1
     known = [(sign * value.value, -place) for place, value in enumerate(means) if value.value is not None]
-    return -max(known)[1] if len(known) > 1 else None
+    place = -max(known)[1] if known else 0
+    verdicts = [change.verdict for change in changes]
+    beats = "regressed" in verdicts if place == 0 else verdicts[place - 1] == "improved"
+    return place if beats else None
 
 
 def choose_questions(

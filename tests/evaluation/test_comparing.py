@@ -233,3 +233,12 @@ def test_other_contents_of_the_collection_are_a_cause_too(db: None) -> None:
     (row,) = compare_runs(base, [moved, other]).headers
     assert row.name == "contents" and row.values[0].startswith("10 chunks, documents of 2026-01-31 10:00:00")
     assert row.values[1] == "changed while the run went on" and row.values[2].startswith("1,200 chunks")
+
+
+def test_a_mean_that_is_best_by_chance_alone_is_not_marked(db: None) -> None:
+    base = make_run([{"mrr@10": 0.5}] * 8)
+    lucky = make_run([{"mrr@10": 1.0 if place < 6 else 0.0} for place in range(8)])
+    steady = make_run([{"mrr@10": 0.6}] * 8)
+    (row,) = show_matrix(compare_runs(base, [lucky, steady]))
+    assert [cell.row.change.verdict for cell in row.cells if cell.row] == ["noise", "improved"]
+    assert [cell.best for cell in row.cells] == [False, False, False]

@@ -92,3 +92,10 @@ def test_without_runs_the_page_says_what_to_do(visitor: Client) -> None:
     assert "nothing to compare yet" in text_of(visitor.get("/evaluation/compare/"))
     assert "no sweep yet" in text_of(visitor.get("/evaluation/sweeps/"))
     assert "no golden set" in text_of(visitor.get("/evaluation/sweeps/new/"))
+
+
+def test_runs_of_sweeps_are_offered_on_request(visitor: Client, runs: tuple[Any, Any]) -> None:
+    make_run([{"recall@10": 1.0}] * 8, name="k 7", purpose="sweep")
+    shown = visitor.get("/evaluation/compare/")
+    assert "1 run of sweeps is left out" in text_of(shown) and "k 7" not in text_of(shown)
+    assert "k 7" in text_of(visitor.get("/evaluation/compare/?sweeps=on"))
