@@ -17,8 +17,8 @@ from evaluation_app.querysets import RunScoreQuerySet
 class EvaluationRun(models.Model):
     """One golden set, asked by one plan and judged by one judge, with all that decides its figures.
 
-    settings: `RunSettings.as_dict()`. prompt_hash: SHA-256 of the system prompt that the answerer used. purpose: why it
-    was made. summary: what `runs.summaries.summarize` gives, written anew as items come. thresholds: measure -> least
+    settings: `RunSettings.as_dict()`. prompt_hash: SHA-256 of the system prompt that the answerer used. calibration: by
+    which the corrective step worked, "" where it was off. purpose: why it was made. summary: what `runs.summaries.summarize` gives, written anew as items come. thresholds: measure -> least
     mean that passes; passed: None without thresholds, False whenever an item failed. took_ms: time at work, over all
     attempts. cost_usd: of answers, and judge_cost_usd of the judge; None: a price is not known. beat_at: when its
     worker last told that it lives, while it waits: when it was last sent. attempts: how often a worker took it; losses:
@@ -65,6 +65,7 @@ class EvaluationRun(models.Model):
     prompt_hash = models.CharField(max_length=64, default="", blank=True)
     judge = models.CharField(max_length=20, default="none")
     judge_version = models.TextField(default="", blank=True)
+    calibration = models.TextField(default="", blank=True)
     generation = models.IntegerField(default=1)
     embed_model = models.TextField(default="", blank=True)
     spec_version = models.CharField(max_length=20, default="", blank=True)
