@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.contrib.auth.models import User
+from django.db import connection, transaction
 from django.test import Client
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.stores import open_store
-from ragd.errors import EmbedderError
+from ragd.errors import EmbedderError, InvalidInput
 from ragd.retrieval import Retrieval, retrieve_detailed
 from ragd.store import Store
 from ragd.types import Candidate, RetrievePlan
@@ -20,6 +22,7 @@ from retrieval_app.corrective.rules import Rule
 from retrieval_app.corrective.services import forget_calibration, keep_calibration, switch_corrective
 from retrieval_app.corrective.step import Corrector
 from retrieval_app.corrective.strips import cut_strips
+from retrieval_app.corrective.travelling import count_calibrations, read_calibrations, restore_calibrations
 from retrieval_app.models import Calibration, QueryRun
 from tests.retrieval.corpus import bearer, make_collection, post
 
@@ -256,3 +259,52 @@ def test_the_same_over_http(client: Client, house: Collection) -> None:
     forget_calibration(house)
     status, body = post(client, "/v1/collections/house/ask", {"query": "main pump", "corrective": True}, bearer())
     assert (status, body["error"]["type"]) == (422, "not_calibrated")
+
+
+def test_a_calibration_travels_and_a_bad_one_is_refused(house: Collection) -> None:
+    made = calibrate(house)
+    connection.ensure_connection()
+    (row,) = read_calibrations(connection.connection, house.pk, house.name)
+    # Django's connection leaves JSON as text; the export's own does not
+    row = {name: json.loads(value) if name in ("weights", "data", "figures") else value for name, value in row.items()}
+    other = make_collection("cabin", empty=True)
+    assert restore_calibrations(other, [row]) == count_calibrations(other.pk, other.name) == 1
+    came = Calibration.objects.get(collection_id=other.pk)
+    assert (came.rule, came.data, came.created_at) == (made.rule, made.data, made.created_at)
+    for wrong in (row | {"weights": {}}, row | {"upper": 0.1}, row | {"data": []}, {"upper": 0.5}):
+        with pytest.raises(InvalidInput):
+            restore_calibrations(other, [wrong])
+    with pytest.raises(InvalidInput, match="one calibration"):
+        restore_calibrations(other, [row, row])
+
+
+def test_the_pages_show_what_was_calibrated_and_what_a_run_was_thought_to_be(client: Client, house: Collection) -> None:
+    client.force_login(User.objects.create_user("ada"))
+    page = "/collections/house/corrective/"
+    assert "Not calibrated" in client.get(page).content.decode()
+    calibrate(house)
+    assert client.post(page, {"do": "on"}).status_code == 302
+    shown = client.get(page).content.decode()
+    assert "corrective step on" in shown and "house questions" in shown and "correct from 90.0 %" in shown
+    run = ask(house, "planetary orbits computed numerically yesterday", corrective=None)
+    shown = client.get(f"/runs/{run.pk}/").content.decode()
+    assert "the results are unlikely to hold the answer" in shown and run.retrieved_ids[0] in shown
+    client.post(page, {"do": "forget"})
+    assert not Calibration.objects.exists()
+
+
+def test_the_calibration_over_http(client: Client, house: Collection) -> None:
+    path = "/v1/collections/house/calibration"
+    headers = bearer()
+    assert client.get(path, headers=headers).json()["error"]["type"] == "not_calibrated"
+    calibrate(house)
+    changed = client.patch(path, {"corrects": True}, content_type="application/json", headers=headers).json()
+    assert (changed["corrects"], changed["holds"], changed["upper"]) == (True, True, 0.9)
+    assert client.get(path, headers=bearer(collections=["elsewhere"])).status_code in (403, 404)
+    assert (
+        client.patch(
+            path, {"corrects": False}, content_type="application/json", headers=bearer(scope="read")
+        ).status_code
+        == 403
+    )
+    assert client.delete(path, headers=headers).json() == {"deleted": 1}
