@@ -8,7 +8,7 @@ from typing import Any
 
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection
-from collections_app.stores import embedder_for
+from collections_app.stores import LOCAL_MODEL, embedder_for
 from evaluation_app.diagnosis.noise import NOISE, noise_scores
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judging.judgement_cache import JudgementCache
@@ -23,6 +23,7 @@ from evaluation_app.scoring.judges import judging_embedder, open_judge
 from evaluation_app.scoring.retrieval_scores import retrieval_scores
 from evaluation_app.scoring.settings import RunSettings
 from evaluation_app.scoring.spans import judged_span, record_scores
+from evaluation_app.scoring.vectors import RememberingEmbedder
 from ragd.errors import RagdError, UnknownCollection
 from retrieval_app.answering import Answerer, open_answerer
 from retrieval_app.models import QueryRun
@@ -68,6 +69,7 @@ class Scorer:
         self.settings = settings
         self.collection = collection
         self.judge = open_judge(settings, cache)
+        self._remembering = _embedder_of(collection)
 
     @property
     def judge_version(self) -> str:
@@ -113,9 +115,11 @@ class Scorer:
         """The answerer that answered the run, with its prompt and its earlier turns."""
         if self.collection is None:
             raise UnknownCollection(f"the collection {run.collection_name!r} is gone")
-        embedder = embedder_for(self.collection.embed_model, self.collection.embed_dims)
         return open_answerer(
-            embedder, llm_model=run.answerer or None, system_prompt=run.system_prompt or None, history=run.history
+            self._remembering,
+            llm_model=run.answerer or None,
+            system_prompt=run.system_prompt or None,
+            history=run.history,
         )
 
     def _gather(
@@ -195,6 +199,14 @@ class Scorer:
             setattr(run, name, value)
         if values and run.pk is not None:
             QueryRun.objects.filter(pk=run.pk).update(**values)
+
+
+def _embedder_of(collection: Collection | None) -> RememberingEmbedder:
+    """One that remembers: the sentences of a chunk are read for the list and again for the chunk alone. What the judge
+    has read serves too, where the collection has the model of the judge."""
+    if collection is None or collection.embed_model == LOCAL_MODEL:
+        return judging_embedder()
+    return RememberingEmbedder(embedder_for(collection.embed_model, collection.embed_dims))
 
 
 def trace_record(scores: Mapping[str, Score]) -> dict[str, float | None]:

@@ -13,6 +13,7 @@ from ragd.embedding import Embedder
 from ragd.types import Vector
 
 VECTORS_KEPT = 50_000  # some 90 MB with their texts
+QUERIES_KEPT = 100  # one question is asked of each of its chunks
 
 
 class RememberingEmbedder:
@@ -27,6 +28,7 @@ class RememberingEmbedder:
             embedder.system,
         )
         self._vectors: OrderedDict[str, Vector] = OrderedDict()
+        self._queries: OrderedDict[str, Vector] = OrderedDict()
         self._lock = Lock()
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
@@ -48,7 +50,16 @@ class RememberingEmbedder:
         return [found[text] for text in texts]
 
     def embed_query(self, text: str) -> Vector:
-        return self.embedder.embed_query(text)
+        """Remembered apart from `embed`: a model may read a question in another way than a passage."""
+        with self._lock:
+            known = self._queries.get(text)
+        if known is None:
+            known = self.embedder.embed_query(text)
+            with self._lock:
+                self._queries[text] = known
+                while len(self._queries) > QUERIES_KEPT:
+                    self._queries.popitem(last=False)
+        return known
 
     def count_tokens(self, text: str) -> int:
         return self.embedder.count_tokens(text)

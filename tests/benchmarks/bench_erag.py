@@ -1,10 +1,11 @@
 """How well per-document labels foretell the whole answer: eRAG beside relevance judgements, on BEIR SciFact.
 
-Run: python -m tests.benchmarks.bench_erag [CLAIMS]     (all of them; needs RAGD_DATA/scifact)
+Run: python -m tests.benchmarks.bench_erag [CLAIMS]     (the first 100; needs RAGD_DATA/scifact)
 
 Claims of the test split that have annotated evidence are asked of a collection of the documents that are judged for
-them and 700 others. The SOURCES_READ best chunks by cosine are the retrieved list. The extractive answerer answers from
-the whole list, and from each chunk alone. Nothing is fitted and nothing is stored; no database is needed.
+them and OTHERS more, by a fixed draw. The SOURCES_READ best chunks by cosine are the retrieved list. The extractive
+answerer answers from the whole list, and from each chunk alone. Nothing is fitted and nothing is stored; no database is
+needed.
 
 downstream  F1 between the sentences that an answer quotes and the annotated evidence sentences of the claim.
 tau         Kendall's tau-b over the claims, between the labels of a list, aggregated, and the downstream figure of the
@@ -24,6 +25,7 @@ counted.
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -41,10 +43,12 @@ from ragd.chunking import split_sentences
 from ragd.embedding import LocalEmbedder
 from retrieval_app.answers import Draft
 from retrieval_app.extraction import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer
-from tests.benchmarks.bench_answering import choose_documents, embed_passages, find
+from tests.benchmarks.bench_answering import embed_passages, find
 from tests.benchmarks.scifact import SciFact, load_scifact
 from tests.benchmarks.server import need_data
 
+CLAIMS = 100
+OTHERS = 500
 RESAMPLES = 500
 SEED = 7
 LABELS = {"eRAG, F1": False, "eRAG, hit": True, "eRAG, words": False, "judgements": True}  # whether they are binary
@@ -109,6 +113,13 @@ def read_claims(data: SciFact, texts: Texts) -> tuple[list[Claim], int]:
     return claims, left_out
 
 
+def choose_documents(data: SciFact, claims: Sequence[Claim]) -> list[tuple[str, str, str]]:
+    wanted = {doc_id for claim in claims for doc_id in claim.relevant}
+    others = [document for document in data.documents if document[0] not in wanted]
+    drawn = random.Random(SEED).sample(others, OTHERS)
+    return [document for document in data.documents if document[0] in wanted] + drawn
+
+
 def sentence_f1(quoted: frozenset[Place], evidence: frozenset[Place]) -> float:
     return 2 * len(quoted & evidence) / (len(quoted) + len(evidence))
 
@@ -171,12 +182,13 @@ def main() -> None:
     data = load_scifact()
     texts = Texts(data)
     claims, left_out = read_claims(data, texts)
-    claims = claims[: int(sys.argv[1])] if len(sys.argv) > 1 else claims
+    claims = claims[: int(sys.argv[1]) if len(sys.argv) > 1 else CLAIMS]
     embedder = LocalEmbedder()
-    passages = embed_passages(embedder, choose_documents(data, list(data.queries)))
+    passages = embed_passages(embedder, choose_documents(data, claims))
     print(
         f"{len(claims)} claims with evidence ({left_out} left out: their evidence lies behind the last sentence), "
-        f"{len(passages.candidates)} chunks, the first {SOURCES_READ} of each list"
+        f"{len(passages.candidates)} chunks, the first {SOURCES_READ} of each list",
+        flush=True,
     )
     remembering = RememberingEmbedder(embedder)
     lists = [find(embedder, claim.text, passages) for claim in claims]
@@ -189,6 +201,7 @@ def main() -> None:
             f"{abstained} abstentions, mean F1 of the whole answer {np.mean([item.whole for item in measured]):.3f}"
         )
         print_taus(measured)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
