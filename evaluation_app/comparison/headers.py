@@ -18,6 +18,7 @@ FIELDS: Mapping[str, str] = {
     "embed_model": "Embedding model",
     "answerer": "Answerer",
     "prompt_hash": "Prompt hash",
+    "calibration": "Corrected by",
     "judge": "Judge",
     "judge_version": "Judge version",
     "spec_version": "Specification",

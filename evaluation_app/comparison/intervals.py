@@ -96,3 +96,21 @@ def judge_difference(difference: Interval | None, moved: int, *, higher_is_bette
     if moved < MOVED_MIN:
         return "few"
     return "improved" if (difference.mean > 0) == higher_is_better else "regressed"
+
+
+def share_best(values: Numbers, weights: Sequence[float], draws: Draws) -> list[float | None] | None:
+    """Per column the share of draws in which no column has a higher weighted mean; equal ones share a draw.
+
+    values: (questions, columns). None without a question of a weight above 0.
+    """
+    shares = np.array(weights, dtype=np.float64)
+    if not shares.sum():
+        return None
+    won = np.zeros(values.shape[1])
+    for drawn in draws.pieces(len(shares)):
+        counts = np.zeros((len(drawn), len(shares)))
+        np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
+        sums = (counts * shares) @ values
+        best = sums >= sums.max(axis=1, keepdims=True) - 1e-9
+        won += (best / best.sum(axis=1, keepdims=True)).sum(axis=0)
+    return [float(share / draws.resamples) for share in won]

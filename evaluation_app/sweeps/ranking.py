@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 from django.db.models.fields.json import KeyTransform
 
-from evaluation_app.comparison.intervals import Draws, Numbers, judge_difference, weighted_interval
+from evaluation_app.comparison.intervals import Draws, judge_difference, share_best, weighted_interval
 from evaluation_app.comparison.reading import measure_of
 from evaluation_app.measures.scores import Mean, Score, mean
 from evaluation_app.measures.statistics import Interval
@@ -115,7 +115,7 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
     pool = [run for run in runs if means[run.pk].value is not None and run.done == most]
     ordered = sorted(pool, key=lambda run: (-sign * (means[run.pk].value or 0.0), run.sweep_place or 0))
     best = ordered[0] if ordered else None
-    won, shared = share_won([scores[run.pk] for run in pool], sign, draws)
+    won, shared = _share_won([scores[run.pk] for run in pool], sign, draws)
     wins = dict(zip([run.pk for run in pool], won, strict=True))
     rest = sorted((run for run in runs if run not in pool), key=lambda run: means[run.pk].value is None)
     rows: list[Ranked] = []
@@ -179,21 +179,12 @@ def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
     return found
 
 
-def share_won(rows: Sequence[Row], sign: float, draws: Draws) -> tuple[list[float | None], int]:
-    """Per row the share of draws in which its mean is the best; plans that are equally good share a draw."""
+def _share_won(rows: Sequence[Row], sign: float, draws: Draws) -> tuple[list[float | None], int]:
+    """Per row the share of draws in which its mean is the best, and over how many questions."""
     shared = sorted(set.intersection(*(_scored(row) for row in rows))) if rows else []
-    weights: Numbers = np.array([rows[0][place][1] for place in shared], dtype=np.float64) if rows else np.array([])
-    if not shared or not weights.sum():
-        return [None] * len(rows), 0
-    values: Numbers = np.array([[row[place][0].value for row in rows] for place in shared], dtype=np.float64)
-    won = np.zeros(len(rows))
-    for drawn in draws.pieces(len(shared)):
-        counts = np.zeros((len(drawn), len(shared)))
-        np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
-        sums = (counts * weights) @ (sign * values)
-        best = sums >= sums.max(axis=1, keepdims=True) - 1e-9
-        won += (best / best.sum(axis=1, keepdims=True)).sum(axis=0)
-    return [float(share / draws.resamples) for share in won], len(shared)
+    values = np.array([[sign * (row[place][0].value or 0.0) for row in rows] for place in shared], dtype=np.float64)
+    found = share_best(values, [rows[0][place][1] for place in shared], draws) if shared else None
+    return (found or [None] * len(rows)), len(shared) if found else 0
 
 
 def _scored(row: Row) -> set[int]:
