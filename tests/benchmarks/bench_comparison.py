@@ -62,9 +62,7 @@ def main() -> int:
     for row in values:
         weighted_interval(list(row), [1.0] * 1000, draws)
     took = time.perf_counter() - began
-    rows = [
-        {place: (scored(float(value)), 1.0) for place, value in enumerate(generator.random(1000))} for _ in range(64)
-    ]
+    plans = generator.random((1000, 64))
     began = time.perf_counter()
     share_best(plans, [1.0] * 1000, Draws())
     ranked = time.perf_counter() - began
