@@ -18,12 +18,12 @@ class EvaluationRun(models.Model):
     """One golden set, asked by one plan and judged by one judge, with all that decides its figures.
 
     settings: `RunSettings.as_dict()`. prompt_hash: SHA-256 of the system prompt that the answerer used. calibration: by
-    which the corrective step worked, "" where it was off. purpose: why it was made. summary: what `runs.summaries.summarize` gives, written anew as items come. thresholds: measure -> least
-    mean that passes; passed: None without thresholds, False whenever an item failed. took_ms: time at work, over all
-    attempts. cost_usd: of answers, and judge_cost_usd of the judge; None: a price is not known. beat_at: when its
-    worker last told that it lives, while it waits: when it was last sent. attempts: how often a worker took it; losses:
-    how many of them in a row were lost before they stored an item. retries: how often its failed questions were asked
-    again.
+    which the corrective step worked, "" where it was off. purpose: why it was made. summary: what
+    `runs.summaries.summarize` gives, written anew as items come. thresholds: measure -> least mean that passes; passed:
+    None without thresholds, False whenever an item failed. took_ms: time at work, over all attempts. cost_usd: of
+    answers, and judge_cost_usd of the judge; None: a price is not known. beat_at: when its worker last told that it
+    lives, while it waits: when it was last sent. attempts: how often a worker took it; losses: how many of them in a
+    row were lost before they stored an item. retries: how often its failed questions were asked again.
     """
 
     class State(models.TextChoices):

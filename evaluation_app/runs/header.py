@@ -13,6 +13,7 @@ from collections_app.services.exporting import ragd_version
 from collections_app.stores import embedder_for
 from evaluation_app.scoring.settings import RunSettings
 from retrieval_app.answering import open_answerer
+from retrieval_app.corrective.services import open_corrector
 
 ROOT = Path(ragd.__file__).resolve().parent.parent
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
@@ -34,6 +35,17 @@ def read_answerer(collection: Collection, settings: RunSettings) -> tuple[str, s
     )
     instructions = answerer.instructions
     return answerer.model, hashlib.sha256(instructions.encode()).hexdigest() if instructions else ""
+
+
+def read_calibration(collection: Collection, settings: RunSettings) -> str:
+    """The calibration by which answers will be corrected, "" where the corrective step is off.
+
+    Raises ServiceError 422 when the step is asked for and the collection is not calibrated.
+    """
+    if not settings.answers:
+        return ""
+    corrector = open_corrector(collection, corrects=settings.corrective)
+    return corrector.calibration if corrector.corrects else ""
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from evaluation_app.runs.verdicts import question_misses, run_misses
 
 HEADER = (
     "name", "purpose", "set_version", "set_digest", "plan", "plan_hash", "plan_name", "settings", "answerer",
-    "prompt_hash", "judge", "judge_version", "generation", "embed_model", "spec_version", "code_version",
+    "prompt_hash", "calibration", "judge", "judge_version", "generation", "embed_model", "spec_version", "code_version",
 )  # fmt: skip
 PROGRESS = (
     "state", "cancel_requested", "total", "done", "failed", "passed", "thresholds", "summary", "cost_usd",

@@ -80,6 +80,7 @@ class EvaluationRunOut(Schema):
     settings: dict[str, Any]
     answerer: str
     prompt_hash: str = Field(description="SHA-256 of the answerer's instructions, empty where it has none")
+    calibration: str = Field(description="By which answers were corrected, empty where the corrective step was off")
     judge: str
     judge_version: str
     generation: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from uuid import UUID
 
@@ -21,7 +22,7 @@ from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
 from evaluation_app.runs.asking import has_failed
 from evaluation_app.runs.claiming import RunLostError, claim_run, release_host, release_run, silent_since
-from evaluation_app.runs.header import code_version, read_answerer
+from evaluation_app.runs.header import code_version, read_answerer, read_calibration
 from evaluation_app.runs.verdicts import check_thresholds
 from evaluation_app.runs.working import FINAL, Attempt, OnItem
 from evaluation_app.scoring.score import Scorer
@@ -70,6 +71,7 @@ def start_run(
     _check_plan(plan, collection)
     bounds = check_thresholds(thresholds or {}, chosen)
     answerer, prompt_hash = read_answerer(collection, chosen)
+    calibration = read_calibration(collection, chosen)
     judge_version = Scorer(chosen, collection).judge_version
     with transaction.atomic():
         version = keep_version(golden_set, actor=actor)
@@ -98,6 +100,7 @@ def start_run(
             prompt_hash=prompt_hash,
             judge=chosen.judge,
             judge_version=judge_version,
+            calibration=calibration,
             generation=collection.generation,
             embed_model=collection.embed_model,
             spec_version=SPEC_VERSION,
@@ -129,17 +132,12 @@ def run_now(run: EvaluationRun, on_item: OnItem | None = None) -> EvaluationRun:
             status=409,
         )
     try:
-        Attempt(claimed, on_item).work()
+        with _given_back(claimed):
+            Attempt(claimed, on_item).work()
     except RunLostError:
         raise ServiceError(
             f"evaluation run {run.pk} was taken over or deleted while it ran here", type="run_lost", status=409
         ) from None
-    except BaseException:
-        try:
-            release_run(claimed)
-        except DatabaseError:
-            log.warning("evaluation run %s could not be put back; the sweeper does it when its time is over", run.pk)
-        raise
     return EvaluationRun.objects.get(pk=run.pk)
 
 
@@ -149,7 +147,8 @@ def work_off(run_id: str) -> None:
     if claimed is None:
         return
     try:
-        ended = Attempt(claimed).work(limit_s=SLICE_S)
+        with _given_back(claimed):
+            ended = Attempt(claimed).work(limit_s=SLICE_S)
     except RunLostError:
         log.info("evaluation run %s went on elsewhere, or was cancelled", run_id)
         return
@@ -157,6 +156,21 @@ def work_off(run_id: str) -> None:
         send_next()
     else:
         _send_now(claimed.pk)
+
+
+@contextmanager
+def _given_back(claimed: EvaluationRun) -> Iterator[None]:
+    """What ends an attempt from outside is not its questions' fault: the run waits again, and no attempt is lost."""
+    try:
+        yield
+    except RunLostError:
+        raise
+    except BaseException:
+        try:
+            release_run(claimed)
+        except DatabaseError:
+            log.warning("evaluation run %s was not put back; the sweep does it when its lease is over", claimed.pk)
+        raise
 
 
 def cancel_run(run: EvaluationRun, actor: audit.Actor) -> EvaluationRun:

@@ -16,7 +16,7 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
 from evaluation_app.runs.asking import Asker, GenerationMovedError, Pending, has_failed
 from evaluation_app.runs.claiming import RunLostError, kept_alive, release_run, write_run
-from evaluation_app.runs.header import code_version, read_answerer
+from evaluation_app.runs.header import code_version, read_answerer, read_calibration
 from evaluation_app.runs.summaries import Line, summarize
 from evaluation_app.runs.verdicts import run_verdict
 from evaluation_app.scoring.kept import KeptJudgements
@@ -32,6 +32,7 @@ SUM_EVERY_S = 5.0
 LOSSES_MAX = 3  # attempts that end at the same question before it is left out
 STREAK_MAX = 20  # questions in a row that fail alike before the run stops: something is down
 CODE_CHARS = 60
+DECIDING = ("answerer", "prompt", "calibration", "judge", "embedding model")
 FINAL = ("generation_moved", "header_changed", "set_deleted")  # what no further attempt mends
 
 
@@ -83,13 +84,13 @@ class Attempt:
             raise StopError("unknown_collection", f"collection {run.collection_name!r} was deleted")
         try:
             scorer = Scorer(self.settings, collection, cache=KeptJudgements())
-            answerer = read_answerer(collection, self.settings)
+            answered = (*read_answerer(collection, self.settings), read_calibration(collection, self.settings))
         except Exception as error:
             told = describe(error)[1]["error"]
             raise StopError(told["type"], told["message"]) from error
-        before = (run.answerer, run.prompt_hash, run.judge_version, run.embed_model)
-        now = (*answerer, scorer.judge_version, collection.embed_model)
-        for name, old, new in zip(("answerer", "prompt", "judge", "embedding model"), before, now, strict=True):
+        before = (run.answerer, run.prompt_hash, run.calibration, run.judge_version, run.embed_model)
+        now = (*answered, scorer.judge_version, collection.embed_model)
+        for name, old, new in zip(DECIDING, before, now, strict=True):
             if old != new:
                 raise StopError(
                     "header_changed", f"the {name} changed from {old!r} to {new!r} while it waited; start a new run"

@@ -220,13 +220,16 @@ def test_a_run_stops_when_everything_fails_alike(golden_set, monkeypatch):
     assert "down" in run.error
 
 
-def test_a_database_that_breaks_off_leaves_the_run_waiting(golden_set, monkeypatch):
+@pytest.mark.parametrize("work", [services.run_now, lambda run: services.work_off(str(run.pk))])
+def test_a_database_that_breaks_off_leaves_the_run_waiting(golden_set, monkeypatch, work):
     run = start(golden_set)
     monkeypatch.setattr(working.Attempt, "_store", _raise(OperationalError("gone")))
     with pytest.raises(OperationalError):
-        services.run_now(run)
+        work(run)
     run.refresh_from_db()
     assert (run.state, run.done, run.worker) == (State.QUEUED, 0, "")
+    claimed = claim_run(run.pk, "here:1", most=None)
+    assert claimed is not None and claimed.losses == 0, "no question is to blame"
 
 
 def test_a_waiting_run_is_cancelled_at_once_and_resumed(golden_set):
@@ -257,7 +260,7 @@ def test_another_generation_ends_the_run(golden_set):
         services.resume_run(ended, None)
 
 
-@pytest.mark.parametrize("field", ["judge_version", "prompt_hash", "answerer", "embed_model"])
+@pytest.mark.parametrize("field", ["judge_version", "prompt_hash", "answerer", "embed_model", "calibration"])
 def test_a_changed_header_ends_the_run(golden_set, field):
     run = start(golden_set)
     EvaluationRun.objects.filter(pk=run.pk).update(**{field: "other"})
@@ -290,6 +293,7 @@ def test_a_later_change_of_the_set_does_not_reach_a_run(golden_set):
         ({"thresholds": {"hit@3": float("nan")}}, InvalidInput, "finite"),
         ({"name": "x" * 201}, InvalidInput, "200"),
         ({"settings": RunSettings(judge="llm")}, ServiceError, "judge"),
+        ({"settings": RunSettings(corrective=True)}, ServiceError, "not calibrated"),
         ({"settings": RunSettings(system_prompt="Be brief.")}, ServiceError, "chat model"),
     ],
 )
