@@ -93,8 +93,8 @@ def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool)
     text = normalize(query).strip()
     if not text:
         raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
-    _check_mode(plan, store)
-    reranker = _find_reranker(plan, store)
+    check_mode(plan, store)
+    reranker = find_reranker(plan, store)
     clock = _Clock()
     state = read_state(plan, store)
     lists: dict[str, list[Candidate]] = {}
@@ -153,7 +153,8 @@ def _facts(plan: RetrievePlan, store: Store) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
-def _check_mode(plan: RetrievePlan, store: Store) -> None:
+def check_mode(plan: RetrievePlan, store: Store) -> None:
+    """Raise LexicalDisabled or InvalidInput for a mode that the store cannot serve."""
     if plan.mode != "vector" and not store.collection.hybrid_enabled:
         raise LexicalDisabled(
             f"collection {store.collection.name!r} keeps no lexical index, so mode {plan.mode!r} cannot be used; "
@@ -164,7 +165,8 @@ def _check_mode(plan: RetrievePlan, store: Store) -> None:
         raise InvalidInput(f"mode {plan.mode!r} embeds the query, and the store has no embedder", field="mode")
 
 
-def _find_reranker(plan: RetrievePlan, store: Store) -> AnyReranker | None:
+def find_reranker(plan: RetrievePlan, store: Store) -> AnyReranker | None:
+    """The one that the plan names, None where it names none. Raises InvalidInput for one that the store lacks."""
     if plan.rerank is None:
         return None
     if plan.rerank not in store.rerankers:

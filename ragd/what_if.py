@@ -28,6 +28,7 @@ from ragd.normalization import normalize
 from ragd.postings import POSTINGS_MIN
 from ragd.pruned_search import pruned_rows
 from ragd.reranking import rerank
+from ragd.retrieval import check_mode, find_reranker
 from ragd.store import REBAKE_LIMIT, Store, StoreState, bake_length, execute, fetch_all
 from ragd.types import POOL_MAX, Candidate, Chunk, ListRank, RetrievePlan, sort_key
 from ragd.vector_search import (
@@ -191,11 +192,12 @@ class WhatIf:
     ) -> tuple[list[Candidate], list[Candidate]]:
         """The plan's best k for the query now, and as they would be: as retrieve() gives them.
 
-        vector: of the query, by the store's embedder; None only where the mode is lexical. Raises InvalidInput.
+        vector: of the query, by the store's embedder; None only where the mode is lexical. Raises as retrieve().
         """
         text = normalize(query).strip()
         if not text:
             raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
+        check_mode(plan, self.store)
         state = read_state(plan, self.store)
         now: dict[str, list[Candidate]] = {}
         then: dict[str, list[Candidate]] = {}
@@ -276,8 +278,9 @@ class WhatIf:
             fused = list(next(iter(lists.values())))
         else:
             fused = fuse(lists, params={"rrf_k": plan.rrf_k, "weights": dict(plan.weights)})
-        if plan.rerank is not None and fused:
-            fused = rerank(text, fused, self.store.rerankers[plan.rerank])
+        reranker = find_reranker(plan, self.store)
+        if reranker is not None:
+            fused = rerank(text, fused, reranker)
         return fused[: plan.k]
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ragd import what_if
-from ragd.errors import InvalidInput
+from ragd.errors import InvalidInput, LexicalDisabled
 from ragd.indexing import delete_document_chunks, index
 from ragd.retrieval import retrieve
 from ragd.store import Store, execute, fetch_all
@@ -120,6 +121,54 @@ def test_a_large_collection_reads_its_postings(make_store: Any, monkeypatch: pyt
                      store.scope) != [(0,)]  # fmt: skip
     gone = sorted(documents)[::3]
     assert supposed_and_made(store, Supposed(gone_documents=tuple(gone)), lambda: delete_document_chunks(gone, store))
+
+
+def test_through_the_vector_index(make_store: Any) -> None:
+    store, chance = make_store(language="simple", exact_threshold=5), random.Random(10)
+    documents = fill(store, chance)
+    store.build_vector_index()
+    hidden = tuple(sorted(documents)[:4])
+
+    def hide() -> None:
+        sql = f"UPDATE {store.collection.partition} SET enabled = false WHERE doc_id = ANY(%(ids)s)"
+        execute(store.connection, sql, {"ids": list(hidden)})
+
+    assert supposed_and_made(store, Supposed(hidden_documents=hidden), hide)
+
+
+class Backwards:
+    """Puts last what was first."""
+
+    name = "backwards"
+
+    def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        return [float(place) for place in range(len(texts))]
+
+
+def test_a_reranker_orders_both_sides(make_store: Any) -> None:
+    store, chance = make_store(language="simple"), random.Random(11)
+    documents = fill(store, chance)
+    store.rerankers = {"backwards": Backwards()}
+    plan = RetrievePlan(k=3, candidate_pool=6, rerank="backwards")
+    gone = sorted(documents)[:5]
+    vector = store.embedder.embed_query(QUERIES[0])
+    now, then = WhatIf(store, Supposed(gone_documents=tuple(gone))).compare(QUERIES[0], plan, vector)
+    assert [each.key for each in now] == [each.key for each in retrieve(QUERIES[0], plan, store)]
+    delete_document_chunks(gone, store)
+    assert [each.key for each in then] == [each.key for each in retrieve(QUERIES[0], plan, store)]
+    with pytest.raises(InvalidInput, match="there is no reranker 'other'"):
+        WhatIf(store, Supposed()).compare(QUERIES[0], replace(plan, rerank="other"), vector)
+
+
+def test_a_mode_that_the_store_cannot_serve_is_refused(make_store: Any) -> None:
+    store = make_store(hybrid_enabled=False)
+    index(make_chunks("a", "one two", "three"), store)
+    with pytest.raises(LexicalDisabled):
+        WhatIf(store, Supposed()).compare("one", RetrievePlan(), store.embedder.embed_query("one"))
+    vector, plan = store.embedder.embed_query("one"), RetrievePlan(mode="vector", k=2)
+    supposed = suppose_chunks(make_chunks("a", "one", "two three"), store)
+    _, then = WhatIf(store, supposed).compare("one", plan, vector)
+    assert [each.content for each in then] == ["one", "two three"]
 
 
 def test_nothing_supposed_changes_nothing_and_leaves_nothing_behind(make_store: Any) -> None:
