@@ -15,7 +15,7 @@ from ragd.errors import InvalidInput
 
 READ_QUESTIONS = """
 SELECT s.name, s.description, s.version, q.position, q.question, q.expected_doc_ids, q.expected_chunks,
-       q.expected_answer, q.category, q.weight, q.thresholds, q.notes, q.suggested
+       q.expected_answer, q.category, q.weight, q.thresholds, q.notes, q.suggested, q.chunk_marks
 FROM golden_questions q JOIN golden_sets s ON s.id = q.golden_set_id
 WHERE s.collection_name = %s ORDER BY s.name, q.position, q.id
 """
@@ -24,13 +24,14 @@ QUESTION_FIELDS = (
     "position", "question", "expected_doc_ids", "expected_chunks", "expected_answer", "category", "weight",
     "thresholds", "notes", "suggested",
 )  # fmt: skip
+LATER_FIELDS = ("chunk_marks",)  # an older export has none
 WRITTEN_AT_ONCE = 500
 
 
 def read_questions(connection: psycopg.Connection[Any], collection_id: int, name: str) -> Iterator[Row]:
     """By set and place. A set without questions travels by its versions."""
     for row in connection.execute(READ_QUESTIONS, [name]):
-        yield dict(zip((*SET_FIELDS, *QUESTION_FIELDS), row, strict=True))
+        yield dict(zip((*SET_FIELDS, *QUESTION_FIELDS, *LATER_FIELDS), row, strict=True))
 
 
 def restore_questions(collection: Collection, rows: Iterable[Row]) -> int:
@@ -42,12 +43,13 @@ def restore_questions(collection: Collection, rows: Iterable[Row]) -> int:
     waiting: list[GoldenQuestion] = []
     count = 0
     for row in rows:
-        if set(row) != {*SET_FIELDS, *QUESTION_FIELDS}:
+        if set(row) - set(LATER_FIELDS) != {*SET_FIELDS, *QUESTION_FIELDS}:
             raise InvalidInput(f"a golden question has not the fields {', '.join(map(str, row))}", field="questions")
         name = str(row["set"])
         if name not in sets:
             sets[name] = make_restored(collection, row)
-        waiting.append(GoldenQuestion(golden_set=sets[name], **{field: row[field] for field in QUESTION_FIELDS}))
+        values = {field: row[field] for field in (*QUESTION_FIELDS, *LATER_FIELDS) if field in row}
+        waiting.append(GoldenQuestion(golden_set=sets[name], **values))
         count += 1
         if len(waiting) == WRITTEN_AT_ONCE:
             GoldenQuestion.objects.bulk_create(waiting)

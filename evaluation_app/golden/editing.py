@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,6 +19,7 @@ from django.utils import timezone
 from collections_app.errors import ServiceError
 from collections_app.services import audit
 from evaluation_app.golden.checking import clean_golden
+from evaluation_app.golden.marks import find_drifts, keep_marks
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.sets import hold_set
 from evaluation_app.golden.versions import keep_version
@@ -148,6 +149,37 @@ def discard_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: aud
     return len(rows)
 
 
+def follow_moved_chunks(golden_set: GoldenSet, *, actor: audit.Actor = None) -> int:
+    """Let questions expect the chunks that have the texts that were chosen, where others stand under their numbers.
+
+    How many expectations changed. A text that no chunk of its document has any more is left as it is: somebody has to
+    choose another.
+    """
+    with changing(golden_set, actor) as change:
+        rows = list(golden_set.questions.exclude(chunk_marks={}).order_by("position", "id"))
+        followed = 0
+        for row, drifts in zip(
+            rows, find_drifts(golden_set.collection_name, [r.chunk_marks for r in rows]), strict=True
+        ):
+            moved = {key: drift.now for key, drift in drifts.items() if drift.now}
+            if moved:
+                chunks = tuple(dict.fromkeys(moved.get(key, key) for key in row.expected_chunks))
+                row.chunk_marks = {moved.get(key, key): mark for key, mark in row.chunk_marks.items()}
+                write_golden(row, replace(Golden.of(row), expected_chunks=chunks))
+                followed += len(moved)
+        change.told = f"followed {followed} chunks that moved" if followed else ""
+    return followed
+
+
+def keep_present_chunks(question: GoldenQuestion, *, actor: audit.Actor = None) -> None:
+    """Take the texts that stand under its expected chunks now for those that are meant."""
+    with changing(question.golden_set, actor) as change:
+        row = _hold_question(question)
+        row.chunk_marks = keep_marks(row.golden_set.collection_name, row.expected_chunks, {})
+        row.save(update_fields=["chunk_marks", "updated_at"])
+        change.told = f"took the present chunks for those of “{_short(row.question)}”"
+
+
 def bring_back(golden_set: GoldenSet, version: int, *, actor: audit.Actor = None) -> GoldenSetVersion:
     """Make the set hold what it held at a version, as a new version; suggestions stay. ServiceError 404.
 
@@ -175,9 +207,10 @@ def replace_questions(golden_set: GoldenSet, questions: Sequence[Golden]) -> Non
 
 
 def write_golden(row: GoldenQuestion, golden: Golden) -> None:
-    """The fields of the question into its row, and save it."""
+    """The fields of the question into its row, with marks of the chunks that are expected anew, and save it."""
     for name, value in golden.as_dict().items():
         setattr(row, name, value)
+    row.chunk_marks = keep_marks(row.golden_set.collection_name, golden.expected_chunks, row.chunk_marks)
     row.save()
 
 

@@ -77,7 +77,11 @@ class QuestionForm(forms.Form):
         widget=forms.TextInput(attrs={"list": CATEGORY_LIST, "autocomplete": "off"}),
     )
     weight = forms.FloatField(
-        label="Weight", min_value=0, initial=1.0, help_text="In means.", widget=forms.NumberInput(attrs={"step": "any"})
+        label="Weight",
+        min_value=0,
+        initial=1.0,
+        help_text="Its share in means.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
     )
     place = forms.IntegerField(label="Place", min_value=1, required=False, help_text="From 1; empty: as it is.")
     thresholds = ThresholdsField(

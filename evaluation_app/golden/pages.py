@@ -18,6 +18,7 @@ from collections_app.models import Collection
 from collections_app.pages import PageRequest, find_or_404, next_address, page_of, refuse, render_page
 from evaluation_app.golden import editing, sets
 from evaluation_app.golden.forms import GoldenSetChangeForm, GoldenSetForm
+from evaluation_app.golden.marks import find_drifts
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.standing import Expected, read_standing
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
@@ -91,7 +92,8 @@ def show_set(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     accepted = golden_set.questions.filter(suggested=False).order_by("position", "id")
     wanted = {name: request.GET.get(name, "").replace("\x00", "").strip() for name in ("q", "category", "state")}
-    rows = _filtered(golden_set, accepted, wanted)
+    lost = lost_rows(golden_set)
+    rows = _filtered(accepted, wanted, lost)
     page = page_of(request, rows, PER_PAGE)
     context = set_context(golden_set, "questions") | {
         "page": page,
@@ -99,7 +101,8 @@ def show_set(request: PageRequest, pk: int) -> HttpResponse:
         "wanted": wanted,
         "is_filtered": any(wanted.values()),
         "categories": sorted(set(accepted.values_list("category", flat=True))),
-        "lost_total": len(lost_ids(golden_set)),
+        "lost_total": len(lost),
+        "moved_total": sum(bool(expected.now) for item in lost for expected in item.expected),
         "first_place": page.start_index(),
     }
     return render_page(request, "evaluation/golden/set.html", context, parts={"questions": QUESTIONS_PART})
@@ -109,25 +112,28 @@ QUESTIONS_PART = "evaluation/golden/parts/questions.html"
 
 
 def _filtered(
-    golden_set: GoldenSet, rows: QuerySet[GoldenQuestion], wanted: dict[str, str]
+    rows: QuerySet[GoldenQuestion], wanted: dict[str, str], lost: Sequence[QuestionRow]
 ) -> QuerySet[GoldenQuestion]:
     if wanted["q"]:
         rows = rows.filter(question__icontains=wanted["q"]) | rows.filter(expected_answer__icontains=wanted["q"])
     if wanted["category"]:
         rows = rows.filter(category=wanted["category"])
-    return rows.filter(pk__in=lost_ids(golden_set)) if wanted["state"] == LOST else rows
+    return rows.filter(pk__in=[item.row.pk for item in lost]) if wanted["state"] == LOST else rows
 
 
-def lost_ids(golden_set: GoldenSet) -> list[int]:
-    """Of the accepted questions that expect something that is gone or switched off."""
+def lost_rows(golden_set: GoldenSet) -> list[QuestionRow]:
+    """The accepted questions that expect something that is gone, switched off or another text now."""
     rows = list(golden_set.questions.filter(suggested=False))
-    return [item.row.pk for item in question_rows(golden_set, rows) if item.lost]
+    return [item for item in question_rows(golden_set, rows) if item.lost]
 
 
 def question_rows(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> list[QuestionRow]:
     asked = [(row, Golden.of(row)) for row in rows]
     standing = read_standing(golden_set.collection_name, [golden for _, golden in asked])
-    return [QuestionRow(row, golden, standing.of(golden)) for row, golden in asked]
+    drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
+    return [
+        QuestionRow(row, golden, standing.of(golden, drift)) for (row, golden), drift in zip(asked, drifts, strict=True)
+    ]
 
 
 def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
@@ -187,13 +193,19 @@ def delete_set(request: PageRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def change_questions(request: PageRequest, pk: int) -> HttpResponse:
-    """action: delete (asks first), accept, discard, or "up ID" and "down ID". question: ids."""
+    """action: delete (asks first), accept, discard, "up ID", "down ID", follow (chunks that moved). question: ids."""
     golden_set = find_set_or_404(pk)
     ids = [int(text) for text in request.POST.getlist("question")[:BULK_MAX] if _is_id(text)]
     action, _, single = request.POST.get("action", "").partition(" ")
     back = next_address(request, reverse("evaluation:golden-set", args=[pk]))
     if action in ("up", "down") and _is_id(single):
         _move(request, golden_set, int(single), -1 if action == "up" else 1)
+        return redirect(back)
+    if action == "follow":
+        count = editing.follow_moved_chunks(golden_set, actor=request.user)
+        messages.success(
+            request, f"{count} expected chunk{'' if count == 1 else 's'} followed to where the text is now."
+        )
         return redirect(back)
     if not ids:
         messages.error(request, "No question was chosen; tick some first.")

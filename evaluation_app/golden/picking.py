@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection
 from collections_app.pages import PageRequest
 from evaluation_app.golden.looking import documents_named, look
+from evaluation_app.golden.marks import find_drifts
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.standing import EXCERPT_CHARS, read_standing
 from ragd.errors import RagdError
@@ -53,14 +54,16 @@ def read_chosen(request: PageRequest) -> Chosen:
     return {name: list(dict.fromkeys(request.POST.getlist(name)[:CHOSEN_MAX])) for name in EXPECTED}
 
 
-def chosen_context(collection_name: str, chosen: Chosen) -> dict[str, Any]:
-    """What is ticked, with what became of it, for the part that shows the boxes."""
-    standing = read_standing(
-        collection_name, [Golden("any", tuple(chosen["expected_doc_ids"]), tuple(chosen["expected_chunks"]))]
-    )
+def chosen_context(collection_name: str, chosen: Chosen, marks: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """What is ticked, with what became of it, for the part that shows the boxes. marks: of the question's chunks."""
+    ticked = Golden("any", tuple(chosen["expected_doc_ids"]), tuple(chosen["expected_chunks"]))
+    standing = read_standing(collection_name, [ticked])
+    drifts = find_drifts(collection_name, [marks or {}])[0]
+    of_chunks = standing.of(Golden("any", (), ticked.expected_chunks), drifts)
     return {
         "expected_docs": [standing.documents[doc_id] for doc_id in chosen["expected_doc_ids"]],
-        "expected_chunks": [standing.chunks[key] for key in chosen["expected_chunks"]],
+        "expected_chunks": of_chunks,
+        "can_keep": any(item.state == "other" for item in of_chunks),
     }
 
 

@@ -58,7 +58,7 @@ def _edit(
         "form": form,
         "question": question,
         "earlier": _earlier_items(question),
-        **_expected_context(request, golden_set, form, chosen),
+        **_expected_context(request, golden_set, form, chosen, question),
     }
     return render_page(request, "evaluation/golden/question.html", context, parts=CHOSEN_PART, status=status)
 
@@ -84,6 +84,8 @@ def _save(
                 return None
             position = place - 1 if place else None
             editing.change_question(question, stated, position=position, seen=question.updated_at, actor=request.user)
+            if request.POST.get("keep_present"):
+                editing.keep_present_chunks(question, actor=request.user)
             messages.success(request, "Question saved.")
     except (ServiceError, RagdError) as error:
         refuse(form, error)
@@ -94,13 +96,17 @@ def _save(
 
 
 def _expected_context(
-    request: PageRequest, golden_set: GoldenSet, form: QuestionForm, chosen: Chosen
+    request: PageRequest,
+    golden_set: GoldenSet,
+    form: QuestionForm,
+    chosen: Chosen,
+    question: GoldenQuestion | None,
 ) -> dict[str, Any]:
     """What is ticked, and what a search finds besides."""
     text = (form["find"].value() or "").strip() or (form["question"].value() or "").strip()
     looks = request.method == "POST" or bool(form.initial.get("question"))
     return {
-        **chosen_context(golden_set.collection_name, chosen),
+        **chosen_context(golden_set.collection_name, chosen, question.chunk_marks if question else None),
         "found": find_expected(golden_set.collection_name, text, chosen) if looks and text else None,
         "categories": known_categories(sorted(set(golden_set.questions.values_list("category", flat=True)))),
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from evaluation_app.golden.comparing import VersionDifference
 from evaluation_app.golden.importing import ImportPlan
+from evaluation_app.golden.marks import find_drifts
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.standing import read_standing
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
@@ -32,6 +33,7 @@ def question_responses(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) ->
     """In the order of the rows, each with what it expects that is gone."""
     asked = [(row, Golden.of(row)) for row in rows]
     standing = read_standing(golden_set.collection_name, [golden for _, golden in asked])
+    drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
     return [
         golden.as_dict()
         | {
@@ -39,11 +41,11 @@ def question_responses(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) ->
             "position": row.position,
             "suggested": row.suggested,
             "source_run": str(row.source_run) if row.source_run else None,
-            "lost": standing.lost(golden),
+            "lost": standing.lost(golden, drift),
             "created_at": row.created_at.isoformat(),
             "updated_at": row.updated_at.isoformat(),
         }
-        for row, golden in asked
+        for (row, golden), drift in zip(asked, drifts, strict=True)
     ]
 
 

@@ -89,7 +89,7 @@ class QuestionOut(Schema):
     notes: str
     suggested: bool
     source_run: UUID | None
-    lost: list[str] = Field(description="Expected documents and chunks that are gone or switched off")
+    lost: list[str] = Field(description="Expected documents and chunks that are gone, off, or another text now")
     created_at: datetime
     updated_at: datetime
 

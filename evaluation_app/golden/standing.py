@@ -9,19 +9,19 @@ from typing import Literal
 from django.urls import reverse
 
 from collections_app.models import Chunk, Collection, Document
-from evaluation_app.golden.checking import split_chunk
+from evaluation_app.golden.marks import Drift, place_of
 from evaluation_app.golden.questions import Golden
-from ragd.errors import InvalidInput
 
 EXCERPT_CHARS = 240
-State = Literal["there", "off", "gone"]
+State = Literal["there", "off", "other", "gone"]
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
     """One expected document or chunk. key: as the question names it. title: of the document, its id without one.
 
-    state: there, off (disabled or archived, so that no search finds it) or gone. href: its page, "" when gone.
+    state: there, off (disabled or archived, so that no search finds it), other (of a chunk: under its number stands
+    another text than was chosen) or gone. href: its page, "" when gone. now: the chunk that has the chosen text.
     """
 
     key: str
@@ -30,6 +30,7 @@ class Expected:
     href: str = ""
     excerpt: str = ""
     is_chunk: bool = False
+    now: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +40,28 @@ class Standing:
     documents: Mapping[str, Expected]
     chunks: Mapping[str, Expected]
 
-    def of(self, golden: Golden) -> list[Expected]:
-        """Documents first, each in the question's order. A chunk of an expected document is called by its number."""
+    def of(self, golden: Golden, drifts: Mapping[str, Drift] | None = None) -> list[Expected]:
+        """Documents first, each in the question's order. A chunk of an expected document is called by its number.
+
+        drifts: of the question, as `marks.find_drifts` gives them.
+        """
         return [
             *(self.documents[doc_id] for doc_id in golden.expected_doc_ids),
-            *(self._chunk_of(golden, key) for key in golden.expected_chunks),
+            *(self._chunk_of(golden, key, (drifts or {}).get(key)) for key in golden.expected_chunks),
         ]
 
-    def _chunk_of(self, golden: Golden, key: str) -> Expected:
+    def _chunk_of(self, golden: Golden, key: str, drift: Drift | None) -> Expected:
         doc_id, _, index = key.rpartition("#")
-        known = doc_id in golden.expected_doc_ids
-        return replace(self.chunks[key], title=f"#{index}") if known else self.chunks[key]
+        found = self.chunks[key]
+        if doc_id in golden.expected_doc_ids:
+            found = replace(found, title=f"#{index}")
+        if drift is None:
+            return found
+        return replace(found, state="gone" if found.state == "gone" else "other", now=drift.now)
 
-    def lost(self, golden: Golden) -> list[str]:
-        """The keys of what is gone or switched off, in the question's order."""
-        return [item.key for item in self.of(golden) if item.state != "there"]
+    def lost(self, golden: Golden, drifts: Mapping[str, Drift] | None = None) -> list[str]:
+        """The keys of what is gone, switched off or another text now, in the question's order."""
+        return [item.key for item in self.of(golden, drifts) if item.state != "there"]
 
     def cannot_be_met(self, golden: Golden) -> bool:
         """Whether something is expected and none of it can be found any more."""
@@ -65,7 +73,7 @@ def read_standing(collection_name: str, questions: Iterable[Golden]) -> Standing
     wanted = list(questions)
     doc_ids = {doc_id for golden in wanted for doc_id in golden.expected_doc_ids}
     keys = {key for golden in wanted for key in golden.expected_chunks}
-    places = {key: place for key in keys if (place := _place(key)) is not None}
+    places = {key: place for key in keys if (place := place_of(key)) is not None}
     collection = Collection.objects.live().filter(name=collection_name).first()
     found = _read_documents(collection, doc_ids | {doc_id for doc_id, _ in places.values()})
     chunks = _read_chunks(collection, places)
@@ -78,13 +86,6 @@ def read_standing(collection_name: str, questions: Iterable[Golden]) -> Standing
             for key in keys
         },
     )
-
-
-def _place(key: str) -> tuple[str, int] | None:
-    try:
-        return split_chunk(key)
-    except InvalidInput:
-        return None
 
 
 def _read_documents(collection: Collection | None, doc_ids: set[str]) -> dict[str, tuple[str, bool]]:

@@ -16,12 +16,13 @@ from evaluation_app.models import GoldenSet, GoldenSetVersion
 from ragd.errors import InvalidInput
 
 READ_VERSIONS = """
-SELECT s.name, s.description, s.version, v.version, v.digest, v.questions, v.reason, v.made_by, v.created_at
+SELECT s.name, s.description, s.version, s.bands, v.version, v.digest, v.questions, v.reason, v.made_by, v.created_at
 FROM golden_set_versions v JOIN golden_sets s ON s.id = v.golden_set_id
 WHERE s.collection_name = %s ORDER BY s.name, v.version
 """
 FIELDS = (
-    "set", "set_description", "set_version", "version", "digest", "questions", "reason", "made_by", "created_at",
+    "set", "set_description", "set_version", "set_bands", "version", "digest", "questions", "reason", "made_by",
+    "created_at",
 )  # fmt: skip
 
 
@@ -48,7 +49,7 @@ def restore_versions(collection: Collection, rows: Iterable[Row]) -> int:
             golden_set=found[name], **{field: row[field] for field in FIELDS if not field.startswith("set")}
         )
         if row["version"] == found[name].version:
-            GoldenSet.objects.filter(pk=found[name].pk).update(digest=row["digest"])
+            GoldenSet.objects.filter(pk=found[name].pk).update(digest=row["digest"], bands=read_bands_of(row))
         count += 1
     return count
 
@@ -63,6 +64,16 @@ def _check(row: Row) -> None:
             f"version {row['version']} of the golden set {row['set']!r} does not have the digest that is said of it",
             field="golden_versions",
         )
+
+
+def read_bands_of(row: Row) -> dict[str, list[float]]:
+    """The set's own bands, as they are kept. Raises InvalidInput for what are none."""
+    try:
+        return {name: [float(good), float(poor)] for name, (good, poor) in row["set_bands"].items()}
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidInput(
+            f"the bands of the golden set {row['set']!r} are none: {row['set_bands']!r}", field="golden_versions"
+        ) from None
 
 
 def _restored(collection: Collection, name: str, row: Row, claimed: set[int]) -> GoldenSet:

@@ -165,12 +165,17 @@ def test_notes_change_no_version_and_nothing_changes_nothing(woods: GoldenSet) -
 
 def versions_of(golden_set: GoldenSet) -> list[dict[str, Any]]:
     """As an export holds them."""
-    set_values = {"set": golden_set.name, "set_description": "Of trees.", "set_version": golden_set.version}
+    golden_set.refresh_from_db()
+    set_values = {
+        "set": golden_set.name, "set_description": "Of trees.", "set_version": golden_set.version,
+        "set_bands": golden_set.bands,
+    }  # fmt: skip
     fields = ("version", "digest", "questions", "reason", "made_by", "created_at")
     return [set_values | values for values in golden_set.versions.order_by("version").values(*fields)]
 
 
 def test_versions_come_back_into_the_set_of_their_questions(woods: GoldenSet) -> None:
+    GoldenSet.objects.filter(pk=woods.pk).update(bands={"adherence": [0.9, 0.5]})
     copy, rows = create_collection(name="copy"), versions_of(woods)
     renamed = GoldenSet.objects.create(name="trees (copy)", collection_name="copy", version=woods.version)
     editing.replace_questions(renamed, [golden for _, golden in asked_questions(woods)])

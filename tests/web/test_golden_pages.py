@@ -15,6 +15,7 @@ from collections_app.services.states import archive_documents
 from evaluation_app.golden.editing import add_question
 from evaluation_app.golden.sets import create_set
 from evaluation_app.models import GoldenQuestion, GoldenSet
+from tests.web.conftest import TEXTS
 from tests.web.test_every_page import check_page
 
 
@@ -115,7 +116,7 @@ def test_what_is_gone_is_shown_as_gone(visitor: Client, golden: GoldenSet) -> No
     archive_documents(collection, ["whales.md"])
     add_question(golden, {"question": "Where is Atlantis?", "expected_doc_ids": ["atlantis.md"]})
     html = page(visitor, f"/evaluation/sets/{golden.pk}/")
-    assert "2 questions expect what is gone or switched off" in html
+    assert "2 questions expect what is gone, switched off or another text by now" in html
     assert "Whales, off" in html
     assert "atlantis.md, gone" in html
     only = page(visitor, f"/evaluation/sets/{golden.pk}/?state=lost")
@@ -127,6 +128,38 @@ def golden_collection(golden: GoldenSet) -> Any:
     from collections_app.services.collections import get_collection
 
     return get_collection(golden.collection_name)
+
+
+def test_a_chunk_that_moved_is_told_and_followed(visitor: Client, golden: GoldenSet) -> None:
+    collection = golden_collection(golden)
+    song = add_question(golden, {"question": "How long do they sing?", "expected_chunks": ["whales.md#1"]})
+    address = f"/evaluation/sets/{golden.pk}/"
+    assert "another text" not in page(visitor, address)
+    more = "# Whales\n\nWhales are mammals that live in the sea and breathe the air above it.\n\n"
+    ingest_text(collection, "whales.md", TEXTS["whales.md"].replace("# Whales\n\n", more), title="Whales")
+    html = page(visitor, address)
+    assert "1 question expects what is gone, switched off or another text by now" in html
+    assert "Follow 1 chunk that moved" in html
+    assert "the text that was chosen is whales.md#2 now" in page(visitor, f"{address}questions/{song.pk}/")
+    visitor.post(f"{address}change/", {"action": "follow"})
+    song.refresh_from_db()
+    assert song.expected_chunks == ["whales.md#2"]
+    assert "another text" not in page(visitor, address)
+    golden.refresh_from_db()
+    assert golden.versions.get(version=golden.version).reason == "followed 1 chunks that moved"
+
+
+def test_the_present_text_can_be_taken_for_what_is_meant(visitor: Client, golden: GoldenSet) -> None:
+    question = golden.questions.get(position=1)
+    ingest_text(golden_collection(golden), "trees.md", "# Trees\n\nThe oak is another tree.", title="Trees")
+    address = f"/evaluation/sets/{golden.pk}/questions/{question.pk}/"
+    assert "another text now" in page(visitor, address)
+    values = {"question": question.question, "category": "factual", "weight": "1", "do": "save"}
+    version = GoldenSet.objects.get(pk=golden.pk).version
+    saved = visitor.post(address, {**values, "expected_chunks": ["trees.md#0"], "keep_present": "on"})
+    assert saved.status_code == 302
+    assert "another text" not in page(visitor, address)
+    assert GoldenSet.objects.get(pk=golden.pk).version == version, "it expects what it expected"
 
 
 def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: GoldenSet) -> None:
