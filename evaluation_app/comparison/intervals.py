@@ -76,9 +76,13 @@ def weighted_interval(
         sums = numbers * shares
         mean = sums.mean() / shares.mean()
         means = np.concatenate([sums[drawn].mean(1) / shares[drawn].mean(1) for drawn in draws.pieces(len(pairs))])
+    return _interval(float(mean), means, len(pairs), level)
+
+
+def _interval(mean: float, means: Numbers, count: int, level: float = LEVEL) -> Interval:
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(float(mean), float(low), float(high), len(pairs))
+    return Interval(mean, float(low), float(high), count)
 
 
 def judge_difference(difference: Interval | None, moved: int, *, higher_is_better: bool = True) -> Verdict:
@@ -98,19 +102,39 @@ def judge_difference(difference: Interval | None, moved: int, *, higher_is_bette
     return "improved" if (difference.mean > 0) == higher_is_better else "regressed"
 
 
-def share_best(values: Numbers, weights: Sequence[float], draws: Draws) -> list[float | None] | None:
-    """Per column the share of draws in which no column has a higher weighted mean; equal ones share a draw.
+class Resampled:
+    """The weighted means of many columns over the same draws: each interval, and each difference, at once.
 
-    values: (questions, columns). None without a question of a weight above 0.
+    values: (questions, columns), finite. Intervals are those of `weighted_interval`, up to rounding. Raises ValueError
+    where no weight is above 0.
     """
-    shares = np.array(weights, dtype=np.float64)
-    if not shares.sum():
-        return None
-    won = np.zeros(values.shape[1])
-    for drawn in draws.pieces(len(shares)):
-        counts = np.zeros((len(drawn), len(shares)))
-        np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
-        sums = (counts * shares) @ values
-        best = sums >= sums.max(axis=1, keepdims=True) - 1e-9
-        won += (best / best.sum(axis=1, keepdims=True)).sum(axis=0)
-    return [float(share / draws.resamples) for share in won]
+
+    def __init__(self, values: Numbers, weights: Sequence[float], draws: Draws) -> None:
+        kept = np.array(weights, dtype=np.float64) > 0
+        if not kept.any():
+            raise ValueError("a weight above 0 is needed")
+        shares, numbers = np.array(weights, dtype=np.float64)[kept], values[kept]
+        self.count = len(shares)
+        self.mean: Numbers = shares @ numbers / shares.sum()
+        drawn_means = []
+        for drawn in draws.pieces(self.count):
+            counts = np.zeros((len(drawn), self.count))
+            np.add.at(counts, (np.arange(len(drawn))[:, None], drawn), 1.0)
+            weighed = counts * shares
+            drawn_means.append(weighed @ numbers / weighed.sum(axis=1, keepdims=True))
+        self.means: Numbers = np.concatenate(drawn_means)
+
+    def interval(self, column: int) -> Interval:
+        return _interval(float(self.mean[column]), self.means[:, column], self.count)
+
+    def difference(self, before: int, after: int) -> Interval:
+        """Of column `after` less column `before`; what rounds to nothing is nothing."""
+        moved = self.means[:, after] - self.means[:, before]
+        moved[np.abs(moved) <= SAME] = 0.0
+        return _interval(float(self.mean[after] - self.mean[before]), moved, self.count)
+
+    def share_best(self, sign: float = 1.0) -> list[float]:
+        """Per column the share of draws in which none has a higher mean (sign -1: a lower); equal ones share a draw."""
+        best = sign * self.means >= (sign * self.means).max(axis=1, keepdims=True) - SAME
+        won: Numbers = (best / best.sum(axis=1, keepdims=True)).mean(axis=0)
+        return [float(share) for share in won]

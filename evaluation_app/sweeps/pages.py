@@ -98,9 +98,11 @@ def _sweep_page(
     ranking = rank_sweep(found, wanted if wanted in measures else "")
     lines, axis = shown.show_lines(ranking)
     collection = Collection.objects.live().filter(name=found.collection_name).first()
+    progress = services.progress_of(found)
     context: dict[str, Any] = {
         "sweep": found,
-        "progress": services.progress_of(found),
+        "progress": progress,
+        "can_save": collection is not None and not progress.is_active,  # what is typed would go when the part does
         "ranking": ranking,
         "measure": measure_of(ranking.measure),
         "measures": [measure_of(name) for name in measures],

@@ -10,7 +10,7 @@ from uuid import UUID
 import numpy as np
 from django.db.models.fields.json import KeyTransform
 
-from evaluation_app.comparison.intervals import Draws, judge_difference, share_best, weighted_interval
+from evaluation_app.comparison.intervals import Draws, Resampled, judge_difference, weighted_interval
 from evaluation_app.comparison.reading import measure_of
 from evaluation_app.measures.scores import Mean, Score, mean
 from evaluation_app.measures.statistics import Interval
@@ -114,18 +114,13 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
     most = max((run.done for run in runs), default=0)
     pool = [run for run in runs if means[run.pk].value is not None and run.done == most]
     ordered = sorted(pool, key=lambda run: (-sign * (means[run.pk].value or 0.0), run.sweep_place or 0))
-    best = ordered[0] if ordered else None
-    won, shared = _share_won([scores[run.pk] for run in pool], sign, draws)
-    wins = dict(zip([run.pk for run in pool], won, strict=True))
     rest = sorted((run for run in runs if run not in pool), key=lambda run: means[run.pk].value is None)
+    table = _Table([scores[run.pk] for run in ordered], draws)
+    won = table.share_best(sign)
     rows: list[Ranked] = []
-    for run in (*ordered, *rest):
-        own = scores.get(run.pk, {})
-        if run in pool and best is not None:
-            behind, standing = _stand(best, run, scores, name, draws)
-        else:
-            behind, standing = None, "unscored" if means[run.pk].value is None else "unfinished"
-        known = [(score.value, weight) for score, weight in own.values() if score.value is not None]
+    for place, run in enumerate((*ordered, *rest)):
+        is_ranked = place < len(ordered)
+        behind, standing = table.stand(place, name) if is_ranked else (None, _unranked(means[run.pk]))
         rows.append(
             Ranked(
                 place=run.sweep_place or 0,
@@ -133,13 +128,56 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
                 label=label_of(run.plan, names),
                 values={field: spell_value(field, run.plan.get(field)) for field in names},
                 mean=means[run.pk],
-                interval=weighted_interval([value for value, _ in known], [weight for _, weight in known], draws),
+                interval=table.interval(place) if is_ranked else _interval(scores.get(run.pk, {}), draws),
                 behind=behind,
                 standing=standing,
-                won=wins.get(run.pk),
+                won=won[place] if is_ranked else None,
             )
         )
-    return Ranking(name, tuple(names), tuple(rows), shared)
+    return Ranking(name, tuple(names), tuple(rows), len(table.shared))
+
+
+class _Table:
+    """The scores of the ranked plans, the best first, with the draws over the questions that all of them scored."""
+
+    def __init__(self, rows: Sequence[Row], draws: Draws) -> None:
+        self.rows, self.draws = rows, draws
+        self.scored = [_scored(row) for row in rows]
+        self.shared = sorted(set.intersection(*self.scored)) if rows else []
+        weights = [rows[0][place][1] for place in self.shared] if rows else []
+        values = np.array([[row[place][0].value for row in rows] for place in self.shared], dtype=np.float64)
+        self.drawn = Resampled(values, weights, draws) if any(weight > 0 for weight in weights) else None
+
+    def share_best(self, sign: float) -> list[float | None]:
+        return list(self.drawn.share_best(sign)) if self.drawn else [None] * len(self.rows)
+
+    def interval(self, place: int) -> Interval | None:
+        if self.drawn and len(self.scored[place]) == len(self.shared):
+            return self.drawn.interval(place)
+        return _interval(self.rows[place], self.draws)
+
+    def stand(self, place: int, name: str) -> tuple[Interval | None, Standing]:
+        """The difference of the best to the plan, over the questions that these two scored, and what it says."""
+        if place == 0:
+            return None, "best"
+        pairs = _pairs(self.rows[place], self.rows[0])
+        moved = [after - before for before, after, _ in pairs]
+        if self.drawn and len(pairs) == len(self.shared):
+            behind: Interval | None = self.drawn.difference(place, 0)
+        else:
+            behind = weighted_interval(moved, [weight for *_, weight in pairs], self.draws)
+        better = measure_of(name).higher_is_better
+        verdict = judge_difference(behind, sum(value != 0 for value in moved), higher_is_better=better)
+        return behind, "worse" if verdict == "improved" else "level"
+
+
+def _unranked(value: Mean) -> Standing:
+    return "unscored" if value.value is None else "unfinished"
+
+
+def _interval(row: Row, draws: Draws) -> Interval | None:
+    known = [(score.value, weight) for score, weight in row.values() if score.value is not None]
+    return weighted_interval([value for value, _ in known], [weight for _, weight in known], draws)
 
 
 def _read_scores(sweep: Sweep, measure: str) -> dict[UUID, Row]:
@@ -157,19 +195,6 @@ def _mean(row: Row) -> Mean:
     return mean([score for score, _ in row.values()], [weight for _, weight in row.values()])
 
 
-def _stand(
-    best: EvaluationRun, run: EvaluationRun, scores: Mapping[UUID, Row], name: str, draws: Draws
-) -> tuple[Interval | None, Standing]:
-    if run.pk == best.pk:
-        return None, "best"
-    pairs = _pairs(scores[run.pk], scores[best.pk])
-    values = [after - before for before, after, _ in pairs]
-    behind = weighted_interval(values, [weight for *_, weight in pairs], draws)
-    moved = sum(value != 0 for value in values)
-    verdict = judge_difference(behind, moved, higher_is_better=measure_of(name).higher_is_better)
-    return behind, "worse" if verdict == "improved" else "level"
-
-
 def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
     found = []
     for place in sorted(before.keys() & after.keys()):
@@ -177,14 +202,6 @@ def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
         if old.value is not None and new.value is not None:
             found.append((old.value, new.value, weight))
     return found
-
-
-def _share_won(rows: Sequence[Row], sign: float, draws: Draws) -> tuple[list[float | None], int]:
-    """Per row the share of draws in which its mean is the best, and over how many questions."""
-    shared = sorted(set.intersection(*(_scored(row) for row in rows))) if rows else []
-    values = np.array([[sign * (row[place][0].value or 0.0) for row in rows] for place in shared], dtype=np.float64)
-    found = share_best(values, [rows[0][place][1] for place in shared], draws) if shared else None
-    return (found or [None] * len(rows)), len(shared) if found else 0
 
 
 def _scored(row: Row) -> set[int]:

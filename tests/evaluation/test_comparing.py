@@ -9,7 +9,7 @@ import pytest
 
 from collections_app.errors import ServiceError
 from evaluation_app.comparison.compare import Comparison, compare_runs
-from evaluation_app.comparison.intervals import Draws, judge_difference, weighted_interval
+from evaluation_app.comparison.intervals import Draws, Resampled, judge_difference, weighted_interval
 from evaluation_app.comparison.shown import choose_questions, reach_of, show_matrix
 from evaluation_app.comparison.side_by_side import compare_question
 from evaluation_app.measures.statistics import Interval, bootstrap_mean
@@ -242,3 +242,20 @@ def test_a_mean_that_is_best_by_chance_alone_is_not_marked(db: None) -> None:
     (row,) = show_matrix(compare_runs(base, [lucky, steady]))
     assert [cell.row.change.verdict for cell in row.cells if cell.row] == ["noise", "improved"]
     assert [cell.best for cell in row.cells] == [False, False, False]
+
+
+@pytest.mark.parametrize("weights", [[1.0] * 30, [0.0, 2.0, 0.5] * 10])
+def test_many_columns_at_once_have_the_intervals_of_each_alone(weights: list[float]) -> None:
+    values = RNG.integers(0, 3, (30, 4)) / 2
+    drawn = Resampled(values, weights, Draws())
+    for column in range(4):
+        alone = weighted_interval(list(values[:, column]), weights, Draws())
+        found = drawn.interval(column)
+        assert alone is not None and found.count == alone.count
+        assert (found.mean, found.low, found.high) == pytest.approx((alone.mean, alone.low, alone.high))
+    moved = weighted_interval(list(values[:, 2] - values[:, 1]), weights, Draws())
+    between = drawn.difference(1, 2)
+    assert moved is not None and (between.low, between.high) == pytest.approx((moved.low, moved.high))
+    assert drawn.difference(3, 3).low == 0.0 and sum(drawn.share_best()) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="above 0"):
+        Resampled(values, [0.0] * 30, Draws())
