@@ -123,7 +123,7 @@ def _listed(request: PageRequest, name: str, stretch: RunScoreQuerySet) -> tuple
         told.append(f"of {day.day} {day:%B}")
     if mode := request.GET.get("mode", "").replace("\x00", ""):
         rows = rows.filter(modes__contains=[mode])
-        told.append(f"that show “{mode_title(mode)}”")
+        told.append(f"with “{mode_title(mode)}”")
     return rows.without_texts().order_by("-asked_at", "-query_run"), " ".join(told)
 
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
@@ -13,12 +14,14 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.services.collections import delete_collection
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.scoring import sampling
 from evaluation_app.scoring.run_scores import forget_scores, judge_run
-from evaluation_app.scoring.sampling import has_work, is_chosen, save_sampling, score_samples
+from evaluation_app.scoring.sampling import has_work, is_chosen, save_sampling, score_samples, send_samples
 from evaluation_app.scoring.settings import RunSettings
 from evaluation_app.scoring.travelling import forget_sampling, read_sampling, restore_sampling
+from evaluation_app.span_store.retention import apply_retention
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
@@ -171,6 +174,40 @@ def test_a_judged_sample_stays_in_the_sample(house: Collection, run: QueryRun) -
     copies(run, 1)
     score_samples()
     assert judge_run(QueryRun.objects.get(pk=run.pk), actor=None).reason == "sampled"
+
+
+def test_the_worker_sends_what_waits_once(house: Collection, run: QueryRun) -> None:
+    sample(house)
+    assert not send_samples()
+    copies(run, 1)
+    assert send_samples() and RunScore.objects.count() == 1  # the task runs where it is sent
+    assert not send_samples()
+
+
+def test_one_process_scores_at_a_time(house: Collection, run: QueryRun) -> None:
+    sample(house)
+    copies(run, 1)
+    values = connection.get_connection_params()
+    place = {name: values[name] for name in ("host", "port", "user", "password", "dbname") if values.get(name)}
+    with psycopg.connect(**place) as other:
+        other.execute(sampling.TRY_LOCK, [sampling.LOCK_KEY])
+        assert score_samples() == 0
+    assert score_samples() == 1
+
+
+def test_a_score_goes_with_its_run_and_a_setting_with_its_collection(
+    house: Collection, run: QueryRun, settings: Any
+) -> None:
+    settings.RAGD_RUN_RETENTION_DAYS = 30
+    sample(house)
+    judge_run(run, actor=None)
+    (fresh,) = copies(run, 1)
+    judge_run(QueryRun.objects.get(pk=fresh), actor=None)
+    QueryRun.objects.exclude(pk=fresh).update(created_at=timezone.now() - timedelta(days=4000))
+    apply_retention()
+    assert [kept.query_run for kept in RunScore.objects.all()] == [fresh]
+    delete_collection(house)
+    assert not Sampling.objects.exists() and RunScore.objects.count() == 1
 
 
 @pytest.mark.parametrize(
