@@ -7,8 +7,10 @@ from django.db import models
 from django.http import HttpRequest
 
 from evaluation_app.conformance import request_run
+from evaluation_app.curation.admin import register_admin as register_curation_admin
 from evaluation_app.golden.admin import register_admin
 from evaluation_app.models import ConformanceResult, Span, SpanWriter
+from evaluation_app.runs.admin import register_admin as register_runs_admin
 from evaluation_app.scoring.admin import register_admin as register_scoring_admin
 
 if TYPE_CHECKING:
@@ -65,4 +67,6 @@ class ConformanceResultAdmin(ReadOnlyAdmin):
 
 
 register_admin()
+register_runs_admin()
 register_scoring_admin()
+register_curation_admin()
