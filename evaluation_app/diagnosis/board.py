@@ -84,13 +84,14 @@ class Column:
 class Board:
     """columns: with failing questions, in the table's order. quiet: modes that no question of the run shows.
 
-    failing: distinct questions in any mode. asked: those that are done.
+    failing: distinct questions in any mode, of which there are `ways`. asked: those that are done.
     """
 
     run: EvaluationRun
     columns: tuple[Column, ...]
     quiet: tuple[Mode, ...]
     failing: int
+    ways: int
     asked: int
     categories: tuple[str, ...]
     bands: Bands
@@ -137,7 +138,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
     ]
     seen = {mode.key for _, modes in failing for mode in modes}
     quiet = tuple(mode for mode in stored_table().modes.values() if mode.key not in seen)
-    return Board(run, tuple(columns), quiet, len(failing), len(items), tuple(categories), bands)
+    return Board(run, tuple(columns), quiet, len(failing), len(seen), len(items), tuple(categories), bands)
 
 
 def modes_of(item: EvaluationItem) -> list[Mode]:

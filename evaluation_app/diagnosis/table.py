@@ -41,7 +41,7 @@ class ModeFix:
 @dataclass(frozen=True, slots=True)
 class Mode:
     """One way to fail. rule: the function that detects it, with the measures that it looks at. band: when it applies,
-    in words, {poor} for the bound."""
+    in words; {poor} stands for the poor bound of the first measure, {measure} for that of another one."""
 
     key: str
     title: str
@@ -54,9 +54,12 @@ class Mode:
     fixes: tuple[ModeFix, ...]
 
     def describe_band(self, bands: Mapping[str, tuple[float, float]]) -> str:
-        """The band with its number."""
-        poor = bands[self.measures[0]][1] if self.measures and self.measures[0] in bands else 0.0
-        return self.band.replace("{poor}", f"{poor:g}")
+        """The band with its numbers."""
+        bounds = {name: f"{bands[name][1]:g}" for name in self.measures if name in bands}
+        text = self.band.replace("{poor}", next(iter(bounds.values()), ""))
+        for name, bound in bounds.items():
+            text = text.replace(f"{{{name}}}", bound)
+        return text
 
 
 @dataclass(frozen=True, slots=True)

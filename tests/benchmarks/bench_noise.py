@@ -7,7 +7,7 @@ validation rows per set (the first with a claim): `states` is asked of each clai
 should say yes, and of the claim and as many sentences of the same context that support nothing of the answer, those
 nearest to it in meaning, where it should say no. Printed for several limits; balanced accuracy is the mean of the two
 shares. The labels are coarse (a sentence may support a part of a claim only), so that no limit reaches 1; there is no
-target, the limits in use are those of the best row.
+target, the limits in use are chosen among the best rows.
 """
 
 from __future__ import annotations

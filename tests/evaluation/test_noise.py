@@ -58,7 +58,7 @@ def test_a_chunk_that_the_question_names_is_relevant() -> None:
         ("Cheddar ripens for twelve months.", False),
         ("Cheddar does not ripen for twelve months.", True),  # negated
         ("Mature cheddar ripens slowly for twelve long months.", False),  # holds all the words
-        ("Cheddar ripens.", True),  # says less
+        ("Cheddar is a cheese that is yellow.", True),  # says something else
     ],
 )
 def test_what_counts_as_stated(expected: str, wrong: bool) -> None:
