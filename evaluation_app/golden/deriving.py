@@ -39,7 +39,7 @@ AUXILIARY = _words(
 COMMANDS = _words(
     "add allow build change check choose clean configure connect copy create define delete deploy disable download "
     "enable export extend find fix format get import index install keep limit list load log make manage measure merge "
-    "migrate move open pass publish query read rebuild remove rename replace reset restart restore run save scale "
+    "migrate move open pass publish query read rebuild remove rename replace reset restart restore rotate run save scale "
     "search send set share show sort start stop store switch test track trace train try turn update upgrade upload "
     "use validate verify watch write"
 )

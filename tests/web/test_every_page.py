@@ -172,6 +172,7 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
         "/status/",
         "/traces/",
         "/evaluation/",
+        "/evaluation/sets/",
         "/go/?q=w",
     ]
 
