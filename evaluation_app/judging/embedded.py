@@ -4,7 +4,9 @@ Its figures are expectations over its probabilities P per sentence, where Len is
 
     context relevance    sum of Len * P(relevant) / sum of Len, over the sentences of the context
     context utilization  sum of Len * P(utilized) / sum of Len
-    completeness         sum of Len * P(relevant and utilized) / sum of Len * P(relevant), at most 1
+    completeness         what a model of the whole case expects, which reads the means of P(relevant), P(utilized) and
+                         P(relevant and utilized) over its sentences, sizes, and how near the best sentences come;
+                         of sentences, whatever the unit
     adherence            1.0 when no sentence of the answer has P(unsupported) from the stored threshold on, else 0.0
     faithfulness         mean of 1 - P(unsupported) over the sentences of the answer
     answer relevance     0.7 * highest cosine of a sentence of the answer with the question
@@ -117,14 +119,14 @@ class EmbeddedJudge:
         answer_relevance = silent or no_question or scored(features.addressed)
         if not total:
             return dict.fromkeys(MEASURES, unscorable(NO_CONTEXT)) | {"answer_relevance": answer_relevance}
-        relevant, utilized, both = (float(lengths @ likely[name]) for name in ("relevant", "utilized", "both"))
+        relevant, utilized = (float(lengths @ likely[name]) for name in ("relevant", "utilized"))
         # a blank sentence of the answer says nothing that would need support
         said = unsupported[[bool(sentence.text.strip()) for sentence in case.answer]]
         highest = float(said.max(initial=0.0))
         return {
             "context_relevance": no_question or scored(relevant / total),
             "context_utilization": silent or scored(utilized / total),
-            "completeness": silent or no_question or scored(min(1.0, both / relevant) if relevant else 1.0),
+            "completeness": silent or no_question or scored(self.model.complete(likely, features.context)),
             "adherence": silent or scored(float(highest < self.model.thresholds["adherence"])),
             "faithfulness": silent or scored(float(1 - said.mean())),
             "answer_relevance": answer_relevance,

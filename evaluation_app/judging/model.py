@@ -2,7 +2,8 @@
 
 A head says for each sentence of the context how likely it is, say, relevant. It looks twice: at the sentence's own
 features, then at what the first look said of it, of its neighbours, of its document and of the whole case, since how
-much of a context is relevant shows in all of its sentences together.
+much of a context is relevant shows in all of its sentences together. Completeness is told of a case as a whole, since
+the share of what is relevant that was used is no mean over sentences.
 """
 
 from __future__ import annotations
@@ -40,6 +41,17 @@ SECOND_NAMES = (
     "after",
     "sentences",
 )
+# Of a case: what the heads expect, as logits, and columns of CONTEXT_NAMES that are the same for all its sentences.
+OF_CASE = (
+    "answer_refuses",
+    "answer_words",
+    "answer_sentences",
+    "sentences",
+    "documents",
+    "question_best",
+    "answer_question_cosine",
+)
+CASE_NAMES = ("both_of_relevant", "relevant_mean", "utilized_mean", *OF_CASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +70,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class JudgeModel:
-    """unsupported: over ANSWER_NAMES. thresholds: from which probability on a sentence is called relevant, utilized,
-    unsupported, and from which highest one on an answer is called not adherent. fitted_on: what the file says of it."""
+    """unsupported: over ANSWER_NAMES. completeness: over CASE_NAMES. thresholds: from which probability on a sentence
+    is called relevant, utilized, unsupported, and from which highest one on an answer is called not adherent.
+    fitted_on: what the file says of it."""
 
     heads: Mapping[str, Head]
     unsupported: Logistic
+    completeness: Logistic
     thresholds: Mapping[str, float]
     version: str
     embedder: str
@@ -79,6 +93,7 @@ class JudgeModel:
                 for name, head in self.heads.items()
             },
             "unsupported": self.unsupported.as_dict(),
+            "completeness": self.completeness.as_dict(),
         }
 
     @classmethod
@@ -92,8 +107,15 @@ class JudgeModel:
             heads[name] = Head(first, second)
         unsupported = Logistic.from_dict(data["unsupported"])
         _check_names(unsupported, ANSWER_NAMES)
+        completeness = Logistic.from_dict(data["completeness"])
+        _check_names(completeness, CASE_NAMES)
         thresholds = {name: float(data["thresholds"][name]) for name in THRESHOLDS}
-        return cls(heads, unsupported, thresholds, data["version"], data["embedder"], data["fitted_on"])
+        version, embedder, fitted_on = data["version"], data["embedder"], data["fitted_on"]
+        return cls(heads, unsupported, completeness, thresholds, version, embedder, fitted_on)
+
+    def complete(self, likely: Mapping[str, Numbers], table: Numbers) -> float:
+        """The expected completeness of a case with at least one sentence of context. likely: as for `case_row`."""
+        return float(self.completeness.predict(case_row(likely, table))[0])
 
 
 @cache
@@ -123,6 +145,13 @@ def second_look(likely: Numbers, documents: npt.NDArray[np.int64]) -> Numbers:
         "sentences": math.log(number),
     }
     return np.stack([np.broadcast_to(columns[name], (number,)) for name in SECOND_NAMES], axis=1).astype(np.float64)
+
+
+def case_row(likely: Mapping[str, Numbers], table: Numbers) -> Numbers:
+    """(1, CASE_NAMES). likely: of each of HEADS one probability per sentence, at least one; table: CONTEXT_NAMES."""
+    means = {name: float(likely[name].mean()) for name in HEADS}
+    shares = np.array([means["both"] / means["relevant"], means["relevant"], means["utilized"]])
+    return np.concatenate([_logit(shares), table[0, [CONTEXT_NAMES.index(name) for name in OF_CASE]]])[np.newaxis]
 
 
 def _logit(likely: Numbers) -> Numbers:

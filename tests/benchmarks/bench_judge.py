@@ -58,11 +58,11 @@ def predict_set(rows: Sequence[LabelledRow], left_out: str) -> Predicted:
     model = fit_model(others)
     guess: dict[str, list[float]] = {name: [] for name in SHARES}
     for row in own:
-        relevant, utilized, both = (
-            float(model.heads[name].predict(row.features.context, row.features.documents).mean())
-            for name in ("relevant", "utilized", "both")
-        )
-        for name, value in zip(SHARES, (relevant, utilized, min(1.0, both / relevant)), strict=True):
+        features = row.features
+        likely = {name: head.predict(features.context, features.documents) for name, head in model.heads.items()}
+        complete = model.complete(likely, features.context)
+        values = (float(likely["relevant"].mean()), float(likely["utilized"].mean()), complete)
+        for name, value in zip(SHARES, values, strict=True):
             guess[name].append(value)
     suspicion = np.array([model.unsupported.predict(row.features.answer).max(initial=0.0) for row in own])
     shipped = [row.published["gpt3_adherence"] for row in own]

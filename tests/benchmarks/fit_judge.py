@@ -5,8 +5,9 @@ Run: python -m tests.benchmarks.fit_judge [--check] [--vectors FILE]     (needs 
 --check writes nothing and ends with status 1 when the stored coefficients are not what a fit gives. --vectors keeps the
 embeddings in an .npz from one call to the next. Only the validation rows are read: the other splits stay unseen.
 
-Every row weighs the same, whatever its number of sentences. The second look of a head, and all thresholds, are fitted
-on what models say of a set when that set was left out, since on rows that it was fitted on a model is too sure.
+Every row weighs the same, whatever its number of sentences. The second look of a head, completeness and all thresholds
+are fitted on what models say of a set when that set was left out, since on rows that it was fitted on a model is too
+sure.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,21 @@ import numpy as np
 from evaluation_app.judging.answer_features import ANSWER_NAMES
 from evaluation_app.judging.features import CONTEXT_NAMES
 from evaluation_app.judging.logistic import Logistic, fit_logistic
-from evaluation_app.judging.model import FILE, HEADS, SECOND_NAMES, Head, JudgeModel, second_look
+from evaluation_app.judging.model import (
+    CASE_NAMES,
+    FILE,
+    HEADS,
+    SECOND_NAMES,
+    Head,
+    JudgeModel,
+    case_row,
+    second_look,
+)
 from evaluation_app.judging.reading import Numbers
 from ragd.embedding import LocalEmbedder
 from tests.benchmarks.judge_rows import LabelledRow, Labels, load_rows
 
-FIRST_RIDGE, SECOND_RIDGE, UNSUPPORTED_RIDGE = 3.0, 30.0, 10.0
+FIRST_RIDGE, SECOND_RIDGE, UNSUPPORTED_RIDGE, CASE_RIDGE = 3.0, 30.0, 10.0, 10.0
 CLOSE = 1e-5
 LICENCE = "RAGBench (arXiv 2407.11005), CC BY 4.0, validation split; labels by gpt-4-0125-preview"
 
@@ -39,10 +50,11 @@ Rows = Sequence[LabelledRow]
 
 def fit_model(rows: Rows) -> JudgeModel:
     """At least two sets are needed, since one is left out in turn."""
-    heads, thresholds = {}, {}
+    heads, thresholds, likely = {}, {}, {}
     for name in HEADS:
-        heads[name], likely = fit_head(rows, name)
-        thresholds[name] = best_f1(np.concatenate(likely), np.concatenate([getattr(row, name) for row in rows]))
+        heads[name], likely[name] = fit_head(rows, name)
+        thresholds[name] = best_f1(np.concatenate(likely[name]), np.concatenate([getattr(row, name) for row in rows]))
+    completeness = fit_completeness(rows, likely)
     unsupported = fit_unsupported(rows)
     unseen = leave_out(rows, fit_unsupported, lambda model, row: model.predict(row.features.answer))
     thresholds["unsupported"] = best_f1(np.concatenate(unseen), np.concatenate([row.unsupported for row in rows]))
@@ -52,9 +64,9 @@ def fit_model(rows: Rows) -> JudgeModel:
     del thresholds["both"]  # no sentence is called so
     counts = Counter(row.set_name for row in rows)
     fitted_on = {"data": LICENCE, "rows": dict(sorted(counts.items()))}
-    model = JudgeModel(heads, unsupported, thresholds, "", LocalEmbedder.model, fitted_on)
+    model = JudgeModel(heads, unsupported, completeness, thresholds, "", LocalEmbedder.model, fitted_on)
     digest = hashlib.sha256(json.dumps(model.as_dict(), sort_keys=True).encode()).hexdigest()[:12]
-    return JudgeModel(heads, unsupported, thresholds, digest, LocalEmbedder.model, fitted_on)
+    return replace(model, version=digest)
 
 
 def fit_head(rows: Rows, name: str) -> tuple[Head, list[Numbers]]:
@@ -75,6 +87,15 @@ def fit_head(rows: Rows, name: str) -> tuple[Head, list[Numbers]]:
     looks = [second_look(likely, row.features.documents) for likely, row in zip(unseen, rows, strict=True)]
     second = fit_logistic(SECOND_NAMES, np.concatenate(looks), labels, ridge=SECOND_RIDGE, weights=weights)
     return Head(fit_first(rows), second), [second.predict(look) for look in looks]
+
+
+def fit_completeness(rows: Rows, likely: Mapping[str, Sequence[Numbers]]) -> Logistic:
+    """likely: of each head, what it says of each row."""
+    tables = [
+        case_row({name: likely[name][place] for name in HEADS}, row.features.context) for place, row in enumerate(rows)
+    ]
+    labels = [row.published["completeness_score"] for row in rows]
+    return fit_logistic(CASE_NAMES, np.concatenate(tables), labels, ridge=CASE_RIDGE)
 
 
 def fit_unsupported(rows: Rows) -> Logistic:

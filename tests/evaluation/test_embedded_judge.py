@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,18 @@ from evaluation_app.judging.answer_features import ANSWER_NAMES
 from evaluation_app.judging.embedded import MEASURES, NO_QUESTION, EmbeddedJudge
 from evaluation_app.judging.features import CONTEXT_NAMES, measure_case
 from evaluation_app.judging.logistic import Logistic, fit_logistic
-from evaluation_app.judging.model import FILE, HEADS, SECOND_NAMES, Head, JudgeModel, second_look, stored_model
+from evaluation_app.judging.model import (
+    CASE_NAMES,
+    FILE,
+    HEADS,
+    SECOND_NAMES,
+    SURE,
+    Head,
+    JudgeModel,
+    case_row,
+    second_look,
+    stored_model,
+)
 from evaluation_app.judging.protocol import Case, Judgement
 from evaluation_app.judging.reading import is_refusal, texts_of
 from evaluation_app.measures.annotations import Sentence, check_annotation
@@ -49,7 +61,8 @@ def model_of(relevant: float = 0.0, utilized: float = 0.0, both: float = 0.0, **
         for name, logit in zip(HEADS, (relevant, utilized, both), strict=True)
     }
     thresholds = {"relevant": 0.5, "utilized": 0.5, "unsupported": 0.5, "adherence": 0.5}
-    return JudgeModel(heads, plain(ANSWER_NAMES, **support), thresholds, "test", "words", "nothing")
+    completeness = plain(CASE_NAMES, both_of_relevant=1.0)
+    return JudgeModel(heads, plain(ANSWER_NAMES, **support), completeness, thresholds, "test", "words", "nothing")
 
 
 def measure(question: str = QUESTION, documents: Sequence[str] = DOCUMENTS, answer: str = ANSWER) -> dict[str, Any]:
@@ -137,7 +150,7 @@ def test_scores_are_expectations_over_words_or_sentences() -> None:
     first = plain(CONTEXT_NAMES, opens_document=2.0)
     heads = {name: Head(first, plain(SECOND_NAMES, own=1.0)) for name in HEADS}
     base = model_of()
-    model = JudgeModel(heads, base.unsupported, base.thresholds, "test", "words", "")
+    model = replace(base, heads=heads)
     high = 1 / (1 + math.exp(-2))
     tokens = EmbeddedJudge(WordEmbedder(), model=model).judge(case)
     sentences = EmbeddedJudge(WordEmbedder(), model=model, unit="sentences").judge(case)
@@ -146,7 +159,8 @@ def test_scores_are_expectations_over_words_or_sentences() -> None:
     assert tokens.likely["relevant"] == pytest.approx({"0a": high, "0b": 0.5})
 
 
-def test_completeness_is_what_is_both_of_what_is_relevant() -> None:
+def test_completeness_reads_what_is_both_of_what_is_relevant() -> None:
+    """With that feature alone it is the share itself, kept inside 0 and 1."""
     judge = EmbeddedJudge(WordEmbedder(), model=model_of(relevant=1.0, utilized=-2.0, both=-1.0))
     scores = judge.judge(Case.of(QUESTION, DOCUMENTS, ANSWER)).scores
     chance = {logit: 1 / (1 + math.exp(-logit)) for logit in (1.0, -1.0, -2.0)}
@@ -155,7 +169,19 @@ def test_completeness_is_what_is_both_of_what_is_relevant() -> None:
     more = EmbeddedJudge(WordEmbedder(), model=model_of(relevant=-1.0, both=1.0)).judge(
         Case.of(QUESTION, DOCUMENTS, ANSWER)
     )
-    assert more.scores["completeness"] == scored(1.0)
+    assert more.scores["completeness"].value == pytest.approx(1 - SURE)
+
+
+def test_completeness_reads_the_case_as_a_whole() -> None:
+    case = Case.of(QUESTION, DOCUMENTS, ANSWER)
+    features = measure_case(case, dict(zip(texts_of(case), WordEmbedder().embed(texts_of(case)), strict=True)))
+    likely = {"relevant": np.full(5, 0.5), "utilized": np.full(5, 0.25), "both": np.full(5, 0.25)}
+    row = dict(zip(CASE_NAMES, case_row(likely, features.context)[0], strict=True))
+    assert row["both_of_relevant"] == pytest.approx(0.0) and row["relevant_mean"] == pytest.approx(0.0)
+    assert row["utilized_mean"] == pytest.approx(math.log(1 / 3))
+    assert row["sentences"] == pytest.approx(math.log(5)) and row["documents"] == pytest.approx(math.log(2))
+    model = replace(model_of(), completeness=plain(CASE_NAMES, 1.0, documents=-1.0))
+    assert model.complete(likely, features.context) == pytest.approx(1 / (1 + math.exp(math.log(2) - 1)))
 
 
 def test_one_unsupported_sentence_makes_an_answer_not_adherent() -> None:
