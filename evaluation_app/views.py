@@ -18,6 +18,7 @@ from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions
 from evaluation_app.destinations import find_destinations
 from evaluation_app.models import ConformanceResult, GoldenQuestion
 from evaluation_app.operations import retry_all_failed, work_summary
+from evaluation_app.runs.requests import under_way
 from evaluation_app.services import SAMPLE_NAME
 from evaluation_app.span_store.collectors import collector_state
 from evaluation_app.storage import index_builds, storage_summary
@@ -63,6 +64,7 @@ def operations(request: PageRequest) -> HttpResponse:
         "replica": replica_state() if has_replica() else None,
         "low_recall": collections_with_low_recall(),
         "collector": collector_state(),
+        "evaluations": under_way(),
     }
     if not request.htmx:
         context["storage"] = storage_summary()

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import Case, QuerySet, When
 
 from collections_app.errors import ServiceError
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.asking import has_failed
 from evaluation_app.scoring.settings import RunSettings
 
+LISTED = 10
 ITEM_DEFERRED = ("context", "answer_sentences", "annotation", "contributions", "details")
 
 
@@ -48,6 +49,13 @@ def find_run(run_id: UUID | str, collections: Iterable[str] = ()) -> EvaluationR
             status=404,
         )
     return found
+
+
+def under_way(most: int = LISTED) -> list[EvaluationRun]:
+    """Runs that are worked at, then those that wait, as they will be taken; at most so many."""
+    sweeps_last = Case(When(purpose=EvaluationRun.Purpose.SWEEP, then=1), default=0)
+    active = EvaluationRun.objects.filter(state__in=(EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING))
+    return list(active.order_by("-state", sweeps_last, "created_at", "id").defer("summary")[:most])
 
 
 def failed_items(run: EvaluationRun) -> list[EvaluationItem]:

@@ -17,6 +17,7 @@ from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion,
 from evaluation_app.runs import services, working
 from evaluation_app.runs.asking import query_run_id
 from evaluation_app.runs.claiming import claim_run, release_host
+from evaluation_app.runs.requests import under_way
 from evaluation_app.scoring.settings import RunSettings
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
 from ragd.types import RetrievePlan
@@ -335,6 +336,32 @@ def test_a_run_is_deleted_only_when_it_has_ended(golden_set):
     services.run_now(run)
     services.delete_run(run, None)
     assert not EvaluationItem.objects.exists()
+
+
+def test_operations_show_what_is_under_way(golden_set, admin_client):
+    start(golden_set, name="a sweep's", purpose="sweep")
+    start(golden_set, name="waiting")
+    claim_run(start(golden_set, name="at work").pk, "here:1", most=None)
+    services.run_now(start(golden_set, name="ended"))
+    assert [str(run) for run in under_way()] == ["at work", "waiting", "a sweep's"]
+    page = admin_client.get("/operations/").content.decode()
+    assert "at work" in page and "0 of 4 questions" in page and "ended" not in page.partition('id="evaluations"')[2]
+
+
+def test_the_admin_acts_through_the_services(golden_set, admin_client):
+    waiting, done = start(golden_set, name="waiting"), services.run_now(start(golden_set, name="done"))
+    address = "/admin/evaluation_app/evaluationrun/"
+    listed = admin_client.get(address).content.decode()
+    assert "4 of 4" in listed and "0 of 4" in listed
+    assert admin_client.get(f"{address}{done.pk}/change/").status_code == 200
+    assert admin_client.get("/admin/evaluation_app/evaluationitem/?q=roses").status_code == 200
+    for action in ("cancel", "delete_runs"):
+        rows = [str(waiting.pk), str(done.pk)]
+        told = admin_client.post(address, {"action": action, "_selected_action": rows}, follow=True).content.decode()
+        assert ("already" in told) == (action == "cancel"), "what has ended cannot be cancelled"
+    assert not EvaluationRun.objects.exists()
+    entries = LogEntry.objects.order_by("id").values_list("change_message", flat=True)
+    assert [entry.split()[0] for entry in entries][-3:] == ["cancelled", "deleted", "deleted"]
 
 
 def _raise(error):
