@@ -32,6 +32,7 @@ POINTING = _words(
     "it its this that these those there here he she they we you i one which what who both each every such another "
     "other everything nothing something anything all any some many most none neither either no whether"
 )
+REFERRING = _words("it this that these those they them its their")
 AUXILIARY = _words(
     "is are was were be been can cannot could must may might should shall will would has have had do does did if when "
     "because so but and or not then only also says"
@@ -39,9 +40,9 @@ AUXILIARY = _words(
 COMMANDS = _words(
     "add allow build change check choose clean configure connect copy create define delete deploy disable download "
     "enable export extend find fix format get import index install keep limit list load log make manage measure merge "
-    "migrate move open pass publish query read rebuild remove rename replace reset restart restore rotate run save scale "
-    "search send set share show sort start stop store switch test track trace train try turn update upgrade upload "
-    "use validate verify watch write"
+    "migrate move open pass publish query read rebuild remove rename replace reset restart restore rotate run save "
+    "scale search send set share show sort start stop store switch test track trace train try turn update upgrade "
+    "upload use validate verify watch write"
 )
 GERUND = re.compile(r"[A-Z][a-z]{2,}ing (?:the|an?|your|with|from|to|in|on|up|off|out|by|without) [a-z]")
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -129,7 +130,7 @@ def _of_heading(passage: Passage) -> Iterator[Derived]:
         return
     for start, end in split_sentences(passage.content):
         text = plain(passage.content[start:end])
-        if _is_prose(text) and not _points(text.split()):
+        if _is_prose(text) and text.split()[0].lower() not in REFERRING:
             rule: Rule = "how-to" if question.startswith("How do I") else "heading"
             yield Derived(
                 question, text[:ANSWER_CHARS], rule, passage.doc_id, passage.chunk_index, passage.start + start,
@@ -202,8 +203,7 @@ def _stands_alone(text: str) -> bool:
 
 def _points(words: Sequence[str]) -> bool:
     """Whether a word means something that was said before."""
-    return any(word.lower().strip("\"'") in ("it", "this", "that", "these", "those", "they", "them", "its", "their")
-               for word in words)  # fmt: skip
+    return any(word.lower().strip("\"'") in REFERRING for word in words)
 
 
 def _inside(text: str) -> str:
