@@ -25,7 +25,7 @@ from typing import Any
 
 from tests.benchmarks.scifact import COLLECTION, SciFact, ingest, load_scifact
 from tests.benchmarks.server import Server, running_server
-from tests.faults.kills import ask, connect, kill_all
+from tests.faults.kills import ask, kill_all
 
 QUESTIONS, CONTEXTS = 1000, 12
 TARGET_MIN = 15
@@ -33,15 +33,6 @@ SET = "claims"
 LOOK_EVERY_S = 1.0
 PATIENCE_S = 3600.0
 
-ADD_SET = """
-INSERT INTO golden_sets (name, description, collection_name, version, digest, bands, created_at, updated_at)
-VALUES (%s, '', %s, 1, '', '{}', now(), now()) RETURNING id
-"""
-ADD_QUESTION = """
-INSERT INTO golden_questions (golden_set_id, position, question, expected_doc_ids, expected_chunks, expected_answer,
-                              category, weight, thresholds, notes, suggested, created_at, updated_at)
-VALUES (%s, %s, %s, %s, '[]', '', 'factual', 1, '{}', '', false, now(), now())
-"""
 ITEMS = """
 SELECT count(*), count(DISTINCT position), count(DISTINCT query_run), avg(took_ms),
        percentile_cont(0.95) WITHIN GROUP (ORDER BY took_ms), avg(jsonb_array_length(context))
@@ -77,14 +68,11 @@ def choose_documents(data: SciFact, questions: list[tuple[str, list[str]]], most
 
 
 def add_questions(server: Server, questions: list[tuple[str, list[str]]]) -> None:
-    with connect(server) as connection:
-        row = connection.execute(ADD_SET, [SET, COLLECTION]).fetchone()
-        assert row is not None
-        with connection.cursor() as cursor:
-            cursor.executemany(
-                ADD_QUESTION,
-                [(row[0], place, text, json.dumps(docs)) for place, (text, docs) in enumerate(questions)],
-            )
+    """A golden set of them, by the import of JSON Lines."""
+    server.call("POST", "/v1/golden-sets", {"name": SET, "collection": COLLECTION})
+    lines = [json.dumps({"question": text, "expected_doc_ids": docs}) for text, docs in questions]
+    raw = "\n".join(lines).encode()
+    server.call("POST", f"/v1/golden-sets/{SET}/import", raw=raw, kind="application/jsonl")
 
 
 def follow(server: Server, run_id: str, until: int) -> dict[str, Any]:
