@@ -7,7 +7,8 @@ from typing import Any
 
 from collections_app.errors import ServiceError
 from collections_app.services import audit
-from evaluation_app.golden.checking import QUESTION_MAX_CHARS
+from evaluation_app.golden.checking import ANSWER_MAX_CHARS
+from evaluation_app.golden.deriving import plain
 from evaluation_app.golden.editing import add_question
 from evaluation_app.golden.sets import create_set, free_name
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -47,9 +48,9 @@ def propose(run: QueryRun) -> Proposal:
 
 
 def bare_answer(run: QueryRun) -> str:
-    """The answer without its citations, at most as long as an expected answer may be."""
+    """The answer without its citations and without Markdown's marks, as long as an expected answer may be."""
     pieces = (piece.text for piece in cut_answer(run.answer or "", run.citations) if piece.citation is None)
-    return " ".join("".join(pieces).replace(" .", ".").split())[:QUESTION_MAX_CHARS]
+    return plain("".join(pieces))[:ANSWER_MAX_CHARS].strip()
 
 
 def golden_of(run: QueryRun) -> list[GoldenQuestion]:
