@@ -21,6 +21,7 @@ from evaluation_app.sweeps import services, shown
 from evaluation_app.sweeps.estimating import estimate_sweep
 from evaluation_app.sweeps.forms import SweepForm
 from evaluation_app.sweeps.grid import PLANS_MAX, TITLES, label_of, varied
+from evaluation_app.sweeps.others import index_of, other_sweeps
 from evaluation_app.sweeps.ranking import Ranking, rank_sweep
 from ragd.errors import RagdError
 from retrieval_app.plan_forms import SavePlanForm
@@ -113,6 +114,8 @@ def _sweep_page(
         "map_fields": [(name, TITLES[name]) for name in ranking.fields],
         "collection": collection,
         "compare_href": _compare_href(ranking),
+        "index": index_of(ranking, found.collection_name),
+        "others": [] if progress.is_active else other_sweeps(found, ranking),
         "form": form or (SavePlanForm(collection=collection) if collection else None),
         "chosen_run": request.POST.get("run") or request.GET.get("run", ""),
     }

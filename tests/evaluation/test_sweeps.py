@@ -10,6 +10,7 @@ import pytest
 from evaluation_app.models import EvaluationRun, Sweep
 from evaluation_app.scoring.settings import RunSettings
 from evaluation_app.sweeps.grid import PLANS_MAX, build_plans, label_of, read_grid, varied
+from evaluation_app.sweeps.others import other_sweeps
 from evaluation_app.sweeps.ranking import rank_sweep
 from evaluation_app.sweeps.services import (
     check_measure,
@@ -154,3 +155,16 @@ def test_a_plan_that_asked_fewer_questions_is_not_ranked(ranked: Any) -> None:
     found = rank_sweep(sweep)
     assert [(row.place, row.standing) for row in found.rows] == [(0, "best"), (1, "unfinished"), (2, "unscored")]
     assert found.shared == 8 and found.ranked == 1 and found.rows[0].won == 1.0
+
+
+def test_sweeps_of_the_same_questions_stand_beside_each_other_with_their_index(ranked: Any) -> None:
+    first, second = ranked([[0.2] * 8, [0.9] * 8], name="small chunks"), ranked([[0.5] * 8, [0.4] * 8])
+    EvaluationRun.objects.filter(sweep=first).update(generation=2)
+    ranked([[], []], name="nothing yet")
+    Sweep.objects.create(
+        set_name="fish", set_version=1, set_digest="f" * 64, collection_name="nature", measure="hit@10"
+    )
+    found = other_sweeps(second, rank_sweep(second))
+    assert [(each.sweep.name, each.best.mean.value, each.index.number, each.is_other_index) for each in found] == [
+        ("small chunks", pytest.approx(0.9), 2, True)
+    ]
