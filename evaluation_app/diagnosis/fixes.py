@@ -9,6 +9,8 @@ from typing import Any
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services import audit
+from collections_app.services.collections import get_collection
+from evaluation_app.diagnosis.again import find_again
 from evaluation_app.diagnosis.table import Change, Mode, ModeFix, find_mode
 from evaluation_app.golden.versions import asked_questions, digest_of
 from evaluation_app.models import EvaluationRun, GoldenSet
@@ -19,7 +21,8 @@ from ragd.types import RetrievePlan
 from retrieval_app.answering import has_chat_model
 from retrieval_app.corrective.services import calibration_of
 from retrieval_app.extraction import ExtractiveAnswerer
-from retrieval_app.plans import OFF
+from retrieval_app.models import SavedPlan
+from retrieval_app.plans import OFF, save_plan
 
 STANDS_FOR: Mapping[Any, Any] = {"$reranker": "builtin", OFF: None}  # in the table: the reranker that is always here
 SHOWN_CHARS = 60
@@ -60,6 +63,8 @@ def try_fix(
 ) -> EvaluationRun:
     """A run of the set with the changed plan; the given one is its base run. Its thresholds are the base run's.
 
+    The base run's modes are found again, so that both are told by the bands of now.
+
     Raises InvalidInput for a mode or a fix that is not known, ServiceError 409: "set_gone" without the set,
     "set_changed" when it asks other questions now, so that the two could not be compared, "fix_unavailable" with the
     reason; and what `start_run` raises.
@@ -74,6 +79,8 @@ def try_fix(
             f"{proposal.fix.title} cannot be tried on this run: {proposal.reason}", type="fix_unavailable", status=409
         )
     golden_set = _same_set(run)
+    if not run.is_active:
+        find_again(run, actor=actor)
     return start_run(
         golden_set,
         plan=proposal.plan,
@@ -85,6 +92,14 @@ def try_fix(
         actor=actor,
         send=send,
     )
+
+
+def keep_plan(run: EvaluationRun, name: str, *, is_default: bool = False, actor: audit.Actor = None) -> SavedPlan:
+    """The run's plan as a saved plan of its collection. Raises UnknownCollection, and what `save_plan` raises."""
+    collection = get_collection(run.collection_name)
+    description = f"from the evaluation run {run}"
+    plan = RetrievePlan.from_dict(run.plan)
+    return save_plan(collection, name, plan, description=description, is_default=is_default or None, actor=actor)
 
 
 def has_changed(run: EvaluationRun) -> bool:

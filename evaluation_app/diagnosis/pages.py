@@ -21,7 +21,7 @@ from evaluation_app.diagnosis.again import find_again, quartiles
 from evaluation_app.diagnosis.bands import banded_measures, bands_for, keep_bands
 from evaluation_app.diagnosis.board import SHOWN_PER_COLUMN, SHOWS, Board, Filters, read_board, runs_of, sets_with_runs
 from evaluation_app.diagnosis.cards import decide, people
-from evaluation_app.diagnosis.fixes import Proposal, has_changed, propose_fixes, try_fix
+from evaluation_app.diagnosis.fixes import Proposal, has_changed, keep_plan, propose_fixes, try_fix
 from evaluation_app.diagnosis.forms import BandsForm, DecisionForm
 from evaluation_app.diagnosis.outcomes import read_outcome
 from evaluation_app.diagnosis.table import stored_table
@@ -108,9 +108,30 @@ def tried_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     if run.base_run is None:
         raise Http404("this run tries no fix of another run")
     compare = f"{reverse('evaluation:compare')}?{urlencode({'base': run.base_run_id, 'other': run.pk})}"
-    context = {"tab": "board", "run": run, "outcome": read_outcome(run), "compare_href": compare}
+    context = {
+        "tab": "board",
+        "run": run,
+        "outcome": read_outcome(run),
+        "compare_href": compare,
+        "can_keep": not run.is_active and run.plan_hash != run.base_run.plan_hash,
+    }
     parts = {"tried": "evaluation/diagnosis/tried.html"}
     return render_page(request, "evaluation/diagnosis/tried_fix.html", context, parts=parts)
+
+
+@require_POST
+def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
+    """Save the plan of a tried fix for its collection, under `name`; default=1: as what every door begins from."""
+    run = get_object_or_404(EvaluationRun, pk=pk)
+    try:
+        saved = keep_plan(
+            run, request.POST.get("name", ""), is_default=bool(request.POST.get("default")), actor=request.user
+        )
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    else:
+        messages.success(request, f"Plan {saved.name} is kept{' as the default' if saved.is_default else ''}.")
+    return redirect("evaluation:tried-fix", pk=pk)
 
 
 @require_http_methods(["GET", "POST"])

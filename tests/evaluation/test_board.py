@@ -26,6 +26,8 @@ from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
+from retrieval_app.models import SavedPlan
+from retrieval_app.plans import default_plan
 from tests.evaluation.made_runs import make_run
 
 pytestmark = pytest.mark.django_db
@@ -218,13 +220,14 @@ def test_every_fix_makes_a_valid_plan(make: Make, collection: Collection) -> Non
 
 
 def test_trying_a_fix_runs_the_set_with_it(make: Make, collection: Collection, golden_set: GoldenSet) -> None:
-    base = make(thresholds={"completeness": 0.5})
+    base = make({0: [], 1: [], 2: []}, thresholds={"completeness": 0.5})
     tried = try_fix(base, "retrieval_miss", "double_k", send=False)
     assert (tried.purpose, tried.base_run, tried.golden_set) == ("fix", base, golden_set)
     assert tried.name == "Retrieval miss: Twice as many results"
     assert tried.thresholds == {"completeness": 0.5}
     assert tried.plan["k"] == 2 * base.plan["k"]
     assert tried.set_digest == base.set_digest
+    assert "retrieval_miss" in placed(base)  # found again, by the same bands
 
 
 def test_a_set_that_asks_other_questions_now_is_not_compared(make: Make, collection: Collection) -> None:
@@ -344,6 +347,19 @@ def test_one_click_tries_a_fix_and_leads_to_its_page(visitor: Client, make: Make
     assert f"/evaluation/compare/?base={base.pk}&amp;other={tried.pk}" in shown
     assert 'hx-trigger="every 2s"' in shown
     assert visitor.get(f"/evaluation/board/fixes/{base.pk}/").status_code == 404
+
+
+def test_the_plan_of_a_fix_is_kept_for_the_collection(visitor: Client, make: Make, collection: Collection) -> None:
+    base = make()
+    tried = make({}, base_run=base, plan=RetrievePlan(k=33))
+    page = visitor.get(f"/evaluation/board/fixes/{tried.pk}/").content.decode()
+    assert "Keep the plan" in page
+    visitor.post(f"/evaluation/board/fixes/{tried.pk}/keep/", {"name": "wider", "default": "1"})
+    kept = default_plan(collection)
+    assert kept is not None
+    assert (kept.name, kept.retrieve_plan) == ("wider", RetrievePlan(k=33))
+    visitor.post(f"/evaluation/board/fixes/{tried.pk}/keep/", {"name": "a/b"})
+    assert SavedPlan.objects.count() == 1
 
 
 def test_the_board_is_told_apart_from_an_empty_one(visitor: Client, make: Make, collection: Collection) -> None:
