@@ -319,3 +319,22 @@ def test_deleting_a_run_asks_first(visitor: Client, runs: list[EvaluationRun]) -
     assert "12 questions" in text(visitor.get(address)) and "It is the baseline" in text(visitor.get(address))
     assert visitor.post(address)["Location"] == "/evaluation/runs/"
     assert text(visitor.get(f"/evaluation/runs/{runs[0].pk}/"), 404)
+
+
+def test_pages_ask_as_much_for_many_runs_as_for_few(
+    visitor: Client, runs: list[EvaluationRun], golden_set: GoldenSet
+) -> None:
+    from django.db import connection
+    from django.test.utils import CaptureQueriesContext
+
+    def count(address: str) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            text(visitor.get(address))
+        return len(captured)
+
+    addresses = ["/evaluation/", "/evaluation/runs/", f"/evaluation/runs/{runs[2].pk}/items/0/"]
+    few = [count(address) for address in addresses]
+    for number in range(3):
+        made = make_run([{"recall@10": 1.0}], golden_set=golden_set, name=f"more {number}", items={0: ITEM})
+        type(made).objects.filter(pk=made.pk).update(created_at=runs[0].created_at - timedelta(days=number + 1))
+    assert [count(address) for address in addresses] == few
