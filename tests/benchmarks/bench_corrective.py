@@ -35,7 +35,7 @@ def main() -> None:
         given.keep.mkdir(parents=True, exist_ok=True)
     with nullcontext(given.keep) if given.keep else tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # PostgreSQL may run as another user
-        os.environ["RAGD_VAR"] = folder
+        os.environ["RAGD_VAR"] = str(folder)
         embedded.ensure_running(Path(folder), fsync=False)
         try:
             import django
