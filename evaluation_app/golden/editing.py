@@ -18,14 +18,16 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.services import audit
-from evaluation_app.golden.checking import clean_golden
-from evaluation_app.golden.marks import find_drifts, keep_marks
+from evaluation_app.golden.checking import FIELDS, clean_golden
+from evaluation_app.golden.marks import choose_marks, find_drifts, read_marks
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.sets import hold_set
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
 
 TOLD_CHARS = 80
+WRITTEN = (*FIELDS, "position", "suggested", "source_run", "chunk_marks", "updated_at")
+WRITTEN_AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -175,7 +177,7 @@ def keep_present_chunks(question: GoldenQuestion, *, actor: audit.Actor = None) 
     """Take the texts that stand under its expected chunks now for those that are meant."""
     with changing(question.golden_set, actor) as change:
         row = _hold_question(question)
-        row.chunk_marks = keep_marks(row.golden_set.collection_name, row.expected_chunks, {})
+        row.chunk_marks = read_marks(row.golden_set.collection_name, row.expected_chunks)
         row.save(update_fields=["chunk_marks", "updated_at"])
         change.told = f"took the present chunks for those of “{_short(row.question)}”"
 
@@ -195,12 +197,14 @@ def bring_back(golden_set: GoldenSet, version: int, *, actor: audit.Actor = None
 def replace_questions(golden_set: GoldenSet, questions: Sequence[Golden]) -> None:
     """Let the set's accepted questions be these, in this order. In the caller's transaction."""
     rows = {row.question: row for row in golden_set.questions.all()}
+    written = []
     for place, golden in enumerate(questions):
         row = rows.get(golden.question) or GoldenQuestion(golden_set=golden_set)
         same = row.pk is not None and Golden.of(row) == golden and (row.position, row.suggested) == (place, False)
         if not same:
             row.position, row.suggested = place, False
-            write_golden(row, golden)
+            written.append((row, golden))
+    write_goldens(golden_set, written)
     kept = {golden.question for golden in questions}
     gone = [row.pk for text, row in rows.items() if text not in kept and not row.suggested]
     golden_set.questions.filter(pk__in=gone).delete()
@@ -208,10 +212,22 @@ def replace_questions(golden_set: GoldenSet, questions: Sequence[Golden]) -> Non
 
 def write_golden(row: GoldenQuestion, golden: Golden) -> None:
     """The fields of the question into its row, with marks of the chunks that are expected anew, and save it."""
-    for name, value in golden.as_dict().items():
-        setattr(row, name, value)
-    row.chunk_marks = keep_marks(row.golden_set.collection_name, golden.expected_chunks, row.chunk_marks)
-    row.save()
+    write_goldens(row.golden_set, [(row, golden)])
+
+
+def write_goldens(golden_set: GoldenSet, pairs: Sequence[tuple[GoldenQuestion, Golden]]) -> None:
+    """The same of many rows of one set, new and stored ones, in a number of queries that does not grow with them."""
+    new = {key for row, golden in pairs for key in golden.expected_chunks if key not in row.chunk_marks}
+    found = read_marks(golden_set.collection_name, new) if new else {}
+    now = timezone.now()
+    for row, golden in pairs:
+        for name, value in golden.as_dict().items():
+            setattr(row, name, value)
+        row.chunk_marks = choose_marks(golden.expected_chunks, row.chunk_marks, found)
+        row.updated_at = now
+    GoldenQuestion.objects.bulk_create([row for row, _ in pairs if row.pk is None], batch_size=WRITTEN_AT_ONCE)
+    stored = [row for row, _ in pairs if row.pk is not None]
+    GoldenQuestion.objects.bulk_update(stored, WRITTEN, batch_size=WRITTEN_AT_ONCE)
 
 
 def next_position(golden_set: GoldenSet) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from collections_app.errors import ServiceError
 from collections_app.services import audit
 from evaluation_app.golden.checking import clean_golden
-from evaluation_app.golden.editing import changing, next_position, replace_questions, write_golden
+from evaluation_app.golden.editing import changing, next_position, replace_questions, write_goldens
 from evaluation_app.golden.formats import SUGGESTED, Row
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -151,6 +151,7 @@ def _write(golden_set: GoldenSet, plan: ImportPlan) -> None:
         replace_questions(golden_set, [row.golden for row in plan.rows if row.golden and not row.suggested])
     stored = {row.question: row for row in golden_set.questions.all()}
     place = next_position(golden_set)
+    written = []
     for row in plan.rows:
         if row.golden is None or row.status == "unchanged":
             continue
@@ -158,7 +159,8 @@ def _write(golden_set: GoldenSet, plan: ImportPlan) -> None:
         if question.pk is None or (question.suggested and not row.suggested):
             question.position, place = place, place + 1
         question.suggested = row.suggested
-        write_golden(question, row.golden)
+        written.append((question, row.golden))
+    write_goldens(golden_set, written)
 
 
 def _order_of(golden_set: GoldenSet) -> list[int]:

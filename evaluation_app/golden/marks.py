@@ -6,7 +6,7 @@ and then a question would silently expect what nobody chose.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.db.models import F, Func, TextField
@@ -35,10 +35,8 @@ def read_marks(collection_name: str, keys: Iterable[str]) -> dict[str, str]:
     return {places[doc_id, index]: mark for doc_id, index, mark in rows if (doc_id, index) in places}
 
 
-def keep_marks(collection_name: str, keys: Sequence[str], known: Mapping[str, str]) -> dict[str, str]:
-    """The marks of these keys: those that were known stay, new ones are read. A chunk that is not there has none."""
-    new = [key for key in keys if key not in known]
-    found = read_marks(collection_name, new) if new else {}
+def choose_marks(keys: Iterable[str], known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+    """The marks of these keys: those that were known stay, others are as found. A chunk that is not there has none."""
     return {key: mark for key in keys if (mark := known.get(key) or found.get(key))}
 
 
