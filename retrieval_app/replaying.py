@@ -16,6 +16,8 @@ from retrieval_app.models import QueryRun
 
 APPROXIMATE = "the HNSW index was used: its order can differ after a rebuild, and exact 'always' does not"
 
+CORRECTED = ("refined", "completed", "replaced")  # outcomes of the corrective step that change results
+
 
 def replay(
     run: QueryRun, *, door: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
@@ -105,6 +107,10 @@ def _notes(run: QueryRun, again: QueryRun) -> list[str]:
         notes.append(f"the run was made by version {run.spec_version or 'unknown'} of the specification")
     if again.exact_used is False:
         notes.append(APPROXIMATE)
+    if run.correction and run.correction.get("outcome") in CORRECTED:
+        notes.append(
+            "the results of the run were corrected before it was answered, and a replay repeats the search alone"
+        )
     if run.status == QueryRun.Status.ERROR:
         notes.append(f"the run failed: {run.error}")
     return notes

@@ -24,6 +24,7 @@ from retrieval_app.corrective.step import Corrector
 from retrieval_app.corrective.strips import cut_strips
 from retrieval_app.corrective.travelling import count_calibrations, read_calibrations, restore_calibrations
 from retrieval_app.models import Calibration, QueryRun
+from retrieval_app.replaying import replay
 from tests.retrieval.corpus import bearer, make_collection, post
 
 pytestmark = pytest.mark.django_db
@@ -178,6 +179,8 @@ def test_what_is_correct_is_cut_to_what_bears_on_the_question(house: Collection)
     assert 0 < run.correction["strips"]["kept"] <= run.correction["strips"]["of"]
     assert run.compression["tokens_after"] < run.compression["tokens_before"]
     assert {citation["doc_id"] for citation in run.citations} == {"pump.md"}
+    again = replay(run, door="cli")
+    assert again["differences"] == [] and any("corrected" in note for note in again["notes"])
 
 
 def test_what_is_incorrect_is_given_up_when_the_words_find_nothing_better(house: Collection) -> None:
