@@ -140,7 +140,7 @@ def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client
     html = text(visitor.get("/evaluation/"))
     newest = runs[2].summary["measures"]["completeness"]
     assert newest["scored"] == QUESTIONS - 1
-    panel = html[html.index("<h3 title=\"share of the relevant context that the answer uses") :]
+    panel = html[html.index('<h3 title="share of the relevant context that the answer uses') :]
     panel = panel[: panel.index("measure-panel")]
     assert f">{newest['value']:.2f}</a>" in panel
     assert "11 of 12 scored" in panel and "score=unscored" in panel
@@ -165,7 +165,7 @@ def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list
     from evaluation_app.models import GoldenSet
 
     html = text(visitor.get("/evaluation/", {"group": "retrieval"}))
-    assert "Recall@10" in html and "<h3 title=\"share of the relevant" not in html
+    assert "Recall@10" in html and '<h3 title="share of the relevant' not in html
     other = GoldenSet.objects.create(name="empty", collection_name="nature")
     assert "This set was not evaluated yet" in text(visitor.get("/evaluation/", {"set": other.pk}))
     assert "try 2" in text(visitor.get("/evaluation/", {"set": "none\x00", "group": "nothing"}))
