@@ -117,7 +117,7 @@ def estimate(request: HttpRequest, payload: SweepRequest) -> Any:
     """How many plans a grid gives, and what asking them would take. Starts nothing."""
     golden_set = find_set(payload.golden_set, request_key(request).collections)
     draft = _draft(golden_set, payload)
-    return estimate_sweep(golden_set, len(draft.plans), draft.settings).as_dict()
+    return estimate_sweep(golden_set, draft.plans, draft.settings).as_dict()
 
 
 @router.post(ALL, operation_id="sweeps-create", response={202: SweepOut, **ERRORS})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,11 @@ from django.db.models.functions import Cast
 
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.settings import RunSettings
+from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 
-RUNS_LOOKED_AT = 5
+RUNS_READ = 60
+RUNS_LOOKED_AT = 5  # with one reranker
 QUERIES_LOOKED_AT = 100
 
 
@@ -45,31 +48,58 @@ class Estimate:
         }
 
 
-def estimate_sweep(golden_set: GoldenSet, plans: int, settings: RunSettings) -> Estimate:
-    """From the last runs of the collection with the same kind of settings, else from its last queries of that kind."""
+def estimate_sweep(golden_set: GoldenSet, plans: Sequence[RetrievePlan], settings: RunSettings) -> Estimate:
+    """From the last runs of the collection with the same kind of settings, else from its last queries of that kind.
+
+    A plan is told from runs with the same reranker, which takes most of the time, where there are any.
+    """
     questions = golden_set.questions.filter(suggested=False).count()
-    asked = plans * questions
-    alike = EvaluationRun.objects.filter(
-        collection_name=golden_set.collection_name,
+    runs = _runs_alike(golden_set.collection_name, settings)
+    if runs:
+        alike = {plan.rerank: [run for run in runs if run.rerank == plan.rerank][:RUNS_LOOKED_AT] for plan in plans}
+        known = {rerank: found or runs for rerank, found in alike.items()}
+        took_ms = sum(_per_question([run.took_ms for run in known[plan.rerank]], known[plan.rerank]) for plan in plans)
+        costs = [run.cost_usd for run in runs if run.cost_usd is not None]
+        cost = _per_question(costs, runs) * questions * len(plans) if len(costs) == len(runs) else None
+        used = {id(run): run for plan in plans for run in known[plan.rerank]}
+        source = f"the last {_counted(len(used), 'evaluation run')} like it"
+        return Estimate(len(plans), questions, took_ms * questions / 1000, cost, source)
+    figures = _query_times(golden_set.collection_name, settings)
+    if not figures or settings.judge != "none":
+        return Estimate(len(plans), questions, None, None, "")
+    took_s = sum(figures) / len(figures) * questions * len(plans) / 1000
+    source = f"the last {_counted(len(figures), 'query,queries')} of the collection"
+    return Estimate(len(plans), questions, took_s, None, source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """A run that went through. cost_usd: of answers and judge, None where a price is not known."""
+
+    took_ms: float
+    done: int
+    cost_usd: float | None
+    rerank: str | None
+
+
+def _runs_alike(collection_name: str, settings: RunSettings) -> list[_Past]:
+    """Newest first."""
+    rows = EvaluationRun.objects.filter(
+        collection_name=collection_name,
         state=EvaluationRun.State.SUCCEEDED,
         judge=settings.judge,
         settings__answers=settings.answers,
         settings__contributions=settings.contributions,
         done__gt=0,
-    )
-    runs = list(alike.values_list("took_ms", "done", "cost_usd", "judge_cost_usd")[:RUNS_LOOKED_AT])
-    if runs:
-        done = sum(run[1] for run in runs)
-        costs = [answers + judge for _, _, answers, judge in runs if answers is not None and judge is not None]
-        cost = sum(costs) / done * asked if len(costs) == len(runs) else None
-        took = sum(run[0] for run in runs) / done * asked / 1000
-        return Estimate(plans, questions, took, cost, f"the last {_counted(len(runs), 'evaluation run')} like it")
-    figures = _query_times(golden_set.collection_name, settings)
-    if not figures or settings.judge != "none":
-        return Estimate(plans, questions, None, None, "")
-    took = sum(figures) / len(figures) * asked / 1000
-    source = f"the last {_counted(len(figures), 'query,queries')} of the collection"
-    return Estimate(plans, questions, took, None, source)
+    ).values_list("took_ms", "done", "cost_usd", "judge_cost_usd", "plan")
+    return [
+        _Past(took, done, None if answers is None or judge is None else answers + judge, plan.get("rerank"))
+        for took, done, answers, judge, plan in rows[:RUNS_READ]
+    ]
+
+
+def _per_question(amounts: Sequence[float], runs: Sequence[_Past]) -> float:
+    return sum(amounts) / sum(run.done for run in runs)
 
 
 def _query_times(collection_name: str, settings: RunSettings) -> list[float]:

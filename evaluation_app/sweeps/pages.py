@@ -78,7 +78,7 @@ def _estimated(golden_set: GoldenSet, draft: services.Draft) -> dict[str, Any]:
     names = varied(plans)
     return {
         "draft": draft,
-        "estimate": estimate_sweep(golden_set, len(plans), draft.settings),
+        "estimate": estimate_sweep(golden_set, draft.plans, draft.settings),
         "labels": [label_of(plan, names) for plan in plans],
         "measure_title": measure_of(draft.measure).title,
     }

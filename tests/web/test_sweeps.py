@@ -18,6 +18,7 @@ from evaluation_app.runs.services import run_now
 from evaluation_app.sweeps.estimating import estimate_sweep
 from evaluation_app.sweeps.services import SEARCH_ONLY, cancel_sweep, delete_sweep, draft_sweep, save_swept_plan
 from ragd.errors import UnknownCollection
+from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
 from tests.evaluation.made_runs import make_run
 
@@ -133,18 +134,31 @@ def test_a_sweep_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden
 def test_an_estimate_is_told_from_runs_like_it_and_nothing_comes_of_a_lost_collection(
     swept: Sweep, golden_set: GoldenSet
 ) -> None:
-    known = estimate_sweep(golden_set, 10, SEARCH_ONLY)
+    plans = [RetrievePlan(k=k) for k in range(1, 11)]
+    known = estimate_sweep(golden_set, plans, SEARCH_ONLY)
     done = list(EvaluationRun.objects.all())
     assert known.asked == 30 and known.took_s == pytest.approx(
         30 * sum(run.took_ms for run in done) / sum(run.done for run in done) / 1000
     )
+    slow = RetrievePlan(rerank="builtin")
+    make_run(
+        [{}] * 3,
+        plan=slow,
+        settings=SEARCH_ONLY.as_dict(),
+        judge="none",
+        took_ms=9000.0,
+        cost_usd=0.0,
+        judge_cost_usd=0.0,
+    )
+    mixed = estimate_sweep(golden_set, [*plans, slow], SEARCH_ONLY)
+    assert mixed.took_s == pytest.approx((known.took_s or 0.0) + 9.0) and mixed.cost_usd == 0
     Collection.objects.filter(name="nature").update(name="gone")
     with pytest.raises(UnknownCollection):
         draft_sweep(golden_set, grid={"k": [1, 2]})
     with pytest.raises(UnknownCollection):
         save_swept_plan(swept, done[0].pk, "swept")
     golden_set.collection_name = "elsewhere"
-    assert estimate_sweep(golden_set, 10, SEARCH_ONLY).took_s is None
+    assert estimate_sweep(golden_set, plans, SEARCH_ONLY).took_s is None
 
 
 def test_the_list_asks_as_much_for_three_sweeps_as_for_one(visitor: Client, db: None) -> None:
