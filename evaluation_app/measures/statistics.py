@@ -49,12 +49,12 @@ def bootstrap_mean(
     numbers = _finite(values)
     if not len(numbers):
         return None
+    shares = None if weights is None else _shares(weights, len(numbers))
     generator = np.random.Generator(np.random.PCG64(seed))
     drawn = (generator.integers(0, len(numbers), len(numbers)) for _ in range(resamples))
-    if weights is None or (len(set(weights)) == 1 and weights[0] > 0):
+    if shares is None or (shares[0] > 0 and (shares == shares[0]).all()):
         mean, means = float(numbers.mean()), np.array([numbers[places].mean() for places in drawn])
     else:
-        shares = _shares(weights, len(numbers))
         if not shares.sum():
             return None
         weighted = numbers * shares
