@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, QuerySet
+from django.db.models import QuerySet
 
 from evaluation_app.dashboard.addresses import key_address
 from evaluation_app.diagnosis.bands import Bands, bands_for
@@ -99,13 +99,16 @@ class Board:
 
 def sets_with_runs() -> QuerySet[GoldenSet, GoldenSet]:
     """Those that a board can show, by name."""
-    return GoldenSet.objects.annotate(run_count=Count("runs")).filter(run_count__gt=0).order_by("name")
+    return GoldenSet.objects.filter(pk__in=shown_runs().order_by().values("golden_set")).order_by("name")
+
+
+def shown_runs() -> QuerySet[EvaluationRun, EvaluationRun]:
+    """Those that a board can show, the newest first; those of a sweep are left out, they are seen in it."""
+    return EvaluationRun.objects.filter(done__gt=0, sweep=None).order_by("-created_at", "-id")
 
 
 def runs_of(golden_set: GoldenSet) -> list[EvaluationRun]:
-    """Those that a board can show, the newest first; those of a sweep are left out, they are seen in it."""
-    rows = EvaluationRun.objects.filter(golden_set=golden_set, done__gt=0, sweep=None)
-    return list(rows.order_by("-created_at", "-id")[:RUNS_OFFERED])
+    return list(shown_runs().filter(golden_set=golden_set)[:RUNS_OFFERED])
 
 
 def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column: int = SHOWN_PER_COLUMN) -> Board:

@@ -19,7 +19,16 @@ from collections_app.pages import PageRequest, next_address, refuse, render_page
 from collections_app.templatetags.interface import counted
 from evaluation_app.diagnosis.again import find_again, quartiles
 from evaluation_app.diagnosis.bands import banded_measures, bands_for, keep_bands
-from evaluation_app.diagnosis.board import SHOWN_PER_COLUMN, SHOWS, Board, Filters, read_board, runs_of, sets_with_runs
+from evaluation_app.diagnosis.board import (
+    SHOWN_PER_COLUMN,
+    SHOWS,
+    Board,
+    Filters,
+    read_board,
+    runs_of,
+    sets_with_runs,
+    shown_runs,
+)
 from evaluation_app.diagnosis.cards import decide, people
 from evaluation_app.diagnosis.fixes import Proposal, has_changed, keep_plan, propose_fixes, try_fix
 from evaluation_app.diagnosis.forms import BandsForm, DecisionForm
@@ -193,8 +202,7 @@ def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None
         if golden_set is None or run.golden_set_id == golden_set.pk:
             return run  # else another set was chosen since
     chosen = [golden_set] if golden_set else sets
-    newest = [runs[0] for item in chosen if (runs := runs_of(item))]
-    return max(newest, key=lambda run: run.created_at, default=None)
+    return shown_runs().filter(golden_set__in=chosen).select_related("golden_set").first()
 
 
 def _filters(query: QueryDict) -> Filters:
