@@ -9,8 +9,7 @@ from uuid import UUID
 from django.db.models import Case, QuerySet, When
 
 from collections_app.errors import ServiceError
-from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.asking import has_failed
+from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.settings import RunSettings
 
 LISTED = 10
@@ -56,9 +55,3 @@ def under_way(most: int = LISTED) -> list[EvaluationRun]:
     sweeps_last = Case(When(purpose=EvaluationRun.Purpose.SWEEP, then=1), default=0)
     active = EvaluationRun.objects.filter(state__in=(EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING))
     return list(active.order_by("-state", sweeps_last, "created_at", "id").defer("summary")[:most])
-
-
-def failed_items(run: EvaluationRun) -> list[EvaluationItem]:
-    """The holes of a run, by position: questions that failed, and those of which a score did."""
-    items = run.items.order_by("position").defer(*ITEM_DEFERRED)
-    return [item for item in items if has_failed(item)]
