@@ -38,6 +38,7 @@ from evaluation_app.score_charts import BINS, Distribution, draw_distribution
 ITEMS_PER_PAGE = 50
 COLUMNS = 4  # measures shown of each question; the filter's measure is always among them
 CATEGORY_COLUMNS = 6
+LIVE_FIGURES = 6  # told while a run goes on
 TWO_VALUED = ("hit", "chunk_hit", "adherence", "right_outcome", "exact_match", "contains", "accuracy")
 PARTS = {
     "questions": "evaluation/dashboard/parts/questions.html",
@@ -90,7 +91,10 @@ def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
 
 def describe_progress(run: EvaluationRun) -> dict[str, Any]:
     left_ms = run.took_ms / run.done * (run.total - run.done) if run.done else None
-    return {"run": run, "rows": _figure_rows(run, run_figures(run, bands_for(run.golden_set))), "left_ms": left_ms}
+    figures = run_figures(run, bands_for(run.golden_set))
+    shown = first_names([figure.name for figure in figures], LIVE_FIGURES)
+    rows = _figure_rows(run, [figure for figure in figures if figure.name in shown])
+    return {"run": run, "rows": rows, "left_ms": left_ms}
 
 
 def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> dict[str, Any]:
