@@ -78,12 +78,13 @@ class JudgedAnswer:
 
 
 def read_reply(reply: str) -> dict[str, Any]:
-    """The JSON object of a reply, code fence or none. Raises AnnotationFaults ("bad_json")."""
+    """The JSON object of a reply, code fence or none, without what no database stores. Raises AnnotationFaults
+    ("bad_json")."""
     text = reply.strip()
     if fenced := FENCE.match(text):
         text = fenced["inside"]
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_pairs_once)
+        value = _all_storable(json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_pairs_once))
     except (ValueError, RecursionError) as error:
         said = str(error)[:SHOWN_CHARS] if isinstance(error, ValueError) else "it is nested too deeply"
         began = text[:SHOWN_CHARS]
@@ -242,6 +243,14 @@ def _name(value: Any) -> str:
     if isinstance(value, dict):
         return "an object"
     return json.dumps(value)[:SHOWN_CHARS]
+
+
+def _all_storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return _storable(value)
+    if isinstance(value, list):
+        return [_all_storable(item) for item in value]
+    return {name: _all_storable(item) for name, item in value.items()} if isinstance(value, dict) else value
 
 
 def _storable(text: str) -> str:

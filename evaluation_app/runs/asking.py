@@ -59,7 +59,9 @@ class Asker:
         self.is_free = telemetry.is_local(embedder.system) and run.answerer in ("", ExtractiveAnswerer.model)
 
     def make_item(self, pending: Pending) -> tuple[EvaluationItem, Mapping[str, Any]]:
-        """(the item, not stored yet; the query run's token usage).
+        """(the item, not stored yet; what asking took: the query run's token usage with "cost_usd").
+
+        The latter is {} where nothing was asked, because an earlier run of the question is scored again.
 
         Raises GenerationMovedError and what the database raises. Whatever else goes wrong becomes an item whose outcome
         is "error".
@@ -72,9 +74,10 @@ class Asker:
             if query_run is None:
                 item.error_type, item.error = NOT_STORED, "the answer could not be stored; the server's log says why"
             else:
-                usage = query_run.token_usage
                 self._check_generation(query_run)
                 self._describe(item, query_run)
+                if query_run.pk == query_run_id(self.run, pending.position, self.run.retries):
+                    usage = {**query_run.token_usage, "cost_usd": item.cost_usd}
                 self._score(item, query_run, pending.golden)
         except (DatabaseError, GenerationMovedError):
             raise

@@ -96,11 +96,9 @@ def _keep(run: EvaluationRun, stop: threading.Event, lost: threading.Event) -> N
         connection.close()
 
 
-def release_run(run: EvaluationRun, *, error: str = "", error_type: str = "", took_ms: float | None = None) -> bool:
-    """Put the run back in the queue, for whoever comes next; False when it was lost before."""
-    values: dict[str, Any] = {"state": State.QUEUED, "worker": "", "error": error, "error_type": error_type}
-    if took_ms is not None:
-        values["took_ms"] = took_ms
+def release_run(run: EvaluationRun, **values: Any) -> bool:
+    """Put the run back in the queue, for whoever comes next; False when it was lost before. values: to be kept."""
+    values |= {"state": State.QUEUED, "worker": "", "error": "", "error_type": ""}
     try:
         write_run(run, **values)
     except RunLostError:

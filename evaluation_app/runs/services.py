@@ -9,11 +9,12 @@ from datetime import timedelta
 from uuid import UUID
 
 from django.conf import settings as server
-from django.db import DatabaseError, transaction
-from django.db.models import Q
+from django.db import DatabaseError, DataError, transaction
+from django.db.models import F, Q
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
+from collections_app.identity import clean_line
 from collections_app.models import Collection
 from collections_app.services import audit
 from collections_app.services.workers import worker_name
@@ -160,14 +161,17 @@ def work_off(run_id: str) -> None:
 
 @contextmanager
 def _given_back(claimed: EvaluationRun) -> Iterator[None]:
-    """What ends an attempt from outside is not its questions' fault: the run waits again, and no attempt is lost."""
+    """What ends an attempt from outside is not its questions' fault: the run waits again, and no attempt is lost.
+
+    What cannot be stored comes of the question, every time: that attempt counts as lost at it.
+    """
     try:
         yield
     except RunLostError:
         raise
-    except BaseException:
+    except BaseException as error:
         try:
-            release_run(claimed)
+            release_run(claimed, losses=F("losses") + int(isinstance(error, (DataError, ValueError))))
         except DatabaseError:
             log.warning("evaluation run %s was not put back; the sweep does it when its lease is over", claimed.pk)
         raise
@@ -320,7 +324,7 @@ def _check_plan(plan: RetrievePlan, collection: Collection) -> None:
 
 
 def _check_name(name: str) -> str:
-    kept = " ".join(name.replace("\x00", "").split())
+    kept = clean_line(name)
     if len(kept) > NAME_CHARS_MAX:
         raise InvalidInput(f"name must have at most {NAME_CHARS_MAX} characters, not {len(kept)}", field="name")
     return kept

@@ -140,7 +140,7 @@ class Attempt:
             "failed": run.failed + failed,
             "took_ms": self._took_ms(),
             "losses": 0,
-            "cost_usd": _add(run.cost_usd, item.cost_usd if item.query_run else 0.0),
+            "cost_usd": _add(run.cost_usd, usage.get("cost_usd", 0.0)),
             "judge_cost_usd": _add(run.judge_cost_usd, item.judge_usage.get("cost_usd", 0.0)),
             "token_usage": _add_tokens(run.token_usage, usage, item.judge_usage),
         }

@@ -217,3 +217,8 @@ def _many_faults() -> Any:
     with pytest.raises(AnnotationFaults) as caught:
         check_answer(good_reply(sentence_support_information=[{}] * 9), make_case())
     return caught.value.faults
+
+
+def test_what_no_database_stores_is_left_out_at_every_depth() -> None:
+    text = json.dumps({"a": "\x00x", "b": [{"c": "y\ud800"}, 1, None]})
+    assert read_reply(text) == {"a": "x", "b": [{"c": "y?"}, 1, None]}

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.admin.models import LogEntry
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
@@ -231,6 +231,35 @@ def test_a_database_that_breaks_off_leaves_the_run_waiting(golden_set, monkeypat
     assert (run.state, run.done, run.worker) == (State.QUEUED, 0, "")
     claimed = claim_run(run.pk, "here:1", most=None)
     assert claimed is not None and claimed.losses == 0, "no question is to blame"
+
+
+@pytest.mark.parametrize("error", [DataError("no NUL"), UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogate")])
+def test_a_question_that_cannot_be_stored_is_left_out_in_the_end(golden_set, monkeypatch, error):
+    run = start(golden_set)
+    save = EvaluationItem.save
+
+    def refuse_roses(self, **values):
+        if "roses" in self.question_text and self.error_type != "worker_lost":
+            raise error
+        save(self, **values)
+
+    monkeypatch.setattr(EvaluationItem, "save", refuse_roses)
+    for _ in range(working.LOSSES_MAX):
+        with pytest.raises(type(error)):
+            services.run_now(run)
+    ended = services.run_now(run)
+    assert (ended.state, ended.done, ended.failed) == (State.SUCCEEDED, 4, 1)
+    assert ended.items.get(position=1).error_type == "worker_lost"
+
+
+def test_what_is_only_scored_again_is_paid_for_once(golden_set):
+    run = services.run_now(start(golden_set, settings=RunSettings(cut=3)))
+    before = run.token_usage
+    assert before["total_tokens"] > 0
+    run.items.filter(position=1).update(scores={"adherence": {"state": "error", "reason": "llm_timeout"}})
+    ended = services.run_now(services.retry_failed(run, None, send=False))
+    assert (ended.done, ended.failed) == (4, 0)
+    assert ended.token_usage == before
 
 
 def test_a_waiting_run_is_cancelled_at_once_and_resumed(golden_set):
