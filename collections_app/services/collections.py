@@ -12,7 +12,7 @@ from django.db.models import Count
 
 import ragd
 from collections_app.errors import ServiceError
-from collections_app.identity import UNSEEN, check_collection_name
+from collections_app.identity import UNSEEN, can_be_stored, check_collection_name
 from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
 from collections_app.services import audit
@@ -40,7 +40,7 @@ MODEL_MAX_CHARS = 200
 
 def get_collection(name: str) -> Collection:
     """The live collection of that name. Raises UnknownCollection."""
-    found = None if "\x00" in name else Collection.objects.live().filter(name=name).first()
+    found = Collection.objects.live().filter(name=name).first() if can_be_stored(name) else None
     if found is None:
         raise UnknownCollection(f"there is no collection {name!r}; GET /v1/collections lists them", field="collection")
     return found

@@ -9,13 +9,12 @@ from ninja import Router
 
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.auth import BearerAuth, request_key
-from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.documents import get_document
 from evaluation_app.curation import changes
 from evaluation_app.curation.changes import Proposal
 from evaluation_app.curation.expecting import expectations_of
-from evaluation_app.curation.gate_settings import find_gate, gate_dict, remove_gate, set_gate
+from evaluation_app.curation.gate_settings import find_gate, find_own_set, gate_dict, remove_gate, set_gate
 from evaluation_app.curation.impact import impact_of
 from evaluation_app.curation.schemas import ExpectationsOut, GateOut, GateRequest, ImpactOut, ImpactRequest
 from evaluation_app.models import GoldenSet
@@ -34,7 +33,7 @@ GATE = "/collections/{collection}/promotion-gate"
 def tell_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -> Any:
     """What a change would do to the golden questions, from retrieval alone. Changes nothing; a read key may ask."""
     found = find_collection(request, collection)
-    golden_set = _find_set(found, payload.set)
+    golden_set = None if payload.set is None else find_own_set(found, payload.set)
     proposal = _propose(found, payload, golden_set)
     return impact_of(
         found,
@@ -66,20 +65,6 @@ def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenS
         return changes.chunk_edited(collection, payload.doc_id, payload.chunk_index, payload.content)
     enabled = action == "enable_chunk"
     return changes.chunk_switched(collection, payload.doc_id, payload.chunk_index, enabled=enabled)
-
-
-def _find_set(collection: Collection, name: str | None) -> GoldenSet | None:
-    if name is None:
-        return None
-    found = GoldenSet.objects.filter(collection_name=collection.name, name=name.replace("\x00", "")).first()
-    if found is None:
-        raise ServiceError(
-            f"collection {collection.name!r} has no golden set {name!r}",
-            type="unknown_golden_set",
-            status=404,
-            field="set",
-        )
-    return found
 
 
 @router.get(GATE, operation_id="promotion-gate-get", response={200: GateOut, **ERRORS})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import psycopg
 from django.db import transaction
 
 from collections_app.errors import ServiceError
+from collections_app.identity import can_be_stored
 from collections_app.models import Collection
 from collections_app.services import audit
 from collections_app.services.portable import Part, Row
@@ -42,14 +42,7 @@ def set_gate(
 
     Raises ServiceError 404 (field "set") for a set that the collection does not have, InvalidInput that names a field.
     """
-    golden_set = GoldenSet.objects.filter(collection_name=collection.name, name=set_name).first()
-    if golden_set is None:
-        raise ServiceError(
-            f"collection {collection.name!r} has no golden set {set_name!r}; choose one of its own",
-            type="unknown_golden_set",
-            status=404,
-            field="set",
-        )
+    golden_set = find_own_set(collection, set_name)
     _check(measure, k, margin)
     with transaction.atomic():
         gate, _ = PromotionGate.objects.update_or_create(
@@ -66,6 +59,20 @@ def set_gate(
         said = f"set the promotion gate: {measure}@{k} of {golden_set.name} may fall by {margin:g}"
         audit.record(actor, [collection], audit.CHANGE, said)
     return gate
+
+
+def find_own_set(collection: Collection, name: str) -> GoldenSet:
+    """The set of that name over the collection. Raises ServiceError 404 (field "set")."""
+    own = GoldenSet.objects.filter(collection_name=collection.name)
+    found = own.filter(name=name).first() if can_be_stored(name) else None
+    if found is None:
+        raise ServiceError(
+            f"collection {collection.name!r} has no golden set {name!r}; choose one of its own",
+            type="unknown_golden_set",
+            status=404,
+            field="set",
+        )
+    return found
 
 
 def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
@@ -99,7 +106,7 @@ def _check(measure: object, k: object, margin: object) -> None:
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= K_MAX:
         raise InvalidInput(f"k must be a whole number from 1 to {K_MAX}, not {k!r}", field="k")
     is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
-    if not is_number or not math.isfinite(margin) or not 0 <= margin <= 1:  # type: ignore[arg-type,operator]
+    if not is_number or not 0 <= margin <= 1:  # type: ignore[operator]  # NaN neither
         raise InvalidInput(f"margin must be a number from 0 to 1, not {margin!r}", field="margin")
 
 

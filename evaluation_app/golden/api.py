@@ -10,6 +10,7 @@ from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
 from collections_app.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.identity import can_be_stored
 from collections_app.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.golden import editing, sets
 from evaluation_app.golden.comparing import compare_versions
@@ -52,7 +53,7 @@ def list_sets(
     rows = sets.listed_sets(key.collections)
     if collection is not None:
         check_collection_scope(key, collection)
-        rows = rows.filter(collection_name=collection)
+        rows = rows.filter(collection_name=collection) if can_be_stored(collection) else rows.none()
     page = paginate(rows, ("name",), limit=limit, cursor=cursor)
     return {"items": [set_response(row) for row in page.items], "next_cursor": page.next_cursor}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
@@ -114,7 +113,7 @@ def _chunks(value: Any) -> tuple[str, ...]:
 def _weight(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InvalidInput(f"weight must be a number, not {value!r}", field="weight")
-    if not math.isfinite(value) or not 0 <= value <= WEIGHT_MAX:
+    if not 0 <= value <= WEIGHT_MAX:  # NaN neither
         raise InvalidInput(f"weight must be a number from 0 to {WEIGHT_MAX:,.0f}, not {value!r}", field="weight")
     return float(value)
 

@@ -209,7 +209,7 @@ def _read_list(name: str, text: str) -> list[str]:
         return [part.strip() for part in re.split("[;\n]", kept) if part.strip()]
     try:
         values = json.loads(kept)
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list):
         raise InvalidInput(f'{name} begins with [ and is no JSON array; write it as ["id", "id"]')
@@ -221,7 +221,7 @@ def read_thresholds(text: str) -> dict[str, float]:
     if text.lstrip().startswith("{"):
         try:
             values = json.loads(text, parse_constant=_refuse_constant)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"thresholds begins with {{ and is no JSON object: {error}") from None
         return dict(values)
     parts = [part.partition("=") for part in text.split(";") if part.strip()]

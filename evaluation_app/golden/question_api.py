@@ -12,6 +12,7 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS, answer
 from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
+from collections_app.identity import can_be_stored
 from collections_app.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.golden import editing, sets
 from evaluation_app.golden.from_runs import make_from_run
@@ -63,7 +64,7 @@ def list_questions(
     found = _set(request, golden_set)
     rows = found.questions.all() if kind == "all" else found.questions.filter(suggested=kind == "suggested")
     if category is not None:
-        rows = rows.filter(category=category)
+        rows = rows.filter(category=category) if can_be_stored(category) else rows.none()
     page = paginate(rows, ("position", "id"), limit=limit, cursor=cursor)
     return {"items": question_responses(found, page.items), "next_cursor": page.next_cursor}
 

@@ -14,6 +14,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
+from collections_app.identity import clean_line
 from collections_app.models import Collection
 from collections_app.services import audit
 from evaluation_app.models import RunScore, Sampling
@@ -71,7 +72,7 @@ def save_sampling(
     if enabled and not held.enabled:
         held.enabled_at = held.looked_until = timezone.now()
     held.enabled, held.rate, held.per_day = enabled, rate, per_day
-    held.judge, held.judge_model, held.updated_by = judge, judge_model.strip(), audit.name_actor(actor)
+    held.judge, held.judge_model, held.updated_by = judge, clean_line(judge_model), audit.name_actor(actor)
     held.save()
     said = f"scores {rate:.2%} of the answers, at most {per_day} a day, by {judge}" if enabled else "scores no answers"
     audit.record(actor, [collection], audit.CHANGE, said)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
+from collections_app.identity import can_be_stored
 from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.trace import UNITS, Unit
 from ragd.errors import InvalidInput
 
 JudgeName = Literal["none", "embedded", "llm"]
 JUDGES: tuple[JudgeName, ...] = get_args(JudgeName)
+TEXTS = ("judge_model", "llm_model", "system_prompt")
 CUT = 10
 CUT_MAX = 1000
 
@@ -38,6 +40,10 @@ class RunSettings:
     corrective: bool | None = None
 
     def __post_init__(self) -> None:
+        for name in TEXTS:
+            text = getattr(self, name)
+            if text is not None and not (isinstance(text, str) and can_be_stored(text)):
+                raise InvalidInput(f"{name} must be a text without NUL and half characters, not {text!r}", field=name)
         if self.judge not in JUDGES:
             raise InvalidInput(f"judge must be one of {', '.join(JUDGES)}, not {self.judge!r}", field="judge")
         if self.unit not in UNITS:

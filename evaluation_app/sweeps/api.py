@@ -17,6 +17,7 @@ from collections_app.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.errors import ServiceError
 from collections_app.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.golden.sets import find_set
+from evaluation_app.measures.catalogue import find
 from evaluation_app.models import GoldenSet, Sweep
 from evaluation_app.runs.requests import read_settings
 from evaluation_app.runs.schemas import SettingsRequest
@@ -165,7 +166,7 @@ def get_sweep(
 ) -> Any:
     """A sweep with its plans ranked so far."""
     found = _find(request, sweep_id)
-    ranking = rank_sweep(found, by)
+    ranking = rank_sweep(found, find(by).name if by else "")
     rows = [row.as_dict() for row in ranking.rows]
     return sweep_response(found) | {"ranked_by": ranking.measure, "ranking": rows}
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from django.db import transaction
 
 from collections_app.errors import ServiceError
+from collections_app.identity import clean_line
 from collections_app.models import Collection
 from collections_app.services import audit
 from evaluation_app.golden.versions import keep_version
@@ -113,7 +114,7 @@ def start_sweep(
 
     send: False for a caller that works the runs off itself. Raises what `start_run` raises; then nothing is written.
     """
-    kept_name = " ".join(name.replace("\x00", "").split())
+    kept_name = clean_line(name)
     if len(kept_name) > NAME_CHARS_MAX:
         raise InvalidInput(f"name must have at most {NAME_CHARS_MAX} characters, not {len(kept_name)}", field="name")
     with transaction.atomic():

@@ -76,6 +76,7 @@ def test_the_gate_is_set_holds_and_is_overruled(
     assert api.get(f"{AT}/promotion-gate").json()["enabled"] is False
     assert error(make_api(scope="read").put(f"{AT}/promotion-gate", {"set": "basics"}))[0] == 403
     assert error(api.put(f"{AT}/promotion-gate", {"set": "others"})) == (404, "unknown_golden_set", "set")
+    assert error(api.put(f"{AT}/promotion-gate", {"set": "\x00"})) == (404, "unknown_golden_set", "set")
     assert api.put(f"{AT}/promotion-gate", {"set": "basics", "margin": 7}).status_code == 422
     told = api.put(f"{AT}/promotion-gate", {"set": "basics", "measure": "hit", "k": 5, "margin": 0}).json()
     assert (told["enabled"], told["measure"], told["k"], told["margin"]) == (True, "hit", 5, 0.0)

@@ -193,3 +193,34 @@ def test_a_limited_key_sees_the_sets_of_its_collections(trees: Any, make_api: Ca
     assert reader.post("/golden-sets/trees/questions", {"question": "New?"}).status_code == 403
     assert reader.delete("/golden-sets/trees").status_code == 403
     assert GoldenQuestion.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    ("format", "body"),
+    [
+        ("csv", "question,expected_doc_ids\nq," + "[" * 100_000),
+        ("csv", "question,thresholds\nq,{" + '"a":{' * 50_000),
+        ("jsonl", '{"question": "q", "weight": ' + "9" * 400 + "}"),
+        ("jsonl", '{"question": "q", "thresholds": {"hit@5": ' + "9" * 400 + "}}"),
+    ],
+)
+def test_a_value_that_no_number_or_list_is_names_its_line(trees: Any, format: str, body: str) -> None:
+    told = trees.post(f"/golden-sets/trees/import?format={format}&dry_run=true", body).json()
+    assert told["counts"]["error"] == 1, told
+
+
+def test_what_nothing_stored_can_hold_is_not_found(trees: Any) -> None:
+    assert trees.get("/golden-sets?collection=%00").json()["items"] == []
+    assert trees.get("/golden-sets/trees/questions?category=%00").json()["items"] == []
+    refused = trees.post("/golden-sets", {"name": "x", "collection": "\ud800"})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (404, "unknown_collection")
+    settings = {"judge": "embedded", "judge_model": "\x00"}
+    refused = trees.post("/evaluation-runs", {"golden_set": "trees", "settings": settings})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "judge_model")
+    sampling = {"enabled": False, "judge_model": "a\x00b"}
+    assert trees.put("/collections/notes/sampling", sampling).json()["judge_model"] == "a b"
+    sweep = {"golden_set": "trees", "grid": {"k": [1, 3]}, "name": "\ud800wide"}
+    made = trees.post("/sweeps", sweep).json()
+    assert made["name"] == "wide"
+    for wanted in ("%00", "9999999999999999"):
+        assert trees.get(f"/sweeps/{made['id']}?by={wanted}").status_code == 422
