@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
@@ -191,12 +192,20 @@ def _adherence(tasks: Sequence[ReviewTask]) -> YesNo:
 def _sentences(tasks: Sequence[ReviewTask]) -> YesNo:
     """Each review's marks against the judge's, where the item still has its annotation and the person judged them."""
     pairs = []
+    live = _live_annotations(tasks)
     for task in tasks:
-        judged = {entry["key"]: bool(entry["supported"]) for entry in annotation_of(task).get("support", ())}
+        annotation = task.item.annotation if task.item is not None else live.get(task.query_run, {})
+        judged = {entry["key"]: bool(entry["supported"]) for entry in annotation.get("support", ())}
         for review in task.reviews.all():
             if review.verdicts.get(DERIVED) is not None:
                 pairs += [(float(is_held), float(key not in review.unsupported)) for key, is_held in judged.items()]
     return compare_yes_no(pairs)
+
+
+def _live_annotations(tasks: Sequence[ReviewTask]) -> dict[UUID | None, Mapping[str, Any]]:
+    """By query run, of the tasks whose item is gone or that never had one. One query."""
+    wanted = {task.query_run for task in tasks if task.item_id is None and task.query_run}
+    return dict(RunScore.objects.filter(pk__in=wanted).values_list("query_run", "annotation"))
 
 
 def annotation_of(task: ReviewTask) -> Mapping[str, Any]:

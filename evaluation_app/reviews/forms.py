@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
+from django.db.models import Exists, OuterRef
 
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
 from evaluation_app.reviews.queueing import TASKS_MAX, WANTED_MAX, WHICH, WORDS
@@ -61,7 +62,8 @@ class ReviewForm(forms.Form):
 
 
 def _sources(run: str) -> list[tuple[str, Any]]:
-    runs = EvaluationRun.objects.filter(items__outcome=EvaluationItem.Outcome.ANSWERED).distinct()
+    answered = EvaluationItem.objects.filter(run=OuterRef("pk"), outcome=EvaluationItem.Outcome.ANSWERED)
+    runs = EvaluationRun.objects.filter(Exists(answered)).only("name", "set_name", "created_at")
     offered = list(runs.order_by("-created_at", "-id")[:RUNS_OFFERED])
     if run and run not in {str(each.pk) for each in offered}:
         offered += list(runs.filter(pk=run))

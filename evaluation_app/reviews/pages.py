@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
+from django.db.models import Exists, OuterRef
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
@@ -149,8 +150,10 @@ def aside(request: PageRequest, pk: int) -> HttpResponse:
 def agreement(request: PageRequest) -> HttpResponse:
     """set_name, collection_name and judge choose the tasks."""
     chosen = _chosen(request.GET)
-    rows = ReviewTask.objects.filter(reviews__isnull=False, **chosen).distinct()
-    tasks = rows.select_related("item").prefetch_related("reviews")
+    rows = ReviewTask.objects.filter(Exists(Review.objects.filter(task=OuterRef("pk"))), **chosen)
+    tasks = (
+        rows.select_related("item").prefetch_related("reviews").only("judged", "query_run", "item", "item__annotation")
+    )
     offered = {
         name: list(ReviewTask.objects.exclude(**{name: ""}).order_by(name).values_list(name, flat=True).distinct())
         for name in FILTER_WORDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 from django.db import transaction
@@ -25,6 +25,7 @@ WORDS: Mapping[Which, str] = {
 }
 TASKS_MAX = 1000
 WANTED_MAX = 20
+LONG = ("context", "answer_sentences", "annotation", "contributions", "answer", "retrieved_ids")  # nothing to choose by
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,11 @@ def queue_run(run: EvaluationRun, which: str, *, number: int = 50, wanted: int =
     unsure: those where the judge was nearest to its limits first (`unsureness`). An answer that is in the queue already
     stays there once. Raises InvalidInput for another `which`, number or wanted.
     """
-    rows = run.items.filter(outcome=EvaluationItem.Outcome.ANSWERED).order_by("position")
+    rows = run.items.filter(outcome=EvaluationItem.Outcome.ANSWERED).order_by("position").defer(*LONG)
     chosen = _choose(list(rows), which, number, wanted)
     known = set(ReviewTask.objects.filter(item__run=run).values_list("item", flat=True))
-    fresh = [each for each in chosen if each.row.pk not in known]
+    whole = run.items.in_bulk([each.row.pk for each in chosen if each.row.pk not in known])
+    fresh = [replace(each, row=whole[each.row.pk]) for each in chosen if each.row.pk in whole]
     with transaction.atomic():
         tasks = [_task_of_item(each, run, wanted, actor) for each in fresh]
         made = ReviewTask.objects.bulk_create(tasks, ignore_conflicts=True)

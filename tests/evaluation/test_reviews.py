@@ -250,6 +250,20 @@ def test_sentences_are_held_against_the_judges_marks(run: EvaluationRun, ada: Us
     assert (counts.both, counts.first_only, counts.second_only, counts.neither) == (2, 0, 1, 1)
 
 
+def test_live_answers_are_held_against_their_scores_in_one_query(ada: User, django_assert_max_num_queries: Any) -> None:
+    for number in range(6):
+        RunScore.objects.create(
+            query_run=uuid4(), collection_name="nature", question_text=f"Q{number}?", judge="embedded",
+            outcome="answered", answer_sentences=SENTENCES, asked_at=timezone.now(), annotation={"support": SUPPORT},
+        )  # fmt: skip
+    queue_live("nature", "all")
+    for task in ReviewTask.objects.all():
+        review(task, {"adherence": 0.0}, unsupported=["b"], actor=ada)
+    with django_assert_max_num_queries(3):  # tasks, reviews, scores
+        counts = read_agreement(ReviewTask.objects.prefetch_related("reviews")).sentences.confusion
+    assert (counts.both, counts.neither) == (6, 6)
+
+
 @pytest.fixture
 def visitor(ada: User) -> Client:
     client = Client()
