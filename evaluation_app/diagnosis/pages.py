@@ -34,6 +34,7 @@ from evaluation_app.diagnosis.fixes import Proposal, has_changed, keep_plan, pro
 from evaluation_app.diagnosis.forms import BandsForm, DecisionForm
 from evaluation_app.diagnosis.outcomes import read_outcome
 from evaluation_app.diagnosis.table import stored_table
+from evaluation_app.golden.pages import set_context
 from evaluation_app.models import EvaluationRun, GoldenSet
 from ragd.errors import RagdError
 
@@ -162,8 +163,7 @@ def bands(request: PageRequest, pk: int) -> HttpResponse:
             status = 422
     runs = [run for run in runs_of(golden_set) if not run.is_active]
     context = {
-        "tab": "sets",
-        "golden_set": golden_set,
+        **set_context(golden_set, "bands"),
         "form": form,
         "run": runs[0] if runs else None,
         "quartiles": quartiles(runs[0], banded_measures()) if runs else {},

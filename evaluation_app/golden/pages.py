@@ -149,13 +149,13 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
         "runs_total": golden_set.runs.count(),
         "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
         "evaluate_href": _address("evaluation:new-evaluation-run", golden_set),
-        "runs_href": _address("evaluation:evaluation-runs", golden_set),
+        "runs_href": _address("evaluation:evaluation-runs", golden_set, "&purpose=all"),  # runs_total counts them all
     }
 
 
-def _address(name: str, golden_set: GoldenSet) -> str:
+def _address(name: str, golden_set: GoldenSet, rest: str = "") -> str:
     try:
-        return f"{reverse(name)}?set={golden_set.pk}"
+        return f"{reverse(name)}?set={golden_set.pk}{rest}"
     except NoReverseMatch:
         return ""
 

@@ -26,11 +26,6 @@ def signed3(value: float | None) -> str:
     return _signed(value, 3)
 
 
-@register.filter
-def signed2(value: float | None) -> str:
-    return _signed(value, 2)
-
-
 def _signed(value: float | None, digits: int) -> str:
     if value is None:
         return "–"

@@ -222,6 +222,13 @@ for (const [type, active] of [["pointerover", true], ["focusin", true], ["pointe
   on(type, "[data-chunks], [data-marker]", (element) => link(element, active));
 }
 
+// on a narrow page the tab that is open comes into view
+findAll(".tabs > [aria-current]").forEach((tab) => {
+  const bar = tab.parentElement;
+  const beyond = tab.getBoundingClientRect().right - bar.getBoundingClientRect().right;
+  if (beyond > 0) bar.scrollLeft += beyond + 24;
+});
+
 // the chunk that holds the cited place comes into view beside it
 const citedCard = find("#cited") && find(".chunk.cited");
 if (citedCard) {

@@ -372,7 +372,8 @@ def test_the_board_is_told_apart_from_an_empty_one(visitor: Client, make: Make, 
 def test_the_table_of_modes_and_the_bands_are_pages(visitor: Client, golden_set: GoldenSet) -> None:
     assert "completeness below 0.6" in visitor.get("/evaluation/board/modes/").content.decode()
     address = f"/evaluation/sets/{golden_set.pk}/bands/"
-    assert visitor.get(address).status_code == 200
+    shown = visitor.get(address)
+    assert shown.status_code == 200 and f"/evaluation/sets/{golden_set.pk}/versions/" in shown.content.decode()
     assert visitor.post(address, {"completeness_good": "0.5"}).status_code == 422
     assert visitor.post(address, {"completeness_good": "0.2", "completeness_poor": "0.5"}).status_code == 422
     assert visitor.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2"}).status_code == 302

@@ -264,6 +264,19 @@ def test_a_run_that_goes_on_tells_its_progress_and_ends_by_itself(visitor: Clien
     assert visitor.get(address, headers=part)["HX-Refresh"] == "true"
 
 
+def test_a_run_that_waits_says_nothing_of_its_thresholds_yet(visitor: Client, runs: list[EvaluationRun]) -> None:
+    run, unknown = runs[2], {"measures": {}}
+    type(run).objects.filter(pk=run.pk).update(state="queued", done=0, summary=unknown, token_usage={})
+    html = text(visitor.get(f"/evaluation/runs/{run.pk}/"))
+    assert "not known yet" in html and '<span class="value">0.00 ms' not in html
+    assert "0.80" in row_of(html, "Completeness") and "missed" not in row_of(html, "Completeness")
+    usage = {"estimated": True, "total_tokens": 1234}
+    type(run).objects.filter(pk=run.pk).update(state="succeeded", summary=unknown, token_usage=usage)
+    html = text(visitor.get(f"/evaluation/runs/{run.pk}/"))
+    assert 'class="missed"' in html, "what ended without a mean did not reach it"
+    assert "1,234 total tokens" in html and "(estimated)" in html and "1 estimated" not in html
+
+
 def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: list[EvaluationRun]) -> None:
     swept = make_run([{"recall@10": 1.0}], purpose="sweep", name="one of many")
     html = text(visitor.get("/evaluation/runs/"))

@@ -96,6 +96,7 @@ def test_a_sweep_is_run_ranked_and_its_best_plan_saved(visitor: Client, swept: S
     turned = visitor.get(f"/evaluation/sweeps/{swept.pk}/?across=k&down=mode&by=recall@5")
     assert turned.context["map"].across == "k" and turned.context["measure"].name == "recall@5"
     best = ranking.best.run
+    assert f"{best.get_absolute_url()}?measure=" in response.content.decode(), "a mean opens the scores behind it"
     saved = visitor.post(
         f"/evaluation/sweeps/{swept.pk}/save/", {"run": str(best.pk), "name": "swept", "is_default": "on"}
     )
