@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from collections_app.services.security import SecurityPolicy
 from evaluation_app.judging.protocol import Case
 from evaluation_app.measures.annotations import Annotation
 from evaluation_app.scoring.texts import without_markers
@@ -17,25 +18,30 @@ Outcome = Literal["answered", "abstained", "refused", "searched", "error"]
 
 @dataclass(frozen=True, slots=True)
 class RunCase:
-    """keys: "doc_id#chunk_index" of each retrieved chunk, by rank. texts: what of each the answerer could read."""
+    """keys: "doc_id#chunk_index" of each retrieved chunk, by rank. texts: what of each the answerer could read.
+    results: the stored results as a model may read them."""
 
     keys: tuple[str, ...]
     texts: tuple[str, ...]
     question: str
     answer: str
     outcome: Outcome
+    results: Sequence[Mapping[str, Any]] = ()
 
     @classmethod
-    def of(cls, run: QueryRun) -> RunCase:
+    def of(cls, run: QueryRun, policy: SecurityPolicy = SecurityPolicy()) -> RunCase:  # noqa: B008  (frozen)
         """The whole retrieved list, also what an answerer with a limit left unread; of a plan that compresses, the
-        spans that were kept, joined by newlines ("" for a chunk of which none was kept)."""
-        pairs = [(f"{item['doc_id']}#{item['chunk_index']}", text_of(item)) for item in run.results]
+        spans that were kept, joined by newlines ("" for a chunk of which none was kept). policy: of the collection; see
+        `readable_results`."""
+        results = readable_results(run.results, policy)
+        pairs = [(f"{item['doc_id']}#{item['chunk_index']}", text_of(item)) for item in results]
         return cls(
             keys=tuple(key for key, _ in pairs),
             texts=tuple(text for _, text in pairs),
-            question=run.query,
-            answer=without_markers(run.answer or "", run.citations),
+            question=policy.hide(run.query),
+            answer=without_markers(policy.hide(run.answer or ""), run.citations),
             outcome=outcome_of(run),
+            results=results,
         )
 
     def as_case(self) -> Case:
@@ -51,6 +57,25 @@ def outcome_of(run: QueryRun) -> Outcome:
     if run.kind == QueryRun.Kind.SEARCH:
         return "searched"
     return "abstained" if run.status == QueryRun.Status.ABSTAINED else "answered"
+
+
+def readable_results(results: Sequence[Mapping[str, Any]], policy: SecurityPolicy) -> list[Mapping[str, Any]]:
+    """Stored results as a collection lets a model read them; as they are where it only flags.
+
+    Its secrets and personal data are hidden, also in runs that were stored before it hid them. A passage with orders to
+    a model, which was withheld from the answerer, has no text here either.
+    """
+    return [_readable(item, policy) for item in results] if policy.acts else list(results)
+
+
+def _readable(result: Mapping[str, Any], policy: SecurityPolicy) -> Mapping[str, Any]:
+    content, context, spans = str(result["content"]), str(result.get("context") or ""), result.get("spans")
+    if policy.withholds(content) or policy.withholds(context):
+        return {**result, "content": "", "context": "", "spans": []}
+    hidden = {**result, "content": policy.hide(content), "context": policy.hide(context)}
+    if spans is not None:
+        hidden["spans"] = [{**span, "content": policy.hide(str(span["content"]))} for span in spans]
+    return hidden
 
 
 def text_of(result: Mapping[str, Any]) -> str:

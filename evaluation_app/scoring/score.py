@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection
+from collections_app.services.security import SecurityPolicy, policy_of, redacted_spans
 from collections_app.stores import LOCAL_MODEL, embedder_for
 from evaluation_app.diagnosis.noise import NOISE, noise_scores
 from evaluation_app.golden.questions import Golden
@@ -83,10 +85,10 @@ class Scorer:
         trace_scores and doc_contribution_scores are written, and the figures leave as a `rag.evaluate` span that points
         at the run's root, where something was judged and that root is known.
         """
-        case = RunCase.of(run)
+        case = RunCase.of(run, policy_of(self.collection) if self.collection else SecurityPolicy())
         if case.outcome == "error":
             return self._lost(run, case, golden)
-        with judged_span(run) as span:
+        with redacted_spans(self.collection) if self.collection else nullcontext(), judged_span(run) as span:
             judgement = self._judge(case)
             contributions = self._contributions(run, case, golden)
             found = self._gather(run, case, golden, judgement, contributions)
@@ -109,7 +111,9 @@ class Scorer:
             answerer = self._answerer_of(run)
         except (ServiceError, RagdError) as error:
             return Contributions(dict.fromkeys(ERAG_NAMES, failed(describe(error)[1]["error"]["type"])))
-        return measure_contributions(answerer, run.query, run.results, golden.expected_answer, self.settings.downstream)
+        return measure_contributions(
+            answerer, case.question, case.results, golden.expected_answer, self.settings.downstream
+        )
 
     def _answerer_of(self, run: QueryRun) -> Answerer:
         """The answerer that answered the run, with its prompt and its earlier turns."""
