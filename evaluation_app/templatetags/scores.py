@@ -12,7 +12,7 @@ from django.utils.safestring import SafeString
 from collections_app.templatetags.interface import icon
 from evaluation_app.dashboard.figures import Figure
 from evaluation_app.diagnosis.table import mode_title
-from evaluation_app.measures.catalogue import Measure
+from evaluation_app.measures.catalogue import MEASURES, Measure
 from evaluation_app.measures.scores import Score
 from evaluation_app.score_charts import bounds_of, coverage_parts, spell, spell_interval
 
@@ -22,6 +22,13 @@ register = template.Library()
 BANDS = {"pass": ("check", "good"), "watch": ("alert", "watch"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
 COVERAGE_WORDS = {"scored": "scored", "unscorable": "unscorable", "errors": "failed"}
+
+
+@register.filter
+def measure_title(name: str) -> str:
+    """ "recall@10" -> "Recall@10": a measure as people read it; a name that is not known stays as it is."""
+    kind, at, cut = name.partition("@")
+    return f"{MEASURES[kind].title}{at}{cut}" if kind in MEASURES else name
 
 
 @register.filter

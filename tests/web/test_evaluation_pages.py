@@ -268,7 +268,7 @@ def test_a_run_that_waits_says_nothing_of_its_thresholds_yet(visitor: Client, ru
     run, unknown = runs[2], {"measures": {}}
     type(run).objects.filter(pk=run.pk).update(state="queued", done=0, summary=unknown, token_usage={})
     html = text(visitor.get(f"/evaluation/runs/{run.pk}/"))
-    assert "not known yet" in html and '<span class="value">0.00 ms' not in html
+    assert "not known yet" in html and '<span class="value">0.00 ms' not in html and "<dd>0.00 ms" not in html
     assert "0.80" in row_of(html, "Completeness") and "missed" not in row_of(html, "Completeness")
     usage = {"estimated": True, "total_tokens": 1234}
     type(run).objects.filter(pk=run.pk).update(state="succeeded", summary=unknown, token_usage=usage)

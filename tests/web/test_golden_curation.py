@@ -46,6 +46,7 @@ def test_the_confirm_page_asks_for_the_impact_of_what_it_names(visitor: Client, 
     part = visitor.post("/collections/nature/impact/", fields, headers=PART)
     said = words(part)
     assert "1 golden question would lose what it expects." in said and "2 of 2 questions looked at" in said
+    assert "Recall@" in said and "recall@" not in said
     assert "Which animal is the largest?" in said and "<html" not in part.content.decode()
     assert Document.objects.filter(doc_id="whales.md").exists()
     # as a page of its own, without script
