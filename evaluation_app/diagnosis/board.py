@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
@@ -149,15 +149,6 @@ def modes_of(item: EvaluationItem) -> list[Mode]:
     table = stored_table().modes
     keys = [ERROR_MODE] if item.outcome == EvaluationItem.Outcome.ERROR else item.modes
     return [table[key] for key in keys if key in table]
-
-
-def count_modes(items: Iterable[EvaluationItem]) -> Mapping[str, int]:
-    """Mode -> questions, in the table's order, those without any left out."""
-    counts: dict[str, int] = defaultdict(int)
-    for item in items:
-        for mode in modes_of(item):
-            counts[mode.key] += 1
-    return {key: counts[key] for key in stored_table().modes if counts[key]}
 
 
 def _is_shown(entry: BoardEntry, filters: Filters, *, is_away: bool) -> bool:

@@ -17,7 +17,7 @@ from collections_app.models import Collection
 from collections_app.services.collections import create_collection
 from evaluation_app.diagnosis.again import find_again, quartiles
 from evaluation_app.diagnosis.bands import bands_for, keep_bands
-from evaluation_app.diagnosis.board import Filters, count_modes, read_board
+from evaluation_app.diagnosis.board import Filters, read_board
 from evaluation_app.diagnosis.cards import decide
 from evaluation_app.diagnosis.fixes import propose_fixes, try_fix
 from evaluation_app.diagnosis.outcomes import read_outcome
@@ -97,7 +97,6 @@ def test_a_question_that_could_not_be_asked_has_a_column_of_its_own(make: Make) 
     run = make({})
     run.items.filter(position=2).update(outcome="error", error="the model is away")
     assert placed(run) == {"run_error": [2]}
-    assert count_modes(run.items.all()) == {"run_error": 1}
 
 
 def test_a_mode_that_the_table_does_not_have_any_more_is_left_out(make: Make) -> None:
