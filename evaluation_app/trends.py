@@ -73,12 +73,13 @@ def _run_figures(now: datetime) -> dict[str, Any]:
         figures[f"{name}_asked"] = Count("pk", filter=span & ASKED)
         figures[f"{name}_answered"] = Count("pk", filter=span & ANSWERED)
         figures[f"{name}_median"] = Median(TOOK_MS, filter=span)
-    return QueryRun.objects.filter(created_at__gte=now - 2 * WEEK).aggregate(**figures)
+    return QueryRun.objects.of_people().filter(created_at__gte=now - 2 * WEEK).aggregate(**figures)
 
 
 def _runs_per_day(now: datetime) -> dict[date, dict[str, Any]]:
     rows = (
-        QueryRun.objects.filter(created_at__gte=now - timedelta(days=DAYS))
+        QueryRun.objects.of_people()
+        .filter(created_at__gte=now - timedelta(days=DAYS))
         .order_by()
         .annotate(day=TruncDate("created_at"))
         .values("day")

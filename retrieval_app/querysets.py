@@ -31,6 +31,10 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         """Rows for a table: the columns that hold whole result texts stay in the database."""
         return self.newest_first().select_related("user").defer(*LIST_DEFERRED)
 
+    def of_people(self) -> QueryRunQuerySet:
+        """Those that somebody asked for, at any door; without those that evaluations and tasks of the worker made."""
+        return self.exclude(door="worker")
+
     def of_collection(self, name: str) -> QueryRunQuerySet:
         return self.filter(collection_name=name)
 

@@ -86,7 +86,9 @@ def _runs_of_people() -> Any:
 
 def describe_set(golden_set: GoldenSet, group: str) -> dict[str, Any]:
     runs = list(_runs_of_people().filter(golden_set=golden_set).select_related("golden_set")[:SHOWN_RUNS])
-    done = [run for run in runs if run.state == EvaluationRun.State.SUCCEEDED]
+    # a fix that was tried is held against the run it is for; the trend is of what serves
+    tried = EvaluationRun.Purpose.FIX
+    done = [run for run in runs if run.state == EvaluationRun.State.SUCCEEDED and run.purpose != tried]
     newest = done[0] if done else None
     baseline = golden_set.baseline
     columns = columns_of(runs[:LAST_RUNS])

@@ -151,6 +151,14 @@ def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client
     assert f"base={runs[0].pk}&amp;other={runs[2].pk}" in html
 
 
+def test_a_fix_that_was_tried_is_not_the_newest_run(visitor: Client, runs: list[EvaluationRun]) -> None:
+    tried = summed(make_run(scores_of(0.9), golden_set=runs[2].golden_set, purpose="fix", name="a fix"))
+    html = text(visitor.get("/evaluation/"))
+    assert f"base={runs[0].pk}&amp;other={runs[2].pk}" in html
+    assert f"other={tried.pk}" not in html
+    assert "a fix" in html  # in the list of last runs
+
+
 def test_a_trend_is_cut_where_the_questions_changed(visitor: Client, runs: list[EvaluationRun]) -> None:
     assert 'class="cut"' not in text(visitor.get("/evaluation/")).replace("score-legend", "")
     runs[2].set_digest = "e" * 64

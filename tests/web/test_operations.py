@@ -15,11 +15,11 @@ def text(response: Any) -> str:
     return str(response.content.decode())
 
 
-def make_run(days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: str = "ask") -> Any:
+def make_run(days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: str = "ask", door: str = "api") -> Any:
     from retrieval_app.models import QueryRun
 
     return QueryRun.objects.create(
-        kind=kind, collection_name="nature", query="q", status=status, door="api", timings_ms={"total": took_ms},
+        kind=kind, collection_name="nature", query="q", status=status, door=door, timings_ms={"total": took_ms},
         created_at=timezone.now() - timedelta(days=days_ago),
     )  # fmt: skip
 
@@ -38,6 +38,7 @@ def test_the_four_numbers_count_what_is_stored(fill: Callable[..., Any]) -> None
     ]:
         make_run(days_ago, took_ms=took_ms, status=status)
     make_run(0.2, took_ms=40, kind="search")
+    make_run(0.3, took_ms=9000, status="error", door="worker")  # of an evaluation: nobody asked
     trends = home_trends()
     assert (trends.documents.now, trends.documents.before) == (3, 1)
     assert (trends.runs.now, trends.runs.before) == (4, 1)
@@ -65,6 +66,8 @@ def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any]) -> Non
     GoldenQuestion.objects.create(golden_set=golden, question="What & why?", expected_doc_ids=["whales.md"])
     html = text(visitor.get("/"))
     assert "Start here" in html
+    make_run(0, door="worker")
+    assert "Start here" in text(visitor.get("/"))
     assert f"/ask/?collection={SAMPLE_NAME}&amp;q=What%20%26%20why%3F" in html
     make_run(0)
     assert "Start here" not in text(visitor.get("/"))
