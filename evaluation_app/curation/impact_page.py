@@ -25,7 +25,8 @@ from ragd.errors import InvalidInput, RagdError
 
 SHOWN_IN_PART = 8
 POLICY_BUDGET_S = 9.0  # for cutting and embedding documents anew, before questions are asked
-PARTS = {"impact": "evaluation/curation/parts/impact.html"}
+IDS = ("impact", "impact-of-chunk")  # a chunk stands in a drawer over a page whose dialog may hold the other
+PARTS = dict.fromkeys(IDS, "evaluation/curation/parts/impact.html")
 WORDS = {
     "disable": "disabled",
     "archive": "archived",
@@ -65,7 +66,12 @@ def show_impact(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     given = _given(request)
     long = given.get("long") == "1"
-    context: dict[str, Any] = {"collection": collection, "given": _kept(given), "word": WORDS.get(_wanted(given), "")}
+    context: dict[str, Any] = {
+        "collection": collection,
+        "given": _kept(given),
+        "word": WORDS.get(_wanted(given), ""),
+        "part_id": request.htmx.target if request.htmx.target in PARTS else IDS[0],
+    }
     status = 200
     try:
         proposal = _proposal(collection, given, budget_s=BUDGET_MOST_S if long else POLICY_BUDGET_S)

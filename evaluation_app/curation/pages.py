@@ -45,7 +45,7 @@ def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) ->
         "chunk": chunk,
         "told": expectations_of(collection, doc_id, index),
     }
-    parts = {"golden-of": "evaluation/curation/parts/expected.html"}
+    parts = {"golden-of-chunk": "evaluation/curation/parts/expected.html"}
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)
 
 
