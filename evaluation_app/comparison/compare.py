@@ -29,6 +29,11 @@ class Delta:
     after: Score | None
     delta: float | None
 
+    @classmethod
+    def between(cls, measure: str, before: Score | None, after: Score | None) -> Delta:
+        old, new = (before.value, after.value) if before and after else (None, None)
+        return cls(measure, before, after, None if old is None or new is None else new - old)
+
     @property
     def title(self) -> str:
         return measure_of(self.measure).title
@@ -264,9 +269,7 @@ def _question(before: Asked, after: Asked, reasons: Mapping[str, str]) -> Questi
 
 
 def _delta(name: str, before: Asked, after: Asked) -> Delta:
-    old, new = before.scores.get(name), after.scores.get(name)
-    has_both = old is not None and new is not None and old.value is not None and new.value is not None
-    return Delta(name, old, new, new.value - old.value if has_both else None)  # type: ignore[union-attr, operator]
+    return Delta.between(name, before.scores.get(name), after.scores.get(name))
 
 
 def _change(

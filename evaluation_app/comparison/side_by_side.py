@@ -122,9 +122,8 @@ def _scores(
         measure = measure_of(name)
         old, new = (_score(item.scores, name) for item in (before, after))
         reason = yardstick_differs(measure, base, other)
-        has_both = old is not None and new is not None and old.value is not None and new.value is not None
-        delta = new.value - old.value if has_both and not reason else None  # type: ignore[union-attr, operator]
-        rows.append(ScoreRow(measure.title, Delta(name, old, new, delta), reason))
+        delta = Delta(name, old, new, None) if reason else Delta.between(name, old, new)
+        rows.append(ScoreRow(measure.title, delta, reason))
     return tuple(rows)
 
 

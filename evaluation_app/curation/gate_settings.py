@@ -105,8 +105,7 @@ def _check(measure: object, k: object, margin: object) -> None:
         raise InvalidInput(f"measure must be one of {', '.join(MEASURES)}, not {measure!r}", field="measure")
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= K_MAX:
         raise InvalidInput(f"k must be a whole number from 1 to {K_MAX}, not {k!r}", field="k")
-    is_number = isinstance(margin, int | float) and not isinstance(margin, bool)
-    if not is_number or not 0 <= margin <= 1:  # type: ignore[operator]  # NaN neither
+    if not isinstance(margin, int | float) or isinstance(margin, bool) or not 0 <= margin <= 1:  # NaN neither
         raise InvalidInput(f"margin must be a number from 0 to 1, not {margin!r}", field="margin")
 
 
