@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +11,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.http import content_disposition_header
 
-from collections_app.errors import ServiceError
+from collections_app.downloads import LimitedDownload, DownloadSlots
 from ragd.types import canonical_json
 from retrieval_app.answer_streams import limit_sending
 from retrieval_app.models import QueryRun
@@ -27,7 +26,7 @@ NEEDED = (
     "retrieval_action", "fallback_triggered", "token_usage", "created_at",
 )  # fmt: skip
 
-_running = threading.BoundedSemaphore(LOGS_AT_ONCE)
+_slots = DownloadSlots(LOGS_AT_ONCE, "runs")
 
 
 def log_record(run: QueryRun) -> dict[str, Any]:
@@ -50,7 +49,7 @@ def log_record(run: QueryRun) -> dict[str, Any]:
     }
 
 
-class RunLog:
+class RunLog(LimitedDownload):
     """A file of runs, newest first, that is made while it is read: iterate it for its bytes, once; `close` ends it.
 
     Each batch is read by a statement of its own, so that no transaction stays open, however slow the reader. limit: at
@@ -58,32 +57,7 @@ class RunLog:
     """
 
     def __init__(self, rows: QueryRunQuerySet, *, limit: int | None = None) -> None:
-        if not _running.acquire(blocking=False):
-            raise ServiceError(
-                f"{LOGS_AT_ONCE} downloads of runs are under way already; try again when one of them has ended",
-                type="too_many_exports",
-                status=429,
-                retry_after_s=5,
-            )
-        self._is_open = True
-        self._pieces = _write(rows, limit)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        try:
-            return next(self._pieces)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Twice is once."""
-        if self._is_open:
-            self._is_open = False
-            _running.release()
-            self._pieces.close()
+        super().__init__(_slots, _write(rows, limit))
 
 
 def _write(rows: QueryRunQuerySet, limit: int | None) -> Generator[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from datetime import datetime
 
@@ -11,6 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
+from collections_app.downloads import LimitedDownload, DownloadSlots
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey
 from collections_app.services import audit
@@ -28,7 +28,7 @@ EXPORTS_AT_ONCE = 3  # in one process: each takes a thread of the server until i
 STORED = "stored"
 
 Batches = Iterable[Sequence[Span]]
-_running = threading.BoundedSemaphore(EXPORTS_AT_ONCE)
+_slots = DownloadSlots(EXPORTS_AT_ONCE, "spans")
 
 
 def choose_capture(content: str | None, *, may_read_stored: bool) -> telemetry.Capture:
@@ -57,7 +57,7 @@ def choose_capture(content: str | None, *, may_read_stored: bool) -> telemetry.C
     return "full"
 
 
-class SpanExport:
+class SpanExport(LimitedDownload):
     """A file of spans that is made while it is read: iterate it for its bytes, once; `close` ends it early.
 
     name: what the file may be called. spans: how many have been written so far. Nothing but one batch is in memory.
@@ -65,35 +65,10 @@ class SpanExport:
     """
 
     def __init__(self, form: Format, batches: Batches, capture: telemetry.Capture, *, name: str) -> None:
-        if not _running.acquire(blocking=False):
-            raise ServiceError(
-                f"{EXPORTS_AT_ONCE} downloads of spans run already; try again when one of them has ended",
-                type="too_many_exports",
-                status=429,
-                retry_after_s=5,
-            )
         self.form = form
         self.name = f"{name}{form.suffix}"
         self.spans = 0
-        self._is_open = True
-        self._pieces = self._write(batches, capture)
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self
-
-    def __next__(self) -> bytes:
-        try:
-            return next(self._pieces)
-        except BaseException:
-            self.close()
-            raise
-
-    def close(self) -> None:
-        """Twice is once."""
-        if self._is_open:
-            self._is_open = False
-            _running.release()
-            self._pieces.close()
+        super().__init__(_slots, self._write(batches, capture))
 
     def _write(self, batches: Batches, capture: telemetry.Capture) -> Generator[bytes]:
         for piece in self.form.write(self._records(batches, capture)):
