@@ -11,7 +11,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.http import content_disposition_header
 
-from collections_app.downloads import LimitedDownload, DownloadSlots
+from collections_app.downloads import DownloadSlots, LimitedDownload
 from ragd.types import canonical_json
 from retrieval_app.answer_streams import limit_sending
 from retrieval_app.models import QueryRun

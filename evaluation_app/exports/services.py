@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q
 from django.utils import timezone
 
-from collections_app.downloads import LimitedDownload, DownloadSlots
+from collections_app.downloads import DownloadSlots, LimitedDownload
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey
 from collections_app.services import audit
