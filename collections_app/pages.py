@@ -54,7 +54,7 @@ def render_page(
 
 def is_part(request: PageRequest, parts: Iterable[str]) -> bool:
     """Whether an htmx request aims at one of these element ids. Whatever else it aims at gets the whole page."""
-    return bool(request.htmx) and request.htmx.target in parts
+    return bool(request.htmx) and (request.htmx.target or "") in parts
 
 
 def find_or_404(rows: QuerySet[Row, Row], **wanted: Any) -> Row:
