@@ -44,7 +44,13 @@ class Server:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ragd_site.run"],
                 cwd=REPOSITORY,
-                env={**kept, "RAGD_VAR": str(self.var), "PORT": str(self.port), "RAGD_JOB_LEASE_S": "5"},
+                env={
+                    **kept,
+                    "RAGD_VAR": str(self.var),
+                    "PORT": str(self.port),
+                    "RAGD_JOB_LEASE_S": "5",
+                    "RAGD_SAMPLE": "off",
+                },
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -140,7 +146,7 @@ def test_later_start_is_quick_and_makes_nothing_twice(server: Server) -> None:
     assert cluster is not None
     with psycopg.connect(cluster.url) as connection:
         assert connection.execute("SELECT count(*) FROM auth_user WHERE is_superuser").fetchone() == (1,)
-        assert connection.execute("SELECT count(*) FROM collections").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM collections").fetchone() == (0,)
     assert took_s < 60  # far above the target: the machine of the tests is shared; `make bench BENCH=setup` prints it
 
 
