@@ -191,7 +191,7 @@ def test_worker_killed_in_the_middle_of_ingest_loses_no_document(server: Server)
     client = requests.Session()
     client.headers["Authorization"] = f"Bearer {secret}"
     client.post(f"{address}/collections", json={"name": "kept", "hybrid_enabled": True}, timeout=30).raise_for_status()
-    files = [("files", (f"text-{number}.txt", write_text(number, 3000))) for number in range(3)]
+    files = [("files", (f"text-{number}.txt", write_text(number, 1000))) for number in range(3)]
     client.post(f"{address}/collections/kept/documents", files=files, timeout=60).raise_for_status()
 
     def jobs() -> list[dict[str, Any]]:
