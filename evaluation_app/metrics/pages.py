@@ -74,7 +74,7 @@ def metrics_page(request: HttpRequest) -> HttpResponse:
         text = render(read_metrics())
     except DatabaseError:
         return _plain("the metrics cannot be read: the database does not answer", 503)
-    return HttpResponse(text, content_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})
+    return HttpResponse(text, content_type=CONTENT_TYPE)
 
 
 def _plain(message: str, status: int) -> HttpResponse:
