@@ -211,6 +211,7 @@ TEMPLATES = [
 
 STATIC_URL = "/static/"
 STATIC_ROOT = RAGD_VAR / "static"
+RAGD_METRICS_FOLDER = RAGD_VAR / "metrics"  # what processes count; see docs/metrics.md
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # uploads live in PostgreSQL
