@@ -14,7 +14,7 @@ UPDATE evaluation_runs SET
 
 
 class Migration(migrations.Migration):
-    dependencies = [("evaluation_app", "0015_evaluation_run_calibration")]
+    dependencies = [("evaluation_app", "0016_drop_metric_snapshots")]
 
     operations = [
         migrations.AddField("evaluationrun", "attempts_forgiven", models.IntegerField(default=0)),
