@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from collections_app.work.leased_work import LeasedWork
-from evaluation_app.querysets import RunScoreQuerySet
+from evaluation_app.models.querysets import RunScoreQuerySet
 
 
 class EvaluationRun(LeasedWork):
