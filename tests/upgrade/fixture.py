@@ -356,10 +356,10 @@ def services() -> None:
     """What has no address in the API: prices, users, reviews."""
     from django.contrib.auth.models import User
 
-    from collections_app.services.prices import save_price
+    from collections_app.services.governance.prices import save_price
     from evaluation_app.models import EvaluationRun
-    from evaluation_app.reviews.queueing import queue_run
-    from evaluation_app.reviews.services import next_task, review
+    from evaluation_app.reviews.queue import queue_run
+    from evaluation_app.reviews.tasks import next_task, review
 
     ada = User.objects.create_superuser("ada", "", "upgrade-fixture")
     save_price("gpt-4o-mini", system="openai", input_per_million=0.15, output_per_million=0.6, actor=ada)
@@ -520,11 +520,11 @@ def make(folder: Path) -> None:
     from django.db import connection
 
     call_command("migrate", verbosity=0, interactive=False)
-    from collections_app.services.keys import create_key, revoke_key
-    from ragd_site import telemetry
-    from ragd_site.programs import find_wheel_binaries
+    from collections_app.services.governance.api_keys import create_key, revoke_key
+    from ragd_site.observability import tracing
+    from ragd_site.runtime.programs import find_wheel_binaries
 
-    telemetry.set_up("cli")
+    tracing.set_up("cli")
 
     made = {name: create_key(name, **values) for name, values in KEYS.items()}  # type: ignore[arg-type]
     revoke_key(made["revoked"][0])
@@ -532,7 +532,7 @@ def make(folder: Path) -> None:
     fill(caller)
     services()
     asked = requests(caller)
-    telemetry.shut_down()  # what is asked from here on leaves no spans
+    tracing.shut_down()  # what is asked from here on leaves no spans
     settings = connection.settings_dict
     command = [
         find_wheel_binaries() / "pg_dump",

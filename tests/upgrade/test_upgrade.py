@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from django.conf import settings
 
-from ragd_site.programs import find_wheel_binaries
+from ragd_site.runtime.programs import find_wheel_binaries
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "upgrade"
 REPOSITORY = Path(__file__).resolve().parents[2]
