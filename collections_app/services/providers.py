@@ -23,8 +23,9 @@ from collections_app.models import Collection, Provider
 from collections_app.stores import LOCAL_MODEL, embedder_for
 from collections_app.work.interrupting import interruptible
 from ragd import telemetry
-from ragd.embedding import OPENAI_URL, Embedder
+from ragd.embedding import Embedder
 from ragd.errors import EmbedderError
+from ragd.openai_client import OPENAI_URL
 from ragd.types import Vector
 from ragd.windows import average_windows, halve_text
 
