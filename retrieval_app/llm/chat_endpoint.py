@@ -1,0 +1,142 @@
+"""One chat completion from an OpenAI-compatible endpoint, whole or as a stream, within one deadline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from collections_app.errors import ServiceError
+from ragd.openai_client import (
+    OPENAI_URL,
+    QUOTED_CHARS,
+    EndpointError,
+    RetryPolicy,
+    endpoint_errors,
+    open_client,
+    request_timeout,
+)
+from retrieval_app.llm.chat_completion import Completion, read_completion
+from retrieval_app.llm.completion_stream import AnswerReader, OnText
+
+MAX_RETRIES = 2
+BACKOFF_S = 0.5
+EVENTS = "text/event-stream"
+
+# kind of EndpointError -> type of ServiceError, what to do
+FAILURES = {
+    "timeout": ("llm_timeout", "; ask again, or raise RAGD_LLM_TIMEOUT_S"),
+    "connection": ("llm_unreachable", " (LLM_BASE_URL)"),
+    "auth": ("llm_refused", " (OPENAI_API_KEY)"),
+    "rate_limited": ("llm_rate_limited", "; ask again later, or raise the limit"),
+    "quota": ("llm_rate_limited", "; ask again later, or raise the limit"),
+    "malformed": ("llm_bad_answer", "; check LLM_BASE_URL"),
+    "broken": ("llm_broken_stream", "; ask again"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the model lives. base_url "" is OpenAI's own. timeout_s bounds the whole answer, retries included."""
+
+    base_url: str
+    api_key: str
+    timeout_s: float
+    max_tokens: int
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """(host, port)."""
+        parts = urlsplit(self.base_url or OPENAI_URL)
+        return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def complete(
+    endpoint: Endpoint,
+    model: str,
+    messages: Sequence[Mapping[str, str]],
+    *,
+    on_text: OnText | None = None,
+    **parameters: Any,
+) -> Completion:
+    """The model's answer. Lost connections, 408, 409, 429 and 5xx are retried (`RetryPolicy`).
+
+    on_text: the answer is requested as a stream, and this gets every piece as it comes; after the first piece nothing
+    is retried. None: one whole answer. The text is "" only where the model calls tools instead.
+
+    Raises ServiceError: 504 ("llm_timeout") when the time passes, 502 for all else ("llm_unreachable", "llm_refused",
+    "llm_rate_limited", "llm_failed", "llm_bad_answer", "llm_broken_stream").
+    """
+    request = {"model": model, "messages": list(messages), **parameters}
+    if on_text is not None:
+        request |= {"stream": True, "stream_options": {"include_usage": True}}
+    policy = RetryPolicy(MAX_RETRIES, BACKOFF_S, endpoint.timeout_s, endpoint.timeout_s)
+    try:
+        return policy.run(lambda timeout_s: _attempt(endpoint, request, timeout_s, on_text))
+    except EndpointError as error:
+        raise _service_error(error, endpoint, model) from error.__cause__
+
+
+def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, on_text: OnText | None) -> Completion:
+    """One attempt. Raises EndpointError; one is retryable as long as no piece of the answer has come."""
+    reader = AnswerReader(on_text) if on_text is not None else None
+    try:
+        with endpoint_errors(timeout_s):
+            completion = _send(endpoint, request, timeout_s, reader)
+    except EndpointError as error:
+        if reader is not None and reader.began:
+            error.retryable = False
+            if error.kind == "connection":
+                raise EndpointError("broken", "broke off in the middle of its answer", retryable=False) from error
+        if error.kind == "rejected" and "stream_options" in error.body and request.pop("stream_options", None):
+            error.retryable, error.retry_after_s = True, 0.0  # it does not know the option that asks for token counts
+        if error.kind == "malformed":
+            error.retryable = False  # another answer costs as much, and a server that is none of a model stays one
+        raise
+    if not completion.text and not completion.tool_calls:
+        reason = f"gave an answer without a text (finish reason {completion.finish_reason!r})"
+        raise EndpointError("malformed", reason, retryable=False)
+    return completion
+
+
+def _send(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, reader: AnswerReader | None) -> Completion:
+    """The completion of a 200 answer. Raises what the SDK raises, and EndpointError."""
+    client = open_client(endpoint.base_url, endpoint.api_key)
+    completions, timeout = client.chat.completions, request_timeout(timeout_s)
+    if reader is None:
+        whole = completions.with_raw_response.create(**request, timeout=timeout)
+        return read_body(whole.http_response.content, whole.headers)
+    with completions.with_streaming_response.create(**request, timeout=timeout) as response:
+        if EVENTS in response.headers.get("content-type", ""):
+            return reader.read(_chunks(response.parse()), response.headers)
+        completion = read_body(response.read(), response.headers)  # it does not stream, and answered whole
+    if completion.text:
+        reader.on_text(completion.text)
+    return completion
+
+
+def _chunks(stream: Any) -> Iterator[dict[str, Any]]:
+    """The events of a stream as the server wrote them. Raises EndpointError for one that is no JSON object."""
+    try:
+        for chunk in stream:
+            yield chunk.to_dict(warnings=False)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise EndpointError("malformed", f"sent an event that is no JSON object ({error})") from error
+
+
+def read_body(body: bytes, headers: Mapping[str, str]) -> Completion:
+    """A whole answer. Raises EndpointError when it is no chat completion."""
+    try:
+        return read_completion(json.loads(body), headers)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        beginning = body[:80].decode(errors="replace")
+        message = f"gave an answer that is no chat completion; it begins with {beginning!r}"
+        raise EndpointError("malformed", message) from error
+
+
+def _service_error(error: EndpointError, endpoint: Endpoint, model: str) -> ServiceError:
+    type, hint = FAILURES.get(error.kind, ("llm_failed", ""))
+    message = f"the language model {model!r} {error.message[:QUOTED_CHARS]}{hint}"
+    return ServiceError(message, type=type, status=504 if type == "llm_timeout" else 502)
