@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.models import minilm
+from ragd.models.openai_client import OPENAI_URL, RetryPolicy
 from ragd.models.openai_endpoint import OpenAIEndpoint
-from ragd.openai_client import OPENAI_URL, RetryPolicy
 from ragd.telemetry.providers import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Vector

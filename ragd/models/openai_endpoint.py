@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ragd.errors import DimensionMismatch, EmbedderError
-from ragd.openai_client import (
+from ragd.models.openai_client import (
     QUOTED_CHARS,
     EndpointError,
     RetryPolicy,

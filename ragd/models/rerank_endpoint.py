@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx2
 
 from ragd.errors import InvalidInput, RerankerError
-from ragd.openai_client import (
+from ragd.models.openai_client import (
     QUOTED_CHARS,
     EndpointError,
     RetryPolicy,

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from collections_app.errors import ServiceError
-from ragd.openai_client import (
+from ragd.models.openai_client import (
     OPENAI_URL,
     QUOTED_CHARS,
     EndpointError,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ragd.openai_client import EndpointError
+from ragd.models.openai_client import EndpointError
 from retrieval_app.llm.chat_completion import Completion, ToolCall, read_usage, text_of
 
 OnText = Callable[[str], object]

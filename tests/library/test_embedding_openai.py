@@ -15,7 +15,7 @@ import pytest
 
 from ragd.errors import DimensionMismatch, EmbedderError, EmptyContent, InvalidInput
 from ragd.models.embedding import OpenAIEmbedder
-from ragd.openai_client import read_retry_after
+from ragd.models.openai_client import read_retry_after
 from ragd.text.windows import average_windows
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer, hashed_vector

@@ -25,7 +25,7 @@ from collections_app.work.interrupting import interruptible
 from ragd import telemetry
 from ragd.errors import EmbedderError
 from ragd.models.embedding import Embedder
-from ragd.openai_client import OPENAI_URL
+from ragd.models.openai_client import OPENAI_URL
 from ragd.text.windows import average_windows, halve_text
 from ragd.types import Vector
 

@@ -19,7 +19,7 @@ from evaluation_app.models import Span
 from evaluation_app.pages.overview.figures import Consumption, FigureFilter, consumption, period_until
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
 from ragd import telemetry
-from ragd.openai_client import OPENAI_URL
+from ragd.models.openai_client import OPENAI_URL
 from retrieval_app.answerers.selection import has_chat_model
 
 PERIOD = "30d"
