@@ -22,7 +22,7 @@ import numpy as np
 from ragd.candidates import COLUMNS, passing, ranked, scope
 from ragd.errors import InvalidInput
 from ragd.fusion import fuse
-from ragd.indexing import EXISTING, changed_chunks, read_rows, with_vectors
+from ragd.indexing import changed_chunks, read_existing, with_vectors
 from ragd.lexical_search import LEXICAL, LexicalQuery, lexical_candidates, read_query, scanned_rows
 from ragd.normalization import normalize
 from ragd.postings import POSTINGS_MIN
@@ -108,9 +108,7 @@ def suppose_chunks(chunks: Sequence[Chunk], store: Store) -> Supposed:
     What is stored equal stays; what is new is embedded by the store's embedder where it has no vector. A document of
     which no chunk is given is not touched.
     """
-    names = sorted({chunk.doc_id for chunk in chunks})
-    params = {**store.scope, "doc_ids": names}
-    existing = read_rows(store, EXISTING.format(chunks=store.collection.partition), params)
+    existing = read_existing((chunk.doc_id for chunk in chunks), store)
     ready, _ = with_vectors(changed_chunks(chunks, existing), existing, store)
     sizes = Counter(chunk.doc_id for chunk in chunks)
     gone = [key for key in existing if key[1] >= sizes[key[0]]]

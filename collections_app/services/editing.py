@@ -14,15 +14,15 @@ from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.policies import check_policy, policy_of, window_of
 from collections_app.querysets import ACTIVE_STATES
 from collections_app.services import audit
-from collections_app.services.as_read import AsRead, until_settled
-from collections_app.services.documents import DirectProgress, draft_of, get_document, set_documents_enabled
+from collections_app.services.documents import draft_of, get_document, set_documents_enabled
+from collections_app.services.files import drop_stale_uploads
 from collections_app.services.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.labels import OWN_KEYS, Labels, relabel, touches_chunk_keys
 from collections_app.services.locks import find_stored, lock_documents, refuse_archived
+from collections_app.services.optimistic_lock import require_unchanged, retry_on_conflict
 from collections_app.services.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
 from collections_app.services.security import redacted_spans
 from collections_app.services.states import archive_documents, unarchive_documents
-from collections_app.services.uploads import drop_stale_uploads
 from ragd import telemetry
 from ragd.chunking import document_text
 from ragd.errors import InvalidInput
@@ -33,32 +33,6 @@ __all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_ba
 EDITABLE = ("title", "tags", "metadata", "chunk_policy", "enabled", "archived")
 FILE_KINDS = (IngestJob.Kind.FILE, IngestJob.Kind.FETCH)  # they bring labels of their own
 WRITE_KINDS = (*FILE_KINDS, IngestJob.Kind.REINDEX)
-
-
-class _EditProgress(DirectProgress):
-    """The end of an edit: the document's own chunk policy is noted."""
-
-    def __init__(self, collection: Collection, document: Document, policy_stated: Mapping[str, Any] | None) -> None:
-        super().__init__(collection, document.doc_id)
-        self.document, self.policy_stated = document, policy_stated
-
-    def finish(self, outcome: IngestOutcome) -> None:
-        if self.policy_stated is not None:
-            rows = Document.objects.filter(collection=self.collection, doc_id=self.document.doc_id)
-            rows.update(chunk_policy_stated=dict(self.policy_stated))
-
-
-class _RollbackProgress(DirectProgress):
-    """The end of a rollback: no job writes the document at the same time, and no file but its own is kept."""
-
-    def __init__(self, collection: Collection, doc_id: str, source_hash: str) -> None:
-        super().__init__(collection, doc_id)
-        self.source_hash = source_hash
-
-    def finish(self, outcome: IngestOutcome) -> None:
-        _refuse_busy(self.collection, self.doc_id)
-        files = Upload.objects.of_document(self.collection.pk, self.doc_id).filter(sha256=self.source_hash)
-        drop_stale_uploads(self.collection.pk, self.doc_id, keep=files.values_list("pk", flat=True).first() or 0)
 
 
 def edit_document(
@@ -141,7 +115,7 @@ def rewrite_document(
     def work() -> IngestOutcome:
         return in_current_generation(collection, lambda: _rewrite(collection, doc_id, fields, actor))
 
-    return until_settled(doc_id, work)
+    return retry_on_conflict(doc_id, work)
 
 
 def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], actor: audit.Actor) -> IngestOutcome:
@@ -159,13 +133,19 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
         )
     else:
         policy = policy_of(collection, replace(before, policy_stated=stated) if before else None)
+
+    def note_policy(_: IngestOutcome) -> None:
+        if stated is not None:
+            rows = Document.objects.filter(collection=collection, doc_id=doc_id)
+            rows.update(chunk_policy_stated=dict(stated))
+
     asked_by = audit.key_label(audit.name_actor(actor))
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         outcome = ingest(
             collection,
             draft,
             policy,
-            AsRead(_EditProgress(collection, document, stated), document),
+            on_commit=[note_policy, require_unchanged(document)],
             before=before,
             cause=Cause(EDIT, audit.name_actor(actor)),
         )
@@ -189,19 +169,25 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
         document = get_document(collection, doc_id)
         _refuse_unwritable(collection, document)
         draft = _draft_of_revision(document, number)
-        progress = _RollbackProgress(collection, doc_id, draft.source_hash)
+
+        def keep_source(_: IngestOutcome) -> None:
+            """No job writes the document at the same time, and no file but its own is kept."""
+            _refuse_busy(collection, doc_id)
+            files = Upload.objects.of_document(collection.pk, doc_id).filter(sha256=draft.source_hash)
+            drop_stale_uploads(collection.pk, doc_id, keep=files.values_list("pk", flat=True).first() or 0)
+
         return ingest(
             collection,
             draft,
             policy_of(collection, before),
-            AsRead(progress, document, any_revision=True),
+            on_commit=[require_unchanged(document, any_revision=True), keep_source],
             before=before,
             cause=Cause(f"rollback to {number}", audit.name_actor(actor)),
         )
 
     asked_by = audit.key_label(audit.name_actor(actor))
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
-        outcome = until_settled(doc_id, lambda: in_current_generation(collection, work))
+        outcome = retry_on_conflict(doc_id, lambda: in_current_generation(collection, work))
     if not outcome.unchanged:
         document = get_document(collection, doc_id)
         audit.record(actor, [document], audit.CHANGE, f"rolled back to revision {number}")

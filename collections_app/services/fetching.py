@@ -19,8 +19,8 @@ from collections_app.models import Collection, Document, FetchedSource, IngestJo
 from collections_app.parsing import archive_type
 from collections_app.services.bucket_reading import read_object
 from collections_app.services.entries import folder_of
+from collections_app.services.files import keep_upload
 from collections_app.services.progress import JobProgress
-from collections_app.services.uploads import keep_upload
 from collections_app.services.web_reading import read_page
 from ragd import telemetry
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections_app.services.cancelling import cancel_batch, cancel_collection_jobs, cancel_job
+from collections_app.services.dispatch import run_job
 from collections_app.services.queueing import submit_index_build
 from collections_app.services.retrying import retry_batch, retry_collection_jobs, retry_job
-from collections_app.services.running import run_job
 from collections_app.services.sweeping import sweep
 
 __all__ = [

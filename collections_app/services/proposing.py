@@ -8,7 +8,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.services.chunk_scenes import Scene, Wanted
 from collections_app.services.documents import draft_of, get_document
-from collections_app.services.ingestion import split_draft
+from collections_app.services.ingestion import chunk_draft
 from collections_app.services.overlays import DocumentOverlays
 from ragd.chunking import document_text
 from ragd.types import Chunk, ChunkPolicy
@@ -54,4 +54,4 @@ def _document(collection: Collection, doc_id: str) -> Document:
 
 def _cut(document: Document, policy: ChunkPolicy, overlays: DocumentOverlays) -> list[Chunk]:
     draft = draft_of(document)
-    return list(overlays.apply(split_draft(draft, document_text(draft.content), policy)))
+    return list(overlays.apply(chunk_draft(draft, document_text(draft.content), policy)))

@@ -22,8 +22,8 @@ from collections_app.models import (
 )
 from collections_app.services.cancelling import settle_generations
 from collections_app.services.collections import purge_deleted
+from collections_app.services.embedding_checkpoints import drop_leftover_vectors
 from collections_app.services.hosts import forget_hosts
-from collections_app.services.kept_vectors import drop_leftover_vectors
 from collections_app.services.queueing import submit_index_build
 from collections_app.services.recovering import resend_lost_jobs, wake_fetches, wake_waiting_jobs
 from collections_app.services.swapping import drop_leftovers, expire_retired

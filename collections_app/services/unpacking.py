@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
 from collections_app.identity import doc_id_from_name
 from collections_app.models import Collection, IngestJob, Upload
-from collections_app.parsing import Member, ParseLimits, is_readable, iter_members, list_members
-from collections_app.services.attachments import HeldFile
+from collections_app.parsing import Member, is_readable, iter_members, list_members
 from collections_app.services.entries import Entry, folder_of
+from collections_app.services.files import parse_limits, read_content
 from collections_app.services.ingestion import IngestOutcome
 from collections_app.services.planning import PlanLine, Planner, UploadPlan
 from collections_app.services.progress import JobProgress
 from collections_app.services.standing import Asked
-from collections_app.services.uploads import Offered, Terms, UploadOutcome, read_content, take_in
+from collections_app.services.uploads import HeldFile, Offered, Terms, UploadOutcome, take_in
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
@@ -33,17 +31,6 @@ class Contents:
 
     members: list[Member]
     hidden: list[str]
-
-
-def parse_limits(**values: Any) -> ParseLimits:
-    """The limits that the settings state. values: further fields of ParseLimits."""
-    return ParseLimits(
-        timeout_s=settings.RAGD_PARSE_TIMEOUT_S,
-        memory_mb=settings.RAGD_PARSE_MEMORY_MB,
-        max_chars=settings.RAGD_PARSE_MAX_CHARS,
-        max_input_mb=settings.RAGD_MAX_DOCUMENT_MB,
-        **values,
-    )
 
 
 def list_archive(content: bytes) -> Contents:

@@ -189,11 +189,11 @@ def test_what_a_file_is_about_to_say_is_not_edited_in_between(notes: Collection)
 def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
-    from collections_app.services import running
+    from collections_app.services import document_jobs
     from collections_app.services.documents import reindex_documents
 
     write(notes, WORDS, tags=["before"])
-    ingest = running.ingest
+    ingest = document_jobs.ingest
     runs = []
 
     def edit_first(*args: Any, **values: Any) -> Any:
@@ -202,7 +202,7 @@ def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
             edit_document(notes, "a", {"tags": ["edited"]})
         return ingest(*args, **values)
 
-    monkeypatch.setattr(running, "ingest", edit_first)
+    monkeypatch.setattr(document_jobs, "ingest", edit_first)
     with django_capture_on_commit_callbacks(execute=True):
         reindex_documents(notes, ["a"])
     assert runs == [("before",), ("edited",)]

@@ -429,7 +429,7 @@ def test_jobs_of_the_old_definition_end_in_the_new_one(filled: Collection, monke
 
     (job,) = reindex_documents(filled, ["a"])
     generation = start_generation(filled, OTHER | {"chunk_policy": SMALL})
-    original = ingestion._embed
+    original = ingestion.embed
     done = []
 
     def then_swap(*values: Any, **named: Any) -> Any:
@@ -438,7 +438,7 @@ def test_jobs_of_the_old_definition_end_in_the_new_one(filled: Collection, monke
             done.append(run(generation))
         return made
 
-    monkeypatch.setattr(ingestion, "_embed", then_swap)
+    monkeypatch.setattr(ingestion, "embed", then_swap)
     assert run_job(job.pk) == "succeeded"
     assert done == ["succeeded"]
     check_whole(filled)

@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from collections_app.errors import ServiceError
 from collections_app.models import Document, IngestJob
 from collections_app.parsing.types import ParseError
-from collections_app.services import interrupting, providers, running, workers
+from collections_app.services import files, interrupting, providers, workers
 from collections_app.services.claiming import claim_job
 from collections_app.services.collections import create_collection
 from collections_app.services.documents import delete_documents
@@ -74,7 +74,7 @@ def test_a_parse_that_hangs_is_left_and_its_reader_goes(
         began.set()
         time.sleep(HANGS_S)
 
-    monkeypatch.setattr(running, "parse", hang)
+    monkeypatch.setattr(files, "parse", hang)
     canceller = in_between(lambda: (began.wait(), time.sleep(0.2), cancel_job(reload(job))))
     since = time.monotonic()
     assert run_job(job.pk) == "cancelled"
@@ -165,12 +165,12 @@ def test_a_file_that_ends_its_reader_each_time_is_quarantined_with_the_reason(
 ) -> None:
     settings.RAGD_JOB_MAX_ATTEMPTS = 3
     stopped: list[int] = []
-    monkeypatch.setattr(running, "stop_server", lambda: stopped.append(1))
+    monkeypatch.setattr(files, "stop_server", lambda: stopped.append(1))
 
     def crash(*_: Any, **__: Any) -> Any:
         raise ParseError("crashed", "The reader crashed.")
 
-    monkeypatch.setattr(running, "parse", crash)
+    monkeypatch.setattr(files, "parse", crash)
     job = upload(create_collection(name="notes"))
     assert [run_job(job.pk) for _ in range(3)] == ["queued", "queued", "quarantined"]
     assert len(stopped) == 2  # each further attempt reads in a fresh process
@@ -186,7 +186,7 @@ def test_a_file_that_is_merely_broken_fails_at_once(
     def refuse(*_: Any, **__: Any) -> Any:
         raise ParseError("encrypted", "It is locked.")
 
-    monkeypatch.setattr(running, "parse", refuse)
+    monkeypatch.setattr(files, "parse", refuse)
     job = upload(create_collection(name="notes"))
     assert run_job(job.pk) == "failed"
     assert reload(job).error == "It is locked."

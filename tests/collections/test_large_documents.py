@@ -14,12 +14,12 @@ from django.utils import timezone
 
 from collections_app import texts
 from collections_app.models import Collection, Document, EmbeddedBatch, IngestJob
-from collections_app.services import ingestion, large_documents
+from collections_app.services import embedding_checkpoints, ingestion
 from collections_app.services.collections import create_collection, delete_collection
 from collections_app.services.documents import ingest_text, reindex_documents
+from collections_app.services.embedding_checkpoints import JobCheckpoints, SpooledVectors
 from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
-from collections_app.services.kept_vectors import JobVectors, SpooledVectors
-from ragd import streaming
+from ragd import indexing
 from ragd.store import fetch_all
 from ragd.types import Segment
 from tests.collections.test_jobs import reload, upload
@@ -62,17 +62,17 @@ def asked(server: OpenAIServer) -> list[str]:
 def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """A document of more than six chunks, and a text of more than a hundred characters, counts as large."""
     settings.RAGD_EMBED_BATCH_SIZE = 4
-    monkeypatch.setattr(large_documents, "LARGE_CHUNKS", 6)
+    monkeypatch.setattr(embedding_checkpoints, "HELD_CHUNKS", 6)
     monkeypatch.setattr(ingestion, "LONG_CHARS", 100)
     monkeypatch.setattr(texts, "PIECE_CHARS", 33)
-    monkeypatch.setattr(streaming, "PIECE", 5)
+    monkeypatch.setattr(indexing, "PIECE", 5)
 
 
 def both(monkeypatch: pytest.MonkeyPatch, *steps: Any) -> list[list[Any]]:
     """What the steps leave in a collection, the plain way and the way of large documents."""
     found = []
     for name, most, chars in (("plain", 10**9, 10**9), ("large", 6, 100)):
-        monkeypatch.setattr(large_documents, "LARGE_CHUNKS", most)
+        monkeypatch.setattr(embedding_checkpoints, "HELD_CHUNKS", most)
         monkeypatch.setattr(ingestion, "LONG_CHARS", chars)
         collection = create_collection(name=name, chunk_policy=POLICY)
         for step in steps:
@@ -213,14 +213,9 @@ def test_a_run_that_lost_its_job_keeps_nothing_more(notes: Collection) -> None:
         def hold(self, *, forgive: bool = False) -> None:
             raise Lost
 
-        def check(self) -> None:
-            raise Lost
-
-    kept = JobVectors(upload(notes), Progress())
+    kept = JobCheckpoints(upload(notes), Progress())
     with pytest.raises(Lost):
         kept.keep(0, "d", np.zeros((2, 32), np.float32))
-    with pytest.raises(Lost):
-        kept.check()
     assert kept.find() == {}
     with pytest.raises(LookupError):
         kept.read(0)
@@ -231,10 +226,8 @@ def test_vectors_come_back_as_they_were_kept(notes: Collection) -> None:
         def hold(self, *, forgive: bool = False) -> None:
             assert forgive
 
-        def check(self) -> None: ...
-
     numbers = np.random.default_rng(1).standard_normal((7, 32)).astype(np.float32)
-    for kept in (JobVectors(upload(notes), Progress()), SpooledVectors()):
+    for kept in (JobCheckpoints(upload(notes), Progress()), SpooledVectors()):
         kept.keep(4, "first", numbers[4:])
         kept.keep(0, "second", numbers[:4])
         kept.keep(4, "third", numbers[4:] * 2)
@@ -316,7 +309,7 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
     wanted = {"embed_model": "text-embedding-3-large", **spec} if "embed_dims" in spec else spec
     found, notes = [], []
     for name, most in (("plain", 10**9), ("large", 6)):
-        monkeypatch.setattr(large_documents, "LARGE_CHUNKS", most)
+        monkeypatch.setattr(embedding_checkpoints, "HELD_CHUNKS", most)
         collection = create_collection(name=name, chunk_policy=POLICY)
         for doc_id, size in (("a", 2), ("b", 30), ("c", 3), ("d", 25)):
             ingest_text(collection, doc_id, text_of(size))

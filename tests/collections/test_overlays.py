@@ -26,7 +26,7 @@ from collections_app.services.documents import delete_documents, ingest_text, re
 from collections_app.services.editing import roll_back
 from collections_app.services.generations import start_generation
 from collections_app.services.jobs import run_job
-from collections_app.services.overlays import apply_overlays
+from collections_app.services.overlays import DocumentOverlays
 from collections_app.services.revisions import revision_chunks
 from collections_app.services.states import archive_documents
 from collections_app.stores import open_store
@@ -215,7 +215,7 @@ def test_a_rollback_keeps_the_changes(notes: Collection, document: Document) -> 
 def test_a_text_that_was_on_its_way_takes_a_change_along(
     notes: Collection, document: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut = ingestion.cut_draft
+    cut = ingestion.chunk_draft
     edits: list[int] = []
 
     def slow(*values: Any) -> Any:
@@ -225,7 +225,7 @@ def test_a_text_that_was_on_its_way_takes_a_change_along(
             edit_chunk(notes, "a", 1, "Rivers run to the sea.")
         return found
 
-    monkeypatch.setattr(ingestion, "cut_draft", slow)
+    monkeypatch.setattr(ingestion, "chunk_draft", slow)
     ingest_text(notes, "a", f"{TEXT}\n\nSentence 4 is about bread.")
     assert contents(notes) == [LINES[0], "Rivers run to the sea.", *LINES[2:], "Sentence 4 is about bread."]
     assert list_overlays(notes, "a")[0].applies
@@ -271,7 +271,7 @@ def test_a_document_without_changes_keeps_its_hash(notes: Collection, document: 
     remove_overlay(notes, "a", change.overlay_id)
     assert Document.objects.get(pk=document.pk).content_hash == document.content_hash
     made = bind(chunk(TEXT, ChunkPolicy(**POLICY)), doc_id="a")
-    assert apply_overlays(notes.pk, "a", made) == (made, [])
+    assert DocumentOverlays.read(notes.pk, "a").apply(made) is made
 
 
 WORDS = st.lists(st.sampled_from(["one", "two", "three", "four", "one two", "x" * 9]), min_size=1, max_size=12)

@@ -17,10 +17,10 @@ from django.test import Client
 
 from collections_app.models import ApiKey, Collection, IngestJob
 from collections_app.services import uploads
+from collections_app.services.dispatch import run_job
 from collections_app.services.documents import ingest_text, reindex_documents
 from collections_app.services.generations import start_generation
 from collections_app.services.keys import create_key
-from collections_app.services.running import run_job
 from collections_app.services.url_lists import UrlEntry, submit_urls
 from ragd.conventions import VOCABULARIES, Report, validate_all
 from ragd.embedding import LocalEmbedder

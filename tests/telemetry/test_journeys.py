@@ -166,7 +166,7 @@ def test_a_text_by_api_is_one_ingest(recorder: Recorder) -> None:
 def test_an_upload_and_its_job_are_one_trace(recorder: Recorder) -> None:
     from collections_app.models import IngestJob
     from collections_app.services import uploads
-    from collections_app.services.running import run_job
+    from collections_app.services.dispatch import run_job
     from ragd import telemetry
 
     collection = make_collection(empty=True)
