@@ -17,7 +17,6 @@ from collections_app.services.cancelling import settle_generations
 from collections_app.services.claiming import TRANSIENT, claim_job, describe_failure, settle_failure
 from collections_app.services.document_jobs import ingest_source, ingest_upload, reindex_document
 from collections_app.services.index_builds import run_index_build
-from collections_app.services.interrupting import JobLostError
 from collections_app.services.job_costs import priced
 from collections_app.services.probing import run_probe
 from collections_app.services.progress import JobProgress
@@ -25,8 +24,10 @@ from collections_app.services.providers import require_endpoint
 from collections_app.services.queueing import require_collection
 from collections_app.services.security import redacted_spans
 from collections_app.services.unpacking import unpack_archive
-from collections_app.services.workers import hold_lease, worker_name
+from collections_app.services.workers import hold_lease
 from collections_app.texts import LONG_CHARS, give_back_memory
+from collections_app.work.interrupting import LeaseLostError
+from collections_app.work.leases import worker_name
 from ragd import telemetry
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
         try:
             _work(job, progress)
             return IngestJob.State.SUCCEEDED
-        except JobLostError:
+        except LeaseLostError:
             log.info("job %s was cancelled or taken over; this run stored nothing", job.pk)
         except Exception as exc:
             log.warning("job %s (%s) failed: %s", job.pk, job, exc, exc_info=not _is_expected(exc))

@@ -13,10 +13,10 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 import ragd
 from collections_app.models import Collection, IngestJob
 from collections_app.services.ingestion import IngestOutcome
-from collections_app.services.interrupting import JobLostError
 from collections_app.services.probing import submit_probe
 from collections_app.services.progress import JobProgress
 from collections_app.stores import open_store
+from collections_app.work.interrupting import LeaseLostError
 from ragd.generations import sqlstate
 from ragd.store import fetch_all, vector_index_progress
 
@@ -45,7 +45,7 @@ def build_index(store: ragd.Store, progress: JobProgress) -> bool:
 
     Reads and writes go on meanwhile. Of two workers the second waits for the first, also for the statement of one that
     was killed, which the database finishes or gives up by itself; a broken index that is left is built anew. Raises
-    JobLostError when the job is cancelled; the build then ends within seconds.
+    LeaseLostError when the job is cancelled; the build then ends within seconds.
     """
     if connection.in_atomic_block:
         return store.build_vector_index()
@@ -61,7 +61,7 @@ def build_index(store: ragd.Store, progress: JobProgress) -> bool:
             return store.build_vector_index(concurrently=True)
     except OperationalError as error:
         if sqlstate(error) == QUERY_CANCELED:
-            progress.hold()  # JobLostError when it was cancelled through its job
+            progress.hold()  # LeaseLostError when it was cancelled through its job
         raise
     finally:
         try:
@@ -110,4 +110,4 @@ def index_progress(partition: str) -> tuple[str, int] | None:
     return phase, min(100, 100 * done // total) if total else 0
 
 
-__all__ = ["JobLostError", "build_index", "index_progress"]
+__all__ = ["LeaseLostError", "build_index", "index_progress"]

@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from django.db import transaction
-from django.utils import timezone
 
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload
 from collections_app.parsing import archive_type
@@ -29,6 +28,7 @@ from collections_app.services.submissions import (
     require_open,
     try_name,
 )
+from collections_app.work.leases import cancel
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
@@ -269,9 +269,4 @@ def _label(files: Sequence[UploadedFile]) -> str:
 
 def _supersede_archives(collection: Collection, doc_ids: Sequence[str]) -> None:
     older = IngestJob.objects.active().filter(collection=collection, doc_id__in=doc_ids, kind=IngestJob.Kind.ARCHIVE)
-    older.update(
-        state=IngestJob.State.CANCELLED,
-        finished_at=timezone.now(),
-        lease_until=None,
-        error="superseded by a newer upload of the same archive",
-    )
+    cancel(older, "superseded by a newer upload of the same archive")
