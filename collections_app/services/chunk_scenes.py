@@ -13,7 +13,7 @@ from collections_app.services import audit
 from collections_app.services.documents import draft_of, get_document
 from collections_app.services.ingestion import IngestOutcome, in_current_generation, ingest
 from collections_app.services.locks import StoredDocument, find_stored, refuse_archived
-from collections_app.services.optimistic_lock import ChangedMeanwhileError, retry_on_conflict
+from collections_app.services.optimistic_lock import RevisionConflictError, retry_on_conflict
 from collections_app.services.overlays import DocumentOverlays, cut_places, note_applied, read_overlays
 from collections_app.services.revisions import Cause
 from collections_app.services.security import redacted_spans
@@ -143,10 +143,10 @@ class Proposal(DocumentOverlays):
         self.overlay_id: int | None = None
 
     def current(self, stored: StoredDocument | None) -> DocumentOverlays:
-        """Itself: what it was made from must still be there. Raises ChangedMeanwhileError."""
+        """Itself: what it was made from must still be there. Raises RevisionConflictError."""
         present = read_overlays(self.collection_id, self.doc_id)
         if stored is None or stored.revision != self.scene.document.revision or present != self.scene.overlays:
-            raise ChangedMeanwhileError
+            raise RevisionConflictError
         return self
 
     def settle(self, revision: int) -> None:

@@ -99,7 +99,7 @@ class ChainedChunks:
         return chain.from_iterable(self.documents)
 
 
-class VectorBatches(Protocol):
+class EmbeddingCheckpoints(Protocol):
     """The vectors of consecutive batches of chunks; `first` is the position of a batch's first chunk among all."""
 
     def find(self) -> dict[int, str]:
@@ -122,10 +122,10 @@ class EmbeddedChunks:
     of fewer, for as long as this object lives.
     """
 
-    def __init__(self, chunks: Chunks, checkpoints: VectorBatches | None = None) -> None:
+    def __init__(self, chunks: Chunks, checkpoints: EmbeddingCheckpoints | None = None) -> None:
         self.chunks = chunks
         is_long = checkpoints is not None and len(chunks) > HELD_CHUNKS
-        self.vectors: VectorBatches = checkpoints if checkpoints and is_long else SpooledVectors()
+        self.vectors: EmbeddingCheckpoints = checkpoints if checkpoints and is_long else SpooledCheckpoints()
         self.firsts: list[int] = []
 
     def __len__(self) -> int:
@@ -296,7 +296,7 @@ class JobCheckpoints:
         execute(connection, DROP, {"job": self._job})
 
 
-class SpooledVectors:
+class SpooledCheckpoints:
     """Kept in memory, from SPOOLED_BYTES on in a file without a name; they go with this object."""
 
     def __init__(self) -> None:
@@ -321,7 +321,7 @@ class SpooledVectors:
         self._batches.clear()
 
 
-def drop_leftover_vectors(now: datetime) -> int:
+def drop_orphaned_checkpoints(now: datetime) -> int:
     """Remove what no job needs: it is gone, was cancelled, or failed a day ago; returns how many batches went.
 
     What a job that failed has embedded is kept that long, so that a retry goes on where it stopped.

@@ -19,7 +19,7 @@ from collections_app.models import Collection, Document, FetchedSource, IngestJo
 from collections_app.parsing import archive_type
 from collections_app.services.bucket_reading import read_object
 from collections_app.services.entries import folder_of
-from collections_app.services.files import keep_upload
+from collections_app.services.files import store_upload
 from collections_app.services.progress import JobProgress
 from collections_app.services.web_reading import read_page
 from ragd import telemetry
@@ -113,7 +113,7 @@ def _keep(collection: Collection, job: IngestJob, progress: JobProgress, found: 
         if found.content is None:
             upload = _unchanged(collection, job, found.sha256)
         else:
-            upload = keep_upload(collection, job.doc_id, found.name, found.content)
+            upload = store_upload(collection, job.doc_id, found.name, found.content)
             if archive_type(found.content):
                 _make_archive(job)
         IngestJob.objects.filter(pk=job.pk).update(upload=upload.pk, origin=job.origin, kind=job.kind)

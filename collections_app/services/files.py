@@ -17,7 +17,7 @@ from collections_app.parsing import ParsedDocument, ParseLimits, parse, stop_ser
 from collections_app.work.interrupting import interruptible
 from ragd import telemetry
 
-KEPT_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")
+STORED_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")
 SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
 SELECT_PIECE = "SELECT substring(content FROM %s FOR %s), octet_length(content) FROM uploads WHERE id = %s"
 PIECE_BYTES = 1 << 23
@@ -30,7 +30,7 @@ RETURNING id
 """
 
 
-def keep_upload(collection: Collection, doc_id: str, name: str, content: bytes, *, sha256: str = "") -> Upload:
+def store_upload(collection: Collection, doc_id: str, name: str, content: bytes, *, sha256: str = "") -> Upload:
     """Store the bytes; the record comes back without them, so that many files do not pile up in memory.
 
     sha256: theirs, in hex, when it is known already.
@@ -44,7 +44,7 @@ def keep_upload(collection: Collection, doc_id: str, name: str, content: bytes, 
         media_type=media_type or "application/octet-stream",
         size_bytes=len(content),
     )
-    values = {field: getattr(upload, field) for field in KEPT_FIELDS} | {"content": content}
+    values = {field: getattr(upload, field) for field in STORED_FIELDS} | {"content": content}
     # Bound by the server, in binary: as part of the statement's text the bytes would take several times their size.
     with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
         row = cursor.execute(INSERT_UPLOAD, values).fetchone()

@@ -19,8 +19,8 @@ from collections_app.models import Collection, Document
 from collections_app.services.embedding_checkpoints import (
     CutChunks,
     EmbeddedChunks,
+    EmbeddingCheckpoints,
     KnownVectors,
-    VectorBatches,
 )
 from collections_app.services.locks import StoredDocument, lock_document, refuse_archived
 from collections_app.services.overlays import DocumentOverlays
@@ -118,7 +118,7 @@ def ingest(
     force: bool = False,
     cause: Cause = UNSTATED,
     overlays: DocumentOverlays | None = None,
-    checkpoints: VectorBatches | None = None,
+    checkpoints: EmbeddingCheckpoints | None = None,
 ) -> IngestOutcome:
     """Make the document what the draft says. The same content, title, tags, metadata and policy: nothing is stored.
 

@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 TRIES = 3
 
 
-class ChangedMeanwhileError(Exception):
+class RevisionConflictError(Exception):
     """Somebody else wrote or deleted the document after it was read; nothing of this ingest was stored."""
 
 
@@ -27,7 +27,7 @@ def require_unchanged(document: Document, *, any_revision: bool = False) -> Comm
     def check(outcome: IngestOutcome) -> None:
         is_newer = outcome.revision > document.revision + 1 and not any_revision
         if is_newer or not Document.objects.filter(pk=document.pk).exists():  # a row of another key was made
-            raise ChangedMeanwhileError
+            raise RevisionConflictError
 
     return check
 
@@ -37,7 +37,7 @@ def retry_on_conflict(doc_id: str, work: Callable[[], Result], *, field: str | N
     for _ in range(TRIES):
         try:
             return work()
-        except ChangedMeanwhileError:
+        except RevisionConflictError:
             continue
     raise ServiceError(
         f"{doc_id!r} is being written all the time; nothing was changed. Try again",

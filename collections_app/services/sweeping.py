@@ -22,7 +22,7 @@ from collections_app.models import (
 )
 from collections_app.services.cancelling import settle_generations
 from collections_app.services.collections import purge_deleted
-from collections_app.services.embedding_checkpoints import drop_leftover_vectors
+from collections_app.services.embedding_checkpoints import drop_orphaned_checkpoints
 from collections_app.services.hosts import forget_hosts
 from collections_app.services.queueing import submit_index_build
 from collections_app.services.recovering import resend_lost_jobs, wake_fetches, wake_waiting_jobs
@@ -70,7 +70,7 @@ def sweep() -> dict[str, int]:
             "generations": tidy_generations(now),
             "uploads": drop_orphan_uploads(now),
             "batches": close_abandoned_batches(now),
-            "kept_vectors": drop_leftover_vectors(now),
+            "kept_vectors": drop_orphaned_checkpoints(now),
             "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
             "workers": forget_workers(now),
             "hosts": forget_hosts(now),

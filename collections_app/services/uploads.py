@@ -16,7 +16,7 @@ from collections_app.parsing import archive_type
 from collections_app.services import audit
 from collections_app.services.backpressure import check_queue
 from collections_app.services.entries import Entry, check_clash, folder_of, is_refused, wanted_id
-from collections_app.services.files import keep_upload
+from collections_app.services.files import store_upload
 from collections_app.services.planning import PlanLine, Planner
 from collections_app.services.queueing import send_jobs, supersede_jobs
 from collections_app.services.standing import Asked, Labels
@@ -220,7 +220,7 @@ def _take(collection: Collection, offered: Offered, planner: Planner, terms: Ter
         )  # fmt: skip
     job = None
     if line.is_sent:
-        upload = keep_upload(collection, line.doc_id, name, content, sha256=sha256)
+        upload = store_upload(collection, line.doc_id, name, content, sha256=sha256)
         job = _job(collection, line, upload, offered, terms, planner.labels_of(line), is_archive=is_archive)
     elif line.job_id:
         job = IngestJob.objects.filter(pk=line.job_id).first()

@@ -181,8 +181,8 @@ def test_a_document_that_changes_between_reading_and_storing_is_read_again(
     original = building.Builder._embed
     done = []
 
-    def then_change(self: building.Builder, batch: Any) -> Any:
-        made = original(self, batch)
+    def then_change(self: building.Builder, *values: Any) -> Any:
+        made = original(self, *values)
         if not done:
             done.append(ingest_text(filled, "b", "Short now."))
         return made
@@ -293,11 +293,11 @@ def test_an_interrupted_build_goes_on_where_it_stopped(
     original = building.Builder._store
     stored = []
 
-    def die(self: building.Builder, batch: Any) -> None:
+    def die(self: building.Builder, *values: Any) -> None:
         if len(stored) == 2:
             raise SystemExit  # as abruptly as a thread can end
-        original(self, batch)
-        stored.append(batch)
+        original(self, *values)
+        stored.append(values)
 
     monkeypatch.setattr(building.Builder, "_store", die)
     with pytest.raises(SystemExit):

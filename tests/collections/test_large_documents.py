@@ -17,7 +17,7 @@ from collections_app.models import Collection, Document, EmbeddedBatch, IngestJo
 from collections_app.services import embedding_checkpoints, ingestion
 from collections_app.services.collections import create_collection, delete_collection
 from collections_app.services.documents import ingest_text, reindex_documents
-from collections_app.services.embedding_checkpoints import JobCheckpoints, SpooledVectors
+from collections_app.services.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints
 from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
 from ragd import indexing
 from ragd.store import fetch_all
@@ -227,7 +227,7 @@ def test_vectors_come_back_as_they_were_kept(notes: Collection) -> None:
             assert forgive
 
     numbers = np.random.default_rng(1).standard_normal((7, 32)).astype(np.float32)
-    for kept in (JobCheckpoints(upload(notes), Progress()), SpooledVectors()):
+    for kept in (JobCheckpoints(upload(notes), Progress()), SpooledCheckpoints()):
         kept.keep(4, "first", numbers[4:])
         kept.keep(0, "second", numbers[:4])
         kept.keep(4, "third", numbers[4:] * 2)
