@@ -88,7 +88,7 @@ def metrics_page(request: HttpRequest) -> HttpResponse:
         text = read_metrics()
     except DatabaseError:
         return _plain("the metrics cannot be read: the database does not answer", 503)
-    return HttpResponse(text, content_type=CONTENT_TYPE_PLAIN_0_0_4, headers={"Cache-Control": "no-store"})
+    return HttpResponse(text, content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _plain(message: str, status: int) -> HttpResponse:
