@@ -13,13 +13,16 @@ from django.db import connection, transaction
 from collections_app.errors import ServiceError
 from collections_app.models import Document, IngestJob
 from collections_app.parsing.types import ParseError
-from collections_app.services import files, providers
-from collections_app.services.claiming import claim_job
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import delete_documents
-from collections_app.services.ingestion import IngestOutcome
-from collections_app.services.jobs import cancel_job, run_job, sweep
-from collections_app.services.progress import JobProgress
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents import files
+from collections_app.services.documents.documents import delete_documents
+from collections_app.services.endpoints import providers
+from collections_app.services.indexing.ingestion import IngestOutcome
+from collections_app.services.jobs.cancellation import cancel_job
+from collections_app.services.jobs.claims import claim_job
+from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.worker.dispatch import run_job
+from collections_app.services.worker.maintenance import sweep
 from collections_app.work import interrupting, leases
 from collections_app.work.interrupting import LeaseLostError, interrupt, interruptible, watched
 from tests.collections.test_jobs import reload, upload

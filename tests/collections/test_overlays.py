@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from collections_app.domain.overlays import Overlay, apply_overlays, hash_anchor, trace_sources
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document
-from collections_app.overlays import Overlay, hash_anchor, lay_out, lay_over
-from collections_app.services import chunk_scenes, ingestion
-from collections_app.services.chunk_edits import (
+from collections_app.services.chunks import document_snapshot
+from collections_app.services.chunks.chunk_edits import (
     add_chunk,
     attach_overlay,
     edit_chunk,
@@ -22,17 +22,23 @@ from collections_app.services.chunk_edits import (
     remove_overlay,
     set_chunk_enabled,
 )
-from collections_app.services.documents import delete_documents, ingest_text, reindex_documents, set_documents_enabled
-from collections_app.services.editing import roll_back
-from collections_app.services.generations import start_generation
-from collections_app.services.jobs import run_job
-from collections_app.services.overlays import DocumentOverlays
-from collections_app.services.revisions import revision_chunks
-from collections_app.services.states import archive_documents
+from collections_app.services.documents.archiving import archive_documents
+from collections_app.services.documents.documents import (
+    delete_documents,
+    ingest_text,
+    reindex_documents,
+    set_documents_enabled,
+)
+from collections_app.services.documents.edits import roll_back
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.indexing import ingestion
+from collections_app.services.indexing.chunk_overlays import DocumentOverlays
+from collections_app.services.indexing.revisions import revision_chunks
+from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
-from ragd.chunking import bind, chunk
 from ragd.errors import EmptyContent, InvalidInput
-from ragd.retrieval import retrieve
+from ragd.search.retrieval import retrieve
+from ragd.text.chunking import bind, chunk
 from ragd.types import ChunkPolicy, RetrievePlan
 from tests.fakes.openai_server import OpenAIServer
 
@@ -185,7 +191,7 @@ def test_a_generation_of_another_policy_tells_what_applies_no_more(notes: Collec
 def test_a_change_is_made_again_when_somebody_was_faster(
     notes: Collection, document: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = chunk_scenes.read_overlays
+    first = document_snapshot.read_overlays
     calls: list[int] = []
 
     def slow(collection_id: int, doc_id: str) -> list[Overlay]:
@@ -196,7 +202,7 @@ def test_a_change_is_made_again_when_somebody_was_faster(
             return found
         return first(collection_id, doc_id)
 
-    monkeypatch.setattr(chunk_scenes, "read_overlays", slow)
+    monkeypatch.setattr(document_snapshot, "read_overlays", slow)
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
     assert contents(notes)[:2] == ["Birds sing.", "Rivers run to the sea."]
 
@@ -294,7 +300,7 @@ def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list
             text = "" if kind == "disable" else content
             overlays.append(Overlay(kind, hash_anchor(anchor.content), anchor.start, text))
     again = bind(chunk("\n\n".join([*prefix, *paragraphs]), policy), doc_id="d")
-    laid = lay_over(again, overlays)
+    laid = apply_overlays(again, overlays)
     assert [item.chunk_index for item in laid.chunks] == list(range(len(laid.chunks)))
     assert [(item.start, item.end) for item in laid.chunks if item.metadata.get("overlay") != "add"] == [
         (item.start, item.end) for item in again
@@ -308,8 +314,8 @@ def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list
     if not overlays:
         assert laid.chunks is again
     anchors = [(hash_anchor(item.content), item.start) for item in again]
-    rows_laid = lay_out(anchors, overlays)
+    rows_laid = trace_sources(anchors, overlays)
     assert len(rows_laid) == len(laid.chunks)
     for position, place in laid.places.items():
         assert position in (rows_laid[place].edit, rows_laid[place].disable, rows_laid[place].add)
-    assert len(lay_over(cut, overlays).places) == len(overlays)
+    assert len(apply_overlays(cut, overlays).places) == len(overlays)

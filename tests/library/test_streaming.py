@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from ragd import chunking, indexing
-from ragd.chunking import bind, chunk, iter_bound, iter_chunks
 from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
-from ragd.indexing import index, index_stream
-from ragd.store import Store, fetch_all
+from ragd.store import indexing
+from ragd.store.indexing import index, index_stream
+from ragd.store.store import Store, fetch_all
+from ragd.text import chunking
+from ragd.text.chunking import bind, chunk, iter_bound, iter_chunks
 from ragd.types import Chunk, ChunkPolicy, Segment
 from tests.builders import make_chunks
 
