@@ -21,6 +21,7 @@ from collections_app.models import (
     Upload,
 )
 from collections_app.services.collections.collections import purge_deleted
+from collections_app.services.collections.operations import sweep_operations
 from collections_app.services.endpoints.hosts import forget_hosts
 from collections_app.services.generations.swap import drop_leftovers, expire_retired
 from collections_app.services.indexing.embedding_checkpoints import drop_orphaned_checkpoints
@@ -65,6 +66,7 @@ def sweep() -> dict[str, int]:
         now = timezone.now()
         done = resend_lost_jobs(now) | {
             "woken": wake_waiting_jobs(now) + wake_fetches(now),
+            "operations": sweep_operations(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
             "generations": tidy_generations(now),
