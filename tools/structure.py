@@ -48,13 +48,16 @@ def read_edges(root: Path = REPOSITORY) -> list[Edge]:
         inner = _nodes_within(tree, (ast.FunctionDef, ast.AsyncFunctionDef))
         typed = {id(one) for node in ast.walk(tree) if _is_for_types(node) for one in ast.walk(node)}
         for node in ast.walk(tree):
-            for target in sorted(_targets(node, files)):
-                edges.append(Edge(name, target, node.lineno, id(node) in inner, id(node) in typed))  # type: ignore[attr-defined]
+            line = getattr(node, "lineno", 0)
+            edges.extend(
+                Edge(name, target, line, id(node) in inner, id(node) in typed)
+                for target in sorted(_targets(node, files))
+            )
     return edges
 
 
 def find_circles(edges: Sequence[Edge]) -> list[list[str]]:
-    """Groups of modules that import each other, by whatever way, each sorted; the largest first (Tarjan's algorithm)."""
+    """Groups of modules that import each other, each sorted; the largest first (Tarjan's algorithm)."""
     following: dict[str, set[str]] = defaultdict(set)
     for edge in edges:
         following[edge.source].add(edge.target)
