@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 import ragd
-from collections_app.models import IngestJob
+from collections_app.models import Collection, IngestJob
+from collections_app.services.generations.recall_probes import submit_probe
+from collections_app.services.indexing.ingestion import IngestOutcome
 from collections_app.services.jobs.progress import JobProgress
+from collections_app.stores import open_store
 from collections_app.work.interrupting import LeaseLostError
 from ragd.store.generations import sqlstate
 from ragd.store.store import fetch_all, vector_index_progress
@@ -27,6 +30,14 @@ TRY_LOCK = "SELECT pg_try_advisory_lock(%(collection_id)s::integer, %(generation
 UNLOCK = "SELECT pg_advisory_unlock(%(collection_id)s::integer, %(generation)s::integer)"
 
 CANCEL = "SELECT pg_cancel_backend(%(pid)s)"
+
+
+def run_index_build(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+    """The job: the index of the generation that serves; what it finds again is measured afterwards."""
+    progress.enter(IngestJob.Stage.STORE)
+    build_index(open_store(collection), progress)
+    progress.finish(IngestOutcome(0, 0, False, 0))
+    submit_probe(collection, created_by="the index build")
 
 
 def build_index(store: ragd.Store, progress: JobProgress) -> bool:
