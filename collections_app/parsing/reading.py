@@ -27,15 +27,16 @@ READER_MODULES: dict[str, str] = {
     types.PPTX: "slides",
     types.XLSX: "sheets",
     types.XLSB: "sheets",
-    types.XLS: "legacy",
+    types.XLS: "sheets",
     types.ODS: "sheets",
     types.SHEETML: "sheetml",
     types.ODT: "opendocument",
     types.ODP: "opendocument",
     types.FLAT_ODF: "opendocument",
-    types.RTF: "rtf",
-    types.DOC: "legacy",
-    types.PPT: "legacy",
+    types.RTF: "tika",
+    types.DOC: "tika",
+    types.PPT: "tika",
+    types.OOXML_ENCRYPTED: "tika",
     types.MSG: "outlook",
     types.EML: "mail",
     types.MBOX: "mail",
@@ -105,13 +106,6 @@ def refusal(source: Source) -> ParseError:
     if media_type == types.EMPTY:
         size = "no bytes" if not source.data else "only blanks"
         return ParseError("empty", f"The file holds {size}. Upload a version with content.", media_type=media_type)
-    if media_type == types.OOXML_ENCRYPTED:
-        return ParseError(
-            "encrypted",
-            "The office document is locked by a password or by rights management. Save it without protection and"
-            " upload that.",
-            media_type=media_type,
-        )
     if media_type == types.ZIP and not zipfile.is_zipfile(io.BytesIO(source.data)):
         return ParseError(
             "broken",
