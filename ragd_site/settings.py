@@ -180,6 +180,7 @@ MIDDLEWARE = [
     "collections_app.middleware.ApiErrorMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "collections_app.middleware.CacheMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -210,6 +211,7 @@ TEMPLATES = [
 
 STATIC_URL = "/static/"
 STATIC_ROOT = RAGD_VAR / "static"
+RAGD_METRICS_FOLDER = RAGD_VAR / "metrics"  # what processes count; see docs/metrics.md
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # uploads live in PostgreSQL
