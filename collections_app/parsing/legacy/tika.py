@@ -168,8 +168,8 @@ def add_extract(extracted: Extract, assembly: Assembly) -> None:
     body = LexborHTMLParser(extracted.markup).body
     if body is None:
         return
-    for name in body.css(EMBEDDED_NAMES):
-        name.decompose()
+    for heading in body.css(EMBEDDED_NAMES):
+        heading.decompose()
     masters = _cut(body, MASTER)
     for number, slide in enumerate(body.css(SLIDES), 1):
         notes = _cut(slide, NOTES)
