@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, session_lock, whole
 from collections_app.models import (
     Collection,
     Document,
@@ -33,14 +34,10 @@ from collections_app.services.jobs.workers import forget_workers
 log = logging.getLogger(__name__)
 
 SWEEP_REPORT = "sweep"
-ONE_SWEEPER_LOCK = 0x7261676402
 QUIET_FOR = timedelta(seconds=20)
 IDEMPOTENCY_KEPT = timedelta(days=1)
 ORPHAN_KEPT = timedelta(days=7)
 ABANDONED_AFTER = timedelta(hours=6)
-
-TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
-UNLOCK = "SELECT pg_advisory_unlock(%s)"
 
 # Above the threshold, without a valid index on the embeddings.
 UNINDEXED = """
@@ -57,12 +54,9 @@ ORDER BY c.id
 
 def sweep() -> dict[str, int]:
     """Put everything right that is due; returns what was done. Of two sweeps at the same time one does nothing."""
-    with connection.cursor() as cursor:
-        cursor.execute(TRY_LOCK, [ONE_SWEEPER_LOCK])
-        (mine,) = cursor.fetchone()
-    if not mine:
-        return {}
-    try:
+    with session_lock(whole(LockSpace.MAINTENANCE)) as is_held:
+        if not is_held:
+            return {}
         now = timezone.now()
         done = resend_lost_jobs(now) | {
             "woken": wake_waiting_jobs(now) + wake_fetches(now),
@@ -77,9 +71,6 @@ def sweep() -> dict[str, int]:
             "workers": forget_workers(now),
             "hosts": forget_hosts(now),
         }
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(UNLOCK, [ONE_SWEEPER_LOCK])
     Report.objects.update_or_create(name=SWEEP_REPORT, defaults={"values": done, "made_at": now})
     if any(done.values()):
         log.info("sweep: %s", ", ".join(f"{name} {count}" for name, count in done.items() if count))
