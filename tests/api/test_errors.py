@@ -141,6 +141,6 @@ def test_the_operations_have_the_names_of_the_contract(client: Client, db: None)
     assert {name: found[name] for name in expected} == expected
     assert {
         "collections-get", "collections-update", "collections-delete", "collections-statistics", "documents-list",
-        "documents-get", "documents-delete", "documents-upload", "documents-chunks", "chunks-list", "jobs-list",
+        "documents-get", "documents-delete", "documents-upload", "chunks-list", "jobs-list",
         "jobs-get", "api-keys-list", "api-keys-revoke",
     } <= set(found)  # fmt: skip
