@@ -25,7 +25,7 @@ class ChunkPolicyRequest(Request):
 
 class CollectionRequest(Request):
     name: str
-    hybrid_enabled: StrictBool = Field(True, description="keep a lexical index beside the vectors")
+    hybrid_enabled: StrictBool = Field(True, description="enable keyword (BM25) search")
     embed_model: str | None = Field(
         None, description="the server's default when left out; changed later by a new generation"
     )
@@ -195,10 +195,10 @@ class GenerationItem(Schema):
     swapped_at: datetime | None
     retired_at: datetime | None
     gate_state: Literal["", "passed", "held", "overruled"] = Field(
-        description="what the promotion gate said when it was to serve; empty where none was asked"
+        description="result of the quality gate; empty without a gate"
     )
     gate_report: dict[str, Any] = Field(description="what the gate compared, its verdict in words as reason")
-    gate_reason: str = Field(description="why a person let it serve although it was held")
+    gate_reason: str = Field(description="reason for overriding the quality gate")
     gate_by: str
     gate_at: datetime | None
 
