@@ -49,8 +49,8 @@ class SecurityRequest(Request):
 
     action: Literal["flag", "redact", "refuse"] | None = Field(
         None,
-        description="flag: findings are recorded; redact: secrets and personal data are hidden and passages with orders"
-        " to a model are not read; refuse: such questions and answers are turned away with 422 as well",
+        description="flag: findings are recorded; redact: secrets and personal data are hidden and chunks with prompt"
+        " injection are withheld; refuse: such questions and answers are also blocked with 422",
     )
     min_score: float | None = Field(None, description="0 to 100: findings with a lower score are only recorded")
 
