@@ -18,7 +18,7 @@ from evaluation_app.runs.services import start_run
 from retrieval_app.plans import choose_plan
 
 SAMPLE_NAME = "ragd-docs"
-SAMPLE_DESCRIPTION = "The documentation of ragd itself: a place to try search and answers, and to learn how ragd works."
+SAMPLE_DESCRIPTION = "The documentation of ragd: a sample to try search and answers."
 REPOSITORY = Path(__file__).resolve().parent.parent
 GOLDEN_FILE = Path(__file__).resolve().parent / "sample" / "golden.jsonl"
 SHIPPED = "ships with ragd"

@@ -50,9 +50,7 @@ class AskForm(forms.Form):
             attrs={"rows": 2, "data-search": True, "data-send": True, "placeholder": "Ask a question"}
         ),
     )
-    plan = forms.ChoiceField(
-        label="Preset", required=False, help_text="Fields below override the preset."
-    )
+    plan = forms.ChoiceField(label="Preset", required=False, help_text="Fields below override the preset.")
     mode = forms.ChoiceField(
         label="Mode", choices=[USUAL, *MODES], required=False, help_text="Hybrid combines vector and keyword search."
     )

@@ -20,9 +20,7 @@ class PlanFields(Schema):
     model_config = ConfigDict(extra="forbid")
 
     k: int = Field(FINAL_K, description="How many results")
-    mode: Mode | None = Field(
-        None, description="Default: hybrid where keyword search is enabled, else vector"
-    )
+    mode: Mode | None = Field(None, description="Default: hybrid where keyword search is enabled, else vector")
     tags_any: Tags = None
     tags_all: Tags = None
     metadata: dict[str, Any] | None = Field(None, description="Equality on top-level keys")

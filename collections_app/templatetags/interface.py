@@ -276,9 +276,9 @@ def page_label(label: object) -> str:
     """
     text = str(label or "")
     kind, _, rest = text.partition(" ")
-    if text.isdigit() or kind == "page" and rest:
+    if text.isdigit() or (kind == "page" and rest):
         return f"p. {rest or text}"
-    return text if not text or kind in LABEL_KINDS and rest else f"section {text}"
+    return text if not text or (kind in LABEL_KINDS and rest) else f"section {text}"
 
 
 @register.filter

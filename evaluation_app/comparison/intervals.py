@@ -26,9 +26,9 @@ PLACES_MAX = 4_000_000  # drawn at once, so that many questions do not take much
 WORDS: dict[Verdict, str] = {
     "improved": "Improved",
     "regressed": "Regressed",
-    "noise": "Within noise",
-    "few": "Too few moved",
-    "same": "Same",
+    "noise": "No significant difference",
+    "few": "Insufficient evidence",
+    "same": "Unchanged",
     "unscored": "Not scored in both",
     "incomparable": "Not comparable",
 }

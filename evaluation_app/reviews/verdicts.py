@@ -25,10 +25,10 @@ class Asked:
 
 
 ASKED: tuple[Asked, ...] = (
-    Asked("adherence", "Does the context support everything that the answer says?", YES_NO),
-    Asked("answer_relevance", "How far does the answer address the question?", LEVELS),
-    Asked("completeness", "How much of what the context tells about the question is in the answer?", LEVELS),
-    Asked("context_relevance", "How much of the context is about the question?", LEVELS),
+    Asked("adherence", "Is the whole answer supported by the context?", YES_NO),
+    Asked("answer_relevance", "How well does the answer address the question?", LEVELS),
+    Asked("completeness", "How much of the relevant context is in the answer?", LEVELS),
+    Asked("context_relevance", "How much of the context is relevant to the question?", LEVELS),
     Asked("context_utilization", "How much of the context does the answer use?", LEVELS),
 )
 DERIVED = "faithfulness"  # follows from the sentences that are marked

@@ -19,7 +19,7 @@ from evaluation_app.score_charts import bounds_of, coverage_parts, spell, spell_
 register = template.Library()
 
 # band -> (icon, word)
-BANDS = {"pass": ("check", "good"), "watch": ("alert", "watch"), "fail": ("cross", "poor")}
+BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
 COVERAGE_WORDS = {"scored": "scored", "unscorable": "unscorable", "errors": "failed"}
 
