@@ -1,4 +1,4 @@
-"""Errors that Django answers before or behind the API (unknown path, wrong method, bad host) in the API's one shape."""
+"""What holds for the answers of all addresses: the shape of the API's errors, and who may store an answer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from collections.abc import Callable
 
 from django.http import HttpRequest, JsonResponse
 from django.http.response import HttpResponseBase
+from django.utils.cache import patch_vary_headers
 
 from collections_app.errors import MESSAGES, STATUS_TYPES, error_body, method_not_allowed
 
 API_PATHS = ("/v1/", "/mcp")
+PART_DEPENDS_ON = ("HX-Request", "HX-Target")
 
 
 class ApiErrorMiddleware:
-    """Stands outermost. Leaves everything alone but errors under the API's paths that are not JSON."""
+    """Errors that Django answers before or behind the API (unknown path, wrong method, bad host), in the API's shape.
+
+    Stands outermost. Leaves everything alone but errors under the API's paths that are not JSON."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.get_response = get_response
@@ -25,6 +29,23 @@ class ApiErrorMiddleware:
         if "json" in response.headers.get("Content-Type", ""):
             return response
         return _translate(request, response)
+
+
+class CacheMiddleware:
+    """No browser and no proxy stores an answer, unless its view says how. Stands behind the static files.
+
+    A page and its parts have one address: Vary keeps them apart also where they are stored all the same.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        response = self.get_response(request)
+        response.headers.setdefault("Cache-Control", "private, no-store")
+        if response.headers.get("Content-Type", "").startswith("text/html"):
+            patch_vary_headers(response, PART_DEPENDS_ON)
+        return response
 
 
 def _translate(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

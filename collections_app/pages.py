@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from django.contrib.auth.models import User
@@ -42,12 +42,19 @@ def render_page(
     parts: element id -> template of that element. The id is also the hx-target; the page includes the same template.
     Messages that wait are sent along with a part.
     """
-    part = (parts or {}).get(request.htmx.target or "") if request.htmx else None
-    if part is None:
+    target = request.htmx.target or ""
+    if parts is None or not is_part(request, parts):
         return render(request, template, dict(context), status=status)
     values = dict(context) | {"is_part": True}
-    body = render_to_string(part, values, request) + render_to_string("components/toasts.html", values, request)
-    return HttpResponse(body, status=status, headers={PART_HEADER: request.htmx.target or ""})
+    body = render_to_string(parts[target], values, request) + render_to_string(
+        "components/toasts.html", values, request
+    )
+    return HttpResponse(body, status=status, headers={PART_HEADER: target})
+
+
+def is_part(request: PageRequest, parts: Iterable[str]) -> bool:
+    """Whether an htmx request aims at one of these element ids. Whatever else it aims at gets the whole page."""
+    return bool(request.htmx) and (request.htmx.target or "") in parts
 
 
 def find_or_404(rows: QuerySet[Row, Row], **wanted: Any) -> Row:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from django.db.models import Model, Q, QuerySet
+from django.db.models import DateTimeField, Field, ForeignKey, IntegerField, Model, Q, QuerySet, UUIDField
 
 from collections_app.errors import ServiceError
 
 DEFAULT_LIMIT = 50
 LIMIT_MAX = 500
 PLACE = ("place",)
+VALUE_TYPES: dict[type[Field[Any, Any]], type] = {DateTimeField: datetime, UUIDField: uuid.UUID, IntegerField: int}
 
 Row = TypeVar("Row")
 Stored = TypeVar("Stored", bound=Model)
@@ -42,7 +43,7 @@ def paginate(
         raise _refuse(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", "limit")
     ordered = rows.order_by(*order)
     if cursor:
-        ordered = ordered.filter(_after(order, _decode(cursor, order)))
+        ordered = ordered.filter(_after(order, _read_row_key(rows.model, order, cursor)))
     if limit is None:
         return Page(list(ordered), None)
     found = list(ordered[: limit + 1])
@@ -62,6 +63,25 @@ def cut_page(rows: Sequence[Row], *, limit: int = DEFAULT_LIMIT, cursor: str | N
         raise _refuse_cursor()
     after = first + limit
     return Page(list(rows[first:after]), _write(PLACE, [after]) if after < len(rows) else None)
+
+
+def _read_row_key(model: type[Model], order: Sequence[str], cursor: str) -> list[Any]:
+    """The cursor's values of the fields of `order`. Raises ServiceError (422) where one has not its field's type."""
+    values = _decode(cursor, order)
+    types = [_value_type(model, name.lstrip("-")) for name in order]
+    if not all(type(value) is expected for value, expected in zip(values, types, strict=True)):
+        raise _refuse_cursor()
+    return values
+
+
+def _value_type(model: type[Model], name: str) -> type:
+    field = model._meta.get_field(name)
+    if isinstance(field, ForeignKey):
+        field = field.target_field
+    for kind, value_type in VALUE_TYPES.items():
+        if isinstance(field, kind):
+            return value_type
+    return str
 
 
 def _after(order: Sequence[str], values: Sequence[Any]) -> Q:
@@ -107,10 +127,18 @@ def _decode(cursor: str, order: Sequence[str]) -> list[Any]:
 
 def _restore(value: Any) -> Any:
     if isinstance(value, dict):
-        return datetime.fromisoformat(value["at"]) if "at" in value else uuid.UUID(value["id"])
+        return _restore_time(value["at"]) if "at" in value else uuid.UUID(value["id"])
     if isinstance(value, bool) or not isinstance(value, (str, int)) or "\x00" in str(value):
         raise ValueError(value)
+    str(value).encode()  # half a surrogate pair, which no stored text holds, is a ValueError
     return value
+
+
+def _restore_time(text: str) -> datetime:
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(text)
+    return time
 
 
 def _refuse_cursor() -> ServiceError:

@@ -172,12 +172,6 @@ class IngestJobQuerySet(QuerySet["IngestJob"]):
         """With the collection, so that a list asks once."""
         return self.select_related("collection")
 
-    def overdue(self, now: datetime, unsent_before: datetime) -> IngestJobQuerySet:
-        """Running with an expired lease, or queued and last sent before `unsent_before`."""
-        lost = Q(state="running", lease_until__lt=now)
-        unsent = Q(state="queued", sent_at__lt=unsent_before)
-        return self.filter(lost | unsent)
-
 
 class GenerationQuerySet(QuerySet["Generation"]):
     def newest(self) -> GenerationQuerySet:

@@ -9,10 +9,11 @@ from celery.signals import worker_process_init, worker_process_shutdown
 
 from collections_app.services.checking import complete_check
 from collections_app.services.jobs import run_job, sweep
+from collections_app.services.queueing import RUN_JOB
 from collections_app.services.workers import end_pulse, start_pulse
 
 
-@shared_task(name="collections.run_ingest_job", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+@shared_task(name=RUN_JOB, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def run_ingest_job(job_id: str) -> None:
     run_job(job_id)
 

@@ -13,7 +13,7 @@ from evaluation_app.evidence import pages as evidence_pages
 from evaluation_app.explorer import pages as explorer
 from evaluation_app.exports import downloads
 from evaluation_app.golden import urls as golden_urls
-from evaluation_app.metrics import model_prices
+from evaluation_app.overview import model_prices
 from evaluation_app.overview import pages as overview_page
 from evaluation_app.reviews import urls as reviews_urls
 from evaluation_app.runs import urls as runs_urls

@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.models import Collection, Document, IngestJob
-from collections_app.pages import PageRequest, render_page
+from collections_app.pages import PageRequest, is_part, render_page
 from collections_app.replicas import has_replica, replica_state
 from collections_app.services.probing import collections_with_low_recall
 from collections_app.views.jobs import answer_changed
@@ -33,7 +33,7 @@ CONFORMANCE_DOCS = "docs/conformance.md"
 @require_GET
 def home(request: PageRequest) -> HttpResponse:
     context: dict[str, Any] = {"summary": home_summary(), "active": _active_jobs()}
-    if request.htmx and request.htmx.target == "running":
+    if is_part(request, ["running"]):
         return render_page(request, "evaluation/home.html", context, parts={"running": "evaluation/parts/running.html"})
     context |= {"trends": home_trends(), "sample": _sample_questions()}
     return render_page(request, "evaluation/home.html", context)
@@ -55,7 +55,7 @@ def _sample_questions() -> list[GoldenQuestion]:
 @require_GET
 def operations(request: PageRequest) -> HttpResponse:
     parts = {"operations": "evaluation/parts/operations.html", "storage": "evaluation/parts/storage.html"}
-    if request.htmx and request.htmx.target == "storage":
+    if is_part(request, ["storage"]):
         return render_page(request, "evaluation/operations.html", {"storage": storage_summary()}, parts=parts)
     context: dict[str, Any] = {
         "summary": operations_summary(),
@@ -66,7 +66,7 @@ def operations(request: PageRequest) -> HttpResponse:
         "collector": collector_state(),
         "evaluations": under_way(),
     }
-    if not request.htmx:
+    if not is_part(request, parts):
         context["storage"] = storage_summary()
     return render_page(request, "evaluation/operations.html", context, parts=parts)
 

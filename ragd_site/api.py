@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
+import threading
 from typing import Any
 
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
-from django.http import Http404, HttpRequest, JsonResponse
-from django.urls import re_path
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.urls import path, re_path
 from django.views.decorators.csrf import csrf_exempt
-from ninja import Status
+from django.views.decorators.gzip import gzip_page
+from django.views.decorators.http import etag, require_safe
+from ninja import NinjaAPI, Status
 from ninja.errors import HttpError, ValidationError
+from ninja.responses import NinjaJSONEncoder
 
 from collections_app import errors
 from collections_app.api import router as collections_router
@@ -70,6 +76,39 @@ api.add_router("", evidence_router)
 api.add_router("", evaluation_router)
 
 
+class OpenApiDocument:
+    """The API's description as JSON, made once in a process, at its first use."""
+
+    def __init__(self, api: NinjaAPI) -> None:
+        self.api = api
+        self._lock = threading.Lock()
+        self._body: bytes | None = None
+
+    def read(self) -> bytes:
+        with self._lock:
+            if self._body is None:
+                self._body = json.dumps(self.api.get_openapi_schema(), cls=NinjaJSONEncoder).encode()
+        return self._body
+
+    def etag(self, request: HttpRequest) -> str:
+        """Of the content: processes and versions that describe the same API share it."""
+        return f'"{hashlib.sha256(self.read()).hexdigest()}"'
+
+
+openapi_document = OpenApiDocument(api)
+
+
+@login_not_required
+@gzip_page
+@require_safe
+@etag(openapi_document.etag)
+def openapi_view(request: HttpRequest) -> HttpResponse:
+    """Anybody may keep it, and asks each time whether it still holds."""
+    return HttpResponse(
+        openapi_document.read(), content_type="application/json", headers={"Cache-Control": "public, no-cache"}
+    )
+
+
 def api_urls() -> tuple[list[Any], str, str]:
     """The API's URLs, free of the log-in page: a bearer key is its log-in."""
     patterns, app_name, namespace = api.urls
@@ -77,4 +116,5 @@ def api_urls() -> tuple[list[Any], str, str]:
         if pattern.callback is not None:
             pattern.callback = login_not_required(pattern.callback)
     nowhere = re_path(r"^.*$", csrf_exempt(login_not_required(errors.unknown_route)))
-    return [*patterns, nowhere], app_name, namespace
+    openapi = path(str(api.openapi_url).lstrip("/"), openapi_view)  # instead of ninja's, which makes it each time
+    return [openapi, *patterns, nowhere], app_name, namespace

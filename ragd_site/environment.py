@@ -67,6 +67,7 @@ class Environment(BaseSettings):
         "", description="`redis://` or `amqp://` broker; unset: a queue in the same PostgreSQL (pgmq)"
     )
 
+    RAGD_SAMPLE: bool = Field(True, description="Whether a start loads the sample collection and evaluates it once")
     RAGD_SECRET_KEY: SecretStr = Field(
         SecretStr(""), description="Signs sessions; unset: generated into `RAGD_VAR/secret_key`"
     )

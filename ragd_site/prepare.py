@@ -82,7 +82,9 @@ def ensure_admin() -> None:
 
 
 def load_sample() -> None:
-    """The sample collection; without it the server is still of use."""
+    """The sample collection, unless RAGD_SAMPLE is off. The server starts without it when it cannot be loaded."""
+    if not settings.RAGD_SAMPLE:
+        return
     try:
         call_command("ragd", "load-sample", "--evaluate", verbosity=0)
     except Exception as error:

@@ -57,6 +57,7 @@ RAGD_JUDGE_MODEL = environment.RAGD_JUDGE_MODEL
 RAGD_JUDGE_TIMEOUT_S = environment.RAGD_JUDGE_TIMEOUT_S
 RAGD_JUDGE_MAX_TOKENS = environment.RAGD_JUDGE_MAX_TOKENS
 RAGD_MAX_DOCUMENT_MB = environment.RAGD_MAX_DOCUMENT_MB
+RAGD_SAMPLE = environment.RAGD_SAMPLE
 RAGD_IMPORT_MAX_MB = environment.RAGD_IMPORT_MAX_MB
 RAGD_PARSE_TIMEOUT_S = environment.RAGD_PARSE_TIMEOUT_S
 RAGD_PARSE_MEMORY_MB = environment.RAGD_PARSE_MEMORY_MB
@@ -179,6 +180,7 @@ MIDDLEWARE = [
     "collections_app.middleware.ApiErrorMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "collections_app.middleware.CacheMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -209,6 +211,7 @@ TEMPLATES = [
 
 STATIC_URL = "/static/"
 STATIC_ROOT = RAGD_VAR / "static"
+RAGD_METRICS_FOLDER = RAGD_VAR / "metrics"  # what processes count; see docs/metrics.md
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},  # uploads live in PostgreSQL

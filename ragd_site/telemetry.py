@@ -72,7 +72,8 @@ def set_up(service: str) -> TracerProvider:
     if sender is not None:
         _provider.add_span_processor(sender)
     # last, so that what it tells of the store and the sender at the end is the whole of it
-    meter = build_meter(service, store.store, sender.exporter if sender else None, connect, build_resource)
+    exporter = sender.exporter if sender else None
+    meter = build_meter(service, settings.RAGD_METRICS_FOLDER, store.store, exporter, build_resource)
     _provider.add_span_processor(meter)
     trace.set_tracer_provider(_provider)
     instrument()

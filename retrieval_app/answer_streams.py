@@ -245,7 +245,7 @@ def event_response(
     return StreamingHttpResponse(
         EventBody(stream, frame),
         content_type=f"{MEDIA_TYPE}; charset=utf-8",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+        headers={"X-Accel-Buffering": "no"},
     )
 
 

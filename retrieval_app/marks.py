@@ -10,10 +10,16 @@ from typing import Any
 
 from django.utils.safestring import SafeString, mark_safe
 from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
 
-# private-use characters that stand for a citation while the Markdown around it is rendered
+# In the source of the Markdown, private-use characters that are nowhere else in it stand for a citation. A character
+# entity becomes one of them only after the inline rule has read the source, so no text can forge a citation.
 OPEN, CLOSE = "\ue000", "\ue001"
 PLACEHOLDER = re.compile(f"{OPEN}([0-9]+){CLOSE}")
+PLACEHOLDER_CHARS = str.maketrans({OPEN: None, CLOSE: None})
 HEADING = re.compile(r"^#{1,6}\s+[^\n]*\n+")
 SPACES = re.compile(r"\s+")
 
@@ -55,19 +61,56 @@ def render_answer(
     source, number = "", 0
     for piece in pieces:
         if piece.citation is None:
-            source += piece.text.replace(OPEN, "").replace(CLOSE, "")
+            source += piece.text.translate(PLACEHOLDER_CHARS)
         else:
             source += f"{OPEN}{number}{CLOSE}"
             number += 1
-    html = _markdown().render(source)
-    return mark_safe(PLACEHOLDER.sub(lambda found: draw(cited[int(found[1])]), html))  # noqa: S308 (escaped by the renderer)
+    html: str = _markdown().render(source, {"citations": [draw(citation) for citation in cited]})
+    return mark_safe(html)  # noqa: S308 (escaped by the renderer)
+
+
+class CitationRenderer(RendererHTML):
+    """Markdown's HTML, with env["citations"], HTML by number, at the citation tokens and at placeholders in code."""
+
+    def citation(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return str(env["citations"][int(tokens[idx].content)])
+
+    def text(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return super().text(tokens, idx, options, env).translate(PLACEHOLDER_CHARS)
+
+    def code_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return self._draw_in_code(super().code_inline(tokens, idx, options, env), env)
+
+    def code_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return self._draw_in_code(super().code_block(tokens, idx, options, env), env)
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """As a code block: its language, in which entities are decoded, is left out."""
+        return self.code_block(tokens, idx, options, env)
+
+    def _draw_in_code(self, html: str, env: EnvType) -> str:
+        """Code is never decoded: every placeholder in it is a citation's."""
+        return PLACEHOLDER.sub(lambda match: str(env["citations"][int(match[1])]), html)
+
+
+def _read_citation(state: StateInline, silent: bool) -> bool:
+    """The inline rule: a placeholder in the source becomes a token of type citation, its number the content."""
+    match = PLACEHOLDER.match(state.src, state.pos)
+    if match is None:
+        return False
+    if not silent:
+        state.push("citation", "", 0).content = match[1]
+    state.pos = match.end()
+    return True
 
 
 @cache
 def _markdown() -> MarkdownIt:
-    return MarkdownIt("commonmark", {"html": False, "breaks": True}).disable(
-        ["heading", "lheading", "image", "html_block", "hr"]
-    )
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=CitationRenderer)
+    markdown.disable(["heading", "lheading", "image", "html_block", "hr"])
+    markdown.inline.add_terminator_char(OPEN)
+    markdown.inline.ruler.before("escape", "citation", _read_citation)
+    return markdown
 
 
 def shorten_passage(content: str) -> str:

@@ -85,7 +85,6 @@ def send_log(request: HttpRequest, log: RunLog) -> StreamingHttpResponse:
     limit_sending(request)
     response = StreamingHttpResponse(log, content_type=JSON_LINES)
     response["Content-Disposition"] = content_disposition_header(True, log_name(timezone.now())) or "attachment"
-    response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
     return response
 

@@ -139,6 +139,8 @@ def test_steps_of_the_image_give_a_working_server(tmp_path: Path, empty_database
         "PORT": str(embedded.free_port()),
     }
     subprocess.run([python, "-m", "ragd_site.prepare"], cwd=app, env=environment, check=True)
+    with psycopg.connect(empty_database) as connection:  # the sample travels along
+        assert connection.execute("SELECT count(*) > 0 FROM documents").fetchone() == (True,)
     web = [python, "-m", "gunicorn", "-c", "python:ragd_site.web", "ragd_site.wsgi"]
     worker = [python, "-m", "celery", "-A", "ragd_site.worker", "worker", "--pool", "prefork"]
     running = [subprocess.Popen(command, cwd=app, env=environment, start_new_session=True) for command in (web, worker)]

@@ -85,7 +85,6 @@ def stream_export(export: Export) -> StreamingHttpResponse:
     """The answer that downloads an export."""
     response = StreamingHttpResponse(export, content_type=ZIP)
     response["Content-Disposition"] = content_disposition_header(True, export.name) or "attachment"
-    response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
     return response
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from collections_app.models.library import Collection
 from collections_app.querysets import ACTIVE_STATES, IngestJobQuerySet, UploadQuerySet
 from collections_app.stages import StageRow, stage_rows
+from collections_app.work.leased_work import LeasedWork
 
 
 class Upload(models.Model):
@@ -75,7 +76,7 @@ class IngestBatch(models.Model):
         return self.label or self.get_kind_display()
 
 
-class IngestJob(models.Model):
+class IngestJob(LeasedWork):
     """One piece of background work and all that is known about it. The broker carries only its id.
 
     origin: where a fetched document comes from, {"type": "url", "url"} or {"type": "s3", "endpoint", "bucket", "key"},
@@ -134,16 +135,10 @@ class IngestJob(models.Model):
     chunks_done = models.IntegerField(default=0)
     chars = models.IntegerField(default=0)
     unchanged = models.BooleanField(default=False)
-    attempts = models.IntegerField(default=0)
-    attempts_forgiven = models.IntegerField(default=0)  # those before the last progress that was stored for good
     generation = models.ForeignKey(
         "Generation", on_delete=models.CASCADE, null=True, blank=True, related_name="jobs", db_constraint=False
     )
     lane = models.SmallIntegerField(default=0)
-    sent_at = models.DateTimeField(default=timezone.now, editable=False)
-    lease_until = models.DateTimeField(null=True, blank=True)
-    heartbeat_at = models.DateTimeField(null=True, blank=True)
-    worker = models.TextField(default="", blank=True)
     error_type = models.CharField(max_length=64, default="", blank=True)
     error = models.TextField(default="", blank=True)
     warnings = models.JSONField(default=list, blank=True)
@@ -232,11 +227,6 @@ class IngestJob(models.Model):
     def remaining_s(self) -> float | None:
         """Seconds until the stage that runs is done, at its rate; None when that is not known."""
         return next((row.remaining_s for row in self.stage_rows if row.state == "running"), None)
-
-    @property
-    def tries(self) -> int:
-        """The attempts that count against RAGD_JOB_MAX_ATTEMPTS."""
-        return self.attempts - self.attempts_forgiven
 
     @property
     def took_ms(self) -> float | None:

@@ -12,6 +12,7 @@ from types import ModuleType
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import ARCHIVE_TYPES, COMPRESSED_TYPES
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.charsets import detect
 from collections_app.parsing.sniffing import mismatch, sniff
 from collections_app.parsing.types import ParsedDocument, ParseError, Source
 
@@ -137,6 +138,7 @@ def load(module: str) -> ModuleType:
 
 
 def import_readers() -> None:
-    """Import every reader and its library, so that a fork finds them there."""
+    """Import every reader and its library, so that a fork finds them there, with what they load when first used."""
     for module in sorted(set(READER_MODULES.values())):
         load(module)
+    detect("é".encode("cp1252"))

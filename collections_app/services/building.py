@@ -112,7 +112,7 @@ def build_generation(collection: Collection, job: IngestJob, progress: JobProgre
     """Build a generation to the end, or bring one that is complete up to date, and swap it in where that is wanted.
 
     Where a gate holds it, it is kept complete and waits for a person instead.
-    Raises JobLostError when the job was cancelled or taken over, and what chunking, embedding and the database raise;
+    Raises LeaseLostError when the job was cancelled or taken over, and what chunking, embedding and the database raise;
     what was stored before stays, and another run goes on from there.
     """
     if job.generation is None:
@@ -409,7 +409,7 @@ class Builder:
         drop_leftovers()
 
     def _beat(self) -> None:
-        """Say that the run lives; raises JobLostError when it was cancelled or taken over."""
+        """Say that the run lives; raises LeaseLostError when it was cancelled or taken over."""
         if time.monotonic() - self.beat_at >= BEAT_S:
             self.progress.hold()
             self.beat_at = time.monotonic()

@@ -1,20 +1,18 @@
 """Ending jobs that wait or run: one, those of a batch, all of a collection.
 
 A job is cancelled by one conditional update, as it is finished by one: whichever comes first holds. A run that is in
-the middle of something is interrupted within seconds (`interrupting.py`), and nothing of it is stored.
+the middle of something is interrupted within seconds (`work/interrupting.py`), and nothing of it is stored.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import transaction
-from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
 from collections_app.querysets import IngestJobQuerySet
 from collections_app.services import audit
+from collections_app.work.leases import cancel
 
 State = IngestJob.State
 
@@ -22,8 +20,7 @@ State = IngestJob.State
 def cancel_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
     """End a queued or running job. What runs notices within seconds; nothing of it is stored. Else 409."""
     with transaction.atomic():
-        ended = IngestJob.objects.active().filter(pk=job.pk)
-        done = ended.update(**_cancelled(actor))
+        done = cancel(IngestJob.objects.active().filter(pk=job.pk), _reason(actor))
         if done:
             settle_generations(job.collection_id)
             audit.record(actor, [job], audit.CHANGE, "cancelled")
@@ -56,20 +53,14 @@ def cancel_collection_jobs(collection: Collection, *, actor: audit.Actor = None)
 
 def _end(jobs: IngestJobQuerySet, actor: audit.Actor) -> int:
     """End them, and what they made until they ended, such as members of an archive: that is seen only afterwards."""
-    ended = jobs.update(**_cancelled(actor))
+    ended = cancel(jobs, _reason(actor))
     while jobs.exists():
-        ended += jobs.update(**_cancelled(actor))
+        ended += cancel(jobs, _reason(actor))
     return ended
 
 
-def _cancelled(actor: audit.Actor) -> dict[str, Any]:
-    return {
-        "state": State.CANCELLED,
-        "finished_at": timezone.now(),
-        "lease_until": None,
-        "error_type": "",
-        "error": f"cancelled by {audit.name_actor(actor)}",
-    }
+def _reason(actor: audit.Actor) -> str:
+    return f"cancelled by {audit.name_actor(actor)}"
 
 
 def settle_generations(collection_id: int) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import uuid
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
-from django.conf import settings
 from django.db import InterfaceError, OperationalError, transaction
-from django.db.models import F, Q
+from django.db.models import Case, F, Value, When
+from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
@@ -19,16 +18,14 @@ from collections_app.fetching import FetchError
 from collections_app.identity import UNSTORABLE
 from collections_app.models import IngestJob
 from collections_app.parsing.types import ParseError
-from collections_app.services.progress import lease_length
 from collections_app.services.providers import EndpointWaitsError
 from collections_app.services.queueing import send_jobs
+from collections_app.work.leases import Lease, claim, claimable, held_by_host
+from collections_app.work.retry_policy import job_retry_policy
 from ragd.errors import EmbedderError, RagdError
 
 State, Stage, Kind = IngestJob.State, IngestJob.Stage, IngestJob.Kind
 
-RETRY_DELAY_S = 5
-RETRY_DELAY_MAX_S = 60
-JITTER = 0.25  # of the delay, at most, so that many do not come back at the same moment
 ERROR_MAX_CHARS = 2000
 # COPY raises the driver's own errors
 TRANSIENT = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
@@ -37,18 +34,12 @@ WORKER_LOST = "worker_lost"
 WAITING = "waiting_for_endpoint"
 WAITING_FOR_SITE = "waiting_for_site"
 FILE_KINDS = (Kind.FILE, Kind.FETCH, Kind.ARCHIVE, Kind.REINDEX)
-
-CLAIM = """
-UPDATE ingest_jobs
-SET state = 'running', attempts = attempts + 1, worker = %(worker)s, heartbeat_at = %(now)s,
-    stage = CASE kind WHEN 'fetch' THEN 'fetch' WHEN 'generation' THEN 'embed' WHEN 'build_index' THEN 'store'
-            WHEN 'probe_recall' THEN 'probe' ELSE 'parse' END,
-    lease_until = %(lease_until)s, started_at = coalesce(started_at, %(now)s),
-    chunks_done = 0, chunks_total = 0, stages = '[]', timings_ms = '{}'
-WHERE id = %(id)s AND attempts - attempts_forgiven < %(attempts_max)s
-  AND (state = 'queued' OR (state = 'running' AND lease_until < %(now)s))
-RETURNING *
-"""
+FIRST_STAGES = {
+    Kind.FETCH: Stage.FETCH,
+    Kind.GENERATION: Stage.EMBED,
+    Kind.BUILD_INDEX: Stage.STORE,
+    Kind.PROBE_RECALL: Stage.PROBE,
+}  # of the other kinds: parse
 
 
 def claim_job(job_id: uuid.UUID | str, worker: str) -> IngestJob | None:
@@ -56,26 +47,28 @@ def claim_job(job_id: uuid.UUID | str, worker: str) -> IngestJob | None:
 
     A job that was tried too often ends here: what kills its worker is set aside instead of tried for ever.
     """
-    now = timezone.now()
-    values = {
-        "id": str(job_id),
-        "worker": worker,
-        "now": now,
-        "lease_until": now + lease_length(),
-        "attempts_max": settings.RAGD_JOB_MAX_ATTEMPTS,
-    }
-    claimed = list(IngestJob.objects.raw(CLAIM, values))
-    if claimed:
-        return claimed[0]
+    now, policy = timezone.now(), job_retry_policy()
+    lease = claim(
+        IngestJob.objects.active().filter(attempts__lt=F("attempts_forgiven") + policy.max_attempts),
+        job_id,
+        worker,
+        state=State.RUNNING,
+        stage=Case(
+            *(When(kind=kind, then=Value(stage)) for kind, stage in FIRST_STAGES.items()), default=Value(Stage.PARSE)
+        ),
+        started_at=Coalesce("started_at", now),
+        chunks_done=0,
+        chunks_total=0,
+        stages=[],
+        timings_ms={},
+    )
+    if lease is not None:
+        return lease.work
     with transaction.atomic():
-        worn_out = IngestJob.objects.select_for_update().filter(_free(now), pk=job_id).first()
-        if worn_out is not None and worn_out.tries >= settings.RAGD_JOB_MAX_ATTEMPTS:
+        worn_out = IngestJob.objects.active().select_for_update().filter(claimable(now), pk=job_id).first()
+        if worn_out is not None and not policy.allows(worn_out.tries):
             give_up(worn_out)
     return None
-
-
-def _free(now: datetime) -> Q:
-    return Q(state=State.QUEUED) | Q(state=State.RUNNING, lease_until__lt=now)
 
 
 def give_up(job: IngestJob) -> None:
@@ -111,49 +104,35 @@ def settle_failure(job: IngestJob, exc: BaseException, stages: list[dict[str, An
 
     stages: of the run, as `JobProgress.fail` closed them. A job that is no longer this run's is left alone.
     """
+    lease, policy = Lease(job, job.attempts), job_retry_policy()
     kind, message, retryable = describe_failure(exc)
-    mine = IngestJob.objects.filter(pk=job.pk, state=State.RUNNING, attempts=job.attempts)
-    told: dict[str, Any] = {"error_type": kind, "error": message[:ERROR_MAX_CHARS], "lease_until": None, "worker": ""}
+    ended: dict[str, Any] = {"error_type": kind, "error": message[:ERROR_MAX_CHARS]}
     if stages is not None:
-        told["stages"] = stages
-    if isinstance(exc, EndpointWaitsError):
-        wait_for_endpoint(mine, exc, told)
-    elif isinstance(exc, FetchError) and exc.postpone_s is not None:
-        wait_for_site(mine, exc.postpone_s, told)
-    elif retryable and job.tries < settings.RAGD_JOB_MAX_ATTEMPTS:
-        delay_s = _delay(job, getattr(exc, "retry_after_s", None))
-        sent_at = timezone.now() + timedelta(seconds=delay_s)
+        ended["stages"] = stages
+    queued = {"state": State.QUEUED, "stage": Stage.QUEUED}
+    if (pause := _pause(exc)) is not None:
+        until, waiting = pause
+        forgiven = {"attempts_forgiven": F("attempts"), "error_type": waiting}
+        lease.release(**ended | queued | forgiven, sent_at=until)
+    elif retryable and policy.allows(job.tries):
+        delay_s = policy.delay_s(job.tries, getattr(exc, "retry_after_s", None))
         with transaction.atomic():
-            if mine.update(state=State.QUEUED, stage=Stage.QUEUED, sent_at=sent_at, **told):
+            if lease.release(**ended | queued, sent_at=timezone.now() + timedelta(seconds=delay_s)):
                 send_jobs([job.pk], delay_s=delay_s, had_turn=isinstance(exc, TRANSIENT))
     else:
-        if retryable:
-            job.state = _final_state(job, kind)
-            told["error"] = _final_words(job, message) if job.state == State.QUARANTINED else told["error"]
-        else:
-            job.state = State.FAILED
-        mine.update(**told | {"state": job.state, "worker": job.worker, "finished_at": timezone.now()})
+        job.state = _final_state(job, kind) if retryable else State.FAILED
+        if job.state == State.QUARANTINED:
+            ended["error"] = _final_words(job, message)
+        lease.release(**ended, state=job.state, worker=job.worker, finished_at=timezone.now())
 
 
-def wait_for_endpoint(mine: Any, exc: EndpointWaitsError, told: dict[str, Any]) -> None:
-    """The endpoint is at fault, not the job: it waits without an attempt lost, and the sweeper sends it again."""
-    mine.update(
-        **told
-        | {
-            "state": State.QUEUED,
-            "stage": Stage.QUEUED,
-            "sent_at": exc.until,
-            "attempts_forgiven": F("attempts"),
-            "error_type": WAITING,
-        }
-    )
-
-
-def wait_for_site(mine: Any, wait_s: float, told: dict[str, Any]) -> None:
-    """The site wants to be left alone: its job waits without an attempt lost, and the sweeper sends it then."""
-    until = timezone.now() + timedelta(seconds=wait_s)
-    waits = {"state": State.QUEUED, "stage": Stage.QUEUED, "sent_at": until, "attempts_forgiven": F("attempts")}
-    mine.update(**told | waits | {"error_type": WAITING_FOR_SITE})
+def _pause(exc: BaseException) -> tuple[datetime, str] | None:
+    """(until when, why) the job waits although it is not at fault: it loses no attempt, and the sweeper sends it."""
+    if isinstance(exc, EndpointWaitsError):
+        return exc.until, WAITING
+    if isinstance(exc, FetchError) and exc.postpone_s is not None:
+        return timezone.now() + timedelta(seconds=exc.postpone_s), WAITING_FOR_SITE
+    return None
 
 
 def forgive_attempts(host: str, *, but: Iterable[int] = ()) -> int:
@@ -161,14 +140,7 @@ def forgive_attempts(host: str, *, but: Iterable[int] = ()) -> int:
 
     but: processes that died by themselves, whose jobs may be to blame.
     """
-    running = IngestJob.objects.filter(state=State.RUNNING, worker__startswith=f"{host}:")
-    blamed = [f"{host}:{pid}" for pid in but]
-    return running.exclude(worker__in=blamed).update(attempts_forgiven=F("attempts"))
-
-
-def _delay(job: IngestJob, asked_s: float | None) -> float:
-    delay_s: float = max(min(RETRY_DELAY_S * 2 ** (job.tries - 1), RETRY_DELAY_MAX_S), asked_s or 0)
-    return min(delay_s, 2 * RETRY_DELAY_MAX_S) * (1 + random.uniform(0, JITTER))  # noqa: S311
+    return held_by_host(IngestJob.objects.all(), host, but=but).update(attempts_forgiven=F("attempts"))
 
 
 def describe_failure(exc: BaseException) -> tuple[str, str, bool]:

@@ -31,6 +31,7 @@ from collections_app.services import audit
 from collections_app.services.operations import running
 from collections_app.services.portable import registered_parts
 from collections_app.services.snapshots import READER_NAME
+from collections_app.work.leases import cancel
 from ragd.errors import UnknownCollection
 from ragd.store import drop_collection, execute, fetch_all
 
@@ -131,9 +132,7 @@ def fence_collection(collection: Collection, *, actor: audit.Actor = None) -> di
     fenced = Collection.objects.live().filter(pk=collection.pk).update(deleted_at=timezone.now())
     if not fenced:
         raise UnknownCollection(f"collection {collection.name!r} was deleted already", field="collection")
-    IngestJob.objects.active().filter(collection_id=collection.pk).update(
-        state=IngestJob.State.CANCELLED, finished_at=timezone.now(), error="the collection was deleted"
-    )
+    cancel(IngestJob.objects.active().filter(collection_id=collection.pk), "the collection was deleted")
     held = {part.name: part.count(collection.pk, collection.name) for part in registered_parts()}
     for part in registered_parts():
         part.forget(collection)

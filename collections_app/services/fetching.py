@@ -30,7 +30,7 @@ TOO_LONG = timedelta(days=1)
 def fetch_source(collection: Collection, job: IngestJob, progress: JobProgress) -> Upload:
     """The file that the job's origin names, fetched unless an earlier attempt did so, or nothing changed since.
 
-    Raises FetchError, and JobLostError when the job was cancelled meanwhile.
+    Raises FetchError, and LeaseLostError when the job was cancelled meanwhile.
     """
     if job.upload_id and job.attempts > 1 and (kept := _find_upload(collection, job)):
         return kept

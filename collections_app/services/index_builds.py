@@ -12,8 +12,8 @@ from django.db import DatabaseError, InterfaceError, OperationalError, connectio
 
 import ragd
 from collections_app.models import IngestJob
-from collections_app.services.interrupting import JobLostError
 from collections_app.services.progress import JobProgress
+from collections_app.work.interrupting import LeaseLostError
 from ragd.generations import sqlstate
 from ragd.store import fetch_all, vector_index_progress
 
@@ -34,7 +34,7 @@ def build_index(store: ragd.Store, progress: JobProgress) -> bool:
 
     Reads and writes go on meanwhile. Of two workers the second waits for the first, also for the statement of one that
     was killed, which the database finishes or gives up by itself; a broken index that is left is built anew. Raises
-    JobLostError when the job is cancelled; the build then ends within seconds.
+    LeaseLostError when the job is cancelled; the build then ends within seconds.
     """
     if connection.in_atomic_block:
         return store.build_vector_index()
@@ -50,7 +50,7 @@ def build_index(store: ragd.Store, progress: JobProgress) -> bool:
             return store.build_vector_index(concurrently=True)
     except OperationalError as error:
         if sqlstate(error) == QUERY_CANCELED:
-            progress.hold()  # JobLostError when it was cancelled through its job
+            progress.hold()  # LeaseLostError when it was cancelled through its job
         raise
     finally:
         try:
@@ -99,4 +99,4 @@ def index_progress(partition: str) -> tuple[str, int] | None:
     return phase, min(100, 100 * done // total) if total else 0
 
 
-__all__ = ["JobLostError", "build_index", "index_progress"]
+__all__ = ["LeaseLostError", "build_index", "index_progress"]

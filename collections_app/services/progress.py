@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
 from django.utils import timezone
 
 from collections_app.models import IngestJob
 from collections_app.services.ingestion import IngestOutcome
-from collections_app.services.interrupting import JobLostError
+from collections_app.work.leases import Lease
 
 State, Stage = IngestJob.State, IngestJob.Stage
 
@@ -30,7 +28,7 @@ class JobProgress:
 
     def __init__(self, job: IngestJob) -> None:
         self.job = job
-        self.attempt = job.attempts
+        self.lease = Lease(job, job.attempts)
         self.stages: list[dict[str, Any]] = []
         self.stage = ""
         self.stage_since = self.written_at = time.monotonic()
@@ -66,13 +64,12 @@ class JobProgress:
         forgive: something was stored for good, so the attempts before this one count no more against the limit.
         """
         if forgive:
-            self.job.attempts_forgiven = self.attempt - 1
+            self.job.attempts_forgiven = self.lease.attempt - 1
         self._write(stage=self.stage, attempts_forgiven=self.job.attempts_forgiven)
 
     def check(self) -> None:
-        """Raise JobLostError when the job is no longer this run's. Nothing is written, so nobody waits for it."""
-        if not IngestJob.objects.filter(pk=self.job.pk, state=State.RUNNING, attempts=self.attempt).exists():
-            raise JobLostError
+        """Raise LeaseLostError when the job is no longer this run's. Nothing is written, so nobody waits for it."""
+        self.lease.check()
 
     def finish(self, outcome: IngestOutcome) -> None:
         """Inside the storing transaction: the document is there exactly when its job says so."""
@@ -157,18 +154,6 @@ class JobProgress:
 
     def _write(self, **values: object) -> None:
         self._tick()
-        now = timezone.now()
-        mine = IngestJob.objects.filter(pk=self.job.pk, state=State.RUNNING, attempts=self.attempt)
-        told = {
-            "heartbeat_at": now,
-            "lease_until": now + lease_length(),
-            "stages": self.stages,
-            "timings_ms": {entry["stage"]: entry["ms"] for entry in self.stages},
-        }
-        if not mine.update(**{**told, **values}):
-            raise JobLostError
+        timings = {entry["stage"]: entry["ms"] for entry in self.stages}
+        self.lease.heartbeat(**{"stages": self.stages, "timings_ms": timings, **values})
         self.written_at = time.monotonic()
-
-
-def lease_length() -> timedelta:
-    return timedelta(seconds=settings.RAGD_JOB_LEASE_S)

@@ -20,8 +20,8 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection, Provider
-from collections_app.services.interrupting import interruptible
 from collections_app.stores import LOCAL_MODEL, embedder_for
+from collections_app.work.interrupting import interruptible
 from ragd import telemetry
 from ragd.embedding import OPENAI_URL, Embedder
 from ragd.errors import EmbedderError
@@ -158,7 +158,7 @@ class GuardedEmbedder:
         self.server_port = getattr(inner, "server_port", None)
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """As the inner one. Raises EndpointWaitsError too, and JobLostError when the job was cancelled."""
+        """As the inner one. Raises EndpointWaitsError too, and LeaseLostError when the job was cancelled."""
         if not texts:
             return []
         try:

@@ -10,25 +10,24 @@ lane of its own, which is nearly always empty.
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
-from django.utils import timezone
 
 from collections_app.models import Collection, IngestJob
+from collections_app.work.leases import cancel
+from collections_app.work.sending import enqueue_each
 from ragd import telemetry
 from ragd.errors import UnknownCollection
 
-log = logging.getLogger(__name__)
-
 State, Kind = IngestJob.State, IngestJob.Kind
 
+RUN_JOB = "collections.run_ingest_job"  # the task of one job, by its id
 QUICK_LANE, BULK_LANE, FIRST_LANE = 0, 1, 2
 BULK_QUEUE, FIRST_QUEUE = "ragd_bulk", "ragd_first"
+QUEUES = {QUICK_LANE: None, BULK_LANE: BULK_QUEUE, FIRST_LANE: FIRST_QUEUE}
 BULK_FROM = 20  # jobs of one batch, or sent at once, that make it one for the bulk lane
 
 # Of each batch only as many rows are counted as decide. Returns those that are not in the quick lane.
@@ -55,7 +54,7 @@ def send_jobs(job_ids: Iterable[uuid.UUID], *, delay_s: float = 0, had_turn: boo
         return
     if had_turn:
         IngestJob.objects.filter(pk__in=ids).update(lane=FIRST_LANE)
-        transaction.on_commit(lambda: _send_now(ids, delay_s, FIRST_QUEUE))
+        enqueue_each(RUN_JOB, [(job_id,) for job_id in ids], queue=FIRST_QUEUE, delay_s=delay_s)
         return
     params: dict[str, Any] = {
         "ids": [uuid.UUID(job_id) for job_id in ids],
@@ -65,21 +64,10 @@ def send_jobs(job_ids: Iterable[uuid.UUID], *, delay_s: float = 0, had_turn: boo
     with connection.cursor() as cursor:
         cursor.execute(CHOOSE_LANES, params)
         lanes = dict(cursor.fetchall())
-    for lane, queue in ((QUICK_LANE, None), (BULK_LANE, BULK_QUEUE), (FIRST_LANE, FIRST_QUEUE)):
-        members = [job_id for job_id in ids if lanes.get(job_id, QUICK_LANE) == lane]
+    for lane, queue in QUEUES.items():
+        members = [(job_id,) for job_id in ids if lanes.get(job_id, QUICK_LANE) == lane]
         if members:
-            transaction.on_commit(partial(_send_now, members, delay_s, queue))
-
-
-def _send_now(ids: list[str], delay_s: float, queue: str | None = None) -> None:
-    from collections_app.tasks import run_ingest_job  # tasks call this module
-
-    for number, job_id in enumerate(ids):
-        try:
-            run_ingest_job.apply_async([job_id], countdown=delay_s or None, queue=queue)
-        except Exception:  # every transport has errors of its own
-            log.exception("%d of %d jobs were not sent; the sweeper sends them later", len(ids) - number, len(ids))
-            return
+            enqueue_each(RUN_JOB, members, queue=queue, delay_s=delay_s)
 
 
 def supersede_jobs(collection: Collection, doc_ids: Iterable[str], reason: str) -> int:
@@ -87,7 +75,7 @@ def supersede_jobs(collection: Collection, doc_ids: Iterable[str], reason: str) 
     under_way = IngestJob.objects.active().filter(
         collection=collection, doc_id__in=list(doc_ids), kind__in=(Kind.FILE, Kind.FETCH, Kind.REINDEX)
     )
-    return under_way.update(state=State.CANCELLED, finished_at=timezone.now(), lease_until=None, error=reason)
+    return cancel(under_way, reason)
 
 
 def submit_index_build(collection: Collection) -> IngestJob | None:

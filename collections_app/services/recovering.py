@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db import transaction
 from django.db.models import Max, Q
 from django.db.models.functions import Coalesce
@@ -13,14 +11,15 @@ from django.db.models.functions import Coalesce
 from collections_app.models import IngestJob
 from collections_app.services.claiming import WAITING, WAITING_FOR_SITE, give_up
 from collections_app.services.providers import open_providers, provider_name
-from collections_app.services.queueing import BULK_LANE, FIRST_LANE, QUICK_LANE, send_jobs
+from collections_app.services.queueing import QUEUES, send_jobs
+from collections_app.work.recovery import SENT_AT_ONCE, overdue, recover
+from collections_app.work.retry_policy import job_retry_policy
 
 State, Stage = IngestJob.State, IngestJob.Stage
 
 RESEND_AFTER = timedelta(seconds=30)
 LANE_RESEND_AFTER = timedelta(minutes=1)
 IDLE_AFTER = timedelta(seconds=15)
-SENT_AT_ONCE = 1000
 
 
 def resend_lost_jobs(now: datetime) -> dict[str, int]:
@@ -34,7 +33,7 @@ def resend_lost_jobs(now: datetime) -> dict[str, int]:
     busy = IngestJob.objects.filter(Q(state=State.RUNNING) | Q(heartbeat_at__gte=now - IDLE_AFTER))
     lanes = busy.order_by().values_list("lane").annotate(sent=Max("sent_at"), started=Max("started_at"))
     moving = {lane: (sent, started or sent) for lane, sent, started in lanes}
-    for lane in (QUICK_LANE, BULK_LANE, FIRST_LANE):
+    for lane in QUEUES:
         if not moving:
             unsent_before = now - IDLE_AFTER
         elif lane in moving:
@@ -48,24 +47,13 @@ def resend_lost_jobs(now: datetime) -> dict[str, int]:
 
 
 def _resend(now: datetime, lane: int, unsent_before: datetime) -> tuple[int, int]:
-    held: list[uuid.UUID] = []  # by a worker that is gone
-    unsent: list[uuid.UUID] = []
-    failed = 0
+    due = IngestJob.objects.active().filter(overdue(now, unsent_before), lane=lane)
+    due = due.exclude(error_type__in=(WAITING, WAITING_FOR_SITE), state=State.QUEUED)
     with transaction.atomic():
-        overdue = IngestJob.objects.overdue(now, unsent_before).filter(lane=lane)
-        rows = overdue.exclude(error_type__in=(WAITING, WAITING_FOR_SITE), state=State.QUEUED)
-        for job in rows.select_for_update(skip_locked=True).order_by("sent_at")[:SENT_AT_ONCE]:
-            if job.tries >= settings.RAGD_JOB_MAX_ATTEMPTS:
-                give_up(job)
-                failed += 1
-            else:
-                (held if job.state == State.RUNNING else unsent).append(job.pk)
-        IngestJob.objects.filter(pk__in=[*held, *unsent]).update(
-            state=State.QUEUED, stage=Stage.QUEUED, sent_at=now, lease_until=None, worker=""
-        )
-        send_jobs(held, had_turn=True)
-        send_jobs(unsent)
-    return len(held) + len(unsent), failed
+        recovered = recover(due, job_retry_policy(), give_up, now, state=State.QUEUED, stage=Stage.QUEUED)
+        send_jobs([job.pk for job in recovered.expired], had_turn=True)
+        send_jobs([job.pk for job in recovered.unsent])
+    return len(recovered.expired) + len(recovered.unsent), len(recovered.given_up)
 
 
 def wake_fetches(now: datetime) -> int:

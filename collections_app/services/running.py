@@ -35,7 +35,6 @@ from collections_app.services.ingestion import (
     in_current_generation,
     ingest,
 )
-from collections_app.services.interrupting import JobLostError, interruptible
 from collections_app.services.job_costs import priced
 from collections_app.services.kept_vectors import JobVectors
 from collections_app.services.locks import find_stored
@@ -48,9 +47,11 @@ from collections_app.services.revisions import Cause, hand_edits
 from collections_app.services.security import redacted_spans
 from collections_app.services.unpacking import parse_limits, unpack_archive
 from collections_app.services.uploads import drop_stale_uploads, open_content
-from collections_app.services.workers import hold_lease, worker_name
+from collections_app.services.workers import hold_lease
 from collections_app.stores import open_store
 from collections_app.texts import LONG_CHARS, give_back_memory
+from collections_app.work.interrupting import LeaseLostError, interruptible
+from collections_app.work.leases import worker_name
 from ragd import telemetry
 from ragd.errors import UnknownCollection
 from ragd.types import ChunkPolicy
@@ -87,7 +88,7 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
         try:
             _work(job, progress)
             return IngestJob.State.SUCCEEDED
-        except JobLostError:
+        except LeaseLostError:
             log.info("job %s was cancelled or taken over; this run stored nothing", job.pk)
         except Exception as exc:
             log.warning("job %s (%s) failed: %s", job.pk, job, exc, exc_info=not _is_expected(exc))

@@ -13,7 +13,6 @@ from typing import IO, Any, Protocol
 
 import psycopg
 from django.db import connection, transaction
-from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload
@@ -33,6 +32,7 @@ from collections_app.services.submissions import (
     require_open,
     try_name,
 )
+from collections_app.work.leases import cancel
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
@@ -270,12 +270,7 @@ def _label(files: Sequence[UploadedFile]) -> str:
 
 def _supersede_archives(collection: Collection, doc_ids: Sequence[str]) -> None:
     older = IngestJob.objects.active().filter(collection=collection, doc_id__in=doc_ids, kind=IngestJob.Kind.ARCHIVE)
-    older.update(
-        state=IngestJob.State.CANCELLED,
-        finished_at=timezone.now(),
-        lease_until=None,
-        error="superseded by a newer upload of the same archive",
-    )
+    cancel(older, "superseded by a newer upload of the same archive")
 
 
 def keep_upload(collection: Collection, doc_id: str, name: str, content: bytes, *, sha256: str = "") -> Upload:

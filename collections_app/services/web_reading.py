@@ -13,7 +13,7 @@ from collections_app.fetching import Address, Answer, Deadline, FetchError, Foun
 from collections_app.identity import clean_line
 from collections_app.models import FetchedSource, FetchHost
 from collections_app.services.hosts import LOOK_EVERY_S, rest, robots_of, turn
-from collections_app.services.interrupting import interruptible
+from collections_app.work.interrupting import interruptible
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION
 

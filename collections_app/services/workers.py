@@ -7,23 +7,20 @@ import os
 import resource
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 
 from collections_app.models import IngestJob, WorkerHeartbeat
-from collections_app.services.interrupting import interrupt, watched
+from collections_app.work.leases import Lease, worker_name
 
 log = logging.getLogger(__name__)
 
 BEAT_EVERY_S = 10.0
-LOOK_EVERY_S = 1.0  # for whether a job was cancelled
 FORGET_AFTER = timedelta(hours=1)
 STATM = "/proc/self/statm"
 
@@ -32,53 +29,16 @@ _done = {"jobs": 0}
 _ending = threading.Event()
 
 
-def worker_name() -> str:
-    """host:pid, which tells one worker process from another."""
-    return f"{socket.gethostname()}:{os.getpid()}"
-
-
 @contextmanager
 def hold_lease(job: IngestJob) -> Iterator[None]:
-    """Extend the job's lease from a thread of its own for as long as the block runs, however long one step takes.
-
-    The thread also sees when the job is no longer this run's, and interrupts the run.
-    """
-    stop = threading.Event()
-    keeper = threading.Thread(
-        target=_keep, args=(job, stop, threading.current_thread()), daemon=True, name="ragd-lease"
-    )
-    keeper.start()
+    """Extend the job's lease while the block runs, show the job as this worker's, and interrupt a run that lost it."""
     _current["job"] = job.pk
     try:
-        with watched():
+        with Lease(job, job.attempts).hold(interrupts=True):
             yield
     finally:
         _current["job"] = None
         _done["jobs"] += 1
-        stop.set()
-        keeper.join()
-
-
-def _keep(job: IngestJob, stop: threading.Event, run: threading.Thread) -> None:
-    extend_every_s = max(0.5, settings.RAGD_JOB_LEASE_S / 4)
-    extended_at = time.monotonic()
-    was_seen = False
-    mine = IngestJob.objects.filter(pk=job.pk, state=IngestJob.State.RUNNING, attempts=job.attempts)
-    while not stop.wait(min(LOOK_EVERY_S, extend_every_s)):
-        try:
-            if mine.exists():
-                was_seen = True
-            elif was_seen or IngestJob.objects.filter(pk=job.pk).exists():
-                if not stop.is_set():
-                    interrupt(run)
-                break
-            if time.monotonic() - extended_at >= extend_every_s:
-                extended_at, now = time.monotonic(), timezone.now()
-                mine.update(heartbeat_at=now, lease_until=now + timedelta(seconds=settings.RAGD_JOB_LEASE_S))
-        except (DatabaseError, InterfaceError) as error:
-            log.warning("the lease of job %s could not be extended: %s", job.pk, error)
-            connection.close()
-    connection.close()
 
 
 def start_pulse() -> None:

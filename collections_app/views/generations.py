@@ -13,7 +13,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from collections_app.errors import ServiceError, describe
 from collections_app.forms import POLICY_FIELDS, GenerationForm
 from collections_app.models import Collection, Generation
-from collections_app.pages import PageRequest, refuse, render_page
+from collections_app.pages import PageRequest, is_part, refuse, render_page
 from collections_app.policies import policy_for
 from collections_app.services.estimating import Estimate, estimate_generation
 from collections_app.services.generation_states import count_other_policy, generation_states
@@ -70,7 +70,7 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
     }
     parts = {"generations": "collections/parts/generations.html"}
     response = render_page(request, "collections/generations.html", context, parts=parts, status=status)
-    if request.htmx and request.htmx.target in parts and not context["is_busy"]:
+    if is_part(request, parts) and not context["is_busy"]:
         response["HX-Refresh"] = "true"  # the work has ended: the rest of the page speaks of it too
     return response
 

@@ -13,7 +13,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from collections_app.errors import ServiceError
 from collections_app.forms import POLICY_FIELDS, ChunkPolicyFields
 from collections_app.models import Document
-from collections_app.pages import PageRequest, find_or_404, refuse, render_page
+from collections_app.pages import PageRequest, find_or_404, is_part, refuse, render_page
 from collections_app.passages import ChunkSpan, compare_pieces
 from collections_app.policies import policy_for, policy_of
 from collections_app.services.editing import edit_document
@@ -50,7 +50,7 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "query": _stated_query(form) if found else "",
     } | (_window(request, found) if found else {})
     parts = {"preview": "collections/parts/preview.html"}
-    status = 200 if request.htmx else status
+    status = 200 if is_part(request, parts) else status
     return render_page(request, "collections/preview.html", context, parts=parts, status=status)
 
 
@@ -75,7 +75,7 @@ def preview_sample(request: PageRequest, name: str) -> HttpResponse:
         "query": _stated_query(form) if sample else "",
     }
     parts = {"preview": "collections/parts/preview_sample.html"}
-    status = 200 if request.htmx else status
+    status = 200 if is_part(request, parts) else status
     return render_page(request, "collections/preview_sample.html", context, parts=parts, status=status)
 
 

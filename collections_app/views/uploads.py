@@ -16,7 +16,7 @@ from collections_app.api.uploads import plan_body, plan_of
 from collections_app.errors import ServiceError, error_response
 from collections_app.forms import UploadForm
 from collections_app.models import IngestBatch
-from collections_app.pages import PageRequest, refuse, render_page
+from collections_app.pages import PageRequest, is_part, refuse, render_page
 from collections_app.services.previews import preview_uploads
 from collections_app.services.submissions import close_batch, find_batch, open_batch
 from collections_app.services.syncing import commit_sync
@@ -68,7 +68,8 @@ def upload(request: PageRequest, name: str) -> HttpResponse:
         "tab": "documents",
         "limit_mb": settings.RAGD_MAX_DOCUMENT_MB,
     } | active_jobs(collection)
-    return render_page(request, "collections/upload.html", context, parts=PARTS, status=200 if request.htmx else status)
+    status = 200 if is_part(request, PARTS) else status
+    return render_page(request, "collections/upload.html", context, parts=PARTS, status=status)
 
 
 @require_POST

@@ -19,7 +19,7 @@ from collections_app.models import IngestBatch, IngestJob, WorkerHeartbeat
 from collections_app.services.batches import ALIVE_WITHIN, BatchProgress, batch_progress
 from collections_app.services.jobs import run_job, sweep
 from collections_app.services.queueing import send_jobs
-from collections_app.services.workers import worker_name
+from collections_app.work.leases import worker_name
 from evaluation_app.commands.bars import Bar
 
 LOOK_EVERY_S = 0.5

@@ -16,7 +16,7 @@ from collections_app.curation_forms import Selection
 from collections_app.errors import ServiceError, describe
 from collections_app.forms import POLICY_FIELDS, ChunkPolicyFields
 from collections_app.models import Collection
-from collections_app.pages import PageRequest, render_page
+from collections_app.pages import PageRequest, is_part, render_page
 from collections_app.views.collections import find_collection
 from evaluation_app.curation import changes
 from evaluation_app.curation.changes import Proposal
@@ -70,7 +70,7 @@ def show_impact(request: PageRequest, name: str) -> HttpResponse:
         "collection": collection,
         "given": _kept(given),
         "word": WORDS.get(_wanted(given), ""),
-        "part_id": request.htmx.target if request.htmx.target in PARTS else IDS[0],
+        "part_id": request.htmx.target if is_part(request, PARTS) else IDS[0],
     }
     status = 200
     try:
@@ -82,11 +82,11 @@ def show_impact(request: PageRequest, name: str) -> HttpResponse:
             estimate=proposal.estimate,
             by_document=proposal.renumbers,
         )
-        context |= _shown(found, is_part=bool(request.htmx))
+        context |= _shown(found, is_part=is_part(request, PARTS))
     except (ServiceError, RagdError) as error:
         refused_status, body = describe(error)
         context["refused"] = body["error"]["message"]
-        status = 200 if request.htmx else refused_status
+        status = 200 if is_part(request, PARTS) else refused_status
     return render_page(request, "evaluation/curation/impact.html", context, parts=PARTS, status=status)
 
 

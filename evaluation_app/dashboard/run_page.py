@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.models import Collection
-from collections_app.pages import PageRequest, render_page
+from collections_app.pages import PageRequest, is_part, render_page
 from evaluation_app.dashboard.addresses import address_or_none
 from evaluation_app.dashboard.figures import (
     Figure,
@@ -77,12 +77,12 @@ class ModeRow:
 def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     """With the filter of its questions in the address; see `item_rows.ItemFilterForm`."""
     run = get_object_or_404(EvaluationRun.objects.select_related("golden_set__baseline", "base_run", "sweep"), pk=pk)
-    if request.htmx and request.htmx.target == "evaluation-progress":
+    if is_part(request, ["evaluation-progress"]):
         response = render_page(request, "evaluation/dashboard/run.html", describe_progress(run), parts=PARTS)
         if not run.is_active:
             response["HX-Refresh"] = "true"
         return response
-    if request.htmx and request.htmx.target == f"run-state-{pk}":
+    if is_part(request, [f"run-state-{pk}"]):
         parts = {f"run-state-{pk}": "evaluation/dashboard/parts/run_state.html"}
         return render_page(request, "evaluation/dashboard/run.html", {"run": run}, parts=parts)
     context = describe_run(run, ItemList.read(run, request.GET), request)

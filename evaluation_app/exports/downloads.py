@@ -50,7 +50,6 @@ def stream(request: HttpRequest, export: SpanExport) -> StreamingHttpResponse:
     limit_sending(request)
     response = StreamingHttpResponse(export, content_type=export.form.content_type)
     response["Content-Disposition"] = content_disposition_header(True, export.name) or "attachment"
-    response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
     return response
 

@@ -1,4 +1,4 @@
-"""`/metrics`: what all processes counted, and what the database says of the queue now, for Prometheus."""
+"""`/metrics`: what all processes of this machine counted, and what the database says now, for Prometheus."""
 
 from __future__ import annotations
 
@@ -12,32 +12,44 @@ from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.multiprocess import MultiProcessCollector
 
 from collections_app.auth import bearer_secret
 from collections_app.models import IngestJob, WorkerHeartbeat
 from collections_app.models.operations import SILENT_AFTER
-from evaluation_app.metrics.registry import Data, Key, add_up, label_key, metric_data
-from evaluation_app.metrics.reporting import write_own
-from evaluation_app.metrics.text import CONTENT_TYPE, render
-from evaluation_app.models import MetricSnapshot
+from evaluation_app.metrics.instruments import prometheus_name
 from ragd.store import execute
 from ragd.telemetry import metrics
 
 READ_BRIEFLY = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s'"  # a scraper asks again soon
 LANES = {0: "first", 1: "bulk", 2: "again"}
 
-
-def read_metrics() -> list[Data]:
-    """The sum over all processes, by name, then the gauges. Raises DatabaseError, soon when a table is locked."""
-    write_own()
-    with transaction.atomic():
-        execute(connection, READ_BRIEFLY)
-        rows = list(MetricSnapshot.objects.values_list("data", flat=True))
-        return add_up(rows) + read_gauges()
+Rows = Iterable[tuple[tuple[str, ...], float]]
 
 
-def read_gauges() -> list[Data]:
-    """What is read from the database at the time: jobs by state, the queue by lane, its oldest job, live workers."""
+def read_metrics() -> bytes:
+    """The counts of the processes, then what the database says. Raises DatabaseError, soon when a table is locked."""
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry, str(settings.RAGD_METRICS_FOLDER))  # type: ignore[no-untyped-call]
+    registry.register(DatabaseCollector())
+    return generate_latest(registry)
+
+
+class DatabaseCollector:
+    """Jobs by state, the queue by lane, its oldest job, live workers."""
+
+    def describe(self) -> list[GaugeMetricFamily]:
+        return []  # nothing is read before the first scrape
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        with transaction.atomic():
+            execute(connection, READ_BRIEFLY)
+            return _queue_gauges()
+
+
+def _queue_gauges() -> list[GaugeMetricFamily]:
     now = timezone.now()
     states = dict(IngestJob.objects.order_by().values_list("state").annotate(total=Count("pk")))
     waiting = IngestJob.objects.filter(state=IngestJob.State.QUEUED)
@@ -45,22 +57,24 @@ def read_gauges() -> list[Data]:
     oldest = waiting.order_by("created_at").values_list("created_at", flat=True).first()
     workers = WorkerHeartbeat.objects.filter(beat_at__gt=now - SILENT_AFTER).count()
     return [
-        _gauge(metrics.JOBS, ((metrics.STATE, state, states.get(state, 0)) for state in IngestJob.State.values)),
-        _gauge(metrics.QUEUE_DEPTH, ((metrics.LANE, word, lanes.get(lane, 0)) for lane, word in LANES.items())),
-        metric_data(metrics.QUEUE_OLDEST, {(): [(now - oldest).total_seconds() if oldest else 0.0]}),
-        metric_data(metrics.WORKERS, {(): [float(workers)]}),
+        _family(metrics.JOBS, (((state,), states.get(state, 0)) for state in IngestJob.State.values)),
+        _family(metrics.QUEUE_DEPTH, (((name,), lanes.get(lane, 0)) for lane, name in LANES.items())),
+        _family(metrics.QUEUE_OLDEST, [((), (now - oldest).total_seconds() if oldest else 0)]),
+        _family(metrics.WORKERS, [((), workers)]),
     ]
 
 
-def _gauge(metric: metrics.Metric, rows: Iterable[tuple[str, str, int]]) -> Data:
-    series: dict[Key, list[float]] = {label_key({name: value}): [float(count)] for name, value, count in rows}
-    return metric_data(metric, series)
+def _family(metric: metrics.Metric, rows: Rows) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(prometheus_name(metric.name), metric.description, labels=metric.labels)
+    for labels, value in rows:
+        family.add_metric(labels, value)
+    return family
 
 
 def may_read(request: HttpRequest) -> bool:
     """With RAGD_METRICS_KEY only who sends it as a bearer; without one everybody."""
-    wanted = settings.RAGD_METRICS_KEY
-    return not wanted or hmac.compare_digest((bearer_secret(request) or "").encode(), wanted.encode())
+    expected = settings.RAGD_METRICS_KEY
+    return not expected or hmac.compare_digest((bearer_secret(request) or "").encode(), expected.encode())
 
 
 @login_not_required
@@ -71,10 +85,10 @@ def metrics_page(request: HttpRequest) -> HttpResponse:
         answer["WWW-Authenticate"] = 'Bearer realm="ragd metrics"'
         return answer
     try:
-        text = render(read_metrics())
+        text = read_metrics()
     except DatabaseError:
         return _plain("the metrics cannot be read: the database does not answer", 503)
-    return HttpResponse(text, content_type=CONTENT_TYPE, headers={"Cache-Control": "no-store"})
+    return HttpResponse(text, content_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _plain(message: str, status: int) -> HttpResponse:

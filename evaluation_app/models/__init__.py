@@ -5,7 +5,7 @@ from evaluation_app.models.gates import PromotionGate
 from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
 from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling, Sweep
-from evaluation_app.models.spans import MetricSnapshot, Span, SpanRollup, SpanSender, SpanWriter
+from evaluation_app.models.spans import Span, SpanRollup, SpanSender, SpanWriter
 
 __all__ = [
     "BoardCard",
@@ -16,7 +16,6 @@ __all__ = [
     "GoldenSet",
     "GoldenSetVersion",
     "KeptJudgement",
-    "MetricSnapshot",
     "PromotionGate",
     "Review",
     "ReviewTask",

@@ -136,23 +136,3 @@ class SpanSender(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-
-class MetricSnapshot(models.Model):
-    """What one process has counted and measured since it began, as the last export wrote it.
-
-    name: one process. data: [{"name", "kind": counter or histogram, "unit", "description", "points": [...]}]. Those of
-    processes that are gone are folded into one row per service, so that counters never fall.
-    """
-
-    name = models.CharField(max_length=200, primary_key=True)
-    service = models.CharField(max_length=100, default="", blank=True)
-    data = models.JSONField(default=list, blank=True)
-    updated_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        db_table = "metric_snapshots"
-        ordering: ClassVar[list[str]] = ["name"]
-
-    def __str__(self) -> str:
-        return self.name

@@ -17,8 +17,8 @@ from collections_app.errors import ServiceError
 from collections_app.identity import clean_line
 from collections_app.models import Collection
 from collections_app.services import audit
-from collections_app.services.workers import worker_name
 from collections_app.stores import open_rerankers
+from collections_app.work.leases import worker_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
 from evaluation_app.runs.asking import has_failed

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.errors import ServiceError, describe
-from collections_app.pages import PageRequest, render_page
+from collections_app.pages import PageRequest, is_part, render_page
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.settings import RunSettings
 from evaluation_app.scoring.shown import describe_marks, describe_score
@@ -26,7 +26,7 @@ def show_score(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """The part of the run's page for htmx, else a page with the marked answer and context."""
     run = get_object_or_404(QueryRun, pk=run_id)
     context = describe_score(run)
-    if not request.htmx and context["kept"] is not None:
+    if not is_part(request, PARTS) and context["kept"] is not None:
         context |= describe_marks(context["kept"])
     return render_page(request, "evaluation/scoring/run_score.html", context, parts=PARTS)
 
@@ -40,6 +40,6 @@ def judge(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         judge_run(run, settings, actor=request.user)
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
-    if request.htmx:
+    if is_part(request, PARTS):
         return render_page(request, "evaluation/scoring/run_score.html", describe_score(run), parts=PARTS)
     return redirect(reverse("evaluation:run-score", args=[run.pk]))

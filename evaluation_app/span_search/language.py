@@ -1,13 +1,7 @@
 """The filter language: `kind == 'RETRIEVER' and latency_ms > 500` as a condition on stored spans.
 
-expression  = conjunction {"or" conjunction}
-conjunction = negation {"and" negation}
-negation    = "not" negation | "(" expression ")" | comparison
-comparison  = name operator value | name ["not"] "in" "(" value {"," value} ")" | name "is" ["not"] "none"
-            | text ["not"] "in" name
-operator    = "==" "=" "!=" "<>" ">" ">=" "<" "<=" "contains" "starts with"
-name        = a field | an attribute's full name, also as attributes['...']
-value       = 'text' "text" number true false
+GRAMMAR states it. A name is a field or an attribute's full name, also written as attributes['...']; words of the
+language are read in either case.
 """
 
 from __future__ import annotations
@@ -32,22 +26,57 @@ from django.db.models.lookups import (
     LessThanOrEqual,
     StartsWith,
 )
+from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
 from evaluation_app.span_search.conditions import Literal, attribute_condition, words_match
 from evaluation_app.span_search.names import check_attribute, known_types
 from evaluation_app.span_store.columns import OI_KINDS, OTEL_KINDS, STATUS_CODES
-from evaluation_app.tracing.tokens import Token, split_tokens, wrong_filter
 from ragd.errors import InvalidInput
 
 LENGTH_MAX = 2000
 DEPTH_MAX = 40
+Named = tuple[str, int]  # a name and its position, from 1
 SIGNS = {"==": "==", "=": "==", "!=": "!=", "<>": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 LOOKUPS: dict[str, Any] = {
     ">": GreaterThan, ">=": GreaterThanOrEqual, "<": LessThan, "<=": LessThanOrEqual, "contains": IContains,
     "starts with": StartsWith,
 }  # fmt: skip
 COMPARED = ("==", "!=", ">", ">=", "<", "<=")
-WORDS = ("and", "or", "not", "in", "is", "contains", "starts", "with", "true", "false", "none", "null")
+KEYWORDS = frozenset(
+    {"and", "or", "not", "in", "is", "contains", "starts", "with", "true", "false", "none", "null", "attributes"}
+)
+GRAMMAR = r"""
+    start: expression
+    ?expression: conjunction | expression OR conjunction -> any_of
+    ?conjunction: negation | conjunction AND negation -> all_of
+    ?negation: NOT negation -> negated | LPAR expression RPAR -> grouped | comparison
+    ?comparison: name operator value -> compared
+        | name [NOT] IN (LPAR values RPAR | LSQB values RSQB) -> one_of
+        | name IS [NOT] (NONE | NULL) -> missing
+        | TEXT [NOT] IN name -> containing
+    name: NAME | ATTRIBUTES | ATTRIBUTES LSQB TEXT RSQB
+    operator: SIGN | CONTAINS | STARTS [WITH]
+    values: value (COMMA value)*
+    value: TEXT | NUMBER | TRUE | FALSE
+
+    %declare AND OR NOT IN IS CONTAINS STARTS WITH TRUE FALSE NONE NULL ATTRIBUTES
+    TEXT: /'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"/s
+    NUMBER: /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])/
+    NAME: /[A-Za-z_][\w.\-]*/
+    SIGN: /==|!=|<>|>=|<=|[=<>]/
+    LPAR: "("
+    RPAR: ")"
+    LSQB: "["
+    RSQB: "]"
+    COMMA: ","
+    %ignore /\s+/
+"""
+# what a message calls the terminals that may come next, in this order; the words of the language are called as they are
+LABELS = {
+    "NAME": "a name", "SIGN": f"an operator ({', '.join(dict.fromkeys(SIGNS.values()))})", "TEXT": "a text in quotes",
+    "NUMBER": "a number", "LPAR": "(", "RPAR": ")", "LSQB": "[", "RSQB": "]", "COMMA": ",",
+    **{word.upper(): word for word in sorted(KEYWORDS - {"attributes", "null"})}, "$END": "the end",
+}  # fmt: skip
 CLOSED: dict[str, Callable[[], Sequence[str]]] = {
     "oi_kind": lambda: (*OI_KINDS, *OTEL_KINDS),
     "status_code": lambda: STATUS_CODES,
@@ -103,157 +132,124 @@ TOTAL = Coalesce(
 
 
 def parse_expression(text: str) -> Q:
-    """The condition. Raises InvalidInput (field "where") that says what was expected and where, and for an unknown name
-    lists the known ones."""
+    """The condition. Raises InvalidInput (field "where") that says what was expected and at which character, counted
+    from 1, and for an unknown name lists the known ones."""
     if len(text) > LENGTH_MAX:
         raise wrong_filter(f"a filter has at most {LENGTH_MAX} characters, not {len(text)}")
-    return Parser(split_tokens(text)).read()
+    try:
+        _check_depth(text)
+        condition: Q = PARSER.parse(text)  # type: ignore[assignment]  # the transformer makes a Q of the tree
+    except UnexpectedCharacters as error:
+        at = error.pos_in_stream or 0
+        raise wrong_filter(
+            f"{text[at : at + 12]!r} at position {at + 1} is no name, value or operator (texts need quotes)"
+        ) from None
+    except UnexpectedToken as error:
+        expected = ", ".join(label for terminal, label in LABELS.items() if terminal in error.accepts)
+        at_end = error.token.type == "$END"
+        position = len(text) + 1 if at_end else (error.token.start_pos or 0) + 1
+        actual = "the filter ends" if at_end else f"there is {str(error.token)!r}"
+        raise wrong_filter(f"expected {expected} at position {position}, but {actual}") from None
+    return condition
 
 
-class Parser:
-    """Reads one expression; each method reads one rule of the grammar."""
+def wrong_filter(message: str) -> InvalidInput:
+    """The error of a filter that cannot be read, to be raised."""
+    return InvalidInput(message, field="where")
 
-    def __init__(self, tokens: list[Token]) -> None:
-        self.tokens = tokens
-        self.at = 0
-        self.depth = 0
 
-    def read(self) -> Q:
-        found = self.expression()
-        if self.now.kind != "end":
-            raise self.expected("and, or, or the end")
-        return found
-
-    @property
-    def now(self) -> Token:
-        return self.tokens[self.at]
-
-    def expression(self) -> Q:
-        found = self.conjunction()
-        while self.take("or"):
-            found |= self.conjunction()
-        return found
-
-    def conjunction(self) -> Q:
-        found = self.negation()
-        while self.take("and"):
-            found &= self.negation()
-        return found
-
-    def negation(self) -> Q:
-        self.depth += 1
-        if self.depth > DEPTH_MAX:
+def _check_depth(text: str) -> None:
+    """Raises InvalidInput where parentheses or repeated negations nest deeper than the database should be asked."""
+    depth = negations = 0
+    for token in PARSER.lex(text):
+        depth += (token.type == "LPAR") - (token.type == "RPAR")
+        negations = negations + 1 if token.type == "NOT" else 0 if token.type != "LPAR" else negations
+        if max(depth, negations) > DEPTH_MAX:
             raise wrong_filter(f"a filter nests at most {DEPTH_MAX} deep")
-        try:
-            if self.take("not"):
-                return _not(self.negation())
-            if self.take("("):
-                found = self.expression()
-                self.need(")")
-                return found
-            return self.comparison()
-        finally:
-            self.depth -= 1
-
-    def comparison(self) -> Q:
-        if self.now.kind == "text":
-            part = self.step().value
-            negated = self.take("not")
-            self.need("in")
-            return self.oriented(compare(*self.name(), "contains", part), negated)
-        name, place = self.name()
-        if self.take("is"):
-            negated = self.take("not")
-            if not (self.take("none") or self.take("null")):
-                raise self.expected("none")
-            return compare(name, place, "exists" if negated else "missing", None)
-        negated = self.take("not")
-        if self.take("in"):
-            found = Q()
-            for value in self.values():
-                found |= compare(name, place, "==", value)
-            return self.oriented(found, negated)
-        if negated:
-            raise self.expected("in")
-        return compare(name, place, self.operator(), self.value())
-
-    def oriented(self, condition: Q, negated: bool) -> Q:
-        return _not(condition) if negated else condition
-
-    def name(self) -> tuple[str, int]:
-        token = self.now
-        if token.kind != "name" or token.value.lower() in WORDS:
-            raise self.expected("a name")
-        self.step()
-        if token.value != "attributes" or not self.take("["):
-            return token.value, token.place
-        named = self.now
-        if named.kind != "text":
-            raise self.expected("the attribute's name in quotes")
-        self.step()
-        self.need("]")
-        return f"attributes.{named.value}", named.place
-
-    def operator(self) -> str:
-        token = self.now
-        if token.kind == "sign" and token.value in SIGNS:
-            self.step()
-            return SIGNS[token.value]
-        if self.take("contains"):
-            return "contains"
-        if self.take("starts"):
-            self.take("with")
-            return "starts with"
-        raise self.expected(f"an operator ({', '.join(dict.fromkeys(SIGNS.values()))}, in, contains, starts with, is)")
-
-    def values(self) -> list[Literal]:
-        closing = ")" if self.take("(") else "]"
-        if closing == "]":
-            self.need("[")
-        found = [self.value()]
-        while self.take(","):
-            found.append(self.value())
-        self.need(closing)
-        return found
-
-    def value(self) -> Literal:
-        token = self.now
-        word = token.value.lower()
-        if token.kind == "text":
-            return self.step().value
-        if token.kind == "number":
-            self.step()
-            return float(token.value) if re.search(r"[.eE]", token.value) else int(token.value)
-        if token.kind == "name" and word in ("true", "false"):
-            self.step()
-            return word == "true"
-        raise self.expected("a value (a text in quotes, a number, true or false)")
-
-    def take(self, wanted: str) -> bool:
-        token = self.now
-        found = token.kind in ("name", "sign") and token.value.lower() == wanted
-        self.at += found
-        return found
-
-    def need(self, wanted: str) -> None:
-        if not self.take(wanted):
-            raise self.expected(wanted)
-
-    def step(self) -> Token:
-        token = self.now
-        self.at += 1
-        return token
-
-    def expected(self, wanted: str) -> InvalidInput:
-        token = self.now
-        found = "the filter ends" if token.kind == "end" else f"there is {token.value!r}"
-        return wrong_filter(f"expected {wanted} at place {token.place}, but {found}")
 
 
-def compare(name: str, place: int, op: str, value: Literal) -> Q:
+@v_args(inline=True)
+class ConditionBuilder(Transformer[Token, Q]):
+    """Makes the condition while the text is parsed: one method for each rule of GRAMMAR."""
+
+    def start(self, condition: Q) -> Q:
+        return condition
+
+    def any_of(self, left: Q, _or: Token, right: Q) -> Q:
+        return left | right
+
+    def all_of(self, left: Q, _and: Token, right: Q) -> Q:
+        return left & right
+
+    def negated(self, _not_: Token, condition: Q) -> Q:
+        return _not(condition)
+
+    def grouped(self, _open: Token, condition: Q, _close: Token) -> Q:
+        return condition
+
+    def compared(self, name: Named, operator: str, value: Literal) -> Q:
+        return compare(*name, operator, value)
+
+    def one_of(
+        self,
+        name: Named,
+        negation: Token | None,
+        _in: Token,
+        _open: Token,
+        values: list[Literal],
+        _end: Token,
+    ) -> Q:
+        condition = Q()
+        for value in values:
+            condition |= compare(*name, "==", value)
+        return _not(condition) if negation else condition
+
+    def missing(self, name: Named, _is: Token, negation: Token | None, _none: Token) -> Q:
+        return compare(*name, "exists" if negation else "missing", None)
+
+    def containing(self, text: Token, negation: Token | None, _in: Token, name: Named) -> Q:
+        condition = compare(*name, "contains", _unquoted(text))
+        return _not(condition) if negation else condition
+
+    def name(self, first: Token, *rest: Token) -> Named:
+        """The name and its position, from 1."""
+        if not rest:
+            return str(first), (first.start_pos or 0) + 1
+        return f"attributes.{_unquoted(rest[1])}", (rest[1].start_pos or 0) + 1
+
+    def operator(self, word: Token, _with: Token | None = None) -> str:
+        return {"CONTAINS": "contains", "STARTS": "starts with"}.get(word.type) or SIGNS[word]
+
+    def values(self, *values: Literal) -> list[Literal]:
+        return list(values[::2])  # every other one is a comma
+
+    def value(self, token: Token) -> Literal:
+        if token.type == "TEXT":
+            return _unquoted(token)
+        if token.type == "NUMBER":
+            return float(token) if re.search(r"[.eE]", token) else int(token)
+        return token.type == "TRUE"
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
+
+
+def _keyword(token: Token) -> Token:
+    """A name that is a word of the language becomes its terminal."""
+    return token.update(type=token.upper()) if token.lower() in KEYWORDS else token
+
+
+PARSER = Lark(
+    GRAMMAR, parser="lalr", lexer="basic", transformer=ConditionBuilder(), lexer_callbacks={"NAME": _keyword},
+    maybe_placeholders=True,
+)  # fmt: skip
+
+
+def compare(name: str, position: int, op: str, value: Literal) -> Q:
     """One comparison of a field or an attribute. Raises InvalidInput for an unknown name or a value that cannot be."""
     if name not in COLUMNS:
-        return _compare_attribute(name, place, op, value)
+        return _compare_attribute(name, position, op, value)
     field = COLUMNS[name]
     if field.column == "words":
         if op not in ("contains", "==") or not isinstance(value, str):
@@ -314,13 +310,13 @@ def _read_special(name: str, field: Column, value: Literal) -> Any:
         raise wrong_filter(f"{name} is compared with {example}, not {value!r}") from None
 
 
-def _compare_attribute(name: str, place: int, op: str, value: Literal) -> Q:
+def _compare_attribute(name: str, position: int, op: str, value: Literal) -> Q:
     attribute = name.removeprefix("attributes.")
     if "." not in attribute and attribute == name:
         close = get_close_matches(name, COLUMNS, 1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise wrong_filter(
-            f"there is no field {name!r} (at place {place}); {meant}There are {', '.join(COLUMNS)}; "
+            f"there is no field {name!r} (at position {position}); {meant}There are {', '.join(COLUMNS)}; "
             f"an attribute is written with its full name, such as gen_ai.request.model"
         )
     check_attribute(attribute, field="where")

@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET
 
 from collections_app.models import Collection, IngestJob
-from collections_app.pages import PageRequest, find_or_404, render_page
+from collections_app.pages import PageRequest, find_or_404, is_part, render_page
 from evaluation_app.explorer.neighbours import nearby_matches
 from evaluation_app.models import Span
 from evaluation_app.span_store.reading import flush_pending
@@ -92,9 +92,10 @@ def span(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
 def documents(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
     """The documents of a span as cards, for its row in a waterfall; the span's page otherwise."""
     found = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
-    if not request.htmx:
+    parts = {f"documents-{span_id}": "evaluation/parts/span_documents.html"}
+    if not is_part(request, parts):
         return redirect("evaluation:span", trace_id, span_id)
-    return render_page(request, "evaluation/parts/span_documents.html", {"documents": span_documents(found)})
+    return render_page(request, "evaluation/span.html", {"documents": span_documents(found)}, parts=parts)
 
 
 @require_GET

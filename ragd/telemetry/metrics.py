@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ragd.telemetry import names
+
 Kind = Literal["counter", "gauge", "histogram"]
 
 # boundaries that OpenTelemetry GenAI v1.41.1 gives
@@ -21,77 +23,16 @@ RATE_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """buckets: upper bounds of a histogram, each inclusive, without the last one, which has no bound."""
+    """labels: the names of all that a measurement may have. buckets: upper bounds of a histogram, each inclusive,
+    without the last one, which has no bound."""
 
     name: str
     kind: Kind
     unit: str
     description: str
+    labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
-
-def _counter(name: str, unit: str, description: str) -> Metric:
-    return Metric(name, "counter", unit, description)
-
-
-def _histogram(name: str, unit: str, description: str, buckets: tuple[float, ...]) -> Metric:
-    return Metric(name, "histogram", unit, description, buckets)
-
-
-TOKEN_USAGE = _histogram(
-    "gen_ai.client.token.usage", "{token}", "Tokens that one model call read or wrote", TOKEN_BUCKETS
-)
-OPERATION_DURATION = _histogram(
-    "gen_ai.client.operation.duration", "s", "How long one model call took, in seconds", SECOND_BUCKETS
-)
-OPERATION_FIRST_CHUNK = _histogram(
-    "gen_ai.client.operation.time_to_first_chunk",
-    "s",
-    "Until the first piece of a streamed answer, in seconds",
-    SECOND_BUCKETS,
-)
-
-INFERENCE_REQUESTS = _counter("aitf.inference.requests", "{request}", "Model calls")
-INFERENCE_ERRORS = _counter("aitf.inference.errors", "{error}", "Model calls that failed")
-INFERENCE_FIRST_TOKEN = _histogram(
-    "aitf.inference.time_to_first_token",
-    "ms",
-    "Until the first token of a streamed answer, in milliseconds",
-    MS_BUCKETS,
-)
-INFERENCE_TOKENS_PER_SECOND = _histogram(
-    "aitf.inference.tokens_per_second", "{token}/s", "Tokens that a model wrote per second", RATE_BUCKETS
-)
-COST = _counter("aitf.cost.total", "USD", "What model calls with a known price cost, in US dollars")
-RETRIEVALS = _counter("aitf.rag.retrievals", "{retrieval}", "Retrievals, failed ones among them")
-RETRIEVAL_DURATION = _histogram(
-    "aitf.rag.retrieval.duration", "ms", "How long one retrieval took, in milliseconds", MS_BUCKETS
-)
-RETRIEVAL_RESULTS = _histogram(
-    "aitf.rag.retrieval.results", "{document}", "How many passages one retrieval gave", COUNT_BUCKETS
-)
-THREATS = _counter("aitf.security.threats_detected", "{threat}", "Findings in questions, passages and answers")
-PII = _counter("aitf.security.pii_detected", "{detection}", "Texts in which personal data or a secret was found")
-BLOCKED = _counter("aitf.security.requests_blocked", "{request}", "Questions that were refused for what was found")
-
-QUERIES = _counter("ragd.queries", "{query}", "Searches and answers by how they ended")
-QUERY_DURATION = _histogram(
-    "ragd.query.duration", "ms", "How long a search or an answer took as a whole, in milliseconds", MS_BUCKETS
-)
-STAGE_DURATION = _histogram("ragd.stage.duration", "ms", "How long one stage took, in milliseconds", MS_BUCKETS)
-INGESTS = _counter("ragd.ingests", "{document}", "Ingests of one document by how they ended")
-UNPRICED = _counter("ragd.cost.unpriced_calls", "{request}", "Model calls elsewhere whose price is not known")
-SPANS_WRITTEN = _counter("ragd.spans.written", "{span}", "Spans that reached the span store")
-SPANS_LOST = _counter("ragd.spans.lost", "{span}", "Spans that could not be stored, and those that did not fit")
-OTLP_SPANS_SENT = _counter("ragd.otlp.spans_sent", "{span}", "Spans that the collector took")
-OTLP_SPANS_LOST = _counter("ragd.otlp.spans_lost", "{span}", "Spans that the collector did not take")
-OTLP_FAILURES = _counter("ragd.otlp.failures", "{export}", "Exports to the collector that failed")
-
-# read from the database when somebody asks
-JOBS = Metric("ragd.jobs", "gauge", "{job}", "Jobs by state; those that ended count while their rows are kept")
-QUEUE_DEPTH = Metric("ragd.queue.depth", "gauge", "{job}", "Jobs that wait, by lane")
-QUEUE_OLDEST = Metric("ragd.queue.oldest", "gauge", "s", "How long the oldest job has waited, in seconds")
-WORKERS = Metric("ragd.workers", "gauge", "{worker}", "Workers that gave a sign of life lately")
 
 TOKEN_TYPE = "gen_ai.token.type"  # noqa: S105
 STATE = "state"
@@ -99,4 +40,85 @@ LANE = "lane"
 STAGE = "ragd.stage"
 STATUS = "ragd.status"
 SIGNAL = "signal"
-OVERFLOW = "otel.metric.overflow"  # marks the one series that takes what is too many to tell apart
+OVERFLOW = "otel.metric.overflow"  # the value of every label of the one series that takes what is too many
+
+MODEL = (names.OPERATION_NAME, names.PROVIDER_NAME, names.REQUEST_MODEL)
+CALL = (*MODEL, names.RESPONSE_MODEL, names.SERVER_ADDRESS, names.SERVER_PORT)
+PIPELINE = (names.RETRIEVE_DATABASE, names.PIPELINE_NAME)
+
+
+def _counter(name: str, unit: str, description: str, *labels: str) -> Metric:
+    return Metric(name, "counter", unit, description, labels)
+
+
+def _gauge(name: str, unit: str, description: str, *labels: str) -> Metric:
+    return Metric(name, "gauge", unit, description, labels)
+
+
+def _histogram(name: str, unit: str, description: str, buckets: tuple[float, ...], *labels: str) -> Metric:
+    return Metric(name, "histogram", unit, description, labels, buckets)
+
+
+TOKEN_USAGE = _histogram(
+    "gen_ai.client.token.usage", "{token}", "Input and output tokens of one model call", TOKEN_BUCKETS,
+    *CALL, TOKEN_TYPE, names.USAGE_ESTIMATED,
+)  # fmt: skip
+OPERATION_DURATION = _histogram(
+    "gen_ai.client.operation.duration", "s", "Duration of one model call", SECOND_BUCKETS, *CALL, names.ERROR_TYPE
+)
+OPERATION_FIRST_CHUNK = _histogram(
+    "gen_ai.client.operation.time_to_first_chunk", "s", "Time to the first chunk of a streamed answer", SECOND_BUCKETS,
+    *CALL,
+)  # fmt: skip
+INFERENCE_REQUESTS = _counter("aitf.inference.requests", "{request}", "Model calls", *MODEL)
+INFERENCE_ERRORS = _counter("aitf.inference.errors", "{error}", "Failed model calls", *MODEL, names.ERROR_TYPE)
+INFERENCE_FIRST_TOKEN = _histogram(
+    "aitf.inference.time_to_first_token", "ms", "Time to the first token of a streamed answer", MS_BUCKETS, *MODEL
+)
+INFERENCE_TOKENS_PER_SECOND = _histogram(
+    "aitf.inference.tokens_per_second", "{token}/s", "Output tokens per second of a model", RATE_BUCKETS, *MODEL
+)
+COST = _counter(
+    "aitf.cost.total", "USD", "Cost of model calls with a known price", *MODEL, names.COLLECTION, names.API_KEY
+)
+UNPRICED = _counter("ragd.cost.unpriced_calls", "{request}", "Remote model calls whose price is not known", *MODEL)
+RETRIEVALS = _counter("aitf.rag.retrievals", "{retrieval}", "Retrievals", *PIPELINE, names.ERROR_TYPE)
+RETRIEVAL_DURATION = _histogram(
+    "aitf.rag.retrieval.duration", "ms", "Duration of one retrieval", MS_BUCKETS, names.RETRIEVE_DATABASE,
+    names.ERROR_TYPE,
+)  # fmt: skip
+RETRIEVAL_RESULTS = _histogram(
+    "aitf.rag.retrieval.results", "{document}", "Results of one retrieval", COUNT_BUCKETS, *PIPELINE
+)
+THREATS = _counter(
+    "aitf.security.threats_detected", "{threat}", "Findings in questions, passages and answers",
+    names.SECURITY_THREAT_TYPE, names.SECURITY_OWASP,
+)  # fmt: skip
+PII = _counter(
+    "aitf.security.pii_detected", "{detection}", "Texts in which personal data or a secret was found", names.PII_TYPES
+)
+BLOCKED = _counter("aitf.security.requests_blocked", "{request}", "Blocked questions", names.COLLECTION)
+QUERIES = _counter("ragd.queries", "{query}", "Searches and answers", names.COLLECTION, names.DOOR, STATUS)
+QUERY_DURATION = _histogram(
+    "ragd.query.duration", "ms", "Duration of a search or an answer", MS_BUCKETS, names.COLLECTION, names.DOOR, STATUS
+)
+STAGE_DURATION = _histogram("ragd.stage.duration", "ms", "Duration of one stage", MS_BUCKETS, STAGE)
+INGESTS = _counter("ragd.ingests", "{document}", "Ingests of one document", names.COLLECTION, STATUS)
+OTLP_FAILURES = _counter("ragd.otlp.failures", "{export}", "Failed exports to the collector", SIGNAL)
+SPANS_WRITTEN = _counter("ragd.spans.written", "{span}", "Spans that reached the span store")
+SPANS_LOST = _counter("ragd.spans.lost", "{span}", "Spans that could not be stored, and those that did not fit")
+OTLP_SPANS_SENT = _counter("ragd.otlp.spans_sent", "{span}", "Spans that the collector accepted")
+OTLP_SPANS_LOST = _counter("ragd.otlp.spans_lost", "{span}", "Spans that the collector did not accept")
+# what processes count with `evaluation_app.metrics.instruments`
+COUNTED = (
+    TOKEN_USAGE, OPERATION_DURATION, OPERATION_FIRST_CHUNK, INFERENCE_REQUESTS, INFERENCE_ERRORS,
+    INFERENCE_FIRST_TOKEN, INFERENCE_TOKENS_PER_SECOND, COST, UNPRICED, RETRIEVALS, RETRIEVAL_DURATION,
+    RETRIEVAL_RESULTS, THREATS, PII, BLOCKED, QUERIES, QUERY_DURATION, STAGE_DURATION, INGESTS, OTLP_FAILURES,
+    SPANS_WRITTEN, SPANS_LOST, OTLP_SPANS_SENT, OTLP_SPANS_LOST,
+)  # fmt: skip
+
+# read from the database at the time of a scrape
+JOBS = _gauge("ragd.jobs", "{job}", "Jobs by state; ended ones until their rows are deleted", STATE)
+QUEUE_DEPTH = _gauge("ragd.queue.depth", "{job}", "Queued jobs", LANE)
+QUEUE_OLDEST = _gauge("ragd.queue.oldest", "s", "Age of the oldest queued job, in seconds")
+WORKERS = _gauge("ragd.workers", "{worker}", "Workers with a recent heartbeat")

@@ -112,7 +112,7 @@ def test_the_events_tell_the_answer_that_json_gives(
 ) -> None:
     response = ask({"temperature": 0.4, "max_tokens": 900, "stop": "END", "conversation_id": "c-1", "top_k": 40})
     assert (response.status, response.headers["Content-Type"]) == (200, "text/event-stream; charset=utf-8")
-    assert (response.headers["Cache-Control"], response.headers["X-Accel-Buffering"]) == ("no-store", "no")
+    assert (response.headers["Cache-Control"], response.headers["X-Accel-Buffering"]) == ("private, no-store", "no")
     events = list(read_events(response))
     names = [name for name, _ in events]
     assert (names[0], names[-1], names.count("token") > 4) == ("search_results", "final", True)

@@ -34,6 +34,27 @@ def test_a_cursor_that_this_list_did_not_give_is_422(api: Any, notes: Collection
     assert (response.status_code, response.json()["error"]["field"]) == (422, "cursor")
 
 
+LISTS = ["runs", "jobs", "batches", "operations", "api-keys", "evaluation-runs", "sweeps"]
+AT = {"at": "2026-01-01T00:00:00+00:00"}
+ID = {"id": "0" * 32}
+
+
+@pytest.mark.parametrize("path", LISTS)
+@pytest.mark.parametrize(
+    "values",
+    [["x", "y"], [1, 2], [AT, "y"], [AT, AT], ["x", ID], [{"at": "2026-01-01T00:00:00"}, ID]],
+)
+def test_a_cursor_whose_values_have_not_the_types_of_the_order_is_422(api: Any, path: str, values: list[Any]) -> None:
+    response = api.get(f"/{path}?cursor={encode([['-created_at', '-id'], values])}")
+    assert (response.status_code, response.json()["error"]["field"]) == (422, "cursor")
+
+
+def test_a_cursor_with_half_a_surrogate_pair_or_a_number_for_a_text_is_422(api: Any, notes: Collection) -> None:
+    for value in ("\ud800", 7):
+        response = api.get(f"/collections/notes/documents?cursor={encode([['doc_id'], [value]])}")
+        assert (response.status_code, response.json()["error"]["field"]) == (422, "cursor")
+
+
 def test_pages_do_not_shift_when_rows_come_and_go(api: Any, notes: Collection) -> None:
     for doc_id in ("b", "d", "f"):
         ingest_text(notes, doc_id, "text")

@@ -19,9 +19,9 @@ S3 = "/collections/notes/s3"
 
 @pytest.fixture(autouse=True)
 def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collections_app.services import queueing
+    from collections_app.work import sending
 
-    monkeypatch.setattr(queueing, "_send_now", lambda *_: None)
+    monkeypatch.setattr(sending, "send", lambda *_, **__: None)
 
 
 def test_each_address_becomes_a_job(api: Api, notes: Collection) -> None:

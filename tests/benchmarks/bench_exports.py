@@ -95,7 +95,7 @@ def run(server: Server, program: str, *arguments: str) -> list[str]:
 
 
 def main() -> None:
-    with running_server() as server, tempfile.TemporaryDirectory() as folder:
+    with running_server(RAGD_SAMPLE="on") as server, tempfile.TemporaryDirectory() as folder:
         total = fill(server)
         path = Path(folder) / "spans"
         print(f"{total:,} spans of one collection")

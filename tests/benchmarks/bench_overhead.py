@@ -34,7 +34,7 @@ DOCUMENTS = 500
 ROUNDS = 30
 BLOCK = 15
 WARM_UP = 40
-SPAN_TABLES = ("spans", "span_writers", "metric_snapshots")
+SPAN_TABLES = ("spans", "span_writers")
 REFUSE = """
 CREATE FUNCTION refuse_spans() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no spans today'; END $$
 """

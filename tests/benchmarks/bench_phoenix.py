@@ -202,6 +202,7 @@ def main() -> None:
             "RAGD_OTLP_CONTENT": "full",
             "LLM_BASE_URL": model.base_url,
             "OPENAI_API_KEY": model.api_key or "",
+            "RAGD_SAMPLE": "on",
         }
         with running_server(**variables) as server:
             began = time.monotonic()

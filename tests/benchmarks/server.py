@@ -108,12 +108,13 @@ def peak_memory_mb(pids: Iterable[int]) -> float:
 
 @contextmanager
 def running_server(**variables: str) -> Iterator[Server]:
-    """Started by the same supervisor as `make run`; stopped, and its data removed, at the end."""
+    """Started by the same supervisor as `make run`, without the sample; stopped, and its data removed, at the end."""
     with tempfile.TemporaryDirectory(prefix="ragd-bench-") as scratch:
         Path(scratch).chmod(0o755)
         port, var = free_port(), Path(scratch) / "var"
         inherited = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-        environment = inherited | {"PORT": str(port), "RAGD_VAR": str(var), "RAGD_LOG_LEVEL": "WARNING"} | variables
+        defaults = {"RAGD_LOG_LEVEL": "WARNING", "RAGD_SAMPLE": "off"}
+        environment = inherited | {"PORT": str(port), "RAGD_VAR": str(var)} | defaults | variables
         with (Path(scratch) / "log").open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "ragd_site.run"], cwd=ROOT, env=environment, stdout=log, stderr=log

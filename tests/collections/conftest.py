@@ -41,10 +41,10 @@ def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     Django's flush leaves unmanaged tables alone, so they are emptied here.
     """
     from collections_app.models import ApiKey, Collection
-    from collections_app.services import queueing
     from collections_app.services.collections import purge_collection
+    from collections_app.work import sending
 
-    monkeypatch.setattr(queueing, "_send_now", lambda ids, delay_s, queue=None: None)
+    monkeypatch.setattr(sending, "send", lambda *_, **__: None)
     yield
     for collection in Collection.objects.all():
         purge_collection(collection)

@@ -13,14 +13,15 @@ from django.db import connection, transaction
 from collections_app.errors import ServiceError
 from collections_app.models import Document, IngestJob
 from collections_app.parsing.types import ParseError
-from collections_app.services import interrupting, providers, running, workers
+from collections_app.services import providers, running
 from collections_app.services.claiming import claim_job
 from collections_app.services.collections import create_collection
 from collections_app.services.documents import delete_documents
 from collections_app.services.ingestion import IngestOutcome
-from collections_app.services.interrupting import JobLostError, interrupt, interruptible, watched
 from collections_app.services.jobs import cancel_job, run_job, sweep
 from collections_app.services.progress import JobProgress
+from collections_app.work import interrupting, leases
+from collections_app.work.interrupting import LeaseLostError, interrupt, interruptible, watched
 from tests.collections.test_jobs import reload, upload
 from tests.fakes.openai_server import OpenAIServer
 
@@ -41,7 +42,7 @@ def in_between(work: Callable[[], Any]) -> threading.Thread:
 
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "LOOK_EVERY_S", 0.05)
+    monkeypatch.setattr(leases, "LOOK_EVERY_S", 0.05)
 
 
 def test_a_request_that_hangs_is_left_when_the_job_is_cancelled(
@@ -102,7 +103,7 @@ def test_nothing_is_raised_where_it_was_not_allowed() -> None:
     with watched():
         interrupt(threading.main_thread())
         reached = time.monotonic()  # a handler would have raised here
-        with pytest.raises(JobLostError), interruptible():
+        with pytest.raises(LeaseLostError), interruptible():
             raise AssertionError("not reached")
     assert reached
     interrupt(threading.main_thread())  # a moment after the run: the process lives
@@ -118,7 +119,7 @@ def test_a_cancelled_job_never_turns_done_and_a_done_one_never_cancelled(
     job = upload(notes)
     progress = JobProgress(claim_job(job.pk, "worker") or job)
     cancel_job(reload(job))
-    with pytest.raises(JobLostError), transaction.atomic():
+    with pytest.raises(LeaseLostError), transaction.atomic():
         progress.finish(IngestOutcome(1, 1, False, 1))
     assert reload(job).state == "cancelled"
 

@@ -16,7 +16,8 @@ from collections_app.services.claiming import claim_job
 from collections_app.services.collections import create_collection, delete_collection
 from collections_app.services.documents import ingest_text, reindex_documents, submit_uploads
 from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
-from collections_app.services.progress import JobLostError, JobProgress
+from collections_app.services.progress import JobProgress
+from collections_app.work.interrupting import LeaseLostError
 from tests.fakes.faults import rate_limited
 from tests.fakes.openai_server import OpenAIServer
 
@@ -53,7 +54,7 @@ def test_a_run_that_lost_its_job_stores_nothing(notes: Collection, monkeypatch: 
     progress = JobProgress(claim_job(job.pk, "first") or job)
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     assert claim_job(job.pk, "second") is not None
-    with pytest.raises(JobLostError):
+    with pytest.raises(LeaseLostError):
         progress.enter("embed", chunks_total=300)
     assert (reload(job).attempts, reload(job).worker, reload(job).chunks_total) == (2, "second", 0)
 

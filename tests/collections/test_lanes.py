@@ -10,11 +10,11 @@ import pytest
 from django.utils import timezone
 
 from collections_app.models import Collection, IngestJob
-from collections_app.services import queueing
 from collections_app.services.claiming import claim_job, forgive_attempts
 from collections_app.services.jobs import sweep
 from collections_app.services.queueing import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
-from collections_app.services.workers import worker_name
+from collections_app.work import sending
+from collections_app.work.leases import worker_name
 from tests.collections.test_jobs import reload, upload
 
 
@@ -22,8 +22,8 @@ from tests.collections.test_jobs import reload, upload
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, int]]:
     """(queue, how many jobs) of each sending."""
     calls: list[tuple[str | None, int]] = []
-    monkeypatch.setattr(queueing.transaction, "on_commit", lambda send: send())
-    monkeypatch.setattr(queueing, "_send_now", lambda ids, delay_s, queue=None: calls.append((queue, len(ids))))
+    monkeypatch.setattr(sending.transaction, "on_commit", lambda send: send())
+    monkeypatch.setattr(sending, "send", lambda task, ids, *, queue, delay_s: calls.append((queue, len(ids))))
     return calls
 
 

@@ -142,7 +142,7 @@ def broken(committed: None, embeddings: OpenAIServer, small: None, settings: Any
 
     embeddings.answer = answer  # type: ignore[method-assign]
     assert run_job(job.pk) == "running"
-    IngestJob.objects.filter(pk=job.pk).update(attempts=1, state="queued")
+    IngestJob.objects.filter(pk=job.pk).update(attempts=1, state="queued", lease_until=None)
     assert sorted(EmbeddedBatch.objects.values_list("first", "size")) == [(0, 4), (4, 4), (8, 4)]
     embeddings.requests.clear()
     return job

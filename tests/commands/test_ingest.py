@@ -155,7 +155,7 @@ def test_stopping_puts_the_job_back(
 ) -> None:
     """Ctrl-C in the middle of a job that this process does."""
     from collections_app.services.claiming import claim_job
-    from collections_app.services.workers import worker_name
+    from collections_app.work.leases import worker_name
 
     def stop(job_id: Any) -> None:
         assert claim_job(job_id, worker_name()) is not None

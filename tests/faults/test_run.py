@@ -44,7 +44,13 @@ class Server:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "ragd_site.run"],
                 cwd=REPOSITORY,
-                env={**kept, "RAGD_VAR": str(self.var), "PORT": str(self.port), "RAGD_JOB_LEASE_S": "5"},
+                env={
+                    **kept,
+                    "RAGD_VAR": str(self.var),
+                    "PORT": str(self.port),
+                    "RAGD_JOB_LEASE_S": "5",
+                    "RAGD_SAMPLE": "off",
+                },
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -140,7 +146,7 @@ def test_later_start_is_quick_and_makes_nothing_twice(server: Server) -> None:
     assert cluster is not None
     with psycopg.connect(cluster.url) as connection:
         assert connection.execute("SELECT count(*) FROM auth_user WHERE is_superuser").fetchone() == (1,)
-        assert connection.execute("SELECT count(*) FROM collections").fetchone() == (1,)
+        assert connection.execute("SELECT count(*) FROM collections").fetchone() == (0,)
     assert took_s < 60  # far above the target: the machine of the tests is shared; `make bench BENCH=setup` prints it
 
 
@@ -185,7 +191,7 @@ def test_worker_killed_in_the_middle_of_ingest_loses_no_document(server: Server)
     client = requests.Session()
     client.headers["Authorization"] = f"Bearer {secret}"
     client.post(f"{address}/collections", json={"name": "kept", "hybrid_enabled": True}, timeout=30).raise_for_status()
-    files = [("files", (f"text-{number}.txt", write_text(number, 3000))) for number in range(3)]
+    files = [("files", (f"text-{number}.txt", write_text(number, 1000))) for number in range(3)]
     client.post(f"{address}/collections/kept/documents", files=files, timeout=60).raise_for_status()
 
     def jobs() -> list[dict[str, Any]]:

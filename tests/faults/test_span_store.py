@@ -10,22 +10,20 @@ import psycopg
 import pytest
 from django.test import Client
 
-from evaluation_app.metrics.registry import Registry
-from evaluation_app.metrics.reporting import Reporter
-from evaluation_app.metrics.text import render
-from evaluation_app.models import MetricSnapshot
+from evaluation_app.metrics.instruments import Instruments
+from evaluation_app.metrics.spans import SpanMeter
 from ragd.telemetry import metrics
 from ragd_site import telemetry as site_telemetry
 from ragd_site.telemetry import CountingProcessor, connect, local_processor
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, make_collection, post
 from tests.telemetry.conftest import Recorder, provider, recorder, span_table  # noqa: F401  (fixtures)
-from tests.telemetry.test_metrics import families, sample
+from tests.telemetry.test_metrics import counts, sample, scrape  # noqa: F401  (fixtures)
 
 REFUSE = """
 CREATE OR REPLACE FUNCTION refuse_spans() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no spans today'; END $$
 """
-TABLES = ("spans", "span_writers", "metric_snapshots")
+TABLES = ("spans", "span_writers")
 
 
 @pytest.fixture
@@ -35,13 +33,11 @@ def store(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[CountingProcessor]:
     monkeypatch.setattr(site_telemetry, "SESSION_OPTIONS", "-c lock_timeout=200 -c statement_timeout=2000")
-    MetricSnapshot.objects.all().delete()
     processor = local_processor("test", "full")
     recorder.onward = processor
     yield processor
     recorder.onward = None
     processor.shutdown()
-    MetricSnapshot.objects.all().delete()
 
 
 @contextmanager
@@ -68,10 +64,9 @@ def test_searches_are_answered_and_the_lost_spans_counted(
     client: Client,
     store: CountingProcessor,
     recorder: Recorder,  # noqa: F811
+    counts: Instruments,  # noqa: F811
 ) -> None:
-    counts = Registry()
-    counts.watch(metrics.SPANS_LOST, lambda: store.store.lost)
-    reporter = Reporter(counts, connect, "test")
+    meter = SpanMeter(counts, {metrics.SPANS_LOST: lambda: store.store.lost})
     make_collection()
     headers = bearer()
     store.force_flush()
@@ -81,9 +76,7 @@ def test_searches_are_answered_and_the_lost_spans_counted(
             status, body = post(client, "/v1/collections/house/search", {"query": "pump"}, headers)
             assert (status, QueryRun.objects.filter(pk=body["run_id"]).exists()) == (200, True)
         store.force_flush()
-        assert reporter.try_write() is (fault is refused)
     lost = len(recorder.spans) - began
     assert (store.store.lost, store.store.written) == (lost, written)
-    assert reporter.try_write() is True
-    found = families(render(MetricSnapshot.objects.get().data))
-    assert sample(found, "ragd_spans_lost_total") == lost > 0
+    meter.shutdown()
+    assert sample(scrape(), "ragd_spans_lost_total") == lost > 0

@@ -26,8 +26,8 @@ JAPANESE = "日本国憲法は、日本の現行の憲法である。これは�
         (RUSSIAN, "koi8-r"),
         (RUSSIAN, "cp866"),
         (CHINESE, "gb18030"),
-        (JAPANESE, "shift_jis"),
-        (JAPANESE, "euc_jp"),
+        (JAPANESE, "cp932"),
+        (JAPANESE, "euc_jis_2004"),
         ("plain words without a mark, long enough", "utf-16-le"),
         ("plain words without a mark, long enough", "utf-16-be"),
         ("plain words without a mark, long enough", "utf-32-be"),
@@ -54,6 +54,27 @@ def test_a_declared_charset_is_believed_when_it_fits() -> None:
     page = '<html><head><meta charset="iso-8859-2"></head><body>Žluťoučký kůň</body></html>'
     document = parse(page.encode("iso-8859-2"), "a.html")
     assert (document.text, document.warnings) == ("Žluťoučký kůň", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "actual", "declared"),
+    [
+        (RUSSIAN, "cp1251", "iso-8859-1"),
+        (RUSSIAN, "koi8-r", "windows-1251"),
+        (JAPANESE, "euc_jp", "iso-8859-1"),
+        ("Η ελληνική γλώσσα γράφεται με το δικό της αλφάβητο εδώ και αιώνες.", "iso8859-7", "windows-1252"),
+        (RUSSIAN, "utf-8", "iso-8859-1"),
+    ],
+)
+def test_a_declared_charset_that_lies_is_overruled(text: str, actual: str, declared: str) -> None:
+    page = f'<html><head><meta charset="{declared}"></head><body>{text}</body></html>'
+    assert parse(page.encode(actual), "a.html").text == text
+    assert decode(text.encode(actual), declared).text == text
+
+
+@pytest.mark.parametrize("text", ["It’s 5 °C", "“Yes” – she said.", "Grüße – “ok” 15 €", "© 2024 Acme", "señor Muñoz"])
+def test_a_few_marks_among_latin_letters_are_no_other_script(text: str) -> None:
+    assert decode(text.encode("cp1252")).text == text
 
 
 def test_a_cut_utf_8_sequence_costs_one_character() -> None:

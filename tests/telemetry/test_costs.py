@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.html import escape
 
 from collections_app.errors import ServiceError
@@ -19,11 +20,8 @@ from collections_app.services.collections import create_collection
 from collections_app.services.documents import reindex_documents
 from collections_app.services.prices import delete_price, find_cost, save_price, table_version
 from collections_app.stores import LOCAL_MODEL, embedder_for
-from evaluation_app.metrics.model_prices import priced_models
-from evaluation_app.metrics.registry import Registry
-from evaluation_app.models import MetricSnapshot
+from evaluation_app.overview.model_prices import priced_models
 from ragd import telemetry
-from ragd.telemetry import metrics
 from retrieval_app.models import QueryRun
 from retrieval_app.plans import build_plan
 from retrieval_app.services import ask
@@ -31,6 +29,7 @@ from tests.fakes.faults import failing, without
 from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.corpus import bearer, make_collection, post
 from tests.telemetry.conftest import Recorder
+from tests.telemetry.test_queries import make_span
 from tests.telemetry.test_spans import attributes
 
 pytestmark = pytest.mark.django_db
@@ -245,10 +244,14 @@ def test_the_page_says_which_model_has_which_price(
     create_collection(name="near")
     create_collection(name="far", embed_model="text-embedding-3-small", embed_dims=8)
     asked = {telemetry.OPERATION_NAME: "chat", telemetry.PROVIDER_NAME: "groq", telemetry.REQUEST_MODEL: "our-own"}
-    counts = Registry()
-    counts.add(metrics.INFERENCE_REQUESTS, 3, asked)
-    counts.add(metrics.UNPRICED, 3, asked)
-    MetricSnapshot.objects.create(name="web@x:1:0", service="web", data=counts.snapshot())
+    for number in range(3):
+        make_span(
+            f"chat our-own {number}",
+            started_at=timezone.now(),
+            model="our-own",
+            type="gen_ai.inference",
+            attributes=asked,
+        )
     with django_capture_on_commit_callbacks(execute=True):
         save_price("text-embedding-3-small", input_per_million=0.5, actor=None)
     found = {row.model: row for row in priced_models()}

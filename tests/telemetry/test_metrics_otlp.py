@@ -12,10 +12,9 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
-from evaluation_app.metrics.otlp import OtlpReporter
-from evaluation_app.metrics.registry import Registry
+from evaluation_app.metrics.instruments import Instruments
 from ragd.telemetry import metrics
-from ragd_site import metering
+from ragd_site.metering import ENDPOINT_VARIABLES, CountingExporter, ReportingMeter, build_provider, sends_metrics
 from ragd_site.telemetry import build_resource
 
 
@@ -66,16 +65,25 @@ def by_name(request: ExportMetricsServiceRequest) -> dict[str, Metric]:
     return {metric.name: metric for metric in scope.metrics}
 
 
-def test_a_collector_gets_cumulative_counts_and_misses_nothing(collector: Collector) -> None:
-    counts = Registry()
+@pytest.fixture
+def exporter(collector: Collector) -> CountingExporter:
+    return CountingExporter()
+
+
+def test_a_collector_gets_cumulative_counts_and_misses_nothing(
+    collector: Collector, exporter: CountingExporter
+) -> None:
+    provider = build_provider(exporter, build_resource("web"))
+    counts = Instruments(provider.get_meter("ragd"))
+    exporter.count_failure = lambda: counts.add(metrics.OTLP_FAILURES, 1, {metrics.SIGNAL: "metrics"})
     counts.add(metrics.COST, 0.5, {"gen_ai.request.model": "gpt-4o"})
     counts.observe(metrics.TOKEN_USAGE, 5, {metrics.TOKEN_TYPE: "input"})
-    reporter = OtlpReporter(counts, metering.open_exporter, lambda: build_resource("web"), 60.0)
     collector.status = 400  # refused for good: an exporter does not ask again within one export
-    assert reporter.send() is False
+    provider.force_flush()
+    assert collector.taken == []
     collector.status = 200
     counts.add(metrics.COST, 0.25, {"gen_ai.request.model": "gpt-4o"})
-    assert reporter.send() is True
+    provider.force_flush()
     [(path, request)] = collector.taken
     assert path == "/v1/metrics"
     found = by_name(request)
@@ -88,25 +96,25 @@ def test_a_collector_gets_cumulative_counts_and_misses_nothing(collector: Collec
     [tokens] = found["gen_ai.client.token.usage"].histogram.data_points
     assert (tokens.count, tokens.sum, list(tokens.bucket_counts)) == (1, 5, [0, 0, 1, *[0] * 12])
     assert tuple(tokens.explicit_bounds) == metrics.TOKEN_BUCKETS
-    assert not tokens.HasField("min")
-    assert found["ragd.otlp.failures"].sum.data_points[0].as_double == 1
+    assert found["ragd.otlp.failures"].sum.data_points[0].as_int == 1
+    provider.shutdown()
 
 
-def test_the_end_of_a_process_sends_once_more(collector: Collector) -> None:
-    counts = Registry()
-    reporter = OtlpReporter(counts, metering.open_exporter, lambda: build_resource("web"), 3600.0)
-    reporter.stop()
-    assert not collector.taken  # nothing was ever counted
-    reporter = OtlpReporter(counts, metering.open_exporter, lambda: build_resource("web"), 3600.0)
-    counts.add(metrics.QUERIES, 1)
-    reporter.wake()
-    reporter.stop()
+def test_the_end_of_a_process_sends_once_more(
+    collector: Collector, exporter: CountingExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
+    meter = ReportingMeter(Instruments())
+    meter.provider = build_provider(exporter, build_resource("web"))
+    Instruments(meter.provider.get_meter("ragd")).add(metrics.QUERIES, 1)
+    assert collector.taken == []
+    meter.shutdown()
     assert [list(by_name(request)) for _, request in collector.taken] == [["ragd.queries"]]
 
 
-def test_the_interval_is_that_of_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert metering.interval_s() == 60.0
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "5000")
-    assert metering.interval_s() == 5.0
-    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "soon")
-    assert metering.interval_s() == 60.0
+def test_nothing_is_sent_without_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ENDPOINT_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert not sends_metrics()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://127.0.0.1:9/v1/metrics")
+    assert sends_metrics()

@@ -22,6 +22,7 @@ from evaluation_app import services
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.services import SAMPLE_NAME, load_golden_set, load_sample, read_questions, read_title, sample_files
 from ragd import RetrievePlan, retrieve
+from ragd_site import prepare
 from retrieval_app.models import QueryRun
 from retrieval_app.plans import save_plan
 from retrieval_app.services import build_plan
@@ -163,6 +164,17 @@ def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.Mo
     assert (first["evaluation"], again["evaluation"]) == (str(run.pk), None)
     assert (run.set_name, run.collection_name, run.state) == (SAMPLE_NAME, SAMPLE_NAME, "queued")
     assert run.total == GoldenQuestion.objects.count()
+
+
+@pytest.mark.parametrize("loads", [True, False])
+def test_a_start_loads_the_sample_unless_told_otherwise(
+    small_sample: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, loads: bool
+) -> None:
+    monkeypatch.setattr("evaluation_app.runs.services._send_now", lambda run_id: None)
+    settings.RAGD_SAMPLE = loads
+    prepare.load_sample()
+    assert Collection.objects.filter(name=SAMPLE_NAME).exists() == loads
+    assert EvaluationRun.objects.exists() == loads
 
 
 def test_filters_from_a_shell(small_sample: Path) -> None:

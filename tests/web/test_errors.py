@@ -58,6 +58,16 @@ def test_logging_in_leads_to_where_one_wanted(client: Client, visitor: Client) -
     assert response["Location"] == "/runs/"
 
 
+@pytest.mark.parametrize("address", ["/accounts/login/", "/admin/login/"])
+def test_a_user_name_that_no_account_can_have_is_refused_beside_its_field(
+    client: Client, db: None, address: str
+) -> None:
+    for length in (151, 256, 100_000):
+        response = client.post(address, {"username": "x" * length, "password": "wrong"})
+        assert response.status_code == 200
+        assert list(response.context["form"].errors) == ["username"]
+
+
 def test_too_many_wrong_passwords_close_the_door(client: Client, visitor: Client, settings: Any) -> None:
     settings.AXES_FAILURE_LIMIT = 2
     for _ in range(2):

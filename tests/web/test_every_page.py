@@ -80,6 +80,19 @@ def plain_addresses() -> list[str]:
     return found
 
 
+def filled_addresses(run: Any) -> list[str]:
+    """Every page over a collection that is filled and a run of it."""
+    return [
+        *plain_addresses(),
+        *NATURE,
+        f"/runs/{run.pk}/",
+        f"/runs/{run.pk}/waterfall/",
+        f"/runs/{run.pk}/validity/",
+        "/collections/nature/ingests/whales.md/",
+        f"/ask/?run={run.pk}",
+    ]
+
+
 def check_page(html: str) -> None:
     assert len(re.findall(r"<h1[ >]", html)) == 1
     assert len(re.findall(r"<main[ >]", html)) == 1
@@ -103,17 +116,18 @@ def test_every_page_without_data(visitor: Client) -> None:
 
 def test_every_page_with_data(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
     fill()
-    run = ask("Which animal is the largest?")
-    for address in [
-        *plain_addresses(),
-        *NATURE,
-        f"/runs/{run.pk}/",
-        f"/runs/{run.pk}/waterfall/",
-        f"/runs/{run.pk}/validity/",
-        "/collections/nature/ingests/whales.md/",
-        f"/ask/?run={run.pk}",
-    ]:
+    for address in filled_addresses(ask("Which animal is the largest?")):
         response = visitor.get(address)
+        assert response.status_code == 200, address
+        check_page(response.content.decode())
+
+
+def test_a_request_for_a_part_that_a_page_does_not_have_gets_the_whole_page(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    for address in filled_addresses(ask("Which animal is the largest?")):
+        response = visitor.get(address, headers={"HX-Request": "true", "HX-Target": "x"})
         assert response.status_code == 200, address
         check_page(response.content.decode())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from hypothesis import given
@@ -49,6 +50,21 @@ def test_a_link_with_a_script_stays_text() -> None:
 def test_what_stands_for_a_citation_inside_is_dropped_from_foreign_text() -> None:
     answer = "\ue0000\ue001 evil [1]"
     assert render_answer(answer, cite(answer, 1), draw) == "<p>0 evil <a>1</a></p>\n"
+
+
+@pytest.mark.parametrize("forged", ["0", "7", "9" * 5000])
+def test_a_character_entity_forges_no_citation(forged: str) -> None:
+    entity = f"&#xE000;{forged}&#xE001;"
+    answer = f'{entity} a [1] [x](/y "{entity}") `{entity}`\n\n```{entity}\n{entity}\n```\n'
+    html = render_answer(answer, cite(answer, 1), draw)
+    assert html.count("<a>1</a>") == html.count("<a>") == 1
+    assert html.startswith(f"<p>{forged} a <a>1</a>")
+
+
+def test_a_citation_in_code_or_a_link_is_drawn_once() -> None:
+    answer = "    code [1]\n\n`x [2]` and [see [3]](/y)\n\n```\nz [4]\n```\n"
+    html = render_answer(answer, cite(answer, 1, 2, 3, 4), draw)
+    assert [html.count(f"<a>{marker}</a>") for marker in (1, 2, 3, 4)] == [1, 1, 1, 1]
 
 
 @given(st.text(max_size=60), st.lists(st.tuples(st.integers(-5, 70), st.integers(-5, 70)), max_size=6))

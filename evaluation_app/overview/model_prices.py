@@ -1,11 +1,9 @@
-"""Which models are in use, what each costs, where that price comes from, and what was spent on it so far."""
+"""Which models are in use, what each costs, the source of that price, and what was spent in the last 30 days."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from django.conf import settings
@@ -17,14 +15,14 @@ from collections_app.models import Collection, ModelPrice
 from collections_app.pages import PageRequest, render_page
 from collections_app.services.prices import entered, find_cost, table_version
 from collections_app.stores import embedder_for
-from evaluation_app.metrics.registry import Data, add_up
-from evaluation_app.metrics.reporting import write_own
-from evaluation_app.models import MetricSnapshot
+from evaluation_app.models import Span
+from evaluation_app.overview.figures import Consumption, Wanted, consumption, period_until
+from evaluation_app.overview.rollups import MODEL_TYPES
 from ragd import telemetry
-from ragd.telemetry import metrics
 from retrieval_app.answering import has_chat_model
 from retrieval_app.chat_endpoint import OPENAI_URL
 
+PERIOD = "30d"
 SAMPLE = 1000  # tokens: a price that grows with the number of tokens is shown as it begins
 
 Use = tuple[str, str, str]  # (operation, provider, model)
@@ -34,7 +32,7 @@ Use = tuple[str, str, str]  # (operation, provider, model)
 class PricedModel:
     """input, output: US dollars per million tokens, None where nobody prices them. is_tiered: more tokens cost more.
 
-    source: "table", "override", "" for none. calls, spent_usd: so far, over all processes.
+    source: "table", "override", "" for none. calls, spent_usd: in the period. system: "" where no span names it.
     """
 
     operation: str
@@ -71,29 +69,32 @@ class PricedModel:
 
 
 def priced_models() -> list[PricedModel]:
-    """What is set up and what was ever asked, by provider, model, operation. Raises DatabaseError."""
-    write_own()
+    """The configured models and those that were called in the period, by provider, model, operation.
+
+    Raises DatabaseError.
+    """
     entered.read()
-    counted = {data["name"]: data for data in add_up(MetricSnapshot.objects.values_list("data", flat=True))}
-    calls, spent, unpriced = (
-        _by_use(counted.get(metric.name)) for metric in (metrics.INFERENCE_REQUESTS, metrics.COST, metrics.UNPRICED)
-    )
     configured = set(_configured())
-    found = sorted(configured | set(calls), key=lambda use: (use[1], use[2], use[0]))
+    rows = {row.name: row for row in consumption(Wanted(period_until(PERIOD)), "model") if row.name}
+    uses = configured | _recent_uses(rows.keys() - {model for _, _, model in configured})
+    unused = Consumption("", [], [], [])
     return [
-        _priced(use, int(calls.get(use, 0)), spent.get(use, 0.0), int(unpriced.get(use, 0)), use in configured)
-        for use in found
+        _priced(use, rows.get(use[2], unused), use in configured)
+        for use in sorted(uses, key=lambda use: (use[1], use[2], use[0]))
     ]
 
 
-def _by_use(data: Data | None) -> Mapping[Use, float]:
-    sums: dict[Use, float] = defaultdict(float)
-    for point in data["points"] if data else ():
-        labels: Mapping[str, Any] = point["labels"]
-        names = (telemetry.OPERATION_NAME, telemetry.PROVIDER_NAME, telemetry.REQUEST_MODEL)
-        operation, system, model = (labels.get(name, "") for name in names)
-        sums[operation, system, model] += point["value"]
-    return sums
+def _recent_uses(models: Iterable[str]) -> set[Use]:
+    """Operation and provider of the newest call of each model."""
+    spans = Span.objects.filter(type__in=MODEL_TYPES, model__in=list(models)).order_by("model", "-started_at")
+    return {
+        (
+            str(attributes.get(telemetry.OPERATION_NAME, "")),
+            str(attributes.get(telemetry.PROVIDER_NAME, "")),
+            model,
+        )
+        for model, attributes in spans.distinct("model").values_list("model", "attributes")
+    }
 
 
 def _configured() -> Iterable[Use]:
@@ -105,9 +106,10 @@ def _configured() -> Iterable[Use]:
         yield telemetry.CHAT, telemetry.provider_of(host), settings.RAGD_LLM_MODEL
 
 
-def _priced(use: Use, calls: int, spent: float, unpriced: int, is_configured: bool) -> PricedModel:
+def _priced(use: Use, calls: Consumption, is_configured: bool) -> PricedModel:
     operation, system, model = use
-    base = (operation, system, model, calls, spent, unpriced, is_configured)
+    unpriced = 0 if telemetry.is_local(system) else calls.calls - calls.priced
+    base = (operation, system, model, calls.calls, calls.cost_usd or 0.0, unpriced, is_configured)
     writes = SAMPLE if operation == telemetry.CHAT else 0
     cost = find_cost(system, model, SAMPLE, writes, 0)
     if cost is None:

@@ -1,0 +1,171 @@
+"""The core of background work: one process holds a piece of work, and what a dead one held comes back."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from celery import current_app
+from django.db import connection
+from django.utils import timezone
+
+from collections_app.models import Collection, IngestJob
+from collections_app.services.collections import create_collection
+from collections_app.work import leases, sending
+from collections_app.work.interrupting import LeaseLostError
+from collections_app.work.leases import Lease, cancel, claim, held_by_host, lease_length
+from collections_app.work.recovery import sweep
+from collections_app.work.retry_policy import RetryPolicy
+from tests.fakes.openai_server import OpenAIServer
+
+TASK = "collections.run_ingest_job"
+
+
+def make(collection: Collection, **values: Any) -> IngestJob:
+    return IngestJob.objects.create(collection=collection, kind="reindex", **values)
+
+
+def take(job: IngestJob, owner: str = "a:1") -> Lease[IngestJob] | None:
+    return claim(IngestJob.objects.active(), job.pk, owner, state="running")
+
+
+def expire() -> None:
+    IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+
+
+def test_one_of_two_gets_it_and_a_write_of_a_lost_attempt_changes_nothing(notes: Collection) -> None:
+    job = make(notes)
+    first = take(job)
+    assert first is not None and take(job, "b:2") is None
+    expire()
+    second = take(job, "b:2")
+    assert second is not None and (first.attempt, second.attempt) == (1, 2)
+    with pytest.raises(LeaseLostError):
+        first.heartbeat(title="of the first")
+    with pytest.raises(LeaseLostError):
+        first.check()
+    assert not first.release(title="of the first")
+    second.heartbeat(title="of the second")
+    job.refresh_from_db()
+    assert (job.title, job.worker, job.state) == ("of the second", "b:2", "running")
+    assert second.release(state="queued")
+    job.refresh_from_db()
+    assert (job.lease_until, job.worker, job.tries) == (None, "", 2)
+
+
+def test_what_was_cancelled_or_has_ended_is_not_claimed(notes: Collection) -> None:
+    job = make(notes)
+    held = take(job)
+    assert held is not None and cancel(IngestJob.objects.active(), "enough") == 1
+    with pytest.raises(LeaseLostError):
+        held.heartbeat()
+    job.refresh_from_db()
+    assert (job.state, job.error, job.lease_until) == ("cancelled", "enough", None)
+    assert take(job) is None and cancel(IngestJob.objects.active(), "again") == 0
+
+
+def test_of_many_threads_one_claims(committed: None, embeddings: OpenAIServer) -> None:
+    job = make(create_collection(name="notes"))
+    gate, won = threading.Barrier(6), []
+
+    def run(number: int) -> None:
+        gate.wait()
+        won.append(take(job, f"t:{number}"))
+        connection.close()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(lease is not None for lease in won) == 1
+    assert IngestJob.objects.get().attempts == 1
+
+
+def test_a_held_lease_is_extended_and_its_loss_is_seen(
+    committed: None, embeddings: OpenAIServer, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.RAGD_JOB_LEASE_S = 2
+    monkeypatch.setattr(leases, "LOOK_EVERY_S", 0.05)
+    job = make(create_collection(name="notes"))
+    lease = take(job)
+    assert lease is not None
+    with lease.hold() as lost:
+        before = IngestJob.objects.get().lease_until
+        assert not lost.wait(1.2)
+        after = IngestJob.objects.get().lease_until
+        assert before is not None and after is not None and after > before
+        cancel(IngestJob.objects.all(), "enough")
+        assert lost.wait(10)
+
+
+def test_the_delay_doubles_up_to_its_limit_with_some_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = RetryPolicy(3, first_delay_s=5, max_delay_s=60, jitter=0.25)
+    assert [policy.allows(tries) for tries in (0, 2, 3)] == [True, True, False]
+    for chance, factor in ((0.0, 1.0), (0.25, 1.25)):
+        monkeypatch.setattr("random.uniform", lambda low, high, value=chance: value)
+        assert [policy.delay_s(tries) for tries in (1, 2, 4, 5, 9)] == [s * factor for s in (5, 10, 40, 60, 60)]
+        assert [policy.delay_s(1, asked) for asked in (1, 30, 500)] == [s * factor for s in (5, 30, 120)]
+
+
+def test_the_sweep_sends_again_gives_up_and_leaves_alone(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    monkeypatch.setattr(sending.transaction, "on_commit", lambda send: send())
+    monkeypatch.setattr(sending, "send", lambda task, calls, **_: sent.extend((task, call) for call in calls))
+    now = timezone.now()
+    gone, past = now - timedelta(seconds=1), now - timedelta(hours=1)
+    running = {"state": "running", "worker": "a:1"}
+    expired = make(notes, **running, attempts=1, lease_until=gone)
+    worn_out = make(notes, **running, attempts=3, lease_until=gone)
+    forgiven = make(notes, **running, attempts=3, attempts_forgiven=2, lease_until=gone)
+    held = make(notes, **running, attempts=1, lease_until=now + lease_length(), sent_at=past)
+    unsent, fresh = make(notes, sent_at=past), make(notes)
+    ended: list[IngestJob] = []
+    rows = IngestJob.objects.active()
+    assert sweep(rows, TASK, RetryPolicy(3), ended.append, now, state="queued") == 3
+    assert {call for _, call in sent} == {(str(job.pk),) for job in (expired, forgiven, unsent)}
+    assert {task for task, _ in sent} == {TASK} and ended == [worn_out]
+    states = dict(IngestJob.objects.values_list("pk", "state"))
+    assert [states[job.pk] for job in (expired, held, unsent, fresh)] == ["queued", "running", "queued", "queued"]
+    sent.clear()
+    worn_out.delete()
+    assert sweep(rows, TASK, RetryPolicy(3), ended.append, now, state="queued") == 0 and sent == []
+
+
+def test_what_a_host_holds_without_processes_that_died(notes: Collection) -> None:
+    for owner in ("a:1", "a:2", "ab:1"):
+        take(make(notes), owner)
+    make(notes, worker="a:3")  # ended
+    rows = IngestJob.objects.all()
+    assert sorted(held_by_host(rows, "a").values_list("worker", flat=True)) == ["a:1", "a:2"]
+    assert list(held_by_host(rows, "a", but=[2]).values_list("worker", flat=True)) == ["a:1"]
+
+
+def test_a_message_goes_out_by_the_name_of_its_task_after_the_commit(
+    notes: Collection, django_capture_on_commit_callbacks: Any
+) -> None:
+    job = make(notes, doc_id="none")
+    with django_capture_on_commit_callbacks() as callbacks:
+        sending.enqueue(TASK, str(job.pk))
+    job.refresh_from_db()
+    assert (job.state, len(callbacks)) == ("queued", 1)
+    callbacks[0]()  # tasks run where they are sent here
+    job.refresh_from_db()
+    assert (job.state, job.error_type) == ("failed", "unknown_document")
+    with pytest.raises(KeyError):
+        sending.send("collections.no_such_task", [("x",)])
+
+
+def test_a_broker_that_fails_is_asked_no_more_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def refuse(args: Any, **options: Any) -> None:
+        asked.append((args, options))
+        if len(asked) == 2:
+            raise ConnectionError("down")
+
+    monkeypatch.setattr(current_app.tasks[TASK], "apply_async", refuse)
+    sending.send(TASK, [("1",), ("2",), ("3",)], queue="ragd_bulk", delay_s=2)
+    assert asked == [((number,), {"countdown": 2, "queue": "ragd_bulk"}) for number in ("1", "2")]
