@@ -9,7 +9,7 @@ if __name__ == "__main__":
     from django.core.management import execute_from_command_line
 
     if "ragd" in sys.argv[1:2]:
-        from ragd_site import telemetry
+        from ragd_site.observability import tracing
 
-        telemetry.set_up("cli")
+        tracing.set_up("cli")
     execute_from_command_line(sys.argv)

@@ -31,8 +31,8 @@ from ragd.errors import GenerationChanged, UnknownCollection
 log = logging.getLogger(__name__)
 
 REPLICA = "replica"
-LOOK_AGAIN_S = 1.0
-REST_S = 10.0
+CHECK_EVERY_S = 1.0
+BACK_OFF_S = 10.0
 
 # A standby that has replayed all that it received is level, but only while it receives.
 LAG = """
@@ -49,14 +49,14 @@ Found = TypeVar("Found")
 
 
 @dataclass
-class _Standing:
+class _ReplicaHealth:
     """What this process knows of the replica: usable or not, and when to look again (time.monotonic)."""
 
     usable: bool = True
     look_at: float = 0.0
 
 
-_standing = _Standing()
+_health = _ReplicaHealth()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def read_store(collection: Collection, read: Callable[[ragd.Store], Found]) -> F
         try:
             return _read(collection, read, REPLICA)
         except (OperationalError, InterfaceError) as error:
-            _rest(f"it failed: {error}", REST_S)
+            _back_off(f"it failed: {error}", BACK_OFF_S)
         except UnknownCollection:
             log.info("the replica does not have collection %r yet; the primary answers", collection.name)
     return _read(collection, read, DEFAULT_DB_ALIAS)
@@ -105,19 +105,19 @@ def _read_once(collection: Collection, read: Callable[[ragd.Store], Found], alia
 def _is_usable() -> bool:
     """Looked up once a second, so that a lag ends soon; after a failure, once in ten."""
     now = time.monotonic()
-    if now >= _standing.look_at:
+    if now >= _health.look_at:
         found = replica_state()
         if found.reason:
-            _rest(found.reason, REST_S if found.state == "silent" else LOOK_AGAIN_S)
+            _back_off(found.reason, BACK_OFF_S if found.state == "silent" else CHECK_EVERY_S)
         else:
-            _standing.usable, _standing.look_at = True, now + LOOK_AGAIN_S
-    return _standing.usable
+            _health.usable, _health.look_at = True, now + CHECK_EVERY_S
+    return _health.usable
 
 
-def _rest(reason: str, seconds: float) -> None:
-    if _standing.usable:
+def _back_off(reason: str, seconds: float) -> None:
+    if _health.usable:
         log.warning("the replica is left out, the primary answers: %s", reason)
-    _standing.usable, _standing.look_at = False, time.monotonic() + seconds
+    _health.usable, _health.look_at = False, time.monotonic() + seconds
     connections[REPLICA].close_if_unusable_or_obsolete()
 
 

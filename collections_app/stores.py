@@ -12,12 +12,12 @@ from django.db import connections
 
 import ragd
 from collections_app.models import Collection
-from ragd.cross_encoder import CrossEncoder
-from ragd.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
 from ragd.errors import EmbedderError
-from ragd.late_interaction import LateInteraction
-from ragd.rerank_endpoint import EndpointReranker
-from ragd.reranking import AnyReranker
+from ragd.models.cross_encoder import CrossEncoder
+from ragd.models.embedding import OPENAI_WINDOW, Embedder, LocalEmbedder, OpenAIEmbedder, available_cores
+from ragd.models.late_interaction import LateInteraction
+from ragd.models.rerank_endpoint import EndpointReranker
+from ragd.models.reranking import AnyReranker
 from ragd.types import Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"

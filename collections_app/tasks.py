@@ -7,10 +7,11 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_process_init, worker_process_shutdown
 
-from collections_app.services.checking import complete_check
-from collections_app.services.jobs import run_job, sweep
-from collections_app.services.queueing import RUN_JOB
-from collections_app.services.workers import end_pulse, start_pulse
+from collections_app.services.collections.invariant_check import complete_check
+from collections_app.services.jobs.queue import RUN_JOB
+from collections_app.services.jobs.workers import end_pulse, start_pulse
+from collections_app.services.worker.dispatch import run_job
+from collections_app.services.worker.maintenance import sweep
 
 
 @shared_task(name=RUN_JOB, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]

@@ -8,17 +8,17 @@ from uuid import UUID
 from django.http import HttpRequest
 from ninja import Router
 
-from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
-from evaluation_app.comparison.api import router as comparison_router
+from collections_app.http.auth import BearerAuth, request_key
+from evaluation_app.analysis.comparison.api import router as comparison_router
 from evaluation_app.curation.api import router as curation_router
-from evaluation_app.golden.api import router as golden_router
+from evaluation_app.golden.api.sets import router as golden_router
 from evaluation_app.runs.api import router as evaluation_runs_router
+from evaluation_app.runs.sweeps.api import router as sweeps_router
 from evaluation_app.scoring.api import router as scoring_router
-from evaluation_app.span_search.api import router as spans_router
-from evaluation_app.span_search.schemas import SpanList
-from evaluation_app.span_store.reading import flush_pending, run_spans, span_dict
-from evaluation_app.sweeps.api import router as sweeps_router
+from evaluation_app.spans.search.api import router as spans_router
+from evaluation_app.spans.search.schemas import SpanList
+from evaluation_app.spans.store.span_reads import flush_pending, run_spans, span_dict
 from retrieval_app.models import QueryRun
 
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])

@@ -9,9 +9,9 @@ class EvaluationConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from evaluation_app.curation.registering import register_curation
-        from evaluation_app.scoring.travelling import register_sampling
-        from evaluation_app.travelling import register_parts
+        from evaluation_app.curation.registration import register_curation
+        from evaluation_app.golden.question_parts import register_parts
+        from evaluation_app.scoring.sampling_parts import register_sampling
 
         register_parts()
         register_sampling()

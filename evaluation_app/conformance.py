@@ -10,7 +10,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from collections_app.services import audit
+from collections_app.services.governance import audit
 from evaluation_app.models import ConformanceResult
 from ragd import conformance
 from ragd.types import SPEC_VERSION

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from evaluation_app.conformance import complete_run
-from evaluation_app.runs.services import work_off
+from evaluation_app.runs.lifecycle import process_run
 from evaluation_app.scoring.sampling import score_samples
 
 
@@ -16,7 +16,7 @@ def run_conformance(result_id: int) -> None:
 
 @shared_task(name="evaluation.run_evaluation", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def run_evaluation(run_id: str) -> None:
-    work_off(run_id)
+    process_run(run_id)
 
 
 @shared_task(name="evaluation.score_live_traffic", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]

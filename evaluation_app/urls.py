@@ -3,33 +3,32 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic.base import RedirectView
 
-from evaluation_app import upkeep, views
-from evaluation_app.calibration import urls as calibration_urls
-from evaluation_app.comparison import urls as comparison_urls
+from evaluation_app.analysis.comparison import urls as comparison_urls
+from evaluation_app.analysis.diagnosis import urls as diagnosis_urls
 from evaluation_app.curation import urls as curation_urls
-from evaluation_app.dashboard import urls as dashboard_urls
-from evaluation_app.diagnosis import urls as diagnosis_urls
-from evaluation_app.evidence import pages as evidence_pages
-from evaluation_app.explorer import pages as explorer
-from evaluation_app.exports import downloads
-from evaluation_app.golden import urls as golden_urls
-from evaluation_app.overview import model_prices
-from evaluation_app.overview import pages as overview_page
+from evaluation_app.golden.pages import urls as golden_urls
+from evaluation_app.pages.dashboard import urls as dashboard_urls
+from evaluation_app.pages.explorer import pages as explorer
+from evaluation_app.pages.live import urls as scoring_urls
+from evaluation_app.pages.overview import home, model_prices, upkeep
+from evaluation_app.pages.overview import pages as overview_page
+from evaluation_app.pages.traces import views as trace_views
 from evaluation_app.reviews import urls as reviews_urls
 from evaluation_app.runs import urls as runs_urls
-from evaluation_app.scoring import urls as scoring_urls
-from evaluation_app.sweeps import urls as sweeps_urls
-from evaluation_app.tracing import views as trace_views
+from evaluation_app.runs.calibration import urls as calibration_urls
+from evaluation_app.runs.sweeps import urls as sweeps_urls
+from evaluation_app.spans.evidence import pages as evidence_pages
+from evaluation_app.spans.exports import downloads
 
 app_name = "evaluation"
 urlpatterns = [
-    path("", views.home, name="home"),
-    path("operations/", views.operations, name="operations"),
-    path("operations/retry/", views.retry_failed, name="retry-failed"),
+    path("", home.home, name="home"),
+    path("operations/", home.operations, name="operations"),
+    path("operations/retry/", home.retry_failed, name="retry-failed"),
     path("operations/prices/", model_prices.prices_page, name="prices"),
     path("operations/upkeep/", upkeep.upkeep, name="upkeep"),
-    path("status/", views.status, name="status"),
-    path("status/try/", views.try_rules, name="try-rules"),
+    path("status/", home.status, name="status"),
+    path("status/try/", home.try_rules, name="try-rules"),
     path("traces/", overview_page.show_overview, name="traces"),
     path("traces/list/", explorer.traces, name="trace-list"),
     path("traces/spans/", explorer.spans, name="spans"),
@@ -56,6 +55,6 @@ urlpatterns = [
     *reviews_urls.urlpatterns,
     *curation_urls.urlpatterns,
     *calibration_urls.urlpatterns,
-    path("go/", views.palette, name="palette"),
-    path("style/", views.style, name="style"),
+    path("go/", home.palette, name="palette"),
+    path("style/", home.style, name="style"),
 ]

@@ -5,9 +5,6 @@ The library takes a connection and never owns a transaction. It knows no web fra
 
 from __future__ import annotations
 
-from ragd.chunking import bind, chunk, document_text
-from ragd.compression import compress
-from ragd.embedding import Embedder
 from ragd.errors import (
     DimensionMismatch,
     EmbedderError,
@@ -19,11 +16,14 @@ from ragd.errors import (
     UnknownCollection,
     UnsupportedDatabase,
 )
-from ragd.fusion import fuse
-from ragd.indexing import embed_chunks, index
-from ragd.reranking import rerank
-from ragd.retrieval import Retrieval, ShortResult, retrieve, retrieve_detailed
-from ragd.store import Store
+from ragd.models.embedding import Embedder
+from ragd.models.reranking import rerank
+from ragd.search.compression import compress
+from ragd.search.fusion import fuse
+from ragd.search.retrieval import Retrieval, ShortResult, retrieve, retrieve_detailed
+from ragd.store.indexing import embed_chunks, index
+from ragd.store.store import Store
+from ragd.text.chunking import bind, chunk, document_text
 from ragd.types import (
     SPEC_VERSION,
     Candidate,

@@ -18,13 +18,13 @@ app.set_default()
 @worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
 def trace_process(**_: object) -> None:
     """Each process that runs tasks writes its own spans."""
-    from ragd_site import telemetry
+    from ragd_site.observability import tracing
 
-    telemetry.set_up("worker")
+    tracing.set_up("worker")
 
 
 @worker_process_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
 def flush_spans(**_: object) -> None:
-    from ragd_site import telemetry
+    from ragd_site.observability import tracing
 
-    telemetry.shut_down()
+    tracing.shut_down()

@@ -24,8 +24,8 @@ from urllib.parse import quote
 
 import psycopg
 
-from ragd_site import machine
-from ragd_site.programs import EmbeddedError, find_binaries, may_enter, run_program, server_account
+from ragd_site.runtime import machine
+from ragd_site.runtime.programs import EmbeddedError, find_binaries, may_enter, run_program, server_account
 
 START_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 60

@@ -14,7 +14,7 @@ from csp.constants import NONE, SELF
 from ragd_site import embedded
 from ragd_site.broker import describe_broker
 from ragd_site.environment import REPOSITORY, SettingError, read_environment
-from ragd_site.programs import EmbeddedError
+from ragd_site.runtime.programs import EmbeddedError
 
 try:
     environment = read_environment()
@@ -177,10 +177,10 @@ INSTALLED_APPS = [
     "axes",
 ]
 MIDDLEWARE = [
-    "collections_app.middleware.ApiErrorMiddleware",
+    "collections_app.http.middleware.ApiErrorMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "collections_app.middleware.CacheMiddleware",
+    "collections_app.http.middleware.CacheMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

@@ -10,7 +10,7 @@ from django.urls import include, path
 from evaluation_app.metrics.pages import metrics_page
 from ragd_site.api import api_urls
 from ragd_site.login import AdminLoginForm, LoginForm
-from retrieval_app.mcp import mcp_view
+from retrieval_app.api.mcp import mcp_view
 
 admin.site.login_form = AdminLoginForm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragd_site.environment import read_environment
-from ragd_site.machine import SHARED_MEMORY
+from ragd_site.runtime.machine import SHARED_MEMORY
 
 environment = read_environment()
 bind = f"{environment.RAGD_HOST}:{environment.PORT}"
@@ -24,6 +24,6 @@ loglevel = environment.RAGD_LOG_LEVEL.lower()
 
 
 def worker_exit(server: Any, worker: Any) -> None:
-    from ragd_site import telemetry
+    from ragd_site.observability import tracing
 
-    telemetry.shut_down()
+    tracing.shut_down()

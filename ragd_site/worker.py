@@ -96,8 +96,8 @@ def end_sweeping(**_: Any) -> None:
 def forgive_jobs(*, but: Sequence[int] = ()) -> None:
     from django.db import connection
 
-    from collections_app.services.claiming import forgive_attempts
-    from evaluation_app.runs.services import release_host
+    from collections_app.services.jobs.claims import forgive_attempts
+    from evaluation_app.runs.lifecycle import release_host
 
     try:
         forgive_attempts(socket.gethostname(), but=but)
@@ -132,15 +132,15 @@ def sweep_until_stopped() -> None:
 
 
 def sweep_jobs() -> None:
-    from collections_app.services import jobs
+    from collections_app.services.worker import maintenance
 
-    jobs.sweep()
+    maintenance.sweep()
     send_evaluations()
 
 
 def send_evaluations() -> None:
     """Evaluation runs that wait, and live traffic that is to be scored."""
-    from evaluation_app.runs.services import send_waiting
+    from evaluation_app.runs.lifecycle import send_waiting
     from evaluation_app.scoring.sampling import send_samples
 
     send_waiting()
@@ -149,7 +149,7 @@ def send_evaluations() -> None:
 
 def apply_retention() -> None:
     """Delete what is past its retention, and once a day have what is stored checked by a worker process."""
-    from evaluation_app.span_store import retention
+    from evaluation_app.runs import retention
 
     retention.apply_retention()
     retention.check_daily()
@@ -157,7 +157,7 @@ def apply_retention() -> None:
 
 def roll_up_spans(*, everything: bool = False) -> None:
     """For the overview; everything: also what came late, and what is too old goes."""
-    from evaluation_app.overview import rollups as overview_rollups
+    from evaluation_app.pages.overview import rollups as overview_rollups
 
     overview_rollups.roll_up(everything=everything)
     if everything:

@@ -12,9 +12,10 @@ import django
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 
-from ragd_site import checks, telemetry
+from ragd_site import checks
+from ragd_site.observability import tracing
 
-telemetry.set_up("web")  # before the handler loads the middleware, to which the request spans are added
+tracing.set_up("web")  # before the handler loads the middleware, to which the request spans are added
 django.setup()  # before the database is asked
 checks.stop_unless_supported()
 application = get_wsgi_application()

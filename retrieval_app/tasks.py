@@ -9,11 +9,11 @@ from uuid import UUID
 from celery import shared_task
 
 from collections_app.errors import ServiceError
-from collections_app.services.collections import get_collection
+from collections_app.services.collections.collections import get_collection
 from ragd.errors import RagdError
 from ragd.types import RetrievePlan
-from retrieval_app import services
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
 
 
 @shared_task(name="retrieval.run_search", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
@@ -28,6 +28,6 @@ def run_search(run_id: str, collection: str, query: str, plan: Mapping[str, Any]
         return
     found, chosen = get_collection(collection), RetrievePlan.from_dict(plan)
     try:
-        services.search(found, query, chosen, door=QueryRun.Door.WORKER, plan_name=plan_name, run_id=wanted)
+        query_pipeline.search(found, query, chosen, door=QueryRun.Door.WORKER, plan_name=plan_name, run_id=wanted)
     except (RagdError, ServiceError):
         return  # the run says what failed

@@ -2,26 +2,30 @@ from __future__ import annotations
 
 from django.urls import path
 
-from retrieval_app import ask_page_stream, curation, playground, retrieved, views
-from retrieval_app.corrective import pages as corrective_pages
+from retrieval_app.pages import ask_stream, collection_panels, playground, retrieval_panels, runs
+from retrieval_app.pages import calibration as corrective_pages
 
 app_name = "retrieval"
 urlpatterns = [
-    path("ask/", views.ask, name="ask"),
-    path("ask/stream/", ask_page_stream.stream_answer, name="ask-stream"),
-    path("runs/", views.list_runs, name="runs"),
-    path("runs/log/", views.download_log, name="run-log"),
-    path("runs/<uuid:run_id>/", views.show_run, name="run"),
-    path("runs/<uuid:run_id>/replay/", views.replay_run, name="replay"),
+    path("ask/", runs.ask, name="ask"),
+    path("ask/stream/", ask_stream.stream_answer, name="ask-stream"),
+    path("runs/", runs.list_runs, name="runs"),
+    path("runs/log/", runs.download_log, name="run-log"),
+    path("runs/<uuid:run_id>/", runs.show_run, name="run"),
+    path("runs/<uuid:run_id>/replay/", runs.replay_run, name="replay"),
     path(
         "collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/",
-        retrieved.of_chunk,
+        retrieval_panels.of_chunk,
         name="retrieved-chunk",
     ),
-    path("collections/<str:name>/retrieved/document/<path:doc_id>/", retrieved.of_document, name="retrieved-document"),
+    path(
+        "collections/<str:name>/retrieved/document/<path:doc_id>/",
+        retrieval_panels.of_document,
+        name="retrieved-document",
+    ),
     path("collections/<str:name>/corrective/", corrective_pages.corrective, name="corrective"),
-    path("collections/<str:name>/plans/", curation.plans, name="plans"),
-    path("collections/<str:name>/never-retrieved/", curation.never_retrieved, name="never-retrieved"),
+    path("collections/<str:name>/plans/", collection_panels.plans, name="plans"),
+    path("collections/<str:name>/never-retrieved/", collection_panels.never_retrieved, name="never-retrieved"),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),
     path("collections/<str:name>/playground/save/", playground.save, name="playground-save"),
     # the chunk's number stands first, so that no doc_id can be mistaken for it

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 FLOORS = ["ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site"]
 FOREIGN_TO_LIBRARY = {"django", "celery", "kombu", "ninja", "pydantic_settings", "csp", "axes"}
 # they hand PATH and the like on to a child process
-PASSING_ON_THE_ENVIRONMENT = {"collections_app/parsing/process.py", "collections_app/parsing/office.py"}
+PASSING_ON_THE_ENVIRONMENT = {"collections_app/parsing/process/process.py", "collections_app/parsing/office/office.py"}
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}
 
 

@@ -15,7 +15,7 @@ from django.test import Client
 
 from collections_app import stores
 from collections_app.models import Collection
-from collections_app.services.collections import create_collection
+from collections_app.services.collections.collections import create_collection
 from ragd import conformance
 from ragd.conformance import corpus
 from ragd.conformance.door_rules import EVERY

@@ -16,8 +16,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from ragd_site import embedded, programs
+from ragd_site import embedded
 from ragd_site.checks import check_database, list_problems
+from ragd_site.runtime import programs
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

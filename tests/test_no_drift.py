@@ -21,14 +21,14 @@ from django.db import connection, transaction
 from django.test import Client
 
 from collections_app.models import Collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.documents.documents import ingest_text
 from collections_app.stores import open_store
-from ragd.retrieval import retrieve_detailed
-from ragd.store import Store
+from ragd.search.retrieval import retrieve_detailed
+from ragd.store.store import Store
 from ragd.types import RetrievePlan, canonical_json
+from retrieval_app.citations.result_records import result_dict, with_spans
 from retrieval_app.models import QueryRun
-from retrieval_app.plans import build_plan, save_plan
-from retrieval_app.results import result_dict, with_spans
+from retrieval_app.runs.plans import build_plan, save_plan
 from retrieval_app.tasks import run_search
 from tests.retrieval.corpus import bearer, kept, make_collection, post
 

@@ -12,7 +12,7 @@ from django.conf import settings
 from pydantic import SecretStr
 
 from ragd_site.environment import Environment, SettingError, local_address, read_environment
-from ragd_site.machine import tune_postgres
+from ragd_site.runtime.machine import tune_postgres
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 

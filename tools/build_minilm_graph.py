@@ -2,7 +2,8 @@
 
     python -m tools.build_minilm_graph
 
-Every weight is an external initializer that carries the name it has in the model's safetensors file; `ragd.minilm`
+Every weight is an external initializer that carries the name it has in the model's safetensors file;
+`ragd.models.minilm`
 supplies them when it opens a session. A run takes one text, or four one behind the other: what is done token by token
 is done for all at once, attention is computed for each text alone. So there is no padding and no mask, and the other
 texts of a run change no bit of a text's result.

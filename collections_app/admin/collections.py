@@ -15,14 +15,14 @@ from collections_app.admin.base import ReadOnlyAdmin, list_link, page_link
 from collections_app.api.transfers import stream_export
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
-from collections_app.services import documents as document_services
-from collections_app.services.cancelling import cancel_collection_jobs
-from collections_app.services.checking import request_check
-from collections_app.services.deleting import record_deletion
-from collections_app.services.exporting import open_export
-from collections_app.services.probing import submit_probe
-from collections_app.services.queueing import submit_index_build
-from collections_app.services.retrying import retry_collection_jobs
+from collections_app.services.collections.deletion import record_deletion
+from collections_app.services.collections.invariant_check import request_check
+from collections_app.services.documents import documents as document_services
+from collections_app.services.generations.recall_probes import submit_probe
+from collections_app.services.jobs.cancellation import cancel_collection_jobs
+from collections_app.services.jobs.queue import submit_index_build
+from collections_app.services.jobs.retries import retry_collection_jobs
+from collections_app.services.transfer.export import open_export
 from collections_app.templatetags.interface import counted
 from ragd.errors import RagdError
 

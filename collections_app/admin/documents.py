@@ -14,10 +14,10 @@ from django.utils.safestring import SafeString
 from collections_app.admin.base import ReadOnlyAdmin, is_list, page_link, per_collection
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, NearDuplicate
-from collections_app.services.chunk_edits import remove_overlay, set_chunk_enabled
-from collections_app.services.curation import BulkChange, BulkOutcome, change_documents
-from collections_app.services.editing import roll_back
-from collections_app.services.leftovers import drop_orphans
+from collections_app.services.chunks.chunk_edits import remove_overlay, set_chunk_enabled
+from collections_app.services.documents.bulk_changes import BulkChange, BulkOutcome, change_documents
+from collections_app.services.documents.edits import roll_back
+from collections_app.services.documents.orphans import drop_orphans
 from collections_app.templatetags.interface import counted
 from ragd.errors import RagdError
 

@@ -8,8 +8,8 @@ from django.http import HttpRequest
 
 from collections_app.admin.base import ReadOnlyAdmin
 from collections_app.models import Collection, Generation, GenerationDocument, StoredProbe
-from collections_app.services.generations import activate_generation, cancel_generation, drop_generation
-from collections_app.services.probing import submit_probe
+from collections_app.services.generations.generations import activate_generation, cancel_generation, drop_generation
+from collections_app.services.generations.recall_probes import submit_probe
 
 
 @admin.register(Generation)

@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 from collections_app.admin.base import ReadOnlyAdmin
 from collections_app.models import ApiKey
-from collections_app.services.keys import revoke_key
+from collections_app.services.governance.api_keys import revoke_key
 
 
 @admin.register(ApiKey)

@@ -8,7 +8,7 @@ from django.utils.safestring import SafeString
 
 from collections_app.admin.base import ReadOnlyAdmin, page_link
 from collections_app.models import IdempotencyRecord, Operation, Provider, Report, WorkerHeartbeat
-from collections_app.services.checking import request_check
+from collections_app.services.collections.invariant_check import request_check
 
 
 @admin.register(Operation)

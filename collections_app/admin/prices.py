@@ -12,7 +12,7 @@ from django.http import HttpRequest
 from collections_app.admin.base import Base
 from collections_app.errors import ServiceError
 from collections_app.models import ModelPrice
-from collections_app.services.prices import check_price, delete_price, save_price
+from collections_app.services.governance.prices import check_price, delete_price, save_price
 
 NAMED_BY = ("model", "system")
 VALUES = ("input_per_million", "output_per_million", "cached_input_per_million")

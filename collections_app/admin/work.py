@@ -9,9 +9,9 @@ from django.utils.safestring import SafeString
 
 from collections_app.admin.base import ReadOnlyAdmin, list_link
 from collections_app.models import IngestBatch, IngestJob, Upload
-from collections_app.services.cancelling import cancel_batch, cancel_job
-from collections_app.services.leftovers import drop_unneeded_uploads
-from collections_app.services.retrying import retry_batch, retry_job
+from collections_app.services.documents.orphans import drop_unneeded_uploads
+from collections_app.services.jobs.cancellation import cancel_batch, cancel_job
+from collections_app.services.jobs.retries import retry_batch, retry_job
 from collections_app.templatetags.interface import counted
 
 

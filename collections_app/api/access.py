@@ -8,10 +8,10 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from collections_app.api.schemas import ErrorAnswer
-from collections_app.auth import check_collection_scope, request_key
-from collections_app.idempotency import answer_once
+from collections_app.http.auth import check_collection_scope, request_key
+from collections_app.http.idempotency import answer_once
 from collections_app.models import Collection
-from collections_app.services.collections import get_collection
+from collections_app.services.collections.collections import get_collection
 
 ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503}): ErrorAnswer}
 

@@ -12,12 +12,13 @@ from ninja import Router
 
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.api.job_schemas import BatchItem, BatchPage, Changed
-from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import IngestBatch
-from collections_app.paging import DEFAULT_LIMIT, paginate
-from collections_app.services.batches import BatchProgress, batch_progress
-from collections_app.services.jobs import cancel_batch, retry_batch
+from collections_app.services.jobs.batches import BatchProgress, batch_progress
+from collections_app.services.jobs.cancellation import cancel_batch
+from collections_app.services.jobs.retries import retry_batch
 
 router = Router(auth=BearerAuth(), tags=["jobs"])
 

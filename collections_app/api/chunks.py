@@ -29,14 +29,12 @@ from collections_app.api.chunk_schemas import (
 )
 from collections_app.api.documents import chunk_item
 from collections_app.api.documents import router as documents_router
-from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
+from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import ChunkOverlay, DuplicateScan
-from collections_app.services import chunk_edits
-from collections_app.services.chunk_edits import ChunkChange
-from collections_app.services.documents import get_document
-from collections_app.services.neighbours import NEIGHBOURS, NEIGHBOURS_MAX, Neighbour, find_chunk, nearest_chunks
-from collections_app.services.outliers import (
+from collections_app.services.chunks import chunk_edits
+from collections_app.services.chunks.chunk_edits import ChunkChange
+from collections_app.services.chunks.chunk_outliers import (
     COUNT_TIMEOUT_S,
     Outlier,
     count_outliers,
@@ -44,7 +42,15 @@ from collections_app.services.outliers import (
     list_outliers,
     scan_duplicates,
 )
-from collections_app.services.previewing import Place, Preview, preview_content, preview_document, preview_upload
+from collections_app.services.chunks.chunk_preview import (
+    Preview,
+    PreviewChunk,
+    preview_content,
+    preview_document,
+    preview_upload,
+)
+from collections_app.services.chunks.neighbours import NEIGHBOURS, NEIGHBOURS_MAX, Neighbour, find_chunk, nearest_chunks
+from collections_app.services.documents.documents import get_document
 from ragd.errors import InvalidInput
 from ragd.types import Segment
 
@@ -215,7 +221,7 @@ def _content(payload: PreviewRequest) -> str | list[Segment]:
     return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content or ()]
 
 
-def _place(place: Place) -> dict[str, Any]:
+def _place(place: PreviewChunk) -> dict[str, Any]:
     return {
         "chunk_index": place.index,
         "start": place.start,

@@ -17,13 +17,13 @@ from collections_app.api.schemas import (
     Deleted,
     Statistics,
 )
-from collections_app.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.paging import paginate
 from collections_app.models import Collection
-from collections_app.paging import paginate
 from collections_app.policies import policy_for
-from collections_app.services import collections as service
-from collections_app.services.retention import effective_retention
-from collections_app.services.security import effective_security
+from collections_app.services.collections import collections as service
+from collections_app.services.collections.retention import effective_retention
+from collections_app.services.governance.security_policy import effective_security
 
 router = Router(auth=BearerAuth(), tags=["collections"])
 

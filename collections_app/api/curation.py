@@ -19,11 +19,11 @@ from collections_app.api.curation_schemas import (
 )
 from collections_app.api.revisions import router as first_router
 from collections_app.api.schemas import DocumentDeleted, DocumentDetail, DocumentRequest, Ingested
-from collections_app.auth import request_key
+from collections_app.http.auth import request_key
 from collections_app.models import Collection
-from collections_app.services import curation as service
-from collections_app.services.editing import edit_document
-from collections_app.services.selection import DocumentFilter, choose_matching, choose_named, count_facets
+from collections_app.services.documents import bulk_changes as service
+from collections_app.services.documents.edits import edit_document
+from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
 from ragd.errors import InvalidInput
 
 BULK = "/collections/{collection}/documents/bulk"

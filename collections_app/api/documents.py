@@ -18,11 +18,11 @@ from collections_app.api.schemas import (
     DocumentRequest,
     Ingested,
 )
-from collections_app.auth import BearerAuth, request_key
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import Chunk, Document
-from collections_app.paging import DEFAULT_LIMIT, paginate
-from collections_app.services import documents as service
-from collections_app.services.selection import DocumentFilter
+from collections_app.services.documents import documents as service
+from collections_app.services.documents.selection import DocumentFilter
 from ragd.errors import InvalidInput
 from ragd.types import Segment
 

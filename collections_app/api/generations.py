@@ -15,10 +15,10 @@ from collections_app.api.schemas import (
     GenerationRequest,
     OverruleRequest,
 )
-from collections_app.auth import BearerAuth, request_key
-from collections_app.services import generations as service
-from collections_app.services.estimating import estimate_generation
-from collections_app.services.generation_states import GenerationState, generation_state, generation_states
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.services.generations import generations as service
+from collections_app.services.generations.estimate import estimate_generation
+from collections_app.services.generations.generation_states import GenerationState, generation_state, generation_states
 
 router = Router(auth=BearerAuth(), tags=["generations"])
 

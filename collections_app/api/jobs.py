@@ -11,14 +11,15 @@ from ninja import Router
 
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.api.job_schemas import Changed, JobDetail, JobItem, JobPage, QueueItem
-from collections_app.auth import BearerAuth, request_key
 from collections_app.errors import ServiceError
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import IngestJob
-from collections_app.paging import DEFAULT_LIMIT, paginate
-from collections_app.querysets import IngestJobQuerySet
-from collections_app.services.backpressure import queue_state
-from collections_app.services.jobs import cancel_collection_jobs, cancel_job, retry_collection_jobs, retry_job
-from collections_app.services.queueing import jobs_ahead
+from collections_app.models.querysets import IngestJobQuerySet
+from collections_app.services.jobs.backpressure import queue_state
+from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
+from collections_app.services.jobs.queue import jobs_ahead
+from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
 
 router = Router(auth=BearerAuth(), tags=["jobs"])
 

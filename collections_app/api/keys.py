@@ -14,11 +14,11 @@ from ninja import Router
 
 from collections_app.api.access import ERRORS, answer
 from collections_app.api.schemas import KeyItem, KeyPage, KeyRequest, KeySecret
-from collections_app.auth import BearerAuth, bearer_secret, check_unlimited, request_key, require_key
 from collections_app.errors import ServiceError
+from collections_app.http.auth import BearerAuth, bearer_secret, check_unlimited, request_key, require_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import ApiKey
-from collections_app.paging import DEFAULT_LIMIT, paginate
-from collections_app.services import keys as service
+from collections_app.services.governance import api_keys as service
 
 router = Router(auth=BearerAuth(write=True), tags=["api-keys"])
 

@@ -9,10 +9,10 @@ from ninja import Router, Status
 
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.api.schemas import JobStarted, ProbePage
-from collections_app.auth import BearerAuth, request_key
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import StoredProbe
-from collections_app.paging import DEFAULT_LIMIT, paginate
-from collections_app.services.probing import recall_warning, submit_probe
+from collections_app.services.generations.recall_probes import recall_warning, submit_probe
 
 router = Router(auth=BearerAuth(), tags=["collections"])
 

@@ -23,14 +23,14 @@ from collections_app.api.curation_schemas import (
     RolledBack,
 )
 from collections_app.api.schemas import DocumentDeleted, DocumentRequest, Ingested
-from collections_app.auth import BearerAuth, request_key
-from collections_app.differences import Change
+from collections_app.domain.differences import Change
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
 from collections_app.models import Document, DocumentRevision
-from collections_app.paging import DEFAULT_LIMIT, cut_page, paginate
-from collections_app.services import revisions as service
-from collections_app.services.comparing import compare_revisions
-from collections_app.services.documents import get_document
-from collections_app.services.editing import roll_back
+from collections_app.services.documents.documents import get_document
+from collections_app.services.documents.edits import roll_back
+from collections_app.services.documents.revision_diff import compare_revisions
+from collections_app.services.indexing import revisions as service
 
 router = Router(auth=BearerAuth(), tags=["revisions"])
 
@@ -217,7 +217,7 @@ def rollback_flat(request: HttpRequest, collection: str, number: int, doc_id: st
 # --- documents whose own id ends as these addresses do: their other methods
 
 
-def _lend(path: str, suffix: str) -> None:
+def _alias_routes(path: str, suffix: str) -> None:
     """Let PUT, PATCH and DELETE of an address be those of the document whose id ends in the suffix."""
 
     def put(request: HttpRequest, collection: str, doc_id: str, payload: DocumentRequest) -> Any:
@@ -232,7 +232,7 @@ def _lend(path: str, suffix: str) -> None:
     _register(path, put, patch, delete)
 
 
-def _lend_numbered(path: str, suffix: str) -> None:
+def _alias_numbered_routes(path: str, suffix: str) -> None:
     """The same where the number of a revision stands in the address."""
 
     def put(request: HttpRequest, collection: str, doc_id: str, number: int, payload: DocumentRequest) -> Any:
@@ -259,7 +259,7 @@ def _register(path: str, put: Any, patch: Any, delete: Any) -> None:
     router.delete(path, include_in_schema=False, response={200: DocumentDeleted, **ERRORS})(delete)
 
 
-_lend(NESTED, "/revisions")
-_lend_numbered(f"{NESTED}/{{int:number}}", "/revisions/{}")
+_alias_routes(NESTED, "/revisions")
+_alias_numbered_routes(f"{NESTED}/{{int:number}}", "/revisions/{}")
 for _end in ("chunks", "diff", "rollback"):
-    _lend_numbered(f"{NESTED}/{{int:number}}/{_end}", f"/revisions/{{}}/{_end}")
+    _alias_numbered_routes(f"{NESTED}/{{int:number}}/{_end}", f"/revisions/{{}}/{_end}")

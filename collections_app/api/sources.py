@@ -11,12 +11,12 @@ from pydantic import Field, StrictBool
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import Request
 from collections_app.api.uploads import plan_item
-from collections_app.auth import BearerAuth, request_key
+from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
-from collections_app.services import audit
-from collections_app.services.buckets import submit_prefix
-from collections_app.services.sourcing import SourcePlan
-from collections_app.services.url_lists import ADDRESSES_MAX, UrlEntry, submit_urls
+from collections_app.services.governance import audit
+from collections_app.services.sources.buckets import submit_prefix
+from collections_app.services.sources.source_jobs import SourcePlan
+from collections_app.services.sources.url_lists import ADDRESSES_MAX, UrlEntry, submit_urls
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 

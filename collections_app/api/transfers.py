@@ -14,15 +14,15 @@ from ninja.files import UploadedFile
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer, find_collection
-from collections_app.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
-from collections_app.idempotency import HEADER
-from collections_app.identity import can_be_stored
+from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.idempotency import HEADER
+from collections_app.http.paging import paginate
 from collections_app.models import Operation
-from collections_app.paging import paginate
-from collections_app.services.archive_reading import read_manifest
-from collections_app.services.exporting import Export, open_export
-from collections_app.services.importing import import_collection
+from collections_app.services.transfer.export import Export, open_export
+from collections_app.services.transfer.export_reader import read_manifest
+from collections_app.services.transfer.import_stage import import_collection
 
 ZIP = "application/zip"
 HASHED_AT_ONCE = 1_000_000

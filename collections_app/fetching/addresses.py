@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
+from collections_app.domain.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
 from collections_app.fetching.errors import FetchError
-from collections_app.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
 from ragd.errors import InvalidInput
 
 ADDRESS_MAX_CHARS = 2000

@@ -16,8 +16,8 @@ from email.utils import parsedate_to_datetime
 import certifi
 
 from collections_app.fetching.addresses import Address, Guard
+from collections_app.fetching.decompression import Inflater, too_large
 from collections_app.fetching.errors import FetchError
-from collections_app.fetching.inflating import Inflater, too_large
 
 READ_AT_ONCE = 65_536
 CONNECT_MAX_S = 10.0

@@ -7,7 +7,7 @@ from django.db import models
 from django.utils import timezone
 
 from collections_app.models.library import Collection
-from collections_app.querysets import DocumentRevisionQuerySet
+from collections_app.models.querysets import DocumentRevisionQuerySet
 
 
 class DocumentRevision(models.Model):

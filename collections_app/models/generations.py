@@ -6,13 +6,14 @@ from django.db import models
 from django.utils import timezone
 
 from collections_app.models.library import Collection
-from collections_app.querysets import NEXT_STATES, GenerationQuerySet
+from collections_app.models.querysets import NEXT_STATES, GenerationQuerySet
 
 
 class Generation(models.Model):
     """One index of a collection as an object that can be made again: by what it was built, from what, and how far.
 
-    hash: `ragd.generations.GenerationSpec.hash`. chunk_policy: the stated fields, policy: the whole one they make.
+    hash: `ragd.store.generations.GenerationSpec.hash`. chunk_policy: the stated fields, policy: the whole one they
+    make.
     documents_total and chars_total are those of the collection when they were last counted. chunks_per_s, chars_per_s:
     measured in the present run. automatic: it swaps itself in when it is complete. The row outlives the table, so that
     runs can name it; `state` dropped says that the table is gone.
@@ -123,7 +124,8 @@ class GenerationDocument(models.Model):
 
 
 class StoredProbe(models.Model):
-    """A recall probe that was run: `ragd.recall.RecallProbe` as numbers. recall null: no query could be compared."""
+    """A recall probe that was run: `ragd.insight.recall.RecallProbe` as numbers. recall null: no query could be
+    compared."""
 
     id = models.BigAutoField(primary_key=True)
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="probes")

@@ -9,7 +9,7 @@ from django.db import models
 from django.utils import timezone
 
 from collections_app.models.library import Collection
-from collections_app.querysets import ACTIVE_STATES, IngestJobQuerySet, UploadQuerySet
+from collections_app.models.querysets import ACTIVE_STATES, IngestJobQuerySet, UploadQuerySet
 from collections_app.stages import StageRow, stage_rows
 from collections_app.work.leased_work import LeasedWork
 

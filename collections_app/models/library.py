@@ -11,7 +11,7 @@ from django.db import models
 from django.utils import timezone
 from pgvector.django import SparseVectorField, VectorField
 
-from collections_app.querysets import ApiKeyQuerySet, ChunkQuerySet, CollectionQuerySet, DocumentQuerySet
+from collections_app.models.querysets import ApiKeyQuerySet, ChunkQuerySet, CollectionQuerySet, DocumentQuerySet
 
 
 class Collection(models.Model):

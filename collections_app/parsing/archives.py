@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from collections_app.parsing.charsets import decode
+from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.types import MEBIBYTE, Member, ParseError, ParseLimits
 
 READ_BYTES = 256 * 1024

@@ -8,11 +8,11 @@ from urllib.parse import unquote
 
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.charsets import decode
-from collections_app.parsing.html import render_page
-from collections_app.parsing.ooxml import leaf_texts
+from collections_app.parsing.office.ooxml import leaf_texts
+from collections_app.parsing.text.charsets import decode
+from collections_app.parsing.text.html import render_page
+from collections_app.parsing.text.xmlstream import Attributes, stream_xml
 from collections_app.parsing.types import ParseError, Source
-from collections_app.parsing.xmlstream import Attributes, stream_xml
 
 CONTAINER = "META-INF/container.xml"
 ENCRYPTION = "META-INF/encryption.xml"

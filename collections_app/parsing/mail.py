@@ -13,9 +13,9 @@ from email.utils import parsedate_to_datetime
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.charsets import decode
-from collections_app.parsing.html import render_page
-from collections_app.parsing.markup import squeeze
+from collections_app.parsing.text.charsets import decode
+from collections_app.parsing.text.html import render_page
+from collections_app.parsing.text.markup import squeeze
 from collections_app.parsing.types import ParseError, Source
 
 SHOWN_HEADERS = ("From", "To", "Cc", "Bcc", "Date")

@@ -12,8 +12,8 @@ from types import ModuleType
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import ARCHIVE_TYPES, COMPRESSED_TYPES
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.charsets import detect
 from collections_app.parsing.sniffing import mismatch, sniff
+from collections_app.parsing.text.charsets import detect
 from collections_app.parsing.types import ParsedDocument, ParseError, Source
 
 Reader = Callable[[Source, Assembly], None]
@@ -21,36 +21,36 @@ Reader = Callable[[Source, Assembly], None]
 # Every module has `read(source, assembly)`: it adds the text and raises ParseError where there is a reason to.
 READER_MODULES: dict[str, str] = {
     types.PDF: "pdf",
-    types.DOCX: "word",
-    types.FLAT_OPC: "word",
-    types.WORDML: "word",
-    types.PPTX: "slides",
-    types.XLSX: "sheets",
-    types.XLSB: "sheets",
-    types.XLS: "legacy",
-    types.ODS: "sheets",
-    types.SHEETML: "sheetml",
-    types.ODT: "opendocument",
-    types.ODP: "opendocument",
-    types.FLAT_ODF: "opendocument",
-    types.RTF: "rtf",
-    types.DOC: "legacy",
-    types.PPT: "legacy",
-    types.MSG: "outlook",
+    types.DOCX: "office.word",
+    types.FLAT_OPC: "office.word",
+    types.WORDML: "office.word",
+    types.PPTX: "office.slides",
+    types.XLSX: "office.sheets",
+    types.XLSB: "office.sheets",
+    types.XLS: "legacy.legacy",
+    types.ODS: "office.sheets",
+    types.SHEETML: "office.sheetml",
+    types.ODT: "office.opendocument",
+    types.ODP: "office.opendocument",
+    types.FLAT_ODF: "office.opendocument",
+    types.RTF: "legacy.rtf",
+    types.DOC: "legacy.legacy",
+    types.PPT: "legacy.legacy",
+    types.MSG: "legacy.outlook",
     types.EML: "mail",
     types.MBOX: "mail",
-    types.HTML: "html",
+    types.HTML: "text.html",
     types.EPUB: "epub",
-    types.MARKDOWN: "plain",
-    types.RST: "rst",
-    types.TEXT: "plain",
-    types.VTT: "subtitles",
-    types.SRT: "subtitles",
-    types.CSV: "delimited",
-    types.TSV: "delimited",
-    types.JSON: "records",
-    types.JSONL: "records",
-    types.XML: "xmldata",
+    types.MARKDOWN: "text.plain",
+    types.RST: "text.rst",
+    types.TEXT: "text.plain",
+    types.VTT: "text.subtitles",
+    types.SRT: "text.subtitles",
+    types.CSV: "text.delimited",
+    types.TSV: "text.delimited",
+    types.JSON: "text.records",
+    types.JSONL: "text.records",
+    types.XML: "text.xmldata",
     **dict.fromkeys(COMPRESSED_TYPES, "compressed"),
 }
 

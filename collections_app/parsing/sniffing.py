@@ -7,8 +7,8 @@ import re
 import zipfile
 
 from collections_app.parsing import signatures as types
-from collections_app.parsing.charsets import decode
-from collections_app.parsing.markup import words
+from collections_app.parsing.text.charsets import decode
+from collections_app.parsing.text.markup import words
 
 HEAD_BYTES = 16 * 1024
 PDF_WITHIN_BYTES = 1024

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from collections_app.parsing import process, protocol
 from collections_app.parsing.archives import ARCHIVE_TYPES
+from collections_app.parsing.process import process, protocol
 from collections_app.parsing.reading import READER_MODULES
 from collections_app.parsing.types import Member, ParseError, ParseLimits
 

@@ -7,7 +7,7 @@ from typing import Any
 from django import template
 
 from collections_app.models import Collection, Document
-from collections_app.services.belonging import attachments_of, parent_of
+from collections_app.services.documents.document_tree import attachments_of, parent_of
 
 register = template.Library()
 

@@ -8,8 +8,8 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from collections_app.outliers import FLAG_WORDS
-from collections_app.services.previewing import Bins
+from collections_app.domain.outliers import FLAG_WORDS
+from collections_app.services.chunks.chunk_preview import Bins
 from collections_app.templatetags.interface import icon
 
 register = template.Library()

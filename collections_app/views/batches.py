@@ -10,10 +10,11 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
+from collections_app.http.page_requests import PageRequest, next_address, page_of, render_page
 from collections_app.models import IngestBatch
-from collections_app.pages import PageRequest, next_address, page_of, render_page
-from collections_app.services.batches import batch_jobs, batch_progress, find_batches
-from collections_app.services.jobs import cancel_batch, retry_batch
+from collections_app.services.jobs.batches import batch_jobs, batch_progress, find_batches
+from collections_app.services.jobs.cancellation import cancel_batch
+from collections_app.services.jobs.retries import retry_batch
 from collections_app.views.collections import find_collection
 from collections_app.views.jobs import JOBS_PER_PAGE, answer_changed
 

@@ -14,10 +14,9 @@ from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
 from collections_app.errors import ServiceError, describe
-from collections_app.forms import ChunkChangeForm
+from collections_app.http.page_requests import PageRequest, find_or_404, next_address, render_page
 from collections_app.models import Chunk, Collection, Document
-from collections_app.pages import PageRequest, find_or_404, next_address, render_page
-from collections_app.services.chunk_edits import (
+from collections_app.services.chunks.chunk_edits import (
     ChunkChange,
     add_chunk,
     attach_overlay,
@@ -26,8 +25,9 @@ from collections_app.services.chunk_edits import (
     remove_overlay,
     set_chunk_enabled,
 )
-from collections_app.services.neighbours import nearest_chunks
+from collections_app.services.chunks.neighbours import nearest_chunks
 from collections_app.views.collections import find_collection
+from collections_app.views.forms.collections import ChunkChangeForm
 from collections_app.views.reading import show_chunk
 from ragd.errors import RagdError
 

@@ -11,24 +11,24 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
-from collections_app.forms import CollectionForm, CollectionSettingsForm, DeleteCollectionForm
+from collections_app.http.page_requests import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.models import Collection, Document, IngestJob, Operation
-from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.policies import resolve_policy
-from collections_app.services.collections import (
+from collections_app.services.collections.collections import (
     collection_statistics,
     create_collection,
     update_collection,
 )
-from collections_app.services.deleting import count_rows, record_deletion
-from collections_app.services.index_builds import index_progress
-from collections_app.services.operations import recent_transfers
-from collections_app.services.probing import last_probe, recall_warning, submit_probe
-from collections_app.statistics import Histogram
+from collections_app.services.collections.deletion import count_rows, record_deletion
+from collections_app.services.collections.operations import recent_transfers
+from collections_app.services.collections.statistics import Histogram
+from collections_app.services.generations.index_builds import index_progress
+from collections_app.services.generations.recall_probes import last_probe, recall_warning, submit_probe
 from collections_app.stores import embedder_for
 from collections_app.templatetags.interface import THEMES
+from collections_app.views.forms.collections import CollectionForm, CollectionSettingsForm, DeleteCollectionForm
 from ragd.errors import RagdError
-from ragd.store import partition_name
+from ragd.store.store import partition_name
 from ragd.types import ChunkPolicy
 
 YEAR_S = 365 * 24 * 3600

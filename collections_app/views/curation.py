@@ -11,20 +11,20 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
-from collections_app.curation_forms import BulkLabelForm, DocumentForm, Selection
+from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError, describe
-from collections_app.identity import can_be_stored
+from collections_app.http.page_requests import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.models import Collection, Document
-from collections_app.pages import PageRequest, find_or_404, next_address, refuse, render_page
 from collections_app.policies import policy_for
-from collections_app.services.awaited import is_awaited
-from collections_app.services.belonging import attached_to
-from collections_app.services.curation import BulkChange, BulkOutcome, DocumentResult, change_documents
-from collections_app.services.editing import edit_document
-from collections_app.services.revisions import count_revisions
-from collections_app.services.selection import count_facets
+from collections_app.services.documents.bulk_changes import BulkChange, BulkOutcome, DocumentResult, change_documents
+from collections_app.services.documents.document_tree import attached_to
+from collections_app.services.documents.edits import edit_document
+from collections_app.services.documents.selection import count_facets
+from collections_app.services.governance.delete_guards import is_guarded
+from collections_app.services.indexing.revisions import count_revisions
 from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
+from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, Selection
 from ragd.errors import RagdError
 
 LISTED_MAX = 20
@@ -71,7 +71,7 @@ def change(request: PageRequest, name: str) -> HttpResponse:
         if not request.POST.get("confirmed") and (
             action == "delete"
             or selection.filter is not None
-            or (action in ("disable", "archive") and is_awaited(collection, chosen))
+            or (action in ("disable", "archive") and is_guarded(collection, chosen))
         ):
             return _confirm(request, collection, selection, chosen, action)
         _tell(request, action, change_documents(collection, BulkChange(action), chosen, actor=request.user))

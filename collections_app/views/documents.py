@@ -9,15 +9,15 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.curation_forms import DOCUMENT_SORTS, filter_of_address
 from collections_app.errors import ServiceError
-from collections_app.forms import TextForm
-from collections_app.pages import PageRequest, page_of, refuse, render_page
+from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
 from collections_app.policies import policy_for
-from collections_app.services.documents import ingest_text
-from collections_app.services.selection import count_facets
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.documents.selection import count_facets
 from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
+from collections_app.views.forms.collections import TextForm
+from collections_app.views.forms.curation import DOCUMENT_SORTS, filter_of_address
 from collections_app.views.jobs import active_jobs
 from ragd.errors import RagdError
 

@@ -7,15 +7,15 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
-from collections_app.pages import PageRequest, render_page
-from collections_app.services.scanning import (
+from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.services.chunks.finding_scan import (
     PAGE_SCAN_S,
     count_findings,
     last_finding_scan,
     list_findings,
     scan_collection,
 )
-from collections_app.services.security import policy_of
+from collections_app.services.governance.security_policy import policy_of
 from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
 from ragd.security import FAMILIES, RULES_VERSION

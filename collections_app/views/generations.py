@@ -11,13 +11,12 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
 from collections_app.errors import ServiceError, describe
-from collections_app.forms import POLICY_FIELDS, GenerationForm
+from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
 from collections_app.models import Collection, Generation
-from collections_app.pages import PageRequest, is_part, refuse, render_page
 from collections_app.policies import policy_for
-from collections_app.services.estimating import Estimate, estimate_generation
-from collections_app.services.generation_states import count_other_policy, generation_states
-from collections_app.services.generations import (
+from collections_app.services.generations.estimate import Estimate, estimate_generation
+from collections_app.services.generations.generation_states import count_other_policy, generation_states
+from collections_app.services.generations.generations import (
     activate_generation,
     cancel_generation,
     drop_generation,
@@ -26,6 +25,7 @@ from collections_app.services.generations import (
     start_generation,
 )
 from collections_app.views.collections import find_collection, usual_policy
+from collections_app.views.forms.collections import POLICY_FIELDS, GenerationForm
 from ragd.errors import RagdError
 
 WORDS = {

@@ -15,11 +15,12 @@ from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
 from collections_app.errors import ServiceError, describe
+from collections_app.http.page_requests import PageRequest, next_address, page_of, render_page
 from collections_app.models import Collection, Document, IngestJob
-from collections_app.pages import PageRequest, next_address, page_of, render_page
-from collections_app.querysets import ACTIVE_STATES, TROUBLED_STATES
-from collections_app.services.jobs import cancel_collection_jobs, cancel_job, retry_collection_jobs, retry_job
-from collections_app.services.queueing import jobs_ahead
+from collections_app.models.querysets import ACTIVE_STATES, TROUBLED_STATES
+from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
+from collections_app.services.jobs.queue import jobs_ahead
+from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
 from collections_app.views.collections import find_collection
 from ragd.errors import RagdError
 

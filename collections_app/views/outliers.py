@@ -7,9 +7,9 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
-from collections_app.outliers import FLAG_WORDS, FLAGS
-from collections_app.pages import PageRequest, render_page
-from collections_app.services.outliers import count_outliers, last_scan, list_outliers, scan_duplicates
+from collections_app.domain.outliers import FLAG_WORDS, FLAGS
+from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.services.chunks.chunk_outliers import count_outliers, last_scan, list_outliers, scan_duplicates
 from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
 

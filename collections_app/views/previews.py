@@ -10,15 +10,15 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
+from collections_app.domain.passages import ChunkSpan, compare_pieces
 from collections_app.errors import ServiceError
-from collections_app.forms import POLICY_FIELDS, ChunkPolicyFields
+from collections_app.http.page_requests import PageRequest, find_or_404, is_part, refuse, render_page
 from collections_app.models import Document
-from collections_app.pages import PageRequest, find_or_404, is_part, refuse, render_page
-from collections_app.passages import ChunkSpan, compare_pieces
 from collections_app.policies import policy_for, policy_of
-from collections_app.services.editing import edit_document
-from collections_app.services.previewing import Place, Preview, preview_collection, preview_document
+from collections_app.services.chunks.chunk_preview import Preview, PreviewChunk, preview_collection, preview_document
+from collections_app.services.documents.edits import edit_document
 from collections_app.views.collections import find_collection
+from collections_app.views.forms.collections import POLICY_FIELDS, ChunkPolicyFields
 from ragd.errors import RagdError
 
 CHUNKS_PER_PAGE = 40
@@ -120,5 +120,5 @@ def _window(request: PageRequest, preview: Preview) -> dict[str, Any]:
 
 
 def _spans(places: Any) -> list[ChunkSpan]:
-    listed: list[Place] = list(places)
+    listed: list[PreviewChunk] = list(places)
     return [ChunkSpan(place.index, place.start, place.end) for place in listed]

@@ -11,14 +11,14 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET
 
+from collections_app.domain.outliers import DUPLICATE, Limits, flags_of, limits_of
+from collections_app.domain.overlays import EDIT, MARK
+from collections_app.domain.passages import ChunkSpan, Piece, cut_pieces, join_chunks
+from collections_app.http.page_requests import PageRequest, find_or_404, render_page
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
-from collections_app.outliers import DUPLICATE, Limits, flags_of, limits_of
-from collections_app.overlays import EDIT, MARK
-from collections_app.pages import PageRequest, find_or_404, render_page
-from collections_app.passages import ChunkSpan, Piece, cut_pieces, join_chunks
 from collections_app.policies import policy_for, window_of
-from collections_app.services.overlays import overlays_of_chunk
-from collections_app.services.scanning import find_in_chunk
+from collections_app.services.chunks.finding_scan import find_in_chunk
+from collections_app.services.indexing.chunk_overlays import overlays_of_chunk
 from collections_app.views.collections import find_collection
 from collections_app.views.revisions import cited_elsewhere
 from ragd.types import ChunkPolicy

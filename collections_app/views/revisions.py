@@ -12,13 +12,13 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
+from collections_app.domain.passages import ChunkSpan, cut_pieces
 from collections_app.errors import ServiceError, describe
+from collections_app.http.page_requests import PageRequest, find_or_404, page_of, render_page
 from collections_app.models import Collection, Document, DocumentRevision
-from collections_app.pages import PageRequest, find_or_404, page_of, render_page
-from collections_app.passages import ChunkSpan, cut_pieces
-from collections_app.services.comparing import compare_revisions, rollback_changes
-from collections_app.services.editing import is_busy, roll_back
-from collections_app.services.revisions import (
+from collections_app.services.documents.edits import is_busy, roll_back
+from collections_app.services.documents.revision_diff import compare_revisions, rollback_changes
+from collections_app.services.indexing.revisions import (
     any_revision,
     find_revision,
     has_present_text,

@@ -12,14 +12,14 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from collections_app.errors import ServiceError
+from collections_app.http.page_requests import PageRequest, refuse, render_page
 from collections_app.models import Collection
-from collections_app.pages import PageRequest, refuse, render_page
-from collections_app.services.buckets import submit_prefix
-from collections_app.services.sourcing import SENT, SourcePlan
-from collections_app.services.url_lists import submit_urls
-from collections_app.source_forms import BucketForm, SourceForm, UrlsForm
+from collections_app.services.sources.buckets import submit_prefix
+from collections_app.services.sources.source_jobs import SENT, SourcePlan
+from collections_app.services.sources.url_lists import submit_urls
 from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
+from collections_app.views.forms.sources import BucketForm, SourceForm, UrlsForm
 from collections_app.views.jobs import active_jobs
 from ragd.errors import RagdError
 

@@ -15,15 +15,15 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.api.transfers import stream_export
 from collections_app.errors import ServiceError
-from collections_app.forms import ImportForm
+from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
 from collections_app.models import Collection, Operation
-from collections_app.pages import PageRequest, find_or_404, refuse, render_page
-from collections_app.services import audit
-from collections_app.services.archive_reading import Archive
-from collections_app.services.checking import request_check
-from collections_app.services.exporting import open_export
-from collections_app.services.importing import check_import_name, import_collection
-from collections_app.services.operations import recent_transfers, run_beside
+from collections_app.services.collections.invariant_check import request_check
+from collections_app.services.collections.operations import recent_transfers, run_beside
+from collections_app.services.governance import audit
+from collections_app.services.transfer.export import open_export
+from collections_app.services.transfer.export_reader import Archive
+from collections_app.services.transfer.import_stage import check_import_name, import_collection
+from collections_app.views.forms.collections import ImportForm
 from ragd.errors import RagdError
 
 PROOF_FIRST = ("documents", "chunks", "chunk_tables")

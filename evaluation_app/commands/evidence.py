@@ -5,8 +5,8 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from evaluation_app.commands.subcommand import Answer, Options
-from evaluation_app.evidence.pages import DEFAULT_SINCE, read_range
-from evaluation_app.evidence.report import build_report
+from evaluation_app.spans.evidence.pages import DEFAULT_SINCE, read_range
+from evaluation_app.spans.evidence.report import build_report
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import IngestBatch, IngestJob
-from collections_app.services.collections import get_collection
-from collections_app.services.jobs import cancel_job, retry_batch, retry_collection_jobs, retry_job
+from collections_app.services.collections.collections import get_collection
+from collections_app.services.jobs.cancellation import cancel_job
+from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
 from evaluation_app.commands.bars import Bar
-from evaluation_app.commands.following import LOOK_EVERY_S, StoppedError, has_worker
+from evaluation_app.commands.batch_watch import LOOK_EVERY_S, StoppedError, has_worker
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 
 ERROR_SHOWN_CHARS = 200

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
-from evaluation_app.scoring.kept import clear_kept, count_kept
+from evaluation_app.scoring.judgement_store import clear_stored, count_stored
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -16,10 +16,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(options: Options) -> Answer:
     if options["model"] and not options["clear"]:
         raise UsageError("--model goes with --clear: it says whose judgements are forgotten")
-    cleared = clear_kept(options["model"], actor=None) if options["clear"] else None
+    cleared = clear_stored(options["model"], actor=None) if options["clear"] else None
     kept = [
         {"model": each.model, "count": each.count, "oldest": each.oldest.isoformat(), "newest": each.newest.isoformat()}
-        for each in count_kept()
+        for each in count_stored()
     ]
     return {"cleared": cleared, "kept": kept}
 

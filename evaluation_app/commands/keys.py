@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from collections_app.services.keys import create_key
+from collections_app.services.governance.api_keys import create_key
 from evaluation_app.commands.subcommand import Answer, Options
 
 

@@ -11,9 +11,9 @@ from django.db import connection
 from collections_app.errors import ServiceError
 from evaluation_app.commands.subcommand import Answer, Options
 from evaluation_app.conformance import run_now
-from evaluation_app.services import evaluate_sample, load_sample
-from evaluation_app.span_store.collectors import collector_state
-from evaluation_app.summaries import operations_summary
+from evaluation_app.pages.overview.summaries import operations_summary
+from evaluation_app.sample.loading import evaluate_sample, load_sample
+from evaluation_app.spans.store.collector_state import collector_state
 from ragd.conformance import Report
 from ragd.types import SPEC_VERSION
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from pathlib import Path
 
-from collections_app.services.collections import get_collection
-from collections_app.services.exporting import export_to_file
-from collections_app.services.importing import import_collection
+from collections_app.services.collections.collections import get_collection
+from collections_app.services.transfer.export import export_to_file
+from collections_app.services.transfer.import_stage import import_collection
 from evaluation_app.commands.bars import Bar
-from evaluation_app.commands.following import StoppedError
+from evaluation_app.commands.batch_watch import StoppedError
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 
 

@@ -8,14 +8,14 @@ from django.http import HttpRequest
 from ninja import Router
 
 from collections_app.api.access import ERRORS, find_collection
-from collections_app.auth import BearerAuth, request_key
+from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
-from collections_app.services.documents import get_document
-from evaluation_app.curation import changes
-from evaluation_app.curation.changes import Proposal
-from evaluation_app.curation.expecting import expectations_of
+from collections_app.services.documents.documents import get_document
+from evaluation_app.curation import proposed_changes
+from evaluation_app.curation.expectations import expectations_of
 from evaluation_app.curation.gate_settings import find_gate, find_own_set, gate_dict, remove_gate, set_gate
 from evaluation_app.curation.impact import impact_of
+from evaluation_app.curation.proposed_changes import ProposedChange
 from evaluation_app.curation.schemas import ExpectationsOut, GateOut, GateRequest, ImpactOut, ImpactRequest
 from evaluation_app.models import GoldenSet
 from ragd.errors import InvalidInput
@@ -45,26 +45,26 @@ def tell_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -
     ).as_dict()
 
 
-def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenSet | None) -> Proposal:
+def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenSet | None) -> ProposedChange:
     action = payload.action
-    if action in changes.DOCUMENT_ACTIONS:
+    if action in proposed_changes.DOCUMENT_ACTIONS:
         names = payload.doc_ids or ([payload.doc_id] if payload.doc_id else [])
         if not names:
             raise InvalidInput(f"{action} needs doc_ids", field="doc_ids")
-        return changes.documents_changed(collection, action, names)
+        return proposed_changes.documents_changed(collection, action, names)
     if action == "policy":
         stated = payload.chunk_policy.model_dump(exclude_none=True) if payload.chunk_policy else {}
         if payload.doc_id:
-            return changes.document_policy_changed(collection, payload.doc_id, stated)
-        return changes.policy_changed(collection, stated, golden_set=golden_set, budget_s=payload.budget_s)
+            return proposed_changes.document_policy_changed(collection, payload.doc_id, stated)
+        return proposed_changes.policy_changed(collection, stated, golden_set=golden_set, budget_s=payload.budget_s)
     if payload.doc_id is None or payload.chunk_index is None:
         raise InvalidInput(f"{action} needs doc_id and chunk_index", field="chunk_index")
     if action == "edit_chunk":
         if payload.content is None:
             raise InvalidInput("edit_chunk needs content", field="content")
-        return changes.chunk_edited(collection, payload.doc_id, payload.chunk_index, payload.content)
+        return proposed_changes.chunk_edited(collection, payload.doc_id, payload.chunk_index, payload.content)
     enabled = action == "enable_chunk"
-    return changes.chunk_switched(collection, payload.doc_id, payload.chunk_index, enabled=enabled)
+    return proposed_changes.chunk_switched(collection, payload.doc_id, payload.chunk_index, enabled=enabled)
 
 
 @router.get(GATE, operation_id="promotion-gate-get", response={200: GateOut, **ERRORS})

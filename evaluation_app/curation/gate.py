@@ -17,19 +17,19 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.models import Collection, Generation
-from collections_app.services.promotion import Verdict
-from collections_app.services.swapping import spec_of
+from collections_app.services.generations.promotion_gate import Verdict
+from collections_app.services.generations.swap import spec_of
 from collections_app.stores import embedder_for, open_rerankers, open_store
-from evaluation_app.curation.asking import Asked, first_rank, keys_of, questions_of, vectors_of
 from evaluation_app.curation.gate_settings import find_gate
+from evaluation_app.curation.golden_retrieval import StoredQuestion, first_rank, keys_of, questions_of, vectors_of
 from evaluation_app.measures.statistics import Interval, paired_difference
 from evaluation_app.models import GoldenSet, PromotionGate
 from evaluation_app.scoring.retrieval_scores import retrieval_scores
-from ragd.generations import open_generation
-from ragd.store import Store
+from ragd.insight.what_if import Supposed, WhatIf
+from ragd.store.generations import open_generation
+from ragd.store.store import Store
 from ragd.types import RetrievePlan
-from ragd.what_if import Supposed, WhatIf
-from retrieval_app.plans import choose_plan
+from retrieval_app.runs.plans import choose_plan
 
 QUESTIONS_KEPT = 500
 TOLERANCE = 1e-9  # sums of fractions: a fall that equals the margin is not above it
@@ -39,7 +39,7 @@ TOLERANCE = 1e-9  # sums of fractions: a fall that equals the margin is not abov
 class Pair:
     """One question on both generations: the measure and the best rank of what is expected, None where it is absent."""
 
-    asked: Asked
+    asked: StoredQuestion
     before: float
     after: float
     rank_before: int | None
@@ -82,7 +82,7 @@ def ask_gate(collection: Collection, generation: Generation, alive: Callable[[],
 def compare_generations(
     collection: Collection,
     generation: Generation,
-    asked: Sequence[Asked],
+    asked: Sequence[StoredQuestion],
     gate: PromotionGate,
     *,
     alive: Callable[[], object] = lambda: None,
@@ -101,7 +101,9 @@ def compare_generations(
     return pairs
 
 
-def _rankings(store: Store, plan: RetrievePlan, asked: Sequence[Asked], alive: Callable[[], object]) -> list[list[str]]:
+def _rankings(
+    store: Store, plan: RetrievePlan, asked: Sequence[StoredQuestion], alive: Callable[[], object]
+) -> list[list[str]]:
     """Each in a transaction of its own, so that a swap or a vacuum never waits for all of them."""
     embedder = None if plan.mode == "lexical" else store.embedder
     vectors = vectors_of((each.text for each in asked), embedder, alive=alive)

@@ -8,11 +8,11 @@ from typing import Any
 import psycopg
 from django.db import transaction
 
+from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
-from collections_app.identity import can_be_stored
 from collections_app.models import Collection
-from collections_app.services import audit
-from collections_app.services.portable import Part, Row
+from collections_app.services.collections.export_parts import Part, Row
+from collections_app.services.governance import audit
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.models import GoldenSet, PromotionGate
 from ragd.errors import InvalidInput

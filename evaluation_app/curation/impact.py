@@ -1,6 +1,7 @@
 """What a change to documents, chunks or a policy would do to the golden questions: from retrieval alone, before it.
 
-Each question is asked twice, as the index is and as it would be (`ragd.what_if`), in one transaction that is rolled
+Each question is asked twice, as the index is and as it would be (`ragd.insight.what_if`), in one transaction that is
+rolled
 back. Nobody else sees anything of it. Questions that expect what is touched come first, so that a preview that runs out
 of time has looked at what matters most.
 """
@@ -17,14 +18,14 @@ from django.db import transaction
 
 from collections_app.models import Collection
 from collections_app.stores import open_store
-from evaluation_app.curation.asking import Asked, first_rank, keys_of, questions_of, vectors_of
+from evaluation_app.curation.golden_retrieval import StoredQuestion, first_rank, keys_of, questions_of, vectors_of
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Mean, mean
 from evaluation_app.models import GoldenSet
 from evaluation_app.scoring.retrieval_scores import retrieval_scores
+from ragd.insight.what_if import Supposed, WhatIf
 from ragd.types import RetrievePlan
-from ragd.what_if import Supposed, WhatIf
-from retrieval_app.plans import choose_plan
+from retrieval_app.runs.plans import choose_plan
 
 BUDGET_S = 4.0
 BUDGET_MOST_S = 60.0
@@ -42,7 +43,7 @@ class QuestionImpact:
     change touches. effect: "changed" when only the order, or what is not expected, differs.
     """
 
-    asked: Asked
+    asked: StoredQuestion
     before: int | None
     after: int | None
     left: tuple[str, ...]
@@ -132,7 +133,7 @@ def impact_of(
     asked = questions_of(collection, golden_set)
     ordered = sorted(asked, key=lambda each: touched.isdisjoint(each.golden.relevant_docs))
     chosen = choose_plan(collection, None, {})
-    looked: list[tuple[QuestionImpact, Asked, list[str], list[str]]] = []
+    looked: list[tuple[QuestionImpact, StoredQuestion, list[str], list[str]]] = []
     if ordered:
         embedder = None if chosen.plan.mode == "lexical" else open_store(collection).embedder
         vectors_of([ordered[0].text], embedder)  # a model that must be loaded first is not counted
@@ -165,7 +166,9 @@ def impact_of(
     )
 
 
-def _compare(asked: Asked, now: list[str], then: list[str], touched: set[str], *, by_document: bool) -> QuestionImpact:
+def _compare(
+    asked: StoredQuestion, now: list[str], then: list[str], touched: set[str], *, by_document: bool
+) -> QuestionImpact:
     before, after = (first_rank(keys, asked.golden, by_document=by_document) for keys in (now, then))
     effect: Effect
     if before is not None and after is None:
@@ -193,7 +196,7 @@ def _worst_first(impact: QuestionImpact) -> tuple[int, int, str]:
 
 
 def _means(
-    looked: Sequence[tuple[QuestionImpact, Asked, list[str], list[str]]], k: int
+    looked: Sequence[tuple[QuestionImpact, StoredQuestion, list[str], list[str]]], k: int
 ) -> dict[str, tuple[Mean, Mean]]:
     """Over documents, weighted as a run would."""
     expecting = [(asked, now, then) for _, asked, now, then in looked if not asked.golden.expects_nothing]

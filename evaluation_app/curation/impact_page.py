@@ -12,15 +12,15 @@ from typing import Any
 from django.http import HttpResponse, QueryDict
 from django.views.decorators.http import require_http_methods
 
-from collections_app.curation_forms import Selection
 from collections_app.errors import ServiceError, describe
-from collections_app.forms import POLICY_FIELDS, ChunkPolicyFields
+from collections_app.http.page_requests import PageRequest, is_part, render_page
 from collections_app.models import Collection
-from collections_app.pages import PageRequest, is_part, render_page
 from collections_app.views.collections import find_collection
-from evaluation_app.curation import changes
-from evaluation_app.curation.changes import Proposal
+from collections_app.views.forms.collections import POLICY_FIELDS, ChunkPolicyFields
+from collections_app.views.forms.curation import Selection
+from evaluation_app.curation import proposed_changes
 from evaluation_app.curation.impact import BUDGET_MOST_S, BUDGET_S, Effect, Impact, QuestionImpact, impact_of
+from evaluation_app.curation.proposed_changes import ProposedChange
 from ragd.errors import InvalidInput, RagdError
 
 SHOWN_IN_PART = 8
@@ -110,20 +110,20 @@ def _kept(given: QueryDict) -> list[tuple[str, str]]:
     return [(name, value) for name in given if name != "long" for value in given.getlist(name)]
 
 
-def _proposal(collection: Collection, given: QueryDict, *, budget_s: float) -> Proposal:
+def _proposal(collection: Collection, given: QueryDict, *, budget_s: float) -> ProposedChange:
     wanted = _wanted(given)
-    if wanted in changes.DOCUMENT_ACTIONS:
-        return changes.documents_changed(collection, wanted, Selection.read(given).choose(collection))
+    if wanted in proposed_changes.DOCUMENT_ACTIONS:
+        return proposed_changes.documents_changed(collection, wanted, Selection.read(given).choose(collection))
     doc_id = given.get("doc_id") or ""
     if wanted == "edit-chunk":
-        return changes.chunk_edited(collection, doc_id, _index(given), given.get("content") or "")
+        return proposed_changes.chunk_edited(collection, doc_id, _index(given), given.get("content") or "")
     if wanted in ("disable-chunk", "enable-chunk"):
-        return changes.chunk_switched(collection, doc_id, _index(given), enabled=wanted == "enable-chunk")
+        return proposed_changes.chunk_switched(collection, doc_id, _index(given), enabled=wanted == "enable-chunk")
     if wanted == "policy":
         stated = _policy(given)
         if doc_id:
-            return changes.document_policy_changed(collection, doc_id, stated)
-        return changes.policy_changed(collection, stated, budget_s=budget_s)
+            return proposed_changes.document_policy_changed(collection, doc_id, stated)
+        return proposed_changes.policy_changed(collection, stated, budget_s=budget_s)
     raise InvalidInput(f"action must be one of {', '.join(WORDS)}, not {wanted!r}", field="action")
 
 

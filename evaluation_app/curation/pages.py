@@ -10,15 +10,15 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
+from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
 from collections_app.models import Chunk, Document, Generation
-from collections_app.pages import PageRequest, find_or_404, refuse, render_page
-from collections_app.services.generation_states import generation_states
-from collections_app.services.generations import activate_generation, get_generation
+from collections_app.services.generations.generation_states import generation_states
+from collections_app.services.generations.generations import activate_generation, get_generation
 from collections_app.views.collections import find_collection
-from evaluation_app.curation.expecting import expectations_of
+from evaluation_app.curation.expectations import expectations_of
 from evaluation_app.curation.forms import GateForm, OverruleForm
 from evaluation_app.curation.gate_settings import find_gate, remove_gate, set_gate
-from evaluation_app.curation.latest import latest_of
+from evaluation_app.curation.latest_runs import latest_of
 from evaluation_app.models import GoldenSet
 from ragd.errors import RagdError
 

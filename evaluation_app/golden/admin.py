@@ -11,8 +11,8 @@ from django.db import models
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from evaluation_app.golden import editing, sets
-from evaluation_app.golden.checking import FIELDS, clean_golden, clean_name
+from evaluation_app.golden import edits, sets
+from evaluation_app.golden.question_rules import FIELDS, clean_golden, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
 from ragd.errors import InvalidInput
@@ -107,19 +107,19 @@ class GoldenQuestionAdmin(QuestionBase):
         keep_version(obj.golden_set, reason=CHANGED_HERE, actor=request.user)
 
     def delete_model(self, request: HttpRequest, obj: GoldenQuestion) -> None:
-        editing.delete_questions(obj.golden_set, [obj.pk], actor=request.user)
+        edits.delete_questions(obj.golden_set, [obj.pk], actor=request.user)
 
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
-        self._by_set(request, queryset, editing.delete_questions)
+        self._by_set(request, queryset, edits.delete_questions)
 
     @admin.action(description="Accept the selected generated questions", permissions=["change"])
     def accept(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
-        count = self._by_set(request, queryset, editing.accept_suggestions)
+        count = self._by_set(request, queryset, edits.accept_suggestions)
         self.message_user(request, f"{count} questions accepted.")
 
     @admin.action(description="Reject the selected generated questions", permissions=["delete"])
     def discard(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
-        count = self._by_set(request, queryset, editing.discard_suggestions)
+        count = self._by_set(request, queryset, edits.discard_suggestions)
         self.message_user(request, f"{count} questions rejected.")
 
     def _by_set(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion], act: Any) -> int:

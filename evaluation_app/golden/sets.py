@@ -8,11 +8,11 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Count, Q, QuerySet
 
+from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
-from collections_app.identity import can_be_stored
-from collections_app.services import audit
-from collections_app.services.collections import get_collection
-from evaluation_app.golden.checking import clean_description, clean_name
+from collections_app.services.collections.collections import get_collection
+from collections_app.services.governance import audit
+from evaluation_app.golden.question_rules import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from django.db import transaction
 
-from collections_app.services import audit
+from collections_app.services.governance import audit
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
 from ragd.types import canonical_json

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragd.chunking import split_sentences
+from ragd.text.chunking import split_sentences
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # What may stand instead of a sentence of the context: nothing of it is needed to support the sentence.

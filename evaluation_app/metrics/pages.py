@@ -16,11 +16,11 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, gener
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
 
-from collections_app.auth import bearer_secret
+from collections_app.http.auth import bearer_secret
 from collections_app.models import IngestJob, WorkerHeartbeat
 from collections_app.models.operations import SILENT_AFTER
 from evaluation_app.metrics.instruments import prometheus_name
-from ragd.store import execute
+from ragd.store.store import execute
 from ragd.telemetry import metrics
 
 READ_BRIEFLY = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s'"  # a scraper asks again soon

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from django.db import models
 from django.utils import timezone
 
-from evaluation_app.querysets import CONFORMANCE_LIMIT, ConformanceQuerySet
+from evaluation_app.models.querysets import CONFORMANCE_LIMIT, ConformanceQuerySet
 
 
 class ConformanceResult(models.Model):

@@ -11,7 +11,7 @@ from django.db import models
 from django.urls import reverse
 from django.utils import timezone
 
-from evaluation_app.querysets import RunScoreQuerySet
+from evaluation_app.models.querysets import RunScoreQuerySet
 
 
 class EvaluationRun(models.Model):

@@ -9,7 +9,7 @@ from django.contrib.postgres.search import SearchVectorField
 from django.db import models
 from django.utils import timezone
 
-from evaluation_app.querysets import SpanQuerySet
+from evaluation_app.models.querysets import SpanQuerySet
 
 
 class Span(models.Model):

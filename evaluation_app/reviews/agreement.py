@@ -20,10 +20,10 @@ import numpy as np
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.measures.statistics import LEVEL, SEED, pearson, rmse, spearman
 from evaluation_app.models import ReviewTask, RunScore
-from evaluation_app.reviews.verdicts import ASKED, DERIVED
+from evaluation_app.reviews.labels import DERIVED, LABEL_REQUESTS
 
 ADHERENCE = "adherence"
-CONTINUOUS = (*(item.measure for item in ASKED if item.measure != ADHERENCE), DERIVED)
+CONTINUOUS = (*(item.measure for item in LABEL_REQUESTS if item.measure != ADHERENCE), DERIVED)
 RESAMPLES = 500
 PAIRS_MIN = 2  # resamples in which a statistic is defined, below which there is no interval
 PEOPLE_MAX = 12  # pairs of people that are shown one by one

@@ -9,9 +9,9 @@ from django import forms
 from django.db.models import Exists, OuterRef
 
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
-from evaluation_app.reviews.queueing import TASKS_MAX, WANTED_MAX, WHICH, WORDS
-from evaluation_app.reviews.services import NOTE_CHARS_MAX
-from evaluation_app.reviews.verdicts import ASKED
+from evaluation_app.reviews.labels import LABEL_REQUESTS
+from evaluation_app.reviews.queue import TASKS_MAX, WANTED_MAX, WHICH, WORDS
+from evaluation_app.reviews.tasks import NOTE_CHARS_MAX
 
 RUNS_OFFERED = 50
 LIVE = "live:"
@@ -46,7 +46,7 @@ class ReviewForm(forms.Form):
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, sentences: list[Any]) -> None:
         super().__init__(data)
-        for asked in ASKED:
+        for asked in LABEL_REQUESTS:
             self.fields[asked.measure] = forms.ChoiceField(
                 required=False,
                 choices=[(f"{value:g}", word) for value, word in asked.choices] + [(UNTOLD, "cannot tell")],
@@ -57,7 +57,7 @@ class ReviewForm(forms.Form):
 
     @property
     def verdicts(self) -> dict[str, float | None]:
-        given = {asked.measure: self.cleaned_data.get(asked.measure) for asked in ASKED}
+        given = {asked.measure: self.cleaned_data.get(asked.measure) for asked in LABEL_REQUESTS}
         return {name: None if value == UNTOLD else float(value) for name, value in given.items() if value}
 
 

@@ -16,18 +16,18 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
-from collections_app.pages import PageRequest, page_of, refuse, render_page
-from evaluation_app.dashboard.addresses import key_address
-from evaluation_app.dashboard.marking import mark_answer, mark_context, mark_tally
+from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
+from evaluation_app.golden.addresses import key_address
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
+from evaluation_app.pages.dashboard.marked_answer import mark_answer, mark_context, mark_tally
+from evaluation_app.pages.live.presenters import ShownPassage, live_documents
 from evaluation_app.reviews.agreement import annotation_of, judge_value, read_agreement
-from evaluation_app.reviews.exporting import CONTENT_TYPE, export_reviews
+from evaluation_app.reviews.export import CONTENT_TYPE, export_reviews
 from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm
-from evaluation_app.reviews.queueing import Made, queue_live, queue_run
-from evaluation_app.reviews.services import count_queue, next_task, review, set_aside
-from evaluation_app.reviews.verdicts import ASKED, MEASURES, spell
-from evaluation_app.scoring.shown import ShownPassage, live_documents
+from evaluation_app.reviews.labels import LABEL_REQUESTS, MEASURES, format_value
+from evaluation_app.reviews.queue import Made, queue_live, queue_run
+from evaluation_app.reviews.tasks import count_queue, next_task, review, set_aside
 from ragd.errors import RagdError
 
 TASKS_PER_PAGE = 25
@@ -245,7 +245,7 @@ def _lines(task: ReviewTask, reviews: list[Review]) -> list[SaidLine]:
         SaidLine(
             CATALOGUE[name].title,
             judge_value(task, name),
-            [spell(name, each.verdicts[name]) if name in each.verdicts else "–" for each in reviews],
+            [format_value(name, each.verdicts[name]) if name in each.verdicts else "–" for each in reviews],
         )
         for name in MEASURES
     ]
@@ -262,7 +262,7 @@ def _asked(form: ReviewForm) -> list[dict[str, Any]]:
                 (value, word, form[item.measure].value() == value) for value, word in _choices(form, item.measure)
             ],
         }
-        for item in ASKED
+        for item in LABEL_REQUESTS
     ]
 
 

@@ -9,7 +9,7 @@ from django.utils.safestring import SafeString
 
 from collections_app.admin.base import ReadOnlyAdmin, is_list, page_link
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs import services
+from evaluation_app.runs import lifecycle
 from evaluation_app.runs.requests import ITEM_DEFERRED
 
 
@@ -38,19 +38,19 @@ class EvaluationRunAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Cancel the selected runs", permissions=["manage"])
     def cancel(self, request: HttpRequest, rows: QuerySet[EvaluationRun]) -> None:
-        self.do_each(request, rows, lambda run: services.cancel_run(run, request.user), "cancelled")
+        self.do_each(request, rows, lambda run: lifecycle.cancel_run(run, request.user), "cancelled")
 
     @admin.action(description="Resume the selected runs", permissions=["manage"])
     def resume(self, request: HttpRequest, rows: QuerySet[EvaluationRun]) -> None:
-        self.do_each(request, rows, lambda run: services.resume_run(run, request.user), "queued again")
+        self.do_each(request, rows, lambda run: lifecycle.resume_run(run, request.user), "queued again")
 
     @admin.action(description="Retry what failed in the selected runs", permissions=["manage"])
     def retry_failed(self, request: HttpRequest, rows: QuerySet[EvaluationRun]) -> None:
-        self.do_each(request, rows, lambda run: services.retry_failed(run, request.user), "queued again")
+        self.do_each(request, rows, lambda run: lifecycle.retry_failed(run, request.user), "queued again")
 
     @admin.action(description="Delete the selected runs with their results", permissions=["manage"])
     def delete_runs(self, request: HttpRequest, rows: QuerySet[EvaluationRun]) -> None:
-        self.do_each(request, rows, lambda run: services.delete_run(run, request.user), "deleted")
+        self.do_each(request, rows, lambda run: lifecycle.delete_run(run, request.user), "deleted")
 
 
 class EvaluationItemAdmin(ReadOnlyAdmin):

@@ -10,12 +10,12 @@ from ninja import Router, Status
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
-from collections_app.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.paging import DEFAULT_LIMIT, paginate
-from collections_app.services.collections import get_collection
+from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.services.collections.collections import get_collection
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs import services
+from evaluation_app.runs import lifecycle
 from evaluation_app.runs.requests import ITEM_DEFERRED, find_run, listed_runs, read_settings
 from evaluation_app.runs.responses import item_response, run_lines, run_response
 from evaluation_app.runs.schemas import (
@@ -25,7 +25,7 @@ from evaluation_app.runs.schemas import (
     EvaluationRunPage,
     EvaluationRunRequest,
 )
-from retrieval_app.plans import choose_plan
+from retrieval_app.runs.plans import choose_plan
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
 
@@ -49,7 +49,7 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
 
     def produce() -> tuple[int, Any]:
         chosen = choose_plan(collection, payload.plan, payload.stated())
-        run = services.start_run(
+        run = lifecycle.start_run(
             golden_set,
             plan=chosen.plan,
             plan_name=chosen.name,
@@ -131,25 +131,25 @@ def export_run(request: HttpRequest, run_id: UUID) -> StreamingHttpResponse:
 @router.post(f"{ONE}/cancel", operation_id="evaluation-runs-cancel", response={200: EvaluationRunOut, **ERRORS})
 def cancel_run(request: HttpRequest, run_id: UUID) -> Any:
     """End a run after the question that it is at; what it found stays. 409 when it has ended."""
-    return run_response(services.cancel_run(_find(request, run_id), request_key(request)))
+    return run_response(lifecycle.cancel_run(_find(request, run_id), request_key(request)))
 
 
 @router.post(f"{ONE}/resume", operation_id="evaluation-runs-resume", response={202: EvaluationRunOut, **ERRORS})
 def resume_run(request: HttpRequest, run_id: UUID) -> Any:
     """Go on with a run that was cancelled or stopped. 409 when nothing is left or it cannot go on."""
-    return _accepted(services.resume_run(_find(request, run_id), request_key(request)))
+    return _accepted(lifecycle.resume_run(_find(request, run_id), request_key(request)))
 
 
 @router.post(f"{ONE}/retry", operation_id="evaluation-runs-retry", response={202: EvaluationRunOut, **ERRORS})
 def retry_run(request: HttpRequest, run_id: UUID) -> Any:
     """Ask again only those questions that failed. 409 when none did."""
-    return _accepted(services.retry_failed(_find(request, run_id), request_key(request)))
+    return _accepted(lifecycle.retry_failed(_find(request, run_id), request_key(request)))
 
 
 @router.delete(ONE, operation_id="evaluation-runs-delete", response={200: EvaluationRunDeleted, **ERRORS})
 def delete_run(request: HttpRequest, run_id: UUID) -> Any:
     """With its results. The stored runs of its questions stay. 409 while it is under way."""
-    services.delete_run(_find(request, run_id), request_key(request))
+    lifecycle.delete_run(_find(request, run_id), request_key(request))
     return {"deleted": 1}
 
 

@@ -1,4 +1,4 @@
-"""What is measured and what must hold, as forms. The plan has a form of its own (`retrieval_app.plan_forms`)."""
+"""What is measured and what must hold, as forms. The plan has a form of its own (`retrieval_app.pages.plan_forms`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from django import forms
 from evaluation_app.measures.catalogue import CUTS, MEASURES
 from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.models import EvaluationRun
-from evaluation_app.scoring.judges import has_judge_model
-from evaluation_app.scoring.settings import CUT, CUT_MAX, RunSettings
-from retrieval_app.answering import has_chat_model
+from evaluation_app.scoring.judge_selection import has_judge_model
+from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
+from retrieval_app.answerers.selection import has_chat_model
 
 SEARCH, UNJUDGED = "search", "none"
 MEASURED = [

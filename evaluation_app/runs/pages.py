@@ -12,19 +12,19 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
+from collections_app.http.page_requests import PageRequest, refuse, render_page
 from collections_app.models import Collection
-from collections_app.pages import PageRequest, refuse, render_page
 from collections_app.stores import open_rerankers
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.runs.api import jsonl_response
 from evaluation_app.runs.forms import SettingsForm, ThresholdsForm, settings_values, threshold_values
+from evaluation_app.runs.lifecycle import start_run
 from evaluation_app.runs.requests import find_run
-from evaluation_app.runs.services import start_run
-from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
-from retrieval_app.plan_forms import PlanForm, form_values
+from retrieval_app.pages.plan_forms import PlanForm, form_values
 
 PLAN_PREFIX, LEAST_PREFIX = "plan", "least"
 ID_DIGITS = 18

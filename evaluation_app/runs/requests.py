@@ -10,7 +10,7 @@ from django.db.models import Case, QuerySet, When
 
 from collections_app.errors import ServiceError
 from evaluation_app.models import EvaluationRun
-from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.scoring.run_settings import RunSettings
 
 LISTED = 10
 ITEM_DEFERRED = ("context", "answer_sentences", "annotation", "contributions", "details")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.verdicts import question_misses, run_misses
+from evaluation_app.runs.threshold_results import question_misses, run_misses
 
 HEADER = (
     "name", "purpose", "set_version", "set_digest", "plan", "plan_hash", "plan_name", "settings", "answerer",

@@ -8,8 +8,8 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import ConfigDict, FiniteFloat, StrictBool, StrictInt
 
-from evaluation_app.scoring.settings import CUT, CUT_MAX
-from retrieval_app.schemas import PlanFields
+from evaluation_app.scoring.run_settings import CUT, CUT_MAX
+from retrieval_app.api.schemas import PlanFields
 
 
 class SettingsRequest(Schema):

@@ -9,7 +9,7 @@ from django.db import models
 from django.http import HttpRequest
 
 from evaluation_app.models import KeptJudgement, RunScore, Sampling
-from evaluation_app.scoring.kept import clear_kept
+from evaluation_app.scoring.judgement_store import clear_stored
 
 if TYPE_CHECKING:
     Base = admin.ModelAdmin[Any]
@@ -63,7 +63,7 @@ class KeptJudgementAdmin(WrittenAdmin):
     @admin.action(description="Forget every judgement of these models", permissions=["delete"])
     def forget_models(self, request: HttpRequest, queryset: models.QuerySet[KeptJudgement]) -> None:
         chosen = sorted(set(queryset.values_list("model", flat=True)))
-        gone = sum(clear_kept(model, actor=request.user) for model in chosen)
+        gone = sum(clear_stored(model, actor=request.user) for model in chosen)
         self.message_user(request, f"{gone} judgements of {', '.join(chosen)} were forgotten.")
 
 

@@ -10,11 +10,12 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
-from collections_app.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.errors import ServiceError
-from collections_app.paging import DEFAULT_LIMIT, paginate
+from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.scoring.run_scores import judge_run
+from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.sampling import sampling_of, save_sampling
 from evaluation_app.scoring.schemas import (
     JudgeRequest,
@@ -23,7 +24,6 @@ from evaluation_app.scoring.schemas import (
     SamplingIn,
     SamplingOut,
 )
-from evaluation_app.scoring.settings import RunSettings
 from retrieval_app.models import QueryRun
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])

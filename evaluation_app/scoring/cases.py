@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from collections_app.services.security import SecurityPolicy
-from evaluation_app.judging.protocol import Case
+from collections_app.services.governance.security_policy import SecurityPolicy
+from evaluation_app.judges.protocol import Case
 from evaluation_app.measures.annotations import Annotation
-from evaluation_app.scoring.texts import without_markers
+from evaluation_app.scoring.answer_text import without_markers
 from ragd.types import Candidate
 from retrieval_app.models import QueryRun
 

@@ -21,12 +21,12 @@ from collections_app.errors import ServiceError
 from evaluation_app.measures import erag
 from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.scores import Score, failed, unscorable
+from evaluation_app.scoring.answer_text import without_markers
 from evaluation_app.scoring.cases import candidate_of, spans_of
-from evaluation_app.scoring.texts import without_markers
 from ragd import telemetry
 from ragd.errors import RagdError
-from retrieval_app.answering import Answerer, ChatAnswerer
-from retrieval_app.model_calls import call_model
+from retrieval_app.answerers.selection import Answerer, ChatAnswerer
+from retrieval_app.llm.model_calls import call_model
 
 BINARY_MEASURES = ("exact_match", "accuracy", "contains")
 NO_EXPECTED = "no expected answer is known"

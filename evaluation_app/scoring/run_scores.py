@@ -10,12 +10,12 @@ from uuid import UUID
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
-from collections_app.services import audit
-from evaluation_app.diagnosis.modes import find_modes
+from collections_app.services.governance import audit
 from evaluation_app.models import RunScore
 from evaluation_app.scoring.cases import outcome_of
-from evaluation_app.scoring.score import Scored, Scorer
-from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.scoring.modes.detection import find_modes
+from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.scorer import Scored, Scorer
 from retrieval_app.models import QueryRun
 
 Reason = Literal["asked", "sampled"]

@@ -13,14 +13,14 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
-from collections_app.identity import clean_line
 from collections_app.models import Collection
-from collections_app.services import audit
+from collections_app.services.governance import audit
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.scoring.run_scores import SAMPLED, keep_score
-from evaluation_app.scoring.score import Scorer
-from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.scorer import Scorer
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
 

@@ -6,9 +6,9 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from evaluation_app.diagnosis.table import mode_title
 from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import Interval
+from evaluation_app.scoring.modes.catalogue import mode_title
 
 register = template.Library()
 MINUS = "\N{MINUS SIGN}"

@@ -10,11 +10,11 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from collections_app.templatetags.interface import icon
-from evaluation_app.dashboard.figures import Figure
-from evaluation_app.diagnosis.table import mode_title
+from evaluation_app.analysis.figures import Figure
+from evaluation_app.charts.score_charts import bounds_of, coverage_parts, format_value, spell_interval
 from evaluation_app.measures.catalogue import MEASURES, Measure
 from evaluation_app.measures.scores import Score
-from evaluation_app.score_charts import bounds_of, coverage_parts, spell, spell_interval
+from evaluation_app.scoring.modes.catalogue import mode_title
 
 register = template.Library()
 
@@ -34,7 +34,7 @@ def measure_title(name: str) -> str:
 @register.filter
 def score_text(value: float | None) -> str:
     """Two digits after the point, an en dash for None: see `score_charts.spell`."""
-    return spell(value)
+    return format_value(value)
 
 
 @register.filter
@@ -86,7 +86,7 @@ def score_value(score: Score | None, measure: Measure) -> SafeString:
         sign = icon(BANDS[found][0]) if found == "fail" else ""
         word = format_html('<span class="sr-only"> {}</span>', BANDS[found][1]) if found else ""
         return format_html(
-            '<span class="score-value" data-band="{}">{}{}{}</span>', found, sign, spell(score.value), word
+            '<span class="score-value" data-band="{}">{}{}{}</span>', found, sign, format_value(score.value), word
         )
     symbol, word = ("cross", "error") if score.state == "error" else ("minus", "unscorable")
     return format_html(
@@ -113,9 +113,9 @@ def change_chip(figure: Figure) -> SafeString:
         '<span class="sr-only"> {}</span></span>',
         tone,
         word,
-        spell(figure.base),
+        format_value(figure.base),
         icon(symbol),
-        spell(abs(figure.change)),
+        format_value(abs(figure.change)),
         word,
     )
 
@@ -125,7 +125,7 @@ def dot_interval(figure: Figure) -> SafeString:
     """The mean as a dot on 0 to 1 with its interval, the bands' ends below, the baseline as a ring. "" without mean."""
     if figure.value is None:
         return SafeString("")
-    told = f"{figure.measure.title} {spell(figure.value)}"
+    told = f"{figure.measure.title} {format_value(figure.value)}"
     if figure.low is not None:
         told += f", 95 % interval {spell_interval(figure.low, figure.high)}"
     ends = format_html_join(

@@ -6,7 +6,7 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from evaluation_app.tracing.waterfall import WaterfallRow
+from evaluation_app.pages.traces.waterfall import WaterfallRow
 
 register = template.Library()
 

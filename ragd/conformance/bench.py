@@ -10,7 +10,7 @@ from typing import Any
 import ragd
 from ragd.conformance import corpus
 from ragd.conformance.embedder import SimHashEmbedder
-from ragd.store import Connection, Store, apply_schema, check_database, create_collection, execute, fetch_all
+from ragd.store.store import Connection, Store, apply_schema, check_database, create_collection, execute, fetch_all
 from ragd.types import Candidate, Chunk, RetrievePlan
 
 GOLDEN_COLLECTION = "conformance"

@@ -10,7 +10,7 @@ from ragd.conformance import corpus
 from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys
 from ragd.conformance.report import Cases
 from ragd.conformance.rule import rule
-from ragd.store import Store
+from ragd.store.store import Store
 from ragd.types import MODES, Filters, RetrievePlan
 
 TEXT = "one text for all"

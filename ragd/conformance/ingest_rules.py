@@ -18,7 +18,7 @@ from ragd.conformance.embedder import DIMS, SimHashEmbedder
 from ragd.conformance.report import Cases
 from ragd.conformance.rule import rule
 from ragd.normalization import normalize
-from ragd.store import Store, fetch_all
+from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk, ChunkPolicy, canonical_json
 
 # Locale, hash seed and text encoding of the interpreter: none of them may change a byte.

@@ -11,7 +11,7 @@ from ragd.conformance.bench import Bench, make_candidate, make_chunks
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
 from ragd.conformance.rule import rule
-from ragd.store import Store
+from ragd.store.store import Store
 from ragd.types import MODES, RetrievePlan, Vector
 
 FUNCTIONS = {

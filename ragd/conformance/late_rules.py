@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 import ragd
-from ragd.compression import CompressPolicy
 from ragd.conformance import corpus
 from ragd.conformance.bench import Bench, keys, make_candidate, retrieve_keys
 from ragd.conformance.report import Cases
 from ragd.conformance.rule import rule
+from ragd.search.compression import CompressPolicy
 from ragd.types import RetrievePlan
 
 TEXTS = (

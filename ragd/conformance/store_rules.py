@@ -10,7 +10,7 @@ from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
 from ragd.conformance.rule import rule
-from ragd.store import Store, apply_schema, execute, fetch_all
+from ragd.store.store import Store, apply_schema, execute, fetch_all
 from ragd.types import MODES, Filters, RetrievePlan, Vector
 
 LONG = ("apples grow on trees", "pears grow on trees too", "walnuts fall in autumn", "grapes hang on vines")

@@ -27,7 +27,7 @@ from ragd.conformance.door_rules import Doors, make_rules
 from ragd.conformance.report import Cases, Failure, Report, RuleResult
 from ragd.conformance.rule import Rule, rules_of
 from ragd.errors import InvalidInput
-from ragd.store import Connection, execute, fetch_all
+from ragd.store.store import Connection, execute, fetch_all
 from ragd.types import SPEC_VERSION
 
 VERSIONS = """

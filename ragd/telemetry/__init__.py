@@ -16,8 +16,8 @@ their attributes. Needs only opentelemetry-api; without an SDK every helper cost
 
 from __future__ import annotations
 
-from ragd.telemetry.calls import ChatCall as ChatCall
-from ragd.telemetry.calls import chat_span as chat_span
+from ragd.telemetry.chat_calls import ChatCall as ChatCall
+from ragd.telemetry.chat_calls import chat_span as chat_span
 from ragd.telemetry.configuration import configure as configure
 from ragd.telemetry.content import CAPTURES as CAPTURES
 from ragd.telemetry.content import REDACTED as REDACTED
@@ -38,6 +38,13 @@ from ragd.telemetry.embedding_calls import waited as waited
 from ragd.telemetry.evaluations import evaluate_later_span as evaluate_later_span
 from ragd.telemetry.evaluations import evaluate_span as evaluate_span
 from ragd.telemetry.evaluations import record_evaluation as record_evaluation
+from ragd.telemetry.ingest_spans import chunk_span as chunk_span
+from ragd.telemetry.ingest_spans import fetch_span as fetch_span
+from ragd.telemetry.ingest_spans import fill_span as fill_span
+from ragd.telemetry.ingest_spans import ingest_span as ingest_span
+from ragd.telemetry.ingest_spans import parse_span as parse_span
+from ragd.telemetry.ingest_spans import store_span as store_span
+from ragd.telemetry.ingest_spans import unpack_span as unpack_span
 from ragd.telemetry.messages import PromptTemplate as PromptTemplate
 from ragd.telemetry.messages import hash_prompt as hash_prompt
 from ragd.telemetry.names import *  # noqa: F403
@@ -68,10 +75,3 @@ from ragd.telemetry.threats import record_guardrail as record_guardrail
 from ragd.telemetry.threats import record_personal as record_personal
 from ragd.telemetry.threats import record_risk as record_risk
 from ragd.telemetry.threats import record_threat as record_threat
-from ragd.telemetry.work import chunk_span as chunk_span
-from ragd.telemetry.work import fetch_span as fetch_span
-from ragd.telemetry.work import fill_span as fill_span
-from ragd.telemetry.work import ingest_span as ingest_span
-from ragd.telemetry.work import parse_span as parse_span
-from ragd.telemetry.work import store_span as store_span
-from ragd.telemetry.work import unpack_span as unpack_span

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from opentelemetry.trace import Span, SpanKind
 
 from ragd.telemetry import names
+from ragd.telemetry.call_attributes import add_up, parameters, since_ms, write_cost
 from ragd.telemetry.content import Value, keeps_vectors
 from ragd.telemetry.pricing import Cost, count_cost, price_call
-from ragd.telemetry.recording import add_up, parameters, since_ms, write_cost
 from ragd.telemetry.spans import open_span, record_error, set_attributes
 
 EMBEDDED_TEXTS_MAX = 8  # a call with more texts counts them and does not copy them onto its span

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from ragd.embedding import Embedder
-from ragd.lexical_search import BM25_K1, QUERY_TERMS, inverse_document_frequency
+from ragd.insight.score_parts import cosine_parts
+from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
-from ragd.score_parts import cosine_parts
-from ragd.store import Store, fetch_all
+from ragd.search.lexical_search import BM25_K1, QUERY_TERMS, inverse_document_frequency
+from ragd.store.store import Store, fetch_all
 from ragd.types import Candidate
 
 FEATURES = ("cosine", "bm25_share", "words", "names")

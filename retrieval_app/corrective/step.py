@@ -16,13 +16,13 @@ from typing import Any
 
 from ragd import telemetry
 from ragd.errors import EmbedderError
-from ragd.lexical_search import lexical_candidates
-from ragd.retrieval import Retrieval, ShortResult, retrieve_detailed
-from ragd.store import Store
+from ragd.search.lexical_search import lexical_candidates
+from ragd.search.retrieval import Retrieval, ShortResult, retrieve_detailed
+from ragd.search.vector_search import is_exact, read_state, vector_candidates
+from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from ragd.vector_search import is_exact, read_state, vector_candidates
-from retrieval_app.answers import Answerer, AnswerListener, Draft, TokenUsage
-from retrieval_app.citations import CheckedAnswer
+from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft, TokenUsage
+from retrieval_app.citations.citations import CheckedAnswer
 from retrieval_app.corrective.evaluator import Measured
 from retrieval_app.corrective.rules import Action, Rule
 from retrieval_app.corrective.strips import filter_strips

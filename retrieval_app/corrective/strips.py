@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragd.sentences import split_sentences
+from ragd.text.sentences import split_sentences
 from ragd.types import Candidate
 from retrieval_app.corrective.evaluator import Measured
 from retrieval_app.corrective.rules import Rule
@@ -48,7 +48,8 @@ def cut_strips(content: str) -> list[tuple[int, int]]:
 def filter_strips(
     candidates: Sequence[Candidate], scores: Sequence[float], rule: Rule, measured: Measured
 ) -> tuple[list[dict[str, Any]], int]:
-    """(spans as `ragd.compression.compress` gives them, of the strips that are kept; how many strips there were).
+    """(spans as `ragd.search.compression.compress` gives them, of the strips that are kept; how many strips there
+    were).
 
     Weak candidates are left out as a whole; of the others the KEPT_MAX best strips that are not weak, at least one; in
     the order of the candidates and of the text. A span's score is the strip's. scores: of the candidates.

@@ -1,4 +1,5 @@
-"""What earlier runs retrieved, from their results. In batches of their own transactions; running it again is harmless."""
+"""What earlier runs retrieved, from their results. In batches of their own transactions; running it again is
+harmless."""
 
 from django.db import migrations, transaction
 

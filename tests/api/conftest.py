@@ -72,7 +72,7 @@ def embeddings(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
 @pytest.fixture
 def api(db: None, client: Client) -> Api:
     """A client with an unlimited key that may write."""
-    from collections_app.services.keys import create_key
+    from collections_app.services.governance.api_keys import create_key
 
     return Api(client, create_key("tests")[1])
 
@@ -80,14 +80,14 @@ def api(db: None, client: Client) -> Api:
 @pytest.fixture
 def make_api(db: None) -> Callable[..., Api]:
     """A client with a key of the given scope, collections, expiry."""
-    from collections_app.services.keys import create_key
+    from collections_app.services.governance.api_keys import create_key
 
     return lambda **values: Api(Client(), create_key("tests", **values)[1])
 
 
 @pytest.fixture
 def notes(db: None, embeddings: OpenAIServer) -> Collection:
-    from collections_app.services.collections import create_collection
+    from collections_app.services.collections.collections import create_collection
 
     return create_collection(name="notes")
 
@@ -96,7 +96,7 @@ def notes(db: None, embeddings: OpenAIServer) -> Collection:
 def committed(transactional_db: None) -> Iterator[None]:
     """Everything is really committed, and seen by other threads. Django's flush leaves unmanaged tables alone."""
     from collections_app.models import ApiKey, Collection
-    from collections_app.services.collections import purge_collection
+    from collections_app.services.collections.collections import purge_collection
 
     yield
     for collection in Collection.objects.all():

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from retrieval_app.api.schemas import AskResponse
 from retrieval_app.models import QueryRun
-from retrieval_app.schemas import AskResponse
 from tests.retrieval.corpus import bearer, get, make_collection, post
 
 pytestmark = pytest.mark.django_db

@@ -17,10 +17,10 @@ from pytest_django import Settings
 
 from collections_app.models import Collection
 from ragd.types import canonical_json
-from retrieval_app import answer_streams
-from retrieval_app.event_schemas import CitationEvent, ErrorEvent, TokenEvent
+from retrieval_app.api import answer_streams
+from retrieval_app.api.event_schemas import CitationEvent, ErrorEvent, TokenEvent
+from retrieval_app.api.schemas import AskResponse, SearchResponse
 from retrieval_app.models import QueryRun
-from retrieval_app.schemas import AskResponse, SearchResponse
 from tests.fakes.faults import Fault, cut_short, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.retrieval.corpus import bearer, kept, make_collection, post

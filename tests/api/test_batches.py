@@ -7,8 +7,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from collections_app.models import Collection, IngestBatch, IngestJob
-from collections_app.services.collections import create_collection
-from collections_app.services.jobs import run_job
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.worker.dispatch import run_job
 
 
 def upload(api: Any, *names: str, collection: str = "notes") -> list[str]:

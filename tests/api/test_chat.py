@@ -13,7 +13,7 @@ from pytest_django import Settings
 
 from collections_app.models import Collection
 from ragd.types import canonical_json
-from retrieval_app.chat_schemas import ChatCompletion, ChatModels, OpenAIErrorAnswer
+from retrieval_app.api.chat_schemas import ChatCompletion, ChatModels, OpenAIErrorAnswer
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.retrieval.corpus import bearer, get, kept, make_collection, post

@@ -8,8 +8,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from collections_app.models import Chunk, Collection, Document
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
 from tests.fakes.openai_server import OpenAIServer
 
 BRIEF = {"name": "notes", "embed_model": "text-embedding-3-small", "embed_dims": 32, "hybrid_enabled": True}
@@ -210,7 +210,8 @@ def test_a_reading_key_changes_nothing(make_api: Callable[..., Any], notes: Coll
 
 def test_a_recall_probe_needs_an_index_and_is_listed_afterwards(api: Any, notes: Collection, settings: Any) -> None:
     from collections_app.models import IngestJob
-    from collections_app.services.jobs import run_job, submit_index_build
+    from collections_app.services.jobs.queue import submit_index_build
+    from collections_app.services.worker.dispatch import run_job
 
     refused = api.post("/collections/notes/recall-probes", {})
     assert (refused.status_code, refused.json()["error"]["type"]) == (409, "no_vector_index")

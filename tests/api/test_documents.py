@@ -7,8 +7,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from collections_app.models import Chunk, Collection, Document
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
 from tests.fakes.faults import failing, slow
 from tests.fakes.openai_server import OpenAIServer
 

@@ -8,7 +8,7 @@ from django.db import OperationalError
 from django.test import Client
 
 from collections_app.errors import INTERNAL
-from collections_app.services import collections as collection_services
+from collections_app.services.collections import collections as collection_services
 
 
 def shape(response: Any) -> tuple[int, str]:

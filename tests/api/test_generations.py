@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collections_app.models import Chunk, Collection, Generation, IngestJob
-from collections_app.services.jobs import run_job
+from collections_app.services.worker.dispatch import run_job
 from tests.api.conftest import Api
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer

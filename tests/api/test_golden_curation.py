@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from collections_app.models import Collection, Document, Generation
-from collections_app.services.documents import ingest_text
-from collections_app.services.jobs import run_job
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.worker.dispatch import run_job
 from evaluation_app.curation import gate as gates
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from ragd.store import execute
+from ragd.store.store import execute
 
 TEXTS = {
     "keys": "API keys stay valid for ninety days and can be made anew at any time.",

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 
-from collections_app.services.documents import ingest_text
+from collections_app.services.documents.documents import ingest_text
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from retrieval_app.plans import build_plan
-from retrieval_app.services import ask
+from retrieval_app.runs.plans import build_plan
+from retrieval_app.runs.query_pipeline import ask
 
 FIRST = {"question": "How tall is an oak?", "expected_doc_ids": ["oak"], "thresholds": {"recall@10": 1}}
 

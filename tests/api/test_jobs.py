@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from collections_app.models import Collection, IngestJob
-from collections_app.services.collections import create_collection
+from collections_app.services.collections.collections import create_collection
 
 
 def upload(api: Any, *names: str, collection: str = "notes") -> list[str]:

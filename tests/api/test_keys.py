@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from collections_app.models import ApiKey, IdempotencyRecord
-from collections_app.services.keys import create_key, revoke_key
+from collections_app.services.governance.api_keys import create_key, revoke_key
 
 SECRET = re.compile(r"ragd_[A-Za-z0-9_-]{43}")
 NOBODY: dict[str, str] = {}

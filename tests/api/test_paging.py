@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collections_app.models import Collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.documents.documents import ingest_text
 
 
 def encode(value: Any) -> str:

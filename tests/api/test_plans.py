@@ -8,11 +8,11 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from collections_app.models import Collection
-from collections_app.services.collections import delete_collection
+from collections_app.services.collections.collections import delete_collection
 from ragd.types import RetrievePlan
-from retrieval_app import plans
+from retrieval_app.api.schemas import SavedPlanList, SavedPlanOut, SearchResponse
 from retrieval_app.models import QueryRun, SavedPlan
-from retrieval_app.schemas import SavedPlanList, SavedPlanOut, SearchResponse
+from retrieval_app.runs import plans
 from tests.retrieval.corpus import bearer, get, make_collection, post
 
 pytestmark = pytest.mark.django_db

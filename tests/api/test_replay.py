@@ -7,11 +7,11 @@ import pytest
 from django.test import Client
 
 from collections_app.models import Collection
-from collections_app.services.collections import delete_collection
-from collections_app.services.documents import delete_documents, ingest_text, set_documents_enabled
+from collections_app.services.collections.collections import delete_collection
+from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
 from ragd.types import canonical_json
+from retrieval_app.api.schemas import Replay
 from retrieval_app.models import QueryRun
-from retrieval_app.schemas import Replay
 from tests.retrieval.corpus import bearer, make_collection, post
 
 pytestmark = pytest.mark.django_db

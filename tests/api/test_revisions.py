@@ -8,8 +8,8 @@ from urllib.parse import quote
 import pytest
 
 from collections_app.models import Collection, Document
-from collections_app.services.documents import ingest_text
-from collections_app.services.editing import edit_document
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.documents.edits import edit_document
 
 DOC = "guides/a b.md"
 NESTED = f"/collections/notes/documents/{quote(DOC)}/revisions"

@@ -11,8 +11,8 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from retrieval_app import run_log
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import run_log
 from tests.retrieval.corpus import bearer
 
 pytestmark = pytest.mark.django_db

@@ -11,8 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from retrieval_app.api.schemas import Run, RunList
 from retrieval_app.models import QueryRun
-from retrieval_app.schemas import Run, RunList
 from tests.retrieval.corpus import bearer, get
 
 pytestmark = pytest.mark.django_db

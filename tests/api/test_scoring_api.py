@@ -14,10 +14,10 @@ from django.test import Client
 from django.utils import timezone
 
 from evaluation_app.models import KeptJudgement, RunScore, Sampling
-from evaluation_app.scoring.kept import KeptJudgements
+from evaluation_app.scoring.judgement_store import StoredJudgements
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.services import ask
+from retrieval_app.runs.query_pipeline import ask
 from tests.retrieval.corpus import bearer, get, make_collection, post
 
 pytestmark = pytest.mark.django_db
@@ -107,7 +107,7 @@ def command(*words: str) -> Any:
 
 def test_kept_judgements_are_counted_and_forgotten(client: Client) -> None:
     for number, model in enumerate(("a", "a", "b")):
-        KeptJudgements().put(str(number) * 64, model, {"said": number})
+        StoredJudgements().put(str(number) * 64, model, {"said": number})
     assert [(each["model"], each["count"]) for each in command()["kept"]] == [("a", 2), ("b", 1)]
     assert command("--clear", "--model", "a")["cleared"] == 2
     assert [each["model"] for each in command()["kept"]] == ["b"]

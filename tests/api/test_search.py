@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from retrieval_app.api.schemas import SearchResponse
 from retrieval_app.models import QueryRun
-from retrieval_app.schemas import SearchResponse
 from tests.retrieval.corpus import bearer, get, make_collection, post
 
 pytestmark = pytest.mark.django_db

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collections_app.models import Collection, IngestBatch, IngestJob
-from collections_app.services.documents import ingest_text
+from collections_app.services.documents.documents import ingest_text
 from tests.api.conftest import Api
 from tests.fakes.s3_server import S3Server, running_s3_server, s3_server
 

@@ -11,14 +11,14 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from collections_app.models import Collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.documents.documents import ingest_text
 from tests.api.conftest import Api
 from tests.fakes.openai_server import OpenAIServer
 
 
 @pytest.fixture
 def filled(committed: None, embeddings: OpenAIServer) -> Collection:
-    from collections_app.services.collections import create_collection
+    from collections_app.services.collections.collections import create_collection
 
     collection = create_collection(name="notes")
     ingest_text(collection, "a/whales.md", "Whales sing for hours and eat krill.", tags=["sea"])

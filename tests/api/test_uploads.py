@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
-from collections_app.services.jobs import run_job
+from collections_app.services.worker.dispatch import run_job
 from tests.fakes.openai_server import OpenAIServer
 
 CONTENT_TYPES = (

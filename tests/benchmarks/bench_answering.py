@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ragd import Candidate, ChunkPolicy, bind, chunk
-from ragd.embedding import LocalEmbedder
-from retrieval_app.extraction import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, Sentence
+from ragd.models.embedding import LocalEmbedder
+from retrieval_app.answerers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, Sentence
 from tests.benchmarks.scifact import SciFact, load_scifact
 from tests.benchmarks.server import DATA, ROOT
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import django
 
-from collections_app.parsing.charsets import decode
+from collections_app.parsing.text.charsets import decode
 
 CATALOGS = ("conf", "contrib/admin", "contrib/auth")
 CASES = 24

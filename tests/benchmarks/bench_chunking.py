@@ -22,8 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ragd.chunking import chunk
 from ragd.normalization import normalize
+from ragd.text.chunking import chunk
 from ragd.types import ChunkPolicy
 from tests.benchmarks.peers import peer_python
 

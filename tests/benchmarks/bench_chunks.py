@@ -80,9 +80,10 @@ def measure(size: int) -> None:
     from django.test import Client
 
     call_command("migrate", verbosity=0)
-    from collections_app.services import chunk_edits, ingestion, outliers
-    from collections_app.services.collections import create_collection
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.chunks import chunk_edits, chunk_outliers
+    from collections_app.services.collections.collections import create_collection
+    from collections_app.services.documents.documents import ingest_text
+    from collections_app.services.indexing import ingestion
 
     embedder = HashEmbedder()
     ingestion.ingest_embedder = lambda model, dims: embedder
@@ -106,8 +107,8 @@ def measure(size: int) -> None:
     }.items():
         show(name, lambda path=path: page(client, path), rounds=ROUNDS, target_ms=PAGE_TARGET_MS)
     print(f"{'memory of the process over before, pages':44} {peak_mb() - before_mb:9,.0f} MB")
-    show("scan for near-duplicates", lambda: outliers.scan_duplicates(collection))
-    scan = outliers.last_scan(collection)
+    show("scan for near-duplicates", lambda: chunk_outliers.scan_duplicates(collection))
+    scan = chunk_outliers.last_scan(collection)
     print(f"{'':44} {scan.found if scan else 0:9,} found, complete: {bool(scan and scan.complete)}")
     made = embedder.made
     show("edit of one chunk", lambda: chunk_edits.edit_chunk(collection, "large.md", last // 2, "It says this now."))

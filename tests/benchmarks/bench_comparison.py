@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from evaluation_app.comparison.intervals import Draws, Resampled, judge_difference, weighted_interval
+from evaluation_app.analysis.comparison.paired_intervals import Draws, Resampled, judge_difference, weighted_interval
 
 PAIRS = 400
 STEPS = (0.25, 0.5, 1.0)

@@ -207,7 +207,7 @@ def prepare() -> None:
 def evaluate() -> None:
     """A later evaluation of some answers, with scores that are made up."""
     from ragd import telemetry
-    from ragd_site import telemetry as site
+    from ragd_site.observability import tracing as site
     from retrieval_app.models import QueryRun
 
     site.set_up("cli")

@@ -58,7 +58,7 @@ def make_texts(folder: Path) -> dict[str, list[str]]:
 
 
 def open_local(folder: Path, threads: int, batch_size: int) -> Callable[[list[str]], Any]:
-    from ragd.embedding import LocalEmbedder
+    from ragd.models.embedding import LocalEmbedder
 
     return LocalEmbedder(threads=threads, folder=folder).embed
 
@@ -151,7 +151,7 @@ def better(kept: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     import numpy as np
 
-    from ragd import minilm
+    from ragd.models import minilm
 
     folder, cores = minilm.locate_model(), len(os.sched_getaffinity(0))
     peer = os.environ.get("BENCH_PEER_PYTHON", sys.executable)

@@ -36,13 +36,13 @@ from evaluation_app.measures import erag
 from evaluation_app.measures.downstream import f1 as words_f1
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import kendall_tau
-from evaluation_app.scoring.texts import without_markers
-from evaluation_app.scoring.vectors import RememberingEmbedder
+from evaluation_app.scoring.answer_text import without_markers
+from evaluation_app.scoring.embedding_cache import RememberingEmbedder
 from ragd import Candidate
-from ragd.chunking import split_sentences
-from ragd.embedding import LocalEmbedder
-from retrieval_app.answers import Draft
-from retrieval_app.extraction import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, read_sentences
+from ragd.models.embedding import LocalEmbedder
+from ragd.text.chunking import split_sentences
+from retrieval_app.answerers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, read_sentences
+from retrieval_app.answerers.protocol import Draft
 from tests.benchmarks.bench_answering import embed_passages, find
 from tests.benchmarks.scifact import SciFact, load_scifact
 from tests.benchmarks.server import need_data

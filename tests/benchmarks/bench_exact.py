@@ -19,7 +19,7 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 
 from ragd import RetrievePlan
-from ragd.store import EXACT_THRESHOLD, Store
+from ragd.store.store import EXACT_THRESHOLD, Store
 from tests.benchmarks.bench_filters import answers
 from tests.benchmarks.bench_peers import running_database
 from tests.benchmarks.vectors import DIMS, load, make_vectors

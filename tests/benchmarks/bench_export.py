@@ -104,7 +104,7 @@ def service(folder: Path) -> Iterator[None]:
 
 
 def measure(size: int, folder: Path) -> None:
-    from collections_app.services.collections import delete_collection, get_collection
+    from collections_app.services.collections.collections import delete_collection, get_collection
 
     name, path = f"bench{size}", folder / f"{size}.ragd.zip"
     fill(name, size)
@@ -135,9 +135,9 @@ def run_step(step: str, name: str, path: str) -> None:
     import django
 
     django.setup()
-    from collections_app.services.collections import get_collection
-    from collections_app.services.exporting import export_to_file
-    from collections_app.services.importing import import_collection
+    from collections_app.services.collections.collections import get_collection
+    from collections_app.services.transfer.export import export_to_file
+    from collections_app.services.transfer.import_stage import import_collection
 
     collection = get_collection(name)  # connected, and everything imported
     began = time.perf_counter()
@@ -156,7 +156,7 @@ def fill(name: str, size: int) -> None:
 
     import ragd
     from collections_app.models import Document, Upload
-    from collections_app.services.collections import create_collection
+    from collections_app.services.collections.collections import create_collection
     from collections_app.stores import open_store
     from ragd.types import Chunk
 
@@ -212,14 +212,14 @@ def digest(name: str) -> str:
     from django.db import connection
 
     from collections_app.stores import open_store
-    from ragd.store import fetch_all
+    from ragd.store.store import fetch_all
 
     ((found,),) = fetch_all(connection, DIGEST.format(chunks=open_store(_get(name)).collection.partition))
     return str(found)
 
 
 def _get(name: str) -> Any:
-    from collections_app.services.collections import get_collection
+    from collections_app.services.collections.collections import get_collection
 
     return get_collection(name)
 

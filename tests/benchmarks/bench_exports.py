@@ -49,8 +49,8 @@ import django
 django.setup()
 from datetime import timedelta
 from django.utils import timezone
-from evaluation_app.evidence.report import LOOKED_AT, build_report
-from evaluation_app.evidence.tallies import Range
+from evaluation_app.spans.evidence.report import LOOKED_AT, build_report
+from evaluation_app.spans.evidence.tallies import Range
 wanted = Range(timezone.now() - timedelta(days=2), timezone.now())
 began = time.perf_counter()
 report = build_report(wanted, limit=LOOKED_AT if sys.argv[1] == "newest" else None)

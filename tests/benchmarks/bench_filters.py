@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from ragd import RetrievePlan, retrieve
-from ragd.store import Store
+from ragd.store.store import Store
 from ragd.types import Filters
 from tests.benchmarks.bench_peers import running_database
 from tests.benchmarks.vectors import SHARES, load, make_vectors

@@ -23,7 +23,7 @@ from typing import Any
 import psycopg
 
 from ragd import RetrievePlan, retrieve
-from ragd.store import Store, fetch_all
+from ragd.store.store import Store, fetch_all
 from ragd.types import Filters
 from ragd_site import embedded
 from tests.benchmarks.growth import TAGS, GivenEmbedder, load, make_queries, tune_builds

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation_app.judging.embedded import EmbeddedJudge
-from evaluation_app.judging.reading import Numbers
+from evaluation_app.judges.case_reading import Numbers
+from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.measures.statistics import RESAMPLES, SEED, auroc, rmse
-from ragd.embedding import LocalEmbedder
+from ragd.models.embedding import LocalEmbedder
 from tests.benchmarks.fit_judge import fit_model
 from tests.benchmarks.judge_rows import LabelledRow, load_rows
 from tests.benchmarks.ragbench import SETS

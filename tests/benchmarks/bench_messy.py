@@ -21,7 +21,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from collections_app.parsing import ParseError, ParseLimits, archive_type, iter_members, office, parse, process
+from collections_app.parsing import ParseError, ParseLimits, archive_type, iter_members, parse
+from collections_app.parsing.office import office
+from collections_app.parsing.process import process
 from collections_app.parsing.signatures import speak
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from evaluation_app.diagnosis import noise
 from evaluation_app.measures.ragbench import row_answer, row_context
-from ragd.embedding import LocalEmbedder
+from evaluation_app.scoring.modes import noise
+from ragd.models.embedding import LocalEmbedder
 from tests.benchmarks.ragbench import SETS, read_rows
 
 COSINES = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)

@@ -50,14 +50,14 @@ def measure_in_process(server: Server, queries: Sequence[str]) -> None:
     django.setup()
     from django.db import transaction
 
-    from collections_app.services.collections import get_collection
+    from collections_app.services.collections.collections import get_collection
     from collections_app.stores import open_store
     from ragd import retrieve
-    from retrieval_app import services
+    from retrieval_app.runs import query_pipeline
 
     collection = get_collection(COLLECTION)
     store = open_store(collection)
-    plan = services.build_plan(collection)
+    plan = query_pipeline.build_plan(collection)
     embedder = store.embedder
     assert embedder is not None
 
@@ -69,7 +69,7 @@ def measure_in_process(server: Server, queries: Sequence[str]) -> None:
     report("library: retrieve()", measure(call_library, queries))
     report(
         "service: search(), run stored",
-        measure(lambda query: services.search(collection, query, plan, door="cli"), queries),
+        measure(lambda query: query_pipeline.search(collection, query, plan, door="cli"), queries),
     )
 
 

@@ -54,7 +54,7 @@ DELETE_HALF = """
 import django; django.setup()
 from django.db import connection
 connection.cursor().execute("SET application_name = 'ragd-deletion'")
-from evaluation_app.span_store.partitions import maintain
+from evaluation_app.spans.store.partitions import maintain
 print(maintain(keep_days={days}, max_mb=0))
 """
 
@@ -96,7 +96,7 @@ def measure_pages() -> None:
     from django.contrib.auth.models import User
     from django.test import Client
 
-    from evaluation_app.overview.rollups import roll_up
+    from evaluation_app.pages.overview.rollups import roll_up
 
     began = time.perf_counter()
     hours = roll_up(everything=True)
@@ -126,7 +126,7 @@ def measure_pages() -> None:
 def addresses(draw: random.Random) -> dict[str, Callable[[], str]]:
     from django.urls import reverse
 
-    from evaluation_app.span_search.search import SpanFilter, search_spans
+    from evaluation_app.spans.search.search import SpanFilter, search_spans
 
     words = vocabulary()
     explorer = reverse("evaluation:spans")
@@ -142,7 +142,7 @@ def addresses(draw: random.Random) -> dict[str, Callable[[], str]]:
         return reverse("evaluation:span", args=[span.trace_id, span.span_id])
 
     def deep(**given: Any) -> str:
-        from evaluation_app.span_search.search import parse_filter
+        from evaluation_app.spans.search.search import parse_filter
 
         cursor = None
         for _ in range(2):

@@ -183,8 +183,8 @@ def measure_checking() -> None:
 
     django.setup()
     from ragd.types import Candidate
-    from retrieval_app.citations import check_citations
-    from retrieval_app.live_citations import LiveCitations
+    from retrieval_app.citations.citations import check_citations
+    from retrieval_app.citations.live_citations import LiveCitations
 
     sources = [Candidate(f"d{number}", number, "A chunk keeps its place in the text.", 1.0) for number in range(5)]
     for name, text in {"prose": SENTENCE, "paragraphs": SENTENCE + "\n\n", "code": "```py\nx = y[1]\n```\n\n"}.items():

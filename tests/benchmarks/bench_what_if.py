@@ -22,9 +22,9 @@ from typing import Any
 import psycopg
 
 from ragd import RetrievePlan, index, retrieve
-from ragd.store import Store, apply_schema, create_collection
+from ragd.insight.what_if import Supposed, WhatIf
+from ragd.store.store import Store, apply_schema, create_collection
 from ragd.types import Chunk
-from ragd.what_if import Supposed, WhatIf
 from tests.benchmarks.bench_collections import DIMS, database, make_chunks, settle
 from tests.benchmarks.growth import MODEL, GivenEmbedder, make_queries
 

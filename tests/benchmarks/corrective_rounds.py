@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from django.db import transaction
 
 from collections_app.models import Collection
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
 from collections_app.stores import open_store
-from evaluation_app.calibration.fitting import TARGET, LabelledList, fit_rule, held_out_figures, share
-from evaluation_app.calibration.services import label_questions
 from evaluation_app.golden.questions import Golden
-from retrieval_app import services
+from evaluation_app.runs.calibration.calibrate import label_questions
+from evaluation_app.runs.calibration.fitting import TARGET, LabelledList, fit_rule, held_out_figures, share
+from retrieval_app.corrective.calibrations import keep_calibration
 from retrieval_app.corrective.rules import ACTIONS, Rule
-from retrieval_app.corrective.services import keep_calibration
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
 from tests.benchmarks.bench_answering import load_documentation
 from tests.benchmarks.scifact import SciFact, load_scifact
 from tests.benchmarks.server import ROOT
@@ -127,13 +127,13 @@ def measure(collection: Collection, rounds: Sequence[Round]) -> None:
 
 def fit(collection: Collection, questions: Sequence[Golden]) -> tuple[Rule, list[LabelledList]]:
     with transaction.atomic():
-        lists = label_questions(questions, services.build_plan(collection), open_store(collection))
+        lists = label_questions(questions, query_pipeline.build_plan(collection), open_store(collection))
     return fit_rule(lists, TARGET), lists
 
 
 def ask(collection: Collection, question: Golden, step: bool) -> QueryRun:
-    plan = services.build_plan(collection)
-    return services.ask(collection, question.question, plan, door="cli", llm_model="extractive", corrective=step)
+    plan = query_pipeline.build_plan(collection)
+    return query_pipeline.ask(collection, question.question, plan, door="cli", llm_model="extractive", corrective=step)
 
 
 def kind_of(made: QueryRun, question: Golden) -> str:

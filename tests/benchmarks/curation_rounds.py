@@ -11,16 +11,16 @@ from django.db import connection
 
 import ragd
 from collections_app.models import Collection, Document
-from collections_app.services import ingestion
-from collections_app.services.collections import create_collection, delete_collection
-from collections_app.services.comparing import compare_revisions
-from collections_app.services.curation import BulkChange, change_documents
-from collections_app.services.documents import get_document
-from collections_app.services.ingestion import Draft, ingest
-from collections_app.services.locks import find_stored
-from collections_app.services.revisions import keep_revision
+from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.documents.bulk_changes import BulkChange, change_documents
+from collections_app.services.documents.documents import get_document
+from collections_app.services.documents.revision_diff import compare_revisions
+from collections_app.services.indexing import ingestion
+from collections_app.services.indexing.document_locks import find_stored
+from collections_app.services.indexing.ingestion import Draft, ingest
+from collections_app.services.indexing.revisions import keep_revision
 from collections_app.stores import open_store
-from ragd.store import fetch_all
+from ragd.store.store import fetch_all
 from ragd.types import Chunk, ChunkPolicy
 
 INDEXED_SHARE = 10  # one document in so many is changed with the vector index

@@ -1,4 +1,4 @@
-"""Fits the embedded judge's coefficients on RAGBench and writes them to evaluation_app/judging/embedded.json.
+"""Fits the embedded judge's coefficients on RAGBench and writes them to evaluation_app/judges/embedded.json.
 
 Run: python -m tests.benchmarks.fit_judge [--check] [--vectors FILE]     (needs RAGD_DATA/ragbench, with pyarrow)
 
@@ -24,10 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from evaluation_app.judging.answer_features import ANSWER_NAMES
-from evaluation_app.judging.features import CONTEXT_NAMES
-from evaluation_app.judging.logistic import Logistic, fit_logistic
-from evaluation_app.judging.model import (
+from evaluation_app.judges.answer_features import ANSWER_NAMES
+from evaluation_app.judges.case_reading import Numbers
+from evaluation_app.judges.feature_model import (
     CASE_NAMES,
     FILE,
     HEADS,
@@ -37,8 +36,9 @@ from evaluation_app.judging.model import (
     case_row,
     second_look,
 )
-from evaluation_app.judging.reading import Numbers
-from ragd.embedding import LocalEmbedder
+from evaluation_app.judges.features import CONTEXT_NAMES
+from evaluation_app.judges.logistic import Logistic, fit_logistic
+from ragd.models.embedding import LocalEmbedder
 from tests.benchmarks.judge_rows import LabelledRow, Labels, load_rows
 
 FIRST_RIDGE, SECOND_RIDGE, UNSUPPORTED_RIDGE, CASE_RIDGE = 3.0, 30.0, 10.0, 10.0

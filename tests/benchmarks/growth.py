@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from ragd.postings import extend_postings
-from ragd.store import Store, apply_schema, bake_length, create_collection, execute, fetch_all
+from ragd.store.postings import extend_postings
+from ragd.store.store import Store, apply_schema, bake_length, create_collection, execute, fetch_all
 
 VOCABULARY = 200_000
 RANK_OFFSET = 10

@@ -18,7 +18,7 @@ from pgvector import Vector
 from pgvector.psycopg import register_vector
 
 from ragd import RetrievePlan, index, retrieve
-from ragd.store import Store, create_collection
+from ragd.store.store import Store, create_collection
 from ragd.types import Chunk
 from tests.benchmarks.bench_scifact import ndcg
 from tests.benchmarks.peers import PeerProcess
@@ -343,7 +343,7 @@ def recorded(question: str, plan: RetrievePlan, store: Store) -> list[tuple[str,
 
 def embedded_texts(texts: Sequence[str]) -> Any:
     """Vectors of the local embedder, kept in files: they take minutes, and a stopped run goes on from there."""
-    from ragd.embedding import LocalEmbedder
+    from ragd.models.embedding import LocalEmbedder
 
     embedder = LocalEmbedder()
     digest = hashlib.sha256("\0".join([embedder.model, *texts]).encode()).hexdigest()[:16]

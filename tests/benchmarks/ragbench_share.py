@@ -1,4 +1,4 @@
-"""Writes evaluation_app/dashboard/ragbench.json: how many rows of RAGBench have which score, set by set.
+"""Writes evaluation_app/analysis/ragbench.json: how many rows of RAGBench have which score, set by set.
 
     python -m tests.benchmarks.ragbench_share
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from evaluation_app.dashboard.ragbench import STEPS, TABLE
+from evaluation_app.analysis.ragbench import STEPS, TABLE
 from evaluation_app.measures.ragbench import PUBLISHED
 from tests.benchmarks.ragbench import SETS, read_rows
 

@@ -114,7 +114,7 @@ def house(transactional_db: None) -> Iterator[None]:
     from django.db import connection
 
     from collections_app.models import Collection
-    from collections_app.services.collections import delete_collection
+    from collections_app.services.collections.collections import delete_collection
 
     for collection in Collection.objects.live():
         delete_collection(collection)
@@ -125,8 +125,8 @@ def house(transactional_db: None) -> Iterator[None]:
 @pytest.fixture
 def nature(house: None) -> Collection:
     """A collection of three short documents, one of them long enough to be read in parts."""
-    from collections_app.services.collections import create_collection
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.collections.collections import create_collection
+    from collections_app.services.documents.documents import ingest_text
 
     collection = create_collection(name="nature", description="Animals, trees and rivers")
     whales = "# Whales\n\n" + "\n\n".join(

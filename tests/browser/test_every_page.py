@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 def addresses_of(nature: Collection) -> list[str]:
     """Every page there is, with something to show, and the ones that show a failure."""
     from collections_app.models import IngestBatch, IngestJob
-    from collections_app.services.checking import request_check
-    from collections_app.services.editing import edit_document
+    from collections_app.services.collections.invariant_check import request_check
+    from collections_app.services.documents.edits import edit_document
     from evaluation_app.conformance import run_now
     from evaluation_app.models import GoldenQuestion, GoldenSet
-    from retrieval_app import services
     from retrieval_app.models import QueryRun
+    from retrieval_app.runs import query_pipeline
 
-    plan = services.build_plan(nature)
-    answered = services.ask(nature, "Which tree is the tallest?", plan, door="page")
-    abstained = services.ask(nature, "Who won the chess championship?", plan, door="api")
+    plan = query_pipeline.build_plan(nature)
+    answered = query_pipeline.ask(nature, "Which tree is the tallest?", plan, door="page")
+    abstained = query_pipeline.ask(nature, "Who won the chess championship?", plan, door="api")
     failed = QueryRun.objects.create(
         kind="ask", collection_name="gone", query="Why?", status="error", error="The embedder timed out.", door="mcp"
     )

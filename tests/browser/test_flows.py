@@ -141,7 +141,7 @@ def test_all_that_match_are_chosen_and_labelled(
 
 
 def test_a_revision_is_compared_and_brought_back(visit: Visit, nature: Collection) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
 
     ingest_text(nature, "trees.md", "Every tree was cut down.", title="Trees")
     page = visit.go("/collections/nature/history/trees.md/")

@@ -9,8 +9,8 @@ from pathlib import Path
 from playwright.sync_api import Route, expect
 
 from collections_app.models import Document, IngestBatch
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
 from tests.browser.conftest import Visit
 
 

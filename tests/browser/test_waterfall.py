@@ -67,10 +67,10 @@ def store_spans(run: QueryRun) -> None:
 
 @pytest.mark.timeout(240)
 def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None:
-    from retrieval_app import services
     from retrieval_app.models import QueryRun
+    from retrieval_app.runs import query_pipeline
 
-    run = services.search(nature, "whale song", services.build_plan(nature, k=3), door="page")
+    run = query_pipeline.search(nature, "whale song", query_pipeline.build_plan(nature, k=3), door="page")
     QueryRun.objects.filter(pk=run.pk).update(trace_id=TRACE, created_at=timezone.now())
     run.refresh_from_db()
     store_spans(run)

@@ -29,7 +29,7 @@ def embeddings(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
 
 @pytest.fixture
 def notes(db: None, embeddings: OpenAIServer) -> Collection:
-    from collections_app.services.collections import create_collection
+    from collections_app.services.collections.collections import create_collection
 
     return create_collection(name="notes")
 
@@ -41,7 +41,7 @@ def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     Django's flush leaves unmanaged tables alone, so they are emptied here.
     """
     from collections_app.models import ApiKey, Collection
-    from collections_app.services.collections import purge_collection
+    from collections_app.services.collections.collections import purge_collection
     from collections_app.work import sending
 
     monkeypatch.setattr(sending, "send", lambda *_, **__: None)

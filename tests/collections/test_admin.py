@@ -22,12 +22,13 @@ from collections_app.models import (
     Operation,
     Upload,
 )
-from collections_app.services.chunk_edits import edit_chunk
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import ingest_text, submit_uploads
-from collections_app.services.generations import start_generation
-from collections_app.services.jobs import run_job
-from collections_app.services.keys import create_key
+from collections_app.services.chunks.chunk_edits import edit_chunk
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.governance.api_keys import create_key
+from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.worker.dispatch import run_job
 
 MODELS = (
     "collection", "document", "chunk", "ingestjob", "apikey", "upload", "workerheartbeat", "idempotencyrecord",

@@ -9,8 +9,8 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError, error_response
 from collections_app.models import Collection, IngestJob, Upload
-from collections_app.services.backpressure import QueueState, check_queue, queue_state
-from collections_app.services.uploads import submit_uploads
+from collections_app.services.jobs.backpressure import QueueState, check_queue, queue_state
+from collections_app.services.uploads.uploads import submit_uploads
 
 
 def wait_with(collection: Collection, count: int, size_bytes: int = 1_000_000) -> None:

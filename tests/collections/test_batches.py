@@ -9,16 +9,11 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, IngestJob, WorkerHeartbeat
-from collections_app.services.batches import BatchProgress, batch_jobs, batch_progress
-from collections_app.services.documents import ingest_text, reindex_documents
-from collections_app.services.jobs import (
-    cancel_batch,
-    cancel_collection_jobs,
-    retry_batch,
-    retry_collection_jobs,
-    retry_job,
-    run_job,
-)
+from collections_app.services.documents.documents import ingest_text, reindex_documents
+from collections_app.services.jobs.batches import BatchProgress, batch_jobs, batch_progress
+from collections_app.services.jobs.cancellation import cancel_batch, cancel_collection_jobs
+from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
+from collections_app.services.worker.dispatch import run_job
 
 
 def make_batch(collection: Collection, states: str = "", **values: Any) -> IngestBatch:
@@ -168,7 +163,7 @@ def test_a_reindex_is_a_batch(notes: Collection) -> None:
 
 
 def test_many_jobs_wait_in_the_bulk_lane_and_a_single_one_does_not(notes: Collection) -> None:
-    from collections_app.services.documents import submit_uploads
+    from collections_app.services.uploads.uploads import submit_uploads
 
     files = [SimpleUploadedFile(f"{number}.txt", b"text") for number in range(21)]
     submit_uploads(notes, files[:20])

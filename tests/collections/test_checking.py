@@ -9,12 +9,12 @@ from django.core.management import call_command
 from django.db import connection, transaction
 
 from collections_app.models import Collection, Operation
-from collections_app.services import checking
-from collections_app.services.checking import OTHERS, RULES, SLICES, check_invariants
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import ingest_text, set_documents_enabled
+from collections_app.services.collections import invariant_check
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.invariant_check import OTHERS, RULES, SLICES, check_invariants
+from collections_app.services.documents.documents import ingest_text, set_documents_enabled
 from collections_app.stores import open_store
-from ragd.postings import build_postings
+from ragd.store.postings import build_postings
 from tests.fakes.openai_server import OpenAIServer
 
 TEXT = "\n\n".join(f"Paragraph {number} speaks of subject {number}." for number in range(20))
@@ -99,9 +99,9 @@ def test_every_rule_speaks_of_what_it_guards(sound: Collection, job: None) -> No
 
 
 def test_a_rule_that_takes_too_long_is_not_taken_for_a_pass(sound: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = checking.Rule("slow", "it sleeps", "SELECT pg_sleep(2)::text", "wait")
-    monkeypatch.setattr(checking, "RULES", (slow,))
-    monkeypatch.setattr(checking.Check.__init__, "__defaults__", (0.05,))
+    slow = invariant_check.Rule("slow", "it sleeps", "SELECT pg_sleep(2)::text", "wait")
+    monkeypatch.setattr(invariant_check, "RULES", (slow,))
+    monkeypatch.setattr(invariant_check.Check.__init__, "__defaults__", (0.05,))
     operation = check_invariants(sound)
     assert "slow of sound" in operation.report["unfinished"] and operation.findings == 0
 

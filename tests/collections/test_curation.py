@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, DocumentRevision, IngestJob
-from collections_app.services.collections import create_collection
-from collections_app.services.curation import BulkChange, change_documents
-from collections_app.services.documents import get_document, ingest_text, set_documents_enabled, submit_uploads
-from collections_app.services.editing import edit_document, roll_back
-from collections_app.services.revisions import revision_chunks, revision_places, revision_text
-from collections_app.services.selection import DocumentFilter, choose_matching, choose_named, count_facets
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.bulk_changes import BulkChange, change_documents
+from collections_app.services.documents.documents import get_document, ingest_text, set_documents_enabled
+from collections_app.services.documents.edits import edit_document, roll_back
+from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
+from collections_app.services.indexing.revisions import revision_chunks, revision_places, revision_text
+from collections_app.services.uploads.uploads import submit_uploads
 from ragd.errors import InvalidInput
 from ragd.types import Segment
 from tests.fakes.openai_server import OpenAIServer
@@ -116,7 +117,7 @@ def test_a_title_is_embedded_anew(notes: Collection, embeddings: OpenAIServer) -
 def test_a_policy_of_its_own_holds_until_it_is_taken_back(
     notes: Collection, django_capture_on_commit_callbacks: Any
 ) -> None:
-    from collections_app.services.documents import reindex_documents
+    from collections_app.services.documents.documents import reindex_documents
 
     ingest_text(notes, "a", WORDS)
     document = edit_document(notes, "a", {"chunk_policy": {"target_tokens": 4, "overlap_tokens": 0}})
@@ -189,11 +190,11 @@ def test_what_a_file_is_about_to_say_is_not_edited_in_between(notes: Collection)
 def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
-    from collections_app.services import running
-    from collections_app.services.documents import reindex_documents
+    from collections_app.services.documents.documents import reindex_documents
+    from collections_app.services.worker import dispatch
 
     write(notes, WORDS, tags=["before"])
-    ingest = running.ingest
+    ingest = dispatch.ingest
     runs = []
 
     def edit_first(*args: Any, **values: Any) -> Any:
@@ -202,7 +203,7 @@ def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
             edit_document(notes, "a", {"tags": ["edited"]})
         return ingest(*args, **values)
 
-    monkeypatch.setattr(running, "ingest", edit_first)
+    monkeypatch.setattr(dispatch, "ingest", edit_first)
     with django_capture_on_commit_callbacks(execute=True):
         reindex_documents(notes, ["a"])
     assert runs == [("before",), ("edited",)]
@@ -215,18 +216,18 @@ def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
 def test_a_document_that_is_deleted_meanwhile_does_not_come_back(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    from collections_app.services import editing
-    from collections_app.services.documents import delete_documents
+    from collections_app.services.documents import edits
+    from collections_app.services.documents.documents import delete_documents
 
     write(notes, "First.")
     write(notes, "Second.")
-    ingest = editing.ingest
+    ingest = edits.ingest
 
     def delete_first(*args: Any, **values: Any) -> Any:
         delete_documents(notes, ["a"])  # while its chunks are made, as it were
         return ingest(*args, **values)
 
-    monkeypatch.setattr(editing, "ingest", delete_first)
+    monkeypatch.setattr(edits, "ingest", delete_first)
     with pytest.raises(ServiceError, match="has no document 'a'"):
         edit_document(notes, "a", {"title": "New"}) if change == "edit" else roll_back(notes, "a", 1)
     assert not Document.objects.exists() and not Chunk.objects.exists()
@@ -469,7 +470,7 @@ def test_a_rollback_and_a_write_come_one_after_the_other(committed: None, embedd
 def test_a_new_generation_keeps_a_documents_own_policy(
     notes: Collection, django_capture_on_commit_callbacks: Any
 ) -> None:
-    from collections_app.services.generations import start_generation
+    from collections_app.services.generations.generations import start_generation
 
     ingest_text(notes, "a", WORDS)
     ingest_text(notes, "b", WORDS)

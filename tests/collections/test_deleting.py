@@ -23,19 +23,20 @@ from collections_app.models import (
     Operation,
     StoredProbe,
 )
-from collections_app.services import deleting
-from collections_app.services.collections import create_collection, delete_collection
-from collections_app.services.deleting import chunk_tables, collection_tables, count_rows, purge_deleted
-from collections_app.services.documents import ingest_text, submit_uploads
-from collections_app.services.generations import start_generation
-from collections_app.services.jobs import run_job
+from collections_app.services.collections import deletion
+from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.collections.deletion import chunk_tables, collection_tables, count_rows, purge_deleted
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from ragd.postings import build_postings
+from ragd.store.postings import build_postings
 from ragd.types import RetrievePlan
-from retrieval_app import services as retrieval
 from retrieval_app.models import QueryRun
-from retrieval_app.plans import save_plan
+from retrieval_app.runs import query_pipeline as retrieval
+from retrieval_app.runs.plans import save_plan
 from tests.fakes.openai_server import OpenAIServer
 
 TEXT = "\n\n".join(f"Paragraph {number} speaks of subject {number}." for number in range(20))
@@ -133,7 +134,7 @@ def test_deleting_while_something_reads_ends_with_the_sweeper(
     everything: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that no lock timeout moves: the collection is invisible at once, its rows go when it has ended."""
-    monkeypatch.setattr(deleting, "PURGE_ATTEMPTS", 1)
+    monkeypatch.setattr(deletion, "PURGE_ATTEMPTS", 1)
     params = connection.get_connection_params()
     with psycopg.connect(**{**params, "cursor_factory": psycopg.Cursor}) as reader:
         reader.execute(f"SELECT count(*) FROM chunks_c{everything.pk}_g1")  # type: ignore[arg-type]
@@ -141,7 +142,7 @@ def test_deleting_while_something_reads_ends_with_the_sweeper(
             delete_collection(everything)
     assert busy.value.status == 503
     assert not Collection.objects.live().filter(name="everything").exists()
-    assert purge_deleted(timezone.now() + deleting.PURGE_GRACE * 2) == 1
+    assert purge_deleted(timezone.now() + deletion.PURGE_GRACE * 2) == 1
     assert not any(count_rows(everything.pk).values())
     newest = Operation.objects.filter(kind="deletion")[0]
     assert newest.state == "succeeded" and newest.report["before"]["documents"] == 2
@@ -175,6 +176,6 @@ def test_deleting_while_a_job_runs_and_an_index_builds(everything: Collection) -
         assert busy.status == 503
     for thread in threads:
         thread.join(30)
-    purge_deleted(timezone.now() + deleting.PURGE_GRACE * 2)
+    purge_deleted(timezone.now() + deletion.PURGE_GRACE * 2)
     assert not any(count_rows(everything.pk).values())
     assert not IngestJob.objects.filter(collection_id=everything.pk).exists()

@@ -13,10 +13,15 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, Generation, GenerationDocument, IngestJob
-from collections_app.services import building, claiming, progress
-from collections_app.services.collections import create_collection, delete_collection
-from collections_app.services.documents import delete_documents, ingest_text, reindex_documents, set_documents_enabled
-from collections_app.services.generations import (
+from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.documents.documents import (
+    delete_documents,
+    ingest_text,
+    reindex_documents,
+    set_documents_enabled,
+)
+from collections_app.services.generations import builder
+from collections_app.services.generations.generations import (
     activate_generation,
     cancel_generation,
     count_differences,
@@ -25,13 +30,17 @@ from collections_app.services.generations import (
     list_generations,
     start_generation,
 )
-from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
-from collections_app.services.swapping import expire_retired
+from collections_app.services.generations.swap import expire_retired
+from collections_app.services.jobs import claims, progress
+from collections_app.services.jobs.cancellation import cancel_job
+from collections_app.services.jobs.retries import retry_job
+from collections_app.services.worker.dispatch import run_job
+from collections_app.services.worker.maintenance import sweep
 from collections_app.stores import open_store
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
-from ragd.generations import SwapBlocked
-from ragd.retrieval import retrieve
-from ragd.store import fetch_all
+from ragd.search.retrieval import retrieve
+from ragd.store.generations import SwapBlocked
+from ragd.store.store import fetch_all
 from ragd.types import RetrievePlan
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
@@ -151,20 +160,20 @@ def change_all(collection: Collection) -> None:
 def test_what_changes_meanwhile_is_right_in_the_new_generation(
     filled: Collection, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    monkeypatch.setattr(building, "STORE_EVERY_CHUNKS", 1)
+    monkeypatch.setattr(builder, "STORE_EVERY_CHUNKS", 1)
     ingest_text(filled, "d", LONG)
     generation = start_generation(filled, {"chunk_policy": SMALL})
     name = "_store" if moment == "after the first batch" else "complete"
-    original: Callable[..., Any] = getattr(building.Builder, name)
+    original: Callable[..., Any] = getattr(builder.Builder, name)
     done = []
 
-    def then_change(self: building.Builder, *values: Any) -> Any:
+    def then_change(self: builder.Builder, *values: Any) -> Any:
         made = original(self, *values)
         if not done:
             done.append(change_all(filled))
         return made
 
-    monkeypatch.setattr(building.Builder, name, then_change)
+    monkeypatch.setattr(builder.Builder, name, then_change)
     assert run(generation) == "succeeded"
     assert reload(filled).generation == 2
     assert set(Document.objects.values_list("doc_id", "enabled")) == {
@@ -178,16 +187,16 @@ def test_a_document_that_changes_between_reading_and_storing_is_read_again(
     filled: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generation = start_generation(filled, {"chunk_policy": SMALL})
-    original = building.Builder._embed
+    original = builder.Builder._embed
     done = []
 
-    def then_change(self: building.Builder, batch: Any) -> Any:
+    def then_change(self: builder.Builder, batch: Any) -> Any:
         made = original(self, batch)
         if not done:
             done.append(ingest_text(filled, "b", "Short now."))
         return made
 
-    monkeypatch.setattr(building.Builder, "_embed", then_change)
+    monkeypatch.setattr(builder.Builder, "_embed", then_change)
     assert run(generation) == "succeeded"
     check_whole(filled)
     assert Chunk.objects.get(doc_id="b").content == "Short now."
@@ -287,23 +296,23 @@ def test_what_cannot_be_is_refused_by_its_field(notes: Collection, choices: Any,
 def test_an_interrupted_build_goes_on_where_it_stopped(
     filled: Collection, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "STORE_EVERY_CHUNKS", 1)
+    monkeypatch.setattr(builder, "STORE_EVERY_CHUNKS", 1)
     generation = start_generation(filled, OTHER)
     job = generation.jobs.get()
-    original = building.Builder._store
+    original = builder.Builder._store
     stored = []
 
-    def die(self: building.Builder, batch: Any) -> None:
+    def die(self: builder.Builder, batch: Any) -> None:
         if len(stored) == 2:
             raise SystemExit  # as abruptly as a thread can end
         original(self, batch)
         stored.append(batch)
 
-    monkeypatch.setattr(building.Builder, "_store", die)
+    monkeypatch.setattr(builder.Builder, "_store", die)
     with pytest.raises(SystemExit):
         run(generation)
     assert (reload(generation).documents_done, reload(job).state, reload(job).attempts_forgiven) == (2, "running", 0)
-    monkeypatch.setattr(building.Builder, "_store", original)
+    monkeypatch.setattr(builder.Builder, "_store", original)
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     assert sweep()["resent"] == 1
     embeddings.requests.clear()
@@ -317,13 +326,13 @@ def test_attempts_that_got_somewhere_do_not_count(notes: Collection, settings: A
     settings.RAGD_JOB_MAX_ATTEMPTS = 2
     job = start_generation(notes, {}).jobs.get()
     for _ in range(4):
-        claimed = claiming.claim_job(job.pk, "worker")
+        claimed = claims.claim_job(job.pk, "worker")
         assert claimed is not None
         progress.JobProgress(claimed).hold(forgive=True)
         IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert claiming.claim_job(job.pk, "worker") is not None
+    assert claims.claim_job(job.pk, "worker") is not None
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert claiming.claim_job(job.pk, "worker") is None
+    assert claims.claim_job(job.pk, "worker") is None
     assert reload(job).error.startswith("given up after 2 attempts")
     sweep()
     assert states(notes) == {2: "failed", 1: "serving"}
@@ -333,7 +342,7 @@ def test_cancelling_ends_it_between_two_batches(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "PROGRESS_EVERY_S", 0)
-    monkeypatch.setattr(building, "STORE_EVERY_CHUNKS", 1)
+    monkeypatch.setattr(builder, "STORE_EVERY_CHUNKS", 1)
     notes = create_collection(name="notes")
     for name in ("a", "b", "c"):
         ingest_text(notes, name, LONG)
@@ -425,7 +434,7 @@ def test_deleting_the_collection_takes_every_generation_along(filled: Collection
 
 def test_jobs_of_the_old_definition_end_in_the_new_one(filled: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     """A re-index that has embedded by the old model when the swap comes begins again by the new one."""
-    from collections_app.services import ingestion
+    from collections_app.services.indexing import ingestion
 
     (job,) = reindex_documents(filled, ["a"])
     generation = start_generation(filled, OTHER | {"chunk_policy": SMALL})
@@ -448,8 +457,8 @@ def test_jobs_of_the_old_definition_end_in_the_new_one(filled: Collection, monke
 def test_a_search_whose_generation_is_dropped_meanwhile_begins_again(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from retrieval_app.plans import build_plan
-    from retrieval_app.services import search as search_service
+    from retrieval_app.runs.plans import build_plan
+    from retrieval_app.runs.query_pipeline import search as search_service
 
     notes = create_collection(name="notes", chunk_policy=SMALL)
     ingest_text(notes, "a", LONG)
@@ -487,8 +496,8 @@ def test_searches_meanwhile_see_one_generation_whole(committed: None, embeddings
     seen: list[int] = []
 
     def look() -> None:
-        from retrieval_app.plans import build_plan
-        from retrieval_app.services import search as search_service
+        from retrieval_app.runs.plans import build_plan
+        from retrieval_app.runs.query_pipeline import search as search_service
 
         try:
             while not stop.is_set():
@@ -522,12 +531,12 @@ def test_searches_meanwhile_see_one_generation_whole(committed: None, embeddings
 def test_the_swap_waits_for_who_reads_the_table_and_lets_the_others_pass(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(building, "SWAP_AGAIN_S", 0.05)
+    monkeypatch.setattr(builder, "SWAP_AGAIN_S", 0.05)
     notes = create_collection(name="notes", chunk_policy=SMALL)
     ingest_text(notes, "a", LONG)
     generation = start_generation(notes, OTHER)
     blocked = threading.Event()
-    original = building.swap_in
+    original = builder.swap_in
     ended: list[Any] = []
 
     def note_block(*values: Any, **named: Any) -> None:
@@ -537,7 +546,7 @@ def test_the_swap_waits_for_who_reads_the_table_and_lets_the_others_pass(
             blocked.set()
             raise
 
-    monkeypatch.setattr(building, "swap_in", note_block)
+    monkeypatch.setattr(builder, "swap_in", note_block)
 
     def work() -> None:
         ended.append(run(generation))
@@ -561,7 +570,7 @@ def test_the_swap_waits_for_who_reads_the_table_and_lets_the_others_pass(
 
 
 def test_an_empty_collection_is_redefined_in_place(notes: Collection) -> None:
-    from collections_app.services.collections import update_collection
+    from collections_app.services.collections.collections import update_collection
 
     (first,) = list_generations(notes)
     changed = update_collection(notes, changes={"language": "german", "chunk_policy": SMALL})

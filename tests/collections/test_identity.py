@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.identity import check_doc_id, clean_metadata, clean_tags, clean_title, doc_id_from_name
+from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title, doc_id_from_name
 from ragd.errors import InvalidInput
 
 

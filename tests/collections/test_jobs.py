@@ -11,12 +11,16 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
-from collections_app.services import progress as progress_services
-from collections_app.services.claiming import claim_job
-from collections_app.services.collections import create_collection, delete_collection
-from collections_app.services.documents import ingest_text, reindex_documents, submit_uploads
-from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
-from collections_app.services.progress import JobProgress
+from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.documents.documents import ingest_text, reindex_documents
+from collections_app.services.jobs import progress as progress_services
+from collections_app.services.jobs.cancellation import cancel_job
+from collections_app.services.jobs.claims import claim_job
+from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.retries import retry_job
+from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.worker.dispatch import run_job
+from collections_app.services.worker.maintenance import sweep
 from collections_app.work.interrupting import LeaseLostError
 from tests.fakes.faults import rate_limited
 from tests.fakes.openai_server import OpenAIServer
@@ -222,7 +226,7 @@ def test_a_vector_index_is_built_when_the_load_has_paused(notes: Collection, set
     job = IngestJob.objects.get(kind="build_index")
     assert run_job(job.pk) == "succeeded"
     assert sweep()["index_builds"] == 0
-    from collections_app.services.collections import collection_statistics
+    from collections_app.services.collections.collections import collection_statistics
 
     assert collection_statistics(notes)["vector_index"] == "ready"
 

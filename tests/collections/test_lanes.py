@@ -10,9 +10,9 @@ import pytest
 from django.utils import timezone
 
 from collections_app.models import Collection, IngestJob
-from collections_app.services.claiming import claim_job, forgive_attempts
-from collections_app.services.jobs import sweep
-from collections_app.services.queueing import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
+from collections_app.services.jobs.claims import claim_job, forgive_attempts
+from collections_app.services.jobs.queue import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
+from collections_app.services.worker.maintenance import sweep
 from collections_app.work import sending
 from collections_app.work.leases import worker_name
 from tests.collections.test_jobs import reload, upload

@@ -12,15 +12,18 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from collections_app import texts
+from collections_app.domain import texts
 from collections_app.models import Collection, Document, EmbeddedBatch, IngestJob
-from collections_app.services import ingestion, large_documents
-from collections_app.services.collections import create_collection, delete_collection
-from collections_app.services.documents import ingest_text, reindex_documents
-from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
-from collections_app.services.kept_vectors import JobVectors, SpooledVectors
-from ragd import streaming
-from ragd.store import fetch_all
+from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.documents.documents import ingest_text, reindex_documents
+from collections_app.services.indexing import ingestion, large_documents
+from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints
+from collections_app.services.jobs.cancellation import cancel_job
+from collections_app.services.jobs.retries import retry_job
+from collections_app.services.worker.dispatch import run_job
+from collections_app.services.worker.maintenance import sweep
+from ragd.store import document_stream
+from ragd.store.store import fetch_all
 from ragd.types import Segment
 from tests.collections.test_jobs import reload, upload
 from tests.fakes.faults import failing
@@ -65,7 +68,7 @@ def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     monkeypatch.setattr(large_documents, "LARGE_CHUNKS", 6)
     monkeypatch.setattr(ingestion, "LONG_CHARS", 100)
     monkeypatch.setattr(texts, "PIECE_CHARS", 33)
-    monkeypatch.setattr(streaming, "PIECE", 5)
+    monkeypatch.setattr(document_stream, "PIECE", 5)
 
 
 def both(monkeypatch: pytest.MonkeyPatch, *steps: Any) -> list[list[Any]]:
@@ -216,7 +219,7 @@ def test_a_run_that_lost_its_job_keeps_nothing_more(notes: Collection) -> None:
         def check(self) -> None:
             raise Lost
 
-    kept = JobVectors(upload(notes), Progress())
+    kept = JobCheckpoints(upload(notes), Progress())
     with pytest.raises(Lost):
         kept.keep(0, "d", np.zeros((2, 32), np.float32))
     with pytest.raises(Lost):
@@ -234,7 +237,7 @@ def test_vectors_come_back_as_they_were_kept(notes: Collection) -> None:
         def check(self) -> None: ...
 
     numbers = np.random.default_rng(1).standard_normal((7, 32)).astype(np.float32)
-    for kept in (JobVectors(upload(notes), Progress()), SpooledVectors()):
+    for kept in (JobCheckpoints(upload(notes), Progress()), SpooledCheckpoints()):
         kept.keep(4, "first", numbers[4:])
         kept.keep(0, "second", numbers[:4])
         kept.keep(4, "third", numbers[4:] * 2)
@@ -248,8 +251,8 @@ def test_vectors_come_back_as_they_were_kept(notes: Collection) -> None:
 def test_a_change_laid_over_a_large_document_while_it_is_embedded_is_stored(
     committed: None, embeddings: OpenAIServer, small: None
 ) -> None:
+    from collections_app.domain.overlays import hash_anchor
     from collections_app.models import ChunkOverlay
-    from collections_app.overlays import hash_anchor
 
     collection = create_collection(name="notes", chunk_policy={"target_tokens": 8, "overlap_tokens": 0})
     ingest_text(collection, "a", text_of(20))
@@ -311,7 +314,7 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
     committed: None, embeddings: OpenAIServer, small: None, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
 ) -> None:
     from collections_app.models import GenerationDocument
-    from collections_app.services.generations import start_generation
+    from collections_app.services.generations.generations import start_generation
 
     wanted = {"embed_model": "text-embedding-3-large", **spec} if "embed_dims" in spec else spec
     found, notes = [], []
@@ -334,7 +337,7 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
 def test_cancelling_while_the_rows_are_written_stores_nothing(
     committed: None, embeddings: OpenAIServer, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collections_app.services.progress import JobProgress
+    from collections_app.services.jobs.progress import JobProgress
 
     job = upload(create_collection(name="notes", chunk_policy=POLICY), text_of(30))
     check, calls = JobProgress.check, []

@@ -6,13 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collections_app.domain.outliers import flags_of, limits_of
 from collections_app.models import Collection, NearDuplicate
-from collections_app.outliers import flags_of, limits_of
-from collections_app.services import outliers as service
-from collections_app.services.chunk_edits import add_chunk, edit_chunk
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import delete_documents, ingest_text
-from collections_app.services.outliers import count_outliers, last_scan, list_outliers, scan_duplicates, shared_words
+from collections_app.services.chunks import chunk_outliers as service
+from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk
+from collections_app.services.chunks.chunk_outliers import (
+    count_outliers,
+    last_scan,
+    list_outliers,
+    scan_duplicates,
+    shared_words,
+)
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import delete_documents, ingest_text
 from ragd.types import ChunkPolicy
 from tests.fakes.openai_server import OpenAIServer
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from collections_app.domain.overlays import Overlay, hash_anchor, trace_sources
+from collections_app.domain.overlays import apply_overlays as lay_over
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document
-from collections_app.overlays import Overlay, hash_anchor, lay_out, lay_over
-from collections_app.services import chunk_scenes, ingestion
-from collections_app.services.chunk_edits import (
+from collections_app.services.chunks import document_snapshot
+from collections_app.services.chunks.chunk_edits import (
     add_chunk,
     attach_overlay,
     edit_chunk,
@@ -22,17 +23,23 @@ from collections_app.services.chunk_edits import (
     remove_overlay,
     set_chunk_enabled,
 )
-from collections_app.services.documents import delete_documents, ingest_text, reindex_documents, set_documents_enabled
-from collections_app.services.editing import roll_back
-from collections_app.services.generations import start_generation
-from collections_app.services.jobs import run_job
-from collections_app.services.overlays import apply_overlays
-from collections_app.services.revisions import revision_chunks
-from collections_app.services.states import archive_documents
+from collections_app.services.documents.archiving import archive_documents
+from collections_app.services.documents.documents import (
+    delete_documents,
+    ingest_text,
+    reindex_documents,
+    set_documents_enabled,
+)
+from collections_app.services.documents.edits import roll_back
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.indexing import ingestion
+from collections_app.services.indexing.chunk_overlays import read_and_apply
+from collections_app.services.indexing.revisions import revision_chunks
+from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
-from ragd.chunking import bind, chunk
 from ragd.errors import EmptyContent, InvalidInput
-from ragd.retrieval import retrieve
+from ragd.search.retrieval import retrieve
+from ragd.text.chunking import bind, chunk
 from ragd.types import ChunkPolicy, RetrievePlan
 from tests.fakes.openai_server import OpenAIServer
 
@@ -185,7 +192,7 @@ def test_a_generation_of_another_policy_tells_what_applies_no_more(notes: Collec
 def test_a_change_is_made_again_when_somebody_was_faster(
     notes: Collection, document: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = chunk_scenes.read_overlays
+    first = document_snapshot.read_overlays
     calls: list[int] = []
 
     def slow(collection_id: int, doc_id: str) -> list[Overlay]:
@@ -196,7 +203,7 @@ def test_a_change_is_made_again_when_somebody_was_faster(
             return found
         return first(collection_id, doc_id)
 
-    monkeypatch.setattr(chunk_scenes, "read_overlays", slow)
+    monkeypatch.setattr(document_snapshot, "read_overlays", slow)
     edit_chunk(notes, "a", 1, "Rivers run to the sea.")
     assert contents(notes)[:2] == ["Birds sing.", "Rivers run to the sea."]
 
@@ -271,7 +278,7 @@ def test_a_document_without_changes_keeps_its_hash(notes: Collection, document: 
     remove_overlay(notes, "a", change.overlay_id)
     assert Document.objects.get(pk=document.pk).content_hash == document.content_hash
     made = bind(chunk(TEXT, ChunkPolicy(**POLICY)), doc_id="a")
-    assert apply_overlays(notes.pk, "a", made) == (made, [])
+    assert read_and_apply(notes.pk, "a", made) == (made, [])
 
 
 WORDS = st.lists(st.sampled_from(["one", "two", "three", "four", "one two", "x" * 9]), min_size=1, max_size=12)
@@ -308,7 +315,7 @@ def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list
     if not overlays:
         assert laid.chunks is again
     anchors = [(hash_anchor(item.content), item.start) for item in again]
-    rows_laid = lay_out(anchors, overlays)
+    rows_laid = trace_sources(anchors, overlays)
     assert len(rows_laid) == len(laid.chunks)
     for position, place in laid.places.items():
         assert position in (rows_laid[place].edit, rows_laid[place].disable, rows_laid[place].add)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.passages import ChunkSpan, compare_pieces, join_chunks
-from ragd.chunking import chunk
+from collections_app.domain.passages import ChunkSpan, compare_pieces, join_chunks
+from ragd.text.chunking import chunk
 from ragd.types import ChunkPolicy
 
 TEXTS = st.lists(st.sampled_from(["one", "two three", "# Title", "a. b. c.", "x" * 9]), max_size=20).map("\n\n".join)

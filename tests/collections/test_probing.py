@@ -9,9 +9,10 @@ from django.test import Client
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob, StoredProbe
-from collections_app.services.documents import ingest_text
-from collections_app.services.jobs import run_job, submit_index_build
-from collections_app.services.probing import KEPT_PROBES, last_probe, recall_warning, submit_probe
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations.recall_probes import KEPT_PROBES, last_probe, recall_warning, submit_probe
+from collections_app.services.jobs.queue import submit_index_build
+from collections_app.services.worker.dispatch import run_job
 
 
 @pytest.fixture

@@ -9,12 +9,13 @@ import pytest
 from django.utils import timezone
 
 from collections_app.models import Collection, Document, IngestJob, Provider
-from collections_app.services import providers
-from collections_app.services.documents import ingest_text
-from collections_app.services.jobs import run_job, sweep
-from collections_app.services.providers import EndpointWaitsError, ingest_embedder, provider_states
-from ragd.embedding import LocalEmbedder, OpenAIEmbedder
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.endpoints import providers
+from collections_app.services.endpoints.providers import EndpointWaitsError, ingest_embedder, provider_states
+from collections_app.services.worker.dispatch import run_job
+from collections_app.services.worker.maintenance import sweep
 from ragd.errors import EmbedderError
+from ragd.models.embedding import LocalEmbedder, OpenAIEmbedder
 from tests.collections.test_jobs import reload, upload
 from tests.fakes.faults import failing, rate_limited
 from tests.fakes.openai_server import BadRequest, OpenAIServer

@@ -5,9 +5,10 @@ from typing import Any
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from collections_app.models import Collection, IngestJob
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import submit_uploads
-from collections_app.services.jobs import retry_collection_jobs, retry_job, run_job
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
+from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.worker.dispatch import run_job
 from tests.collections.test_jobs import reload, upload
 
 

@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from collections_app.models import Chunk, Collection, Generation
-from collections_app.services.documents import ingest_text
+from collections_app.services.documents.documents import ingest_text
 from tests.fakes.faults import Fault, failing
 from tests.fakes.openai_server import OpenAIServer
 

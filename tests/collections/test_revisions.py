@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from collections_app.models import Chunk, Collection, Document, DocumentRevision
-from collections_app.services.collections import delete_collection
-from collections_app.services.documents import delete_documents, get_document, ingest_text, reindex_documents
-from collections_app.services.revisions import (
+from collections_app.services.collections.collections import delete_collection
+from collections_app.services.documents.documents import delete_documents, get_document, ingest_text, reindex_documents
+from collections_app.services.indexing.revisions import (
     any_revision,
     drop_history,
     find_revision,
@@ -140,7 +140,7 @@ def test_numbers_that_were_used_before_do_not_stop_a_write(notes: Collection) ->
 
 
 def test_labels_are_kept_for_many_at_once(notes: Collection) -> None:
-    from collections_app.services.revisions import Cause
+    from collections_app.services.indexing.revisions import Cause
 
     for doc_id in ("a", "b"):
         write(notes, WORDS, doc_id)

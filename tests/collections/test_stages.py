@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from collections_app.models import Collection, IngestJob
-from collections_app.services import progress as progress_services
-from collections_app.services.claiming import claim_job
-from collections_app.services.jobs import cancel_job, run_job
-from collections_app.services.progress import JobProgress
+from collections_app.services.jobs import progress as progress_services
+from collections_app.services.jobs.cancellation import cancel_job
+from collections_app.services.jobs.claims import claim_job
+from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.worker.dispatch import run_job
 from collections_app.stages import stage_rows
 from tests.collections.test_jobs import LONG, reload, upload
 from tests.fakes.faults import failing

@@ -13,12 +13,19 @@ from django.utils import timezone
 
 from collections_app.fetching import FetchError
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
-from collections_app.services.claiming import describe_failure
-from collections_app.services.documents import delete_documents, submit_uploads
-from collections_app.services.jobs import retry_collection_jobs, run_job
-from collections_app.services.large_documents import digest_batch
-from collections_app.services.submissions import find_batch, open_batch
-from collections_app.services.sweeping import ABANDONED_AFTER, ORPHAN_KEPT, close_abandoned_batches, drop_orphan_uploads
+from collections_app.services.documents.documents import delete_documents
+from collections_app.services.indexing.large_documents import digest_batch
+from collections_app.services.jobs.claims import describe_failure
+from collections_app.services.jobs.retries import retry_collection_jobs
+from collections_app.services.uploads.submissions import find_batch, open_batch
+from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.worker.dispatch import run_job
+from collections_app.services.worker.maintenance import (
+    ABANDONED_AFTER,
+    ORPHAN_KEPT,
+    close_abandoned_batches,
+    drop_orphan_uploads,
+)
 from tests.builders import WordEmbedder, make_chunks
 
 
@@ -87,12 +94,12 @@ def test_retrying_many_asks_no_more_than_retrying_one(notes: Collection) -> None
 def test_a_reason_that_no_database_holds_is_kept_all_the_same(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    from collections_app.services import running
+    from collections_app.services.worker import dispatch
 
     def refuse(*_: Any, **__: Any) -> None:
         raise FetchError("unexpected_answer", f"it answered 299 {said}")
 
-    monkeypatch.setattr(running, "parse", refuse)
+    monkeypatch.setattr(dispatch, "parse", refuse)
     (outcome,) = submit_uploads(notes, [SimpleUploadedFile("a.txt", b"text")])
     assert outcome.job is not None
     assert run_job(outcome.job.pk) == "failed"

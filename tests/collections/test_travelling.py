@@ -19,26 +19,28 @@ from django.utils import timezone
 import ragd
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, Generation, Operation, Upload
-from collections_app.services import exporting, importing
-from collections_app.services.archive_reading import read_manifest
-from collections_app.services.collections import (
+from collections_app.services.collections.collections import (
     create_collection,
     delete_collection,
     get_collection,
     update_collection,
 )
-from collections_app.services.deleting import purge_deleted
-from collections_app.services.documents import ingest_text, set_documents_enabled, submit_uploads
-from collections_app.services.exporting import export_to_file, open_export
-from collections_app.services.importing import import_collection
-from collections_app.services.jobs import run_job
-from collections_app.services.swapping import ensure_serving
+from collections_app.services.collections.deletion import purge_deleted
+from collections_app.services.documents.documents import ingest_text, set_documents_enabled
+from collections_app.services.generations.swap import ensure_serving
+from collections_app.services.transfer import export as exporting
+from collections_app.services.transfer import import_stage
+from collections_app.services.transfer.export import export_to_file, open_export
+from collections_app.services.transfer.export_reader import read_manifest
+from collections_app.services.transfer.import_stage import import_collection
+from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
-from retrieval_app.plans import save_plan
+from retrieval_app.runs.plans import save_plan
 from tests.fakes.openai_server import OpenAIServer
 
 QUESTIONS = ("krill in the sea", "tall redwood trees", "rivers flow north", "where do whales sing", "nothing of this")
@@ -399,14 +401,14 @@ def test_the_sweeper_removes_what_a_killed_import_left(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(importing, "purge_collection", die)
-        patch.setattr(importing.Import, "_weights", die)
+        patch.setattr(import_stage, "purge_collection", die)
+        patch.setattr(import_stage.ImportWriter, "_weights", die)
         with pytest.raises(Killed):
             import_collection(tmp_path / "full.zip", name="copy")
     assert not nothing_left() and not Collection.objects.live().filter(name="copy").exists()
     now = timezone.now()
     assert purge_deleted(now) == 0, "an import that may still run is left alone"
-    assert purge_deleted(now + importing.FENCE + importing.FENCE) == 1
+    assert purge_deleted(now + import_stage.FENCE + import_stage.FENCE) == 1
     assert nothing_left()
     import_collection(tmp_path / "full.zip", name="copy")
     assert search("copy") == search("full")

@@ -16,17 +16,17 @@ from django.db import connection
 
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.parsing import ParseLimits
-from collections_app.services import unpacking
-from collections_app.services.belonging import attachments_of, with_attachments
-from collections_app.services.cancelling import cancel_batch
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import delete_documents
-from collections_app.services.entries import Entry
-from collections_app.services.jobs import run_job
-from collections_app.services.planning import plan_uploads
-from collections_app.services.previews import preview_uploads
-from collections_app.services.progress import JobProgress
-from collections_app.services.uploads import UploadOutcome, submit_uploads
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.document_tree import attachments_of, with_attachments
+from collections_app.services.documents.documents import delete_documents
+from collections_app.services.jobs.cancellation import cancel_batch
+from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.uploads import archives
+from collections_app.services.uploads.entries import Entry
+from collections_app.services.uploads.upload_plan import plan_uploads
+from collections_app.services.uploads.upload_preview import preview_uploads
+from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
+from collections_app.services.worker.dispatch import run_job
 from tests.fakes.openai_server import OpenAIServer
 
 
@@ -109,7 +109,7 @@ def test_a_tar_in_a_folder_is_unpacked_there(notes: Collection) -> None:
 def test_a_run_that_is_killed_goes_on_and_makes_no_member_twice(
     notes: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpacking, "GROUP_MEMBERS", 2)
+    monkeypatch.setattr(archives, "GROUP_MEMBERS", 2)
     outcome = send(notes, "b.zip", pack({f"m{number}.txt": f"text {number}".encode() for number in range(5)}))
     assert outcome.job is not None
     hold, held = JobProgress.hold, []
@@ -187,7 +187,7 @@ def test_the_choice_on_a_clash_holds_for_members(notes: Collection) -> None:
 
 
 def test_an_archive_beyond_the_limits_leaves_nothing_behind(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "parse_limits", lambda **_: ParseLimits(max_unpacked_mb=1))
+    monkeypatch.setattr(archives, "parse_limits", lambda **_: ParseLimits(max_unpacked_mb=1))
     bomb = pack({"a.txt": b"fine", "zeros.txt": bytes(1_500_000)})
     outcome = send(notes, "bomb.zip", bomb)
     assert run_all() == ["failed"]

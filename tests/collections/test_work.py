@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection, IngestJob
-from collections_app.services.collections import create_collection
+from collections_app.services.collections.collections import create_collection
 from collections_app.work import leases, sending
 from collections_app.work.interrupting import LeaseLostError
 from collections_app.work.leases import Lease, cancel, claim, held_by_host, lease_length

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluation_app.commands.bars import Bar
-from evaluation_app.commands.ingesting import show
+from evaluation_app.commands.ingest import show
 
 
 @pytest.mark.parametrize(

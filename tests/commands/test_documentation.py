@@ -14,10 +14,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management import call_command
 
 from collections_app.models import IngestJob
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import submit_uploads
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.uploads.uploads import submit_uploads
+from evaluation_app.commands.subcommands import SUBCOMMANDS
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from evaluation_app.subcommands import SUBCOMMANDS
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
 

@@ -10,8 +10,8 @@ import pytest
 from django.core.management import CommandError
 
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.runs import services
-from retrieval_app import services as retrieval_services
+from evaluation_app.runs import lifecycle
+from retrieval_app.runs import query_pipeline as retrieval_services
 from tests.commands.conftest import run, run_json
 from tests.retrieval.corpus import make_collection
 
@@ -105,7 +105,7 @@ def test_a_run_is_written_as_json_lines_and_resumed(house, tmp_path):
     done = run_json(*SEARCH, "--jsonl", str(file))
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert lines[0]["run"]["id"] == done["id"] and len(lines) == 4
-    stopped = services.cancel_run(services.start_run(house, plan=_plan(done), send=False), None)
+    stopped = lifecycle.cancel_run(lifecycle.start_run(house, plan=_plan(done), send=False), None)
     answer = run_json("evaluate", "--resume", str(stopped.pk))
     assert (answer["done"], answer["judge"]) == (3, "embedded")
 

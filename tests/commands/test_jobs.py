@@ -10,9 +10,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.core.management.base import CommandError
 
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import ingest_text, submit_uploads
-from collections_app.services.jobs import run_job
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.worker.dispatch import run_job
 from tests.commands.conftest import run, run_json
 from tests.fakes.openai_server import OpenAIServer
 

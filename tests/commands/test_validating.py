@@ -14,14 +14,14 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from opentelemetry.sdk.trace import ReadableSpan
 
-from evaluation_app.exports.openinference import write_openinference
-from evaluation_app.exports.otlp import write_otlp, write_otlp_lines
-from evaluation_app.exports.records import make_record
 from evaluation_app.models import Span
-from evaluation_app.span_store.reading import span_dict
-from evaluation_app.tracing.validity import run_validity, spans_validity, trace_validity
+from evaluation_app.pages.traces.validity import run_validity, spans_validity, trace_validity
+from evaluation_app.spans.exports.openinference import write_openinference
+from evaluation_app.spans.exports.otlp import write_otlp, write_otlp_lines
+from evaluation_app.spans.exports.records import make_record
+from evaluation_app.spans.store.span_reads import span_dict
 from ragd import telemetry
-from ragd.conventions.reading import read_spans
+from ragd.conventions.span_files import read_spans
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
 from tests.telemetry.conftest import Recorder, provider, recorder  # noqa: F401  (fixtures)

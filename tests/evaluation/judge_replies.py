@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from evaluation_app.judging.protocol import Case
+from evaluation_app.judges.protocol import Case
 
 QUESTION = "At what temperature does water boil?"
 DOCUMENTS = ["Water boils at 100 degrees. It freezes at zero.", "Tea is a drink."]

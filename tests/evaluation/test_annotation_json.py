@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.judging.annotation_json import AnnotationFaults, check_answer, read_reply
-from evaluation_app.judging.prompts import FAULTS_SHOWN_MAX, GRADES, RUBRIC, build_messages, build_repair
-from evaluation_app.judging.protocol import Case
+from evaluation_app.judges.annotation_json import AnnotationFaults, check_answer, read_reply
+from evaluation_app.judges.prompts import FAULTS_SHOWN_MAX, GRADES, RUBRIC, build_messages, build_repair
+from evaluation_app.judges.protocol import Case
 from evaluation_app.measures.annotations import Annotation, Support
 from tests.evaluation.judge_replies import QUESTION, good_reply, make_case, support, without
 

@@ -14,20 +14,20 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.collections import create_collection
-from evaluation_app.diagnosis.again import find_again, quartiles
-from evaluation_app.diagnosis.bands import bands_for, keep_bands
-from evaluation_app.diagnosis.board import Filters, read_board
-from evaluation_app.diagnosis.cards import decide
-from evaluation_app.diagnosis.fixes import propose_fixes, try_fix
-from evaluation_app.diagnosis.outcomes import read_outcome
-from evaluation_app.diagnosis.table import find_mode
+from collections_app.services.collections.collections import create_collection
+from evaluation_app.analysis.diagnosis.board import Filters, read_board
+from evaluation_app.analysis.diagnosis.cards import decide
+from evaluation_app.analysis.diagnosis.fix_outcomes import read_outcome
+from evaluation_app.analysis.diagnosis.mode_refresh import quartiles, refresh_modes
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.runs.fixes import propose_fixes, try_fix
+from evaluation_app.scoring.modes.bands import bands_for, keep_bands
+from evaluation_app.scoring.modes.catalogue import find_mode
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
-from retrieval_app.plans import default_plan
+from retrieval_app.runs.plans import default_plan
 from tests.evaluation.made_runs import make_run
 
 pytestmark = pytest.mark.django_db
@@ -200,7 +200,7 @@ def test_a_fix_that_cannot_be_tried_says_why(make: Make, collection: Collection)
 
 
 def test_every_fix_makes_a_valid_plan(make: Make, collection: Collection) -> None:
-    from evaluation_app.diagnosis.table import stored_table
+    from evaluation_app.scoring.modes.catalogue import stored_table
 
     runs = [
         make(plan=plan)
@@ -278,9 +278,9 @@ def test_a_set_has_bands_of_its_own(golden_set: GoldenSet, settings: Any, make: 
 
 def test_modes_are_found_again_by_other_bands(make: Make, golden_set: GoldenSet) -> None:
     run = make(summary={"modes": {"retrieval_miss": 1, "low_completeness": 2}, "failed_questions": 1})
-    assert find_again(run) == 0  # they are what the stored scores say already
+    assert refresh_modes(run) == 0  # they are what the stored scores say already
     keep_bands(golden_set, {"completeness": [0.5, 0.2]})
-    assert find_again(run) == 1
+    assert refresh_modes(run) == 1
     assert placed(run) == {"retrieval_miss": [0], "low_completeness": [1]}
     run.refresh_from_db()
     assert run.summary == {"modes": {"retrieval_miss": 1, "low_completeness": 1}, "failed_questions": 1}
@@ -288,13 +288,13 @@ def test_modes_are_found_again_by_other_bands(make: Make, golden_set: GoldenSet)
 
 def test_a_threshold_of_the_run_counts_when_modes_are_found_again(make: Make) -> None:
     run = make(thresholds={"completeness": 0.95})
-    assert find_again(run) == 3
+    assert refresh_modes(run) == 3
     assert placed(run)["below_threshold"] == [1, 0, 2]
 
 
 def test_a_run_that_goes_on_keeps_its_modes(make: Make) -> None:
     with pytest.raises(ServiceError, match="not finished"):
-        find_again(make(state="running"))
+        refresh_modes(make(state="running"))
 
 
 def test_a_bound_that_nearly_all_questions_miss_is_doubted(make: Make, golden_set: GoldenSet) -> None:

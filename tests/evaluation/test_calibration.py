@@ -8,7 +8,10 @@ from django.core.management.base import CommandError
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from evaluation_app.calibration.fitting import (
+from evaluation_app.commands import calibrate as calibrating
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.runs.calibration.calibrate import calibrate
+from evaluation_app.runs.calibration.fitting import (
     FOLDS,
     LabelledList,
     confidence,
@@ -19,12 +22,9 @@ from evaluation_app.calibration.fitting import (
     share,
     thresholds,
 )
-from evaluation_app.calibration.services import calibrate
-from evaluation_app.commands import calibrating
-from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
-from retrieval_app import services
-from retrieval_app.corrective.services import calibration_of
+from retrieval_app.corrective.calibrations import calibration_of
+from retrieval_app.runs import query_pipeline
 from tests.retrieval.corpus import make_collection
 
 
@@ -136,7 +136,7 @@ def golden(house: Collection) -> GoldenSet:
 
 @pytest.mark.django_db
 def test_a_collection_is_calibrated_on_its_questions(house: Collection, golden: GoldenSet) -> None:
-    plan = services.build_plan(house, k=2)
+    plan = query_pipeline.build_plan(house, k=2)
     made = calibrate(house, golden, plan=plan, target=0.8)
     kept = calibration_of(house)
     assert kept is not None and kept.rule == made.fitted.rule
@@ -144,7 +144,7 @@ def test_a_collection_is_calibrated_on_its_questions(house: Collection, golden: 
     assert kept.data["set"] == golden.name and kept.data["digest"] == golden.digest
     assert kept.data["lists"] == 26  # each question finds its document, and is asked once more without it
     assert kept.figures["auroc"] > 0.9
-    run = services.search(house, "How many litres does the main pump move?", plan, door="cli")
+    run = query_pipeline.search(house, "How many litres does the main pump move?", plan, door="cli")
     assert run.retrieval_action == "correct"
     again = calibrate(house, golden, plan=plan, target=0.8, keep=False)
     assert again.fitted == made.fitted
@@ -156,9 +156,9 @@ def test_questions_of_other_sets_show_what_a_miss_is(house: Collection, golden: 
     for place in range(6):
         question = f"Which planet number {place} orbits a dying star?"
         GoldenQuestion.objects.create(golden_set=other, position=place, question=question, expected_doc_ids=["x"])
-    made = calibrate(house, golden, unanswerable=[other], plan=services.build_plan(house, k=2), target=0.8)
+    made = calibrate(house, golden, unanswerable=[other], plan=query_pipeline.build_plan(house, k=2), target=0.8)
     assert (made.data["lists"], made.data["unanswerable"]) == (32, {"elsewhere": 1})
-    run = services.search(house, "Which planets orbit?", services.build_plan(house, k=2), door="cli")
+    run = query_pipeline.search(house, "Which planets orbit?", query_pipeline.build_plan(house, k=2), door="cli")
     assert run.retrieval_action == "incorrect"
 
 

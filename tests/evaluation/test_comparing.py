@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from collections_app.errors import ServiceError
-from evaluation_app.comparison.compare import Comparison, compare_runs
-from evaluation_app.comparison.intervals import Draws, Resampled, judge_difference, weighted_interval
-from evaluation_app.comparison.shown import choose_questions, reach_of, show_matrix
-from evaluation_app.comparison.side_by_side import compare_question
+from evaluation_app.analysis.comparison.paired_intervals import Draws, Resampled, judge_difference, weighted_interval
+from evaluation_app.analysis.comparison.presenters import choose_questions, reach_of, show_matrix
+from evaluation_app.analysis.comparison.run_comparison import Comparison, compare_runs
+from evaluation_app.analysis.comparison.side_by_side import compare_question
 from evaluation_app.measures.statistics import Interval, bootstrap_mean
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
@@ -35,7 +35,7 @@ def test_a_weight_moves_the_mean_and_weight_0_counts_for_nothing() -> None:
 def test_many_questions_are_drawn_in_pieces_with_the_same_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     values = list(RNG.normal(size=50))
     whole = weighted_interval(values, [1.0] * 50, Draws())
-    monkeypatch.setattr("evaluation_app.comparison.intervals.PLACES_MAX", 130)
+    monkeypatch.setattr("evaluation_app.analysis.comparison.paired_intervals.PLACES_MAX", 130)
     assert weighted_interval(values, [1.0] * 50, Draws()) == whole
 
 

@@ -14,15 +14,15 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.runs import services, working
-from evaluation_app.runs.asking import query_run_id
-from evaluation_app.runs.claiming import claim_run, release_host
+from evaluation_app.runs import lifecycle, runner
+from evaluation_app.runs.claims import claim_run, release_host
+from evaluation_app.runs.item_execution import query_run_id
 from evaluation_app.runs.requests import under_way
-from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
 from ragd.types import RetrievePlan
-from retrieval_app import services as retrieval_services
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline as retrieval_services
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +54,7 @@ def golden_set():
 
 
 def start(golden_set, **values):
-    return services.start_run(golden_set, **{"plan": PLAN, "settings": SEARCH_ONLY, "send": False, **values})
+    return lifecycle.start_run(golden_set, **{"plan": PLAN, "settings": SEARCH_ONLY, "send": False, **values})
 
 
 def test_a_run_has_its_header_before_it_begins(golden_set):
@@ -72,7 +72,7 @@ def test_a_run_has_its_header_before_it_begins(golden_set):
 
 def test_a_run_asks_every_question_once_and_adds_up(golden_set):
     told = []
-    run = services.run_now(start(golden_set, thresholds={"hit@3": 0.5}), on_item=told.append)
+    run = lifecycle.run_now(start(golden_set, thresholds={"hit@3": 0.5}), on_item=told.append)
     assert (run.state, run.done, run.failed, run.passed) == (State.SUCCEEDED, 4, 0, True)
     items = list(run.items.order_by("position"))
     assert [item.question_text for item in items] == [question for question, _, _ in QUESTIONS]
@@ -93,7 +93,7 @@ def test_a_run_asks_every_question_once_and_adds_up(golden_set):
 
 
 def test_an_answered_run_is_judged_and_costs_are_known(golden_set):
-    run = services.run_now(start(golden_set, settings=RunSettings(cut=3)))
+    run = lifecycle.run_now(start(golden_set, settings=RunSettings(cut=3)))
     assert (run.state, run.answerer, run.judge) == (State.SUCCEEDED, "extractive", "embedded")
     assert run.judge_version
     measures = run.summary["measures"]
@@ -110,22 +110,22 @@ def test_a_run_cut_off_between_answer_and_item_does_nothing_twice(golden_set, mo
     """The worst moment: the query run is stored and the item is not."""
     run = start(golden_set)
     with monkeypatch.context() as patch:
-        store = working.Attempt._store
+        store = runner.RunExecutor._store
 
         def die_at_third(self, item, usage):
             if item.position == 2:
                 raise KilledError
             store(self, item, usage)
 
-        patch.setattr(working.Attempt, "_store", die_at_third)
-        patch.setattr(services, "release_run", lambda *_, **__: True)  # nobody tidies up after a kill
+        patch.setattr(runner.RunExecutor, "_store", die_at_third)
+        patch.setattr(lifecycle, "release_run", lambda *_, **__: True)  # nobody tidies up after a kill
         with pytest.raises(KilledError):
-            services.run_now(run)
+            lifecycle.run_now(run)
     run.refresh_from_db()
     assert (run.state, run.done, QueryRun.objects.count()) == (State.RUNNING, 2, 3)
-    assert services.send_waiting() == 0, "its worker may still live"
+    assert lifecycle.send_waiting() == 0, "its worker may still live"
     EvaluationRun.objects.update(beat_at=timezone.now() - timedelta(hours=1))
-    ended = services.run_now(run)
+    ended = lifecycle.run_now(run)
     assert (ended.state, ended.done, ended.attempts, ended.losses) == (State.SUCCEEDED, 4, 2, 0)
     assert QueryRun.objects.count() == 4
     assert Counter(EvaluationItem.objects.values_list("position", flat=True)) == Counter(range(4))
@@ -134,9 +134,9 @@ def test_a_run_cut_off_between_answer_and_item_does_nothing_twice(golden_set, mo
 def test_the_sweep_sends_a_run_whose_worker_was_lost(golden_set):
     run = start(golden_set)
     claim_run(run.pk, "elsewhere:1", most=1)
-    assert services.send_waiting() == 0
+    assert lifecycle.send_waiting() == 0
     EvaluationRun.objects.update(beat_at=timezone.now() - timedelta(hours=1))
-    assert services.send_waiting() == 1  # the queue of the tests works it off at once
+    assert lifecycle.send_waiting() == 1  # the queue of the tests works it off at once
     run.refresh_from_db()
     assert (run.state, run.attempts) == (State.SUCCEEDED, 2)
 
@@ -147,8 +147,8 @@ def test_a_run_whose_worker_stops_in_order_waits_for_the_next(golden_set):
     assert release_host("elsewhere") == 0
     assert release_host("here", but=[1]) == 0
     assert release_host("here") == 1
-    with pytest.raises(working.RunLostError):
-        working.Attempt(run).work()
+    with pytest.raises(runner.RunLostError):
+        runner.RunExecutor(run).work()
     assert EvaluationRun.objects.get(pk=run.pk).state == State.QUEUED
 
 
@@ -158,7 +158,7 @@ def test_one_run_at_a_time_and_by_hand_before_sweeps(golden_set, settings):
     assert claim_run(first.pk, "a:1", most=settings.RAGD_EVALUATION_PROCESSES) is not None
     assert claim_run(second.pk, "b:1", most=settings.RAGD_EVALUATION_PROCESSES) is None
     EvaluationRun.objects.filter(pk=first.pk).update(state=State.SUCCEEDED)
-    assert services.send_next() == 1
+    assert lifecycle.send_next() == 1
     states = dict(EvaluationRun.objects.values_list("pk", "state"))
     assert states[second.pk] == states[swept.pk] == State.SUCCEEDED, "one sends the next"
     ended = EvaluationRun.objects.filter(pk__in=[second.pk, swept.pk]).order_by("finished_at")
@@ -168,19 +168,19 @@ def test_one_run_at_a_time_and_by_hand_before_sweeps(golden_set, settings):
 def test_a_run_lets_waiting_documents_go_first(golden_set, monkeypatch):
     run = claim_run(start(golden_set).pk, "here:1", most=None)
     assert run is not None
-    assert working.Attempt(run).work(limit_s=0.0) is True, "nobody waits"
+    assert runner.RunExecutor(run).work(limit_s=0.0) is True, "nobody waits"
     other = claim_run(start(golden_set).pk, "here:1", most=None)
     assert other is not None
     IngestJob.objects.create(collection=Collection.objects.get(name="house"), kind="file", doc_id="new")
-    assert working.Attempt(other).work(limit_s=0.0) is False
+    assert runner.RunExecutor(other).work(limit_s=0.0) is False
     other.refresh_from_db()
     assert (other.state, other.losses, other.done) == (State.QUEUED, 0, 0)
 
 
 def test_a_question_that_kills_its_worker_is_left_out_in_the_end(golden_set):
     run = start(golden_set)
-    EvaluationRun.objects.filter(pk=run.pk).update(losses=working.LOSSES_MAX)
-    ended = services.run_now(run)
+    EvaluationRun.objects.filter(pk=run.pk).update(losses=runner.LOSSES_MAX)
+    ended = lifecycle.run_now(run)
     assert (ended.state, ended.done, ended.failed, ended.passed) == (State.SUCCEEDED, 4, 1, False)
     assert ended.items.get(position=0).error_type == "worker_lost"
 
@@ -197,34 +197,34 @@ def test_a_failed_question_is_a_hole_and_is_retried_alone(golden_set, monkeypatc
         patch.setattr(retrieval_services.search, "__kwdefaults__", {
             **retrieval_services.search.__kwdefaults__, "retrieve": fail_for_roses,
         })  # fmt: skip
-        run = services.run_now(start(golden_set, thresholds={"hit@3": 0.1}))
+        run = lifecycle.run_now(start(golden_set, thresholds={"hit@3": 0.1}))
     assert (run.state, run.done, run.failed, run.passed) == (State.SUCCEEDED, 4, 1, False)
     item = run.items.get(position=1)
     assert (item.outcome, item.error_type, item.modes) == ("error", "invalid_input", ["run_error"])
     assert run.summary["measures"]["hit@3"]["errors"] == 1
     kept = set(run.items.exclude(position=1).values_list("pk", flat=True))
-    again = services.retry_failed(run, None, send=False)
+    again = lifecycle.retry_failed(run, None, send=False)
     assert (again.state, again.done, again.failed, again.retries) == (State.QUEUED, 3, 0, 1)
-    ended = services.run_now(again)
+    ended = lifecycle.run_now(again)
     assert (ended.done, ended.failed, ended.passed) == (4, 0, True)
     assert kept < set(ended.items.values_list("pk", flat=True))
     assert ended.items.get(position=1).query_run == query_run_id(run, 1, 1)
     with pytest.raises(ServiceError, match="nothing failed"):
-        services.retry_failed(ended, None)
+        lifecycle.retry_failed(ended, None)
 
 
 def test_a_run_stops_when_everything_fails_alike(golden_set, monkeypatch):
-    monkeypatch.setattr(working, "STREAK_MAX", 2)
+    monkeypatch.setattr(runner, "STREAK_MAX", 2)
     monkeypatch.setattr(retrieval_services, "read_store", _raise(InvalidInput("down")))
-    run = services.run_now(start(golden_set))
+    run = lifecycle.run_now(start(golden_set))
     assert (run.state, run.error_type, run.done, run.passed) == (State.FAILED, "too_many_failures", 2, False)
     assert "down" in run.error
 
 
-@pytest.mark.parametrize("work", [services.run_now, lambda run: services.work_off(str(run.pk))])
+@pytest.mark.parametrize("work", [lifecycle.run_now, lambda run: lifecycle.process_run(str(run.pk))])
 def test_a_database_that_breaks_off_leaves_the_run_waiting(golden_set, monkeypatch, work):
     run = start(golden_set)
-    monkeypatch.setattr(working.Attempt, "_store", _raise(OperationalError("gone")))
+    monkeypatch.setattr(runner.RunExecutor, "_store", _raise(OperationalError("gone")))
     with pytest.raises(OperationalError):
         work(run)
     run.refresh_from_db()
@@ -244,39 +244,39 @@ def test_a_question_that_cannot_be_stored_is_left_out_in_the_end(golden_set, mon
         save(self, **values)
 
     monkeypatch.setattr(EvaluationItem, "save", refuse_roses)
-    for _ in range(working.LOSSES_MAX):
+    for _ in range(runner.LOSSES_MAX):
         with pytest.raises(type(error)):
-            services.run_now(run)
-    ended = services.run_now(run)
+            lifecycle.run_now(run)
+    ended = lifecycle.run_now(run)
     assert (ended.state, ended.done, ended.failed) == (State.SUCCEEDED, 4, 1)
     assert ended.items.get(position=1).error_type == "worker_lost"
 
 
 def test_what_is_only_scored_again_is_paid_for_once(golden_set):
-    run = services.run_now(start(golden_set, settings=RunSettings(cut=3)))
+    run = lifecycle.run_now(start(golden_set, settings=RunSettings(cut=3)))
     before = run.token_usage
     assert before["total_tokens"] > 0
     run.items.filter(position=1).update(scores={"adherence": {"state": "error", "reason": "llm_timeout"}})
-    ended = services.run_now(services.retry_failed(run, None, send=False))
+    ended = lifecycle.run_now(lifecycle.retry_failed(run, None, send=False))
     assert (ended.done, ended.failed) == (4, 0)
     assert ended.token_usage == before
 
 
 def test_a_waiting_run_is_cancelled_at_once_and_resumed(golden_set):
-    run = services.cancel_run(start(golden_set), None)
+    run = lifecycle.cancel_run(start(golden_set), None)
     assert run.state == State.CANCELLED
     with pytest.raises(ServiceError, match="ended already"):
-        services.cancel_run(run, None)
+        lifecycle.cancel_run(run, None)
     with pytest.raises(ServiceError, match="not waiting"):
-        services.run_now(run)
-    assert services.run_now(services.resume_run(run, None, send=False)).state == State.SUCCEEDED
+        lifecycle.run_now(run)
+    assert lifecycle.run_now(lifecycle.resume_run(run, None, send=False)).state == State.SUCCEEDED
     with pytest.raises(ServiceError, match="all 4 questions"):
-        services.resume_run(run, None)
+        lifecycle.resume_run(run, None)
 
 
 def test_a_running_run_is_cancelled_between_questions(golden_set):
     run = start(golden_set)
-    ended = services.run_now(run, on_item=lambda item: item.position == 1 and services.cancel_run(run, None))
+    ended = lifecycle.run_now(run, on_item=lambda item: item.position == 1 and lifecycle.cancel_run(run, None))
     assert (ended.state, ended.done, ended.passed) == (State.CANCELLED, 2, None)
     assert ended.summary["measures"]["hit@3"]["total"] == 2
 
@@ -284,23 +284,23 @@ def test_a_running_run_is_cancelled_between_questions(golden_set):
 def test_another_generation_ends_the_run(golden_set):
     run = start(golden_set)
     EvaluationRun.objects.filter(pk=run.pk).update(generation=7)
-    ended = services.run_now(run)
+    ended = lifecycle.run_now(run)
     assert (ended.state, ended.error_type, ended.done) == (State.FAILED, "generation_moved", 0)
     with pytest.raises(ServiceError, match="cannot go on"):
-        services.resume_run(ended, None)
+        lifecycle.resume_run(ended, None)
 
 
 @pytest.mark.parametrize("field", ["judge_version", "prompt_hash", "answerer", "embed_model", "calibration"])
 def test_a_changed_header_ends_the_run(golden_set, field):
     run = start(golden_set)
     EvaluationRun.objects.filter(pk=run.pk).update(**{field: "other"})
-    assert services.run_now(run).error_type == "header_changed"
+    assert lifecycle.run_now(run).error_type == "header_changed"
 
 
 def test_a_deleted_set_ends_the_run_and_its_items_stay(golden_set):
     run = start(golden_set)
     golden_set.delete()
-    ended = services.run_now(run)
+    ended = lifecycle.run_now(run)
     assert (ended.state, ended.error_type, ended.set_name) == (State.FAILED, "set_deleted", "house questions")
 
 
@@ -308,7 +308,7 @@ def test_a_later_change_of_the_set_does_not_reach_a_run(golden_set):
     run = start(golden_set)
     golden_set.questions.filter(position=0).update(question="Something else?")
     keep_version(golden_set)
-    assert services.run_now(run).items.get(position=0).question_text == QUESTIONS[0][0]
+    assert lifecycle.run_now(run).items.get(position=0).question_text == QUESTIONS[0][0]
 
 
 @pytest.mark.parametrize(
@@ -347,13 +347,13 @@ def test_a_run_needs_a_collection_a_question_and_a_lexical_index(golden_set):
 def test_old_runs_go_and_what_is_needed_stays(golden_set):
     old = [start(golden_set, name=name) for name in ("gone", "baseline", "newest", "waits")]
     for run in old[:3]:
-        services.run_now(run)
+        lifecycle.run_now(run)
     golden_set.baseline = old[1]
     golden_set.save()
     EvaluationRun.objects.exclude(pk=old[3].pk).update(finished_at=timezone.now() - timedelta(days=9))
-    assert services.delete_old_evaluations(0) == 0
-    assert services.delete_old_evaluations(10) == 0
-    assert services.delete_old_evaluations(8) == 1
+    assert lifecycle.delete_old_evaluations(0) == 0
+    assert lifecycle.delete_old_evaluations(10) == 0
+    assert lifecycle.delete_old_evaluations(8) == 1
     assert set(EvaluationRun.objects.values_list("name", flat=True)) == {"baseline", "newest", "waits"}
     assert QueryRun.objects.count() == 12, "the stored runs have a retention of their own"
 
@@ -361,9 +361,9 @@ def test_old_runs_go_and_what_is_needed_stays(golden_set):
 def test_a_run_is_deleted_only_when_it_has_ended(golden_set):
     run = start(golden_set)
     with pytest.raises(ServiceError, match="under way"):
-        services.delete_run(run, None)
-    services.run_now(run)
-    services.delete_run(run, None)
+        lifecycle.delete_run(run, None)
+    lifecycle.run_now(run)
+    lifecycle.delete_run(run, None)
     assert not EvaluationItem.objects.exists()
 
 
@@ -371,14 +371,14 @@ def test_operations_show_what_is_under_way(golden_set, admin_client):
     start(golden_set, name="a sweep's", purpose="sweep")
     start(golden_set, name="waiting")
     claim_run(start(golden_set, name="at work").pk, "here:1", most=None)
-    services.run_now(start(golden_set, name="ended"))
+    lifecycle.run_now(start(golden_set, name="ended"))
     assert [str(run) for run in under_way()] == ["at work", "waiting", "a sweep's"]
     page = admin_client.get("/operations/").content.decode()
     assert "at work" in page and "0 of 4 questions" in page and "ended" not in page.partition('id="evaluations"')[2]
 
 
 def test_the_admin_acts_through_the_services(golden_set, admin_client):
-    waiting, done = start(golden_set, name="waiting"), services.run_now(start(golden_set, name="done"))
+    waiting, done = start(golden_set, name="waiting"), lifecycle.run_now(start(golden_set, name="done"))
     address = "/admin/evaluation_app/evaluationrun/"
     listed = admin_client.get(address).content.decode()
     assert "4 of 4" in listed and "0 of 4" in listed

@@ -8,18 +8,18 @@ import pytest
 from django.test import Client
 
 from collections_app.errors import ServiceError
-from collections_app.services.collections import create_collection
-from evaluation_app.golden import editing
-from evaluation_app.golden.checking import clean_golden
-from evaluation_app.golden.comparing import compare_versions
-from evaluation_app.golden.formats import decode, guard, guess_format, read_rows, unguard, write_csv
-from evaluation_app.golden.importing import carry_out, plan_import
+from collections_app.services.collections.collections import create_collection
+from evaluation_app.golden import edits
+from evaluation_app.golden.question_rules import clean_golden
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.sets import create_set
-from evaluation_app.golden.travelling import restore_versions
+from evaluation_app.golden.transfer.formats import decode, guard, guess_format, read_rows, unguard, write_csv
+from evaluation_app.golden.transfer.imports import carry_out, plan_import
+from evaluation_app.golden.version_diff import compare_versions
+from evaluation_app.golden.version_parts import restore_versions
 from evaluation_app.golden.versions import asked_questions, keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from evaluation_app.services import SHIPPED, load_golden_set
+from evaluation_app.sample.loading import SHIPPED, load_golden_set
 from ragd.errors import InvalidInput
 
 
@@ -127,14 +127,14 @@ def test_versions_are_compared_by_words_and_wording() -> None:
 def woods(db: None) -> GoldenSet:
     create_collection(name="woods")
     made = create_set("trees", "woods", description="Of trees.")
-    editing.add_question(made, {"question": "How tall?", "expected_doc_ids": ["oak"], "notes": "first"})
-    editing.add_question(made, {"question": "How old?"})
+    edits.add_question(made, {"question": "How tall?", "expected_doc_ids": ["oak"], "notes": "first"})
+    edits.add_question(made, {"question": "How old?"})
     return made
 
 
 def test_replacing_keeps_the_rows_that_stay(woods: GoldenSet) -> None:
     ids = dict(woods.questions.values_list("question", "pk"))
-    editing.add_question(woods, {"question": "Suggested?"}, suggested=True)
+    edits.add_question(woods, {"question": "Suggested?"}, suggested=True)
     rows = read_rows('{"question": "How old?"}\n{"question": "How wide?"}', "jsonl")
     assert plan_import(woods, rows, "replace").counts["removed"] == 1
     carry_out(woods, rows, "replace")
@@ -148,17 +148,17 @@ def test_replacing_keeps_the_rows_that_stay(woods: GoldenSet) -> None:
 
 
 def test_a_suggestion_that_is_written_by_hand_is_accepted(woods: GoldenSet) -> None:
-    made = editing.add_question(woods, {"question": "Suggested?"}, suggested=True)
-    added = editing.add_question(woods, {"question": "Suggested?", "weight": 2})
+    made = edits.add_question(woods, {"question": "Suggested?"}, suggested=True)
+    added = edits.add_question(woods, {"question": "Suggested?", "weight": 2})
     assert (added.pk, added.suggested, added.position) == (made.pk, False, 2)
     with pytest.raises(ServiceError, match="has the question"):
-        editing.add_question(woods, {"question": "Suggested?"}, suggested=True)
+        edits.add_question(woods, {"question": "Suggested?"}, suggested=True)
 
 
 def test_notes_change_no_version_and_nothing_changes_nothing(woods: GoldenSet) -> None:
     version, question = woods.version, woods.questions.get(position=0)
-    editing.change_question(question, {"notes": "second"})
-    editing.change_question(question, {"notes": "second"})
+    edits.change_question(question, {"notes": "second"})
+    edits.change_question(question, {"notes": "second"})
     woods.refresh_from_db()
     assert (woods.version, question.notes) == (version, "second")
 
@@ -178,7 +178,7 @@ def test_versions_come_back_into_the_set_of_their_questions(woods: GoldenSet) ->
     GoldenSet.objects.filter(pk=woods.pk).update(bands={"adherence": [0.9, 0.5]})
     copy, rows = create_collection(name="copy"), versions_of(woods)
     renamed = GoldenSet.objects.create(name="trees (copy)", collection_name="copy", version=woods.version)
-    editing.replace_questions(renamed, [golden for _, golden in asked_questions(woods)])
+    edits.replace_questions(renamed, [golden for _, golden in asked_questions(woods)])
     assert restore_versions(copy, rows) == 3
     assert [row | {"set": "trees"} for row in versions_of(renamed)] == rows
     renamed.refresh_from_db()

@@ -9,21 +9,21 @@ import pytest
 
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document
-from collections_app.services.chunk_edits import edit_chunk, set_chunk_enabled
-from collections_app.services.documents import delete_documents, ingest_text, set_documents_enabled
-from collections_app.services.editing import edit_document
-from collections_app.services.generations import start_generation
-from collections_app.services.jobs import run_job
+from collections_app.services.chunks.chunk_edits import edit_chunk, set_chunk_enabled
+from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
+from collections_app.services.documents.edits import edit_document
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
-from evaluation_app.curation import changes, impact
-from evaluation_app.curation.asking import keys_of, questions_of
-from evaluation_app.curation.changes import Proposal
+from evaluation_app.curation import impact, proposed_changes
+from evaluation_app.curation.golden_retrieval import keys_of, questions_of
 from evaluation_app.curation.impact import Impact, impact_of
+from evaluation_app.curation.proposed_changes import ProposedChange
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import EmptyContent, InvalidInput
-from ragd.retrieval import retrieve
-from ragd.what_if import Supposed
-from retrieval_app.plans import build_plan, save_plan
+from ragd.insight.what_if import Supposed
+from ragd.search.retrieval import retrieve
+from retrieval_app.runs.plans import build_plan, save_plan
 from tests.collections.conftest import embeddings, notes, openai_server
 
 __all__ = ["embeddings", "notes", "openai_server"]
@@ -64,7 +64,7 @@ def rankings(collection: Collection) -> dict[str, list[str]]:
     return {each.text: keys_of(retrieve(each.text, plan, store)) for each in questions_of(collection)}
 
 
-def told_and_made(collection: Collection, proposal: Proposal, make: Callable[[], object]) -> Impact:
+def told_and_made(collection: Collection, proposal: ProposedChange, make: Callable[[], object]) -> Impact:
     """The preview, checked against what is found before and after the change is really made."""
     before = rankings(collection)
     rows = sorted(Chunk.objects.values_list("doc_id", "chunk_index", "content", "enabled"))
@@ -85,7 +85,7 @@ def told_and_made(collection: Collection, proposal: Proposal, make: Callable[[],
 
 def test_deleted_documents_take_their_questions_along(asked: Collection) -> None:
     told = told_and_made(
-        asked, changes.documents_changed(asked, "delete", ["rivers", "absent"]),
+        asked, proposed_changes.documents_changed(asked, "delete", ["rivers", "absent"]),
         lambda: delete_documents(asked, ["rivers"]),
     )  # fmt: skip
     (lost,) = [each for each in told.changed if each.effect == "lost"]
@@ -96,45 +96,47 @@ def test_deleted_documents_take_their_questions_along(asked: Collection) -> None
 
 
 def test_disabled_and_archived_documents_are_hidden_alike(asked: Collection) -> None:
-    assert changes.documents_changed(asked, "archive", ["lamps"]) == changes.documents_changed(
+    assert proposed_changes.documents_changed(asked, "archive", ["lamps"]) == proposed_changes.documents_changed(
         asked, "disable", ["lamps"]
     )
     told = told_and_made(
-        asked, changes.documents_changed(asked, "disable", ["lamps", "keys"]),
+        asked, proposed_changes.documents_changed(asked, "disable", ["lamps", "keys"]),
         lambda: set_documents_enabled(asked, ["lamps", "keys"], enabled=False),
     )  # fmt: skip
     assert told.counts["lost"] == 2
     # what is disabled already changes nothing
-    assert changes.documents_changed(asked, "disable", ["lamps"]).supposed == Supposed()
+    assert proposed_changes.documents_changed(asked, "disable", ["lamps"]).supposed == Supposed()
     with pytest.raises(InvalidInput, match="action must be one of"):
-        changes.documents_changed(asked, "enable", ["lamps"])
+        proposed_changes.documents_changed(asked, "enable", ["lamps"])
 
 
 def test_an_edited_chunk(asked: Collection) -> None:
     content = "Bread costs a price that nobody knows; who makes the old gardens anew is not told."
     told_and_made(
-        asked, changes.chunk_edited(asked, "doors", 2, content), lambda: edit_chunk(asked, "doors", 2, content)
+        asked, proposed_changes.chunk_edited(asked, "doors", 2, content), lambda: edit_chunk(asked, "doors", 2, content)
     )
     assert ChunkOverlay.objects.count() == 1
     # taken back, it is found as it was
     original = Document.objects.get(doc_id="doors").text
     chunk = Chunk.objects.get(doc_id="doors", chunk_index=2)
     back = original[chunk.start_char : chunk.end_char]
-    told_and_made(asked, changes.chunk_edited(asked, "doors", 2, back), lambda: edit_chunk(asked, "doors", 2, back))
+    told_and_made(
+        asked, proposed_changes.chunk_edited(asked, "doors", 2, back), lambda: edit_chunk(asked, "doors", 2, back)
+    )
     with pytest.raises(EmptyContent):
-        changes.chunk_edited(asked, "doors", 2, "  ")
+        proposed_changes.chunk_edited(asked, "doors", 2, "  ")
     with pytest.raises(ServiceError, match="has the chunks"):
-        changes.chunk_edited(asked, "doors", 99, "words")
+        proposed_changes.chunk_edited(asked, "doors", 99, "words")
 
 
 def test_a_chunk_that_is_disabled_and_enabled(asked: Collection) -> None:
     told = told_and_made(
-        asked, changes.chunk_switched(asked, "lamps", 1, enabled=False),
+        asked, proposed_changes.chunk_switched(asked, "lamps", 1, enabled=False),
         lambda: set_chunk_enabled(asked, "lamps", 1, enabled=False),
     )  # fmt: skip
     assert any(each.effect in ("lost", "worse") and each.touched for each in told.changed)
     told_and_made(
-        asked, changes.chunk_switched(asked, "lamps", 1, enabled=True),
+        asked, proposed_changes.chunk_switched(asked, "lamps", 1, enabled=True),
         lambda: set_chunk_enabled(asked, "lamps", 1, enabled=True),
     )  # fmt: skip
 
@@ -142,11 +144,11 @@ def test_a_chunk_that_is_disabled_and_enabled(asked: Collection) -> None:
 def test_another_policy_of_one_document_and_of_all(asked: Collection) -> None:
     policy = {"target_tokens": 90, "overlap_tokens": 10}
     told_and_made(
-        asked, changes.document_policy_changed(asked, "gardens", policy),
+        asked, proposed_changes.document_policy_changed(asked, "gardens", policy),
         lambda: edit_document(asked, "gardens", {"chunk_policy": policy}),
     )  # fmt: skip
     Document.objects.update(chunk_policy_stated={})
-    whole = changes.policy_changed(asked, policy, budget_s=30)
+    whole = proposed_changes.policy_changed(asked, policy, budget_s=30)
     assert whole.estimate == "" and whole.renumbers
 
     def build() -> None:
@@ -160,8 +162,8 @@ def test_a_policy_that_is_not_tried_on_every_document_says_so(
     asked: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Document.objects.update(chunk_policy_stated={})
-    monkeypatch.setattr(changes, "RECUT_CHUNKS_MAX", 1)
-    proposal = changes.policy_changed(asked, {"target_tokens": 90, "overlap_tokens": 10}, budget_s=30)
+    monkeypatch.setattr(proposed_changes, "RECUT_CHUNKS_MAX", 1)
+    proposal = proposed_changes.policy_changed(asked, {"target_tokens": 90, "overlap_tokens": 10}, budget_s=30)
     assert proposal.estimate.startswith("1 of 6 documents were cut by the other policy")
     assert proposal.supposed.documents == ("keys",)
 

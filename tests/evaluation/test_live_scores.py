@@ -14,18 +14,18 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.collections import delete_collection
+from collections_app.services.collections.collections import delete_collection
 from evaluation_app.models import RunScore, Sampling
+from evaluation_app.runs.retention import apply_retention
 from evaluation_app.scoring import sampling
 from evaluation_app.scoring.run_scores import forget_scores, judge_run
+from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.sampling import has_work, is_chosen, save_sampling, score_samples, send_samples
-from evaluation_app.scoring.settings import RunSettings
-from evaluation_app.scoring.travelling import forget_sampling, read_sampling, restore_sampling
-from evaluation_app.span_store.retention import apply_retention
+from evaluation_app.scoring.sampling_parts import forget_sampling, read_sampling, restore_sampling
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.services import ask, search
+from retrieval_app.runs.query_pipeline import ask, search
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from evaluation_app.judging import llm
-from evaluation_app.judging.judgement_cache import MemoryCache, judgement_key
-from evaluation_app.judging.llm import NO_QUESTION, SCORE_NAMES, LlmJudge
-from evaluation_app.judging.prompts import PROMPT_HASH, build_messages
-from evaluation_app.judging.protocol import Case, Judge
+from evaluation_app.judges import llm_judge
+from evaluation_app.judges.judgement_cache import MemoryCache, judgement_key
+from evaluation_app.judges.llm_judge import NO_QUESTION, SCORE_NAMES, LlmJudge
+from evaluation_app.judges.prompts import PROMPT_HASH, build_messages
+from evaluation_app.judges.protocol import Case, Judge
 from evaluation_app.measures.scores import failed, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
 from ragd import telemetry
 from ragd.conventions import validate_all
-from retrieval_app import chat_endpoint
-from retrieval_app.chat_endpoint import Endpoint
+from retrieval_app.llm import chat_endpoint
+from retrieval_app.llm.chat_endpoint import Endpoint
 from tests.builders import WordEmbedder
 from tests.evaluation.judge_replies import QUESTION, good_reply, make_case, support, without
 from tests.fakes.faults import Fault, connection_reset, failing, not_json, out_of_quota, rate_limited, slow
@@ -227,7 +227,7 @@ def test_another_server_and_another_prompt_are_other_judges(
 ) -> None:
     here = open_judge(openai_server)
     there = LlmJudge("judge-1", Endpoint("http://127.0.0.1:1/v1", "test-key", 5.0, 2000), WordEmbedder())
-    monkeypatch.setattr(llm, "PROMPT_HASH", "sha256:another")
+    monkeypatch.setattr(llm_judge, "PROMPT_HASH", "sha256:another")
     later = open_judge(openai_server)
     others = [open_judge(openai_server, repairs_max=0).version, open_judge(openai_server, unit="sentences").version]
     assert len({here.version, there.version, later.version, *others}) == 5

@@ -9,23 +9,23 @@ import pytest
 
 from collections_app.errors import ServiceError
 from collections_app.models import AuditSubject, Collection, Generation
-from collections_app.services.deleting import delete_collection
-from collections_app.services.documents import ingest_text
-from collections_app.services.exporting import export_to_file
-from collections_app.services.generations import (
+from collections_app.services.collections.deletion import delete_collection
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations.generations import (
     activate_generation,
     cancel_generation,
     drop_generation,
     list_generations,
     start_generation,
 )
-from collections_app.services.importing import import_collection
-from collections_app.services.jobs import run_job
+from collections_app.services.transfer.export import export_to_file
+from collections_app.services.transfer.import_stage import import_collection
+from collections_app.services.worker.dispatch import run_job
 from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate_settings import find_gate, remove_gate, restore_gates, set_gate
 from evaluation_app.models import GoldenQuestion, GoldenSet, PromotionGate
 from ragd.errors import InvalidInput
-from ragd.store import execute
+from ragd.store.store import execute
 from tests.collections.conftest import committed, embeddings, notes, openai_server
 
 __all__ = ["committed", "embeddings", "notes", "openai_server"]

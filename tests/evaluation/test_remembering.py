@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation_app.scoring.vectors import RememberingEmbedder
+from evaluation_app.scoring.embedding_cache import RememberingEmbedder
 from ragd.errors import EmbedderError
 from tests.builders import WordEmbedder
 

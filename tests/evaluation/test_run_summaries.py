@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from evaluation_app.measures.statistics import bootstrap_mean
-from evaluation_app.runs.summaries import Line, summarize
-from evaluation_app.runs.verdicts import question_misses, run_misses, run_verdict
-from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.runs.item_summaries import Line, summarize
+from evaluation_app.runs.threshold_results import question_misses, run_misses, run_verdict
+from evaluation_app.scoring.run_settings import RunSettings
 
 SETTINGS = RunSettings()
 

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from evaluation_app.dashboard.ragbench import percentile_of, shares_of, stored_counts
-from evaluation_app.measures.catalogue import find
-from evaluation_app.score_charts import (
+from evaluation_app.analysis.ragbench import percentile_of, shares_of, stored_counts
+from evaluation_app.charts.score_charts import (
     BINS,
     DISTRIBUTION_HEIGHT,
     HEAD,
@@ -16,8 +15,9 @@ from evaluation_app.score_charts import (
     TrendPoint,
     draw_distribution,
     draw_trend,
-    spell,
+    format_value,
 )
+from evaluation_app.measures.catalogue import find
 
 RELEVANCE, ADHERENCE = find("context_relevance"), find("adherence")
 
@@ -38,7 +38,7 @@ def points(*values: float | None, groups: str = "") -> list[TrendPoint]:
     ],
 )  # fmt: skip
 def test_no_score_reads_as_0_or_1_that_is_neither(value: float | None, told: str) -> None:
-    assert spell(value) == told
+    assert format_value(value) == told
 
 
 def test_scores_stand_in_the_bar_that_they_belong_to_and_in_its_band() -> None:
@@ -118,6 +118,6 @@ def test_a_percentile_counts_half_of_those_that_score_the_same(monkeypatch: pyte
     counts = [0] * 101
     counts[10], counts[50] = 2, 2
     stored = {"m": {"one": counts, "two": [0] * 100 + [7]}}
-    monkeypatch.setattr("evaluation_app.dashboard.ragbench.stored_counts", lambda: stored)
+    monkeypatch.setattr("evaluation_app.analysis.ragbench.stored_counts", lambda: stored)
     assert percentile_of("m", 0.5) == pytest.approx((0.75 + 0.0) / 2)
     assert percentile_of("m", 1.0) == pytest.approx((1.0 + 0.5) / 2)

@@ -9,25 +9,25 @@ import pytest
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import REFUSED
 from evaluation_app.models import KeptJudgement
+from evaluation_app.scoring.answer_text import without_markers
 from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN, aggregates
-from evaluation_app.scoring.judges import judge_endpoint
-from evaluation_app.scoring.kept import KeptJudgements, clear_kept, count_kept
+from evaluation_app.scoring.judge_selection import judge_endpoint
+from evaluation_app.scoring.judgement_store import StoredJudgements, clear_stored, count_stored
 from evaluation_app.scoring.retrieval_scores import document_of, retrieval_scores
-from evaluation_app.scoring.score import JUDGED, NOT_ASKED, TRACE, TURNED_AWAY, Scored, Scorer
-from evaluation_app.scoring.settings import RunSettings
-from evaluation_app.scoring.texts import without_markers
+from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.scorer import JUDGED, NOT_ASKED, TRACE, TURNED_AWAY, Scored, Scorer
 from ragd import telemetry
 from ragd.conventions import validate_all
 from ragd.errors import RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.services import ask, search
+from retrieval_app.runs.query_pipeline import ask, search
 from tests.evaluation.judge_replies import good_reply, support
 from tests.fakes.faults import Fault, failing
 from tests.fakes.openai_server import OpenAIServer
@@ -276,8 +276,8 @@ def test_a_model_judges_once_and_what_it_said_is_kept(house: Collection, chat: O
     assert first.scores["adherence"] == scored(1.0) and first.annotation["relevant"] == ["0c"]
     again = score(house, run, judge="llm")
     assert len(chat.requests) == calls and again.scores == first.scores and again.judge_usage["cached"]
-    assert [(kept.model, kept.count) for kept in count_kept()] == [("judge-9", 1)]
-    assert clear_kept("another", actor=None) == 0 and clear_kept(actor=None) == 1
+    assert [(kept.model, kept.count) for kept in count_stored()] == [("judge-9", 1)]
+    assert clear_stored("another", actor=None) == 0 and clear_stored(actor=None) == 1
     score(house, run, judge="llm")
     assert len(chat.requests) == calls + 1
 
@@ -323,7 +323,7 @@ def test_an_answerer_that_fails_for_one_chunk_leaves_no_figure(
 
 
 def test_the_first_of_two_judgements_stays() -> None:
-    cache = KeptJudgements()
+    cache = StoredJudgements()
     assert cache.get("k" * 64) is None
     assert cache.put("k" * 64, "m", {"said": 1}) == {"said": 1}
     assert cache.put("k" * 64, "m", {"said": 2}) == {"said": 1} == cache.get("k" * 64)

@@ -13,14 +13,14 @@ from django.db import connection
 
 import ragd
 from collections_app.models import Collection
-from collections_app.services.collections import create_collection, purge_collection
-from collections_app.services.documents import ingest_text
-from collections_app.services.generations import start_generation
-from collections_app.services.jobs import run_job
+from collections_app.services.collections.collections import create_collection, purge_collection
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
-from ragd.store import Store
+from ragd.store.store import Store
 from ragd.types import RetrievePlan
-from ragd_site.programs import find_wheel_binaries
+from ragd_site.runtime.programs import find_wheel_binaries
 from tests.builders import WordEmbedder
 
 QUESTION = "whales and krill"

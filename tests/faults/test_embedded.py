@@ -22,8 +22,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from ragd_site import embedded, programs
-from ragd_site.programs import EmbeddedError, server_account
+from ragd_site import embedded
+from ragd_site.runtime import programs
+from ragd_site.runtime.programs import EmbeddedError, server_account
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 START = """

@@ -14,10 +14,10 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.services.collections import purge_collection
+from collections_app.services.collections.collections import purge_collection
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.runs import services
-from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.runs import lifecycle
+from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import make_collection
@@ -28,7 +28,7 @@ EVALUATE = """
 import sys, time, django
 django.setup()
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs import services, working
+from evaluation_app.runs import lifecycle as services, runner as working
 
 def wait_to_be_killed():
     print("now", flush=True)
@@ -64,7 +64,7 @@ def run(transactional_db: None) -> Iterator[EvaluationRun]:
             golden_set=golden_set, position=place, question=f"Pump {place}?", expected_doc_ids=["pump.md"]
         )
     settings = RunSettings(answers=False, judge="none")
-    yield services.start_run(golden_set, plan=RetrievePlan(k=3), settings=settings, send=False)
+    yield lifecycle.start_run(golden_set, plan=RetrievePlan(k=3), settings=settings, send=False)
     purge_collection(collection)
 
 
@@ -85,7 +85,7 @@ def test_a_killed_run_goes_on_and_does_nothing_twice(run: EvaluationRun, moment:
     run.refresh_from_db()
     assert (run.state, run.done, run.items.count(), len(first)) == ("running", items, items, asked)
     EvaluationRun.objects.update(beat_at=timezone.now() - timedelta(hours=1))
-    ended = services.run_now(run)
+    ended = lifecycle.run_now(run)
     assert (ended.state, ended.done, ended.failed, ended.attempts) == ("succeeded", QUESTIONS, 0, 2)
     assert list(ended.items.order_by("position").values_list("position", flat=True)) == list(range(QUESTIONS))
     after = dict(QueryRun.objects.values_list("pk", "created_at"))

@@ -59,10 +59,11 @@ def test_killed_in_the_middle_another_goes_on_where_it_stopped(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from collections_app.models import Collection, Generation
-    from collections_app.services.collections import create_collection
-    from collections_app.services.documents import ingest_text
-    from collections_app.services.generations import start_generation
-    from collections_app.services.jobs import run_job, sweep
+    from collections_app.services.collections.collections import create_collection
+    from collections_app.services.documents.documents import ingest_text
+    from collections_app.services.generations.generations import start_generation
+    from collections_app.services.worker.dispatch import run_job
+    from collections_app.services.worker.maintenance import sweep
 
     notes = create_collection(name="notes", chunk_policy={"target_tokens": 7, "overlap_tokens": 0})
     for name in "abcd":
@@ -123,9 +124,12 @@ def test_an_index_build_that_breaks_off_is_cancelled_within_seconds_and_built_an
     import psycopg
 
     from collections_app.models import Document
-    from collections_app.services.collections import collection_statistics, create_collection
-    from collections_app.services.documents import ingest_text
-    from collections_app.services.jobs import cancel_job, run_job, submit_index_build, sweep
+    from collections_app.services.collections.collections import collection_statistics, create_collection
+    from collections_app.services.documents.documents import ingest_text
+    from collections_app.services.jobs.cancellation import cancel_job
+    from collections_app.services.jobs.queue import submit_index_build
+    from collections_app.services.worker.dispatch import run_job
+    from collections_app.services.worker.maintenance import sweep
 
     settings.RAGD_EXACT_THRESHOLD = 1
     notes = create_collection(name="notes")

@@ -15,17 +15,17 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection, Operation
-from collections_app.services import importing
-from collections_app.services.collections import create_collection, purge_collection
-from collections_app.services.deleting import count_rows, purge_deleted
-from collections_app.services.documents import ingest_text
-from collections_app.services.exporting import export_to_file
-from collections_app.services.importing import import_collection
+from collections_app.services.collections.collections import create_collection, purge_collection
+from collections_app.services.collections.deletion import count_rows, purge_deleted
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.transfer import import_stage
+from collections_app.services.transfer.export import export_to_file
+from collections_app.services.transfer.import_stage import import_collection
 
 IMPORT = """
 import sys, time, django
 django.setup()
-from collections_app.services.importing import import_collection
+from collections_app.services.transfer.import_stage import import_collection
 
 def tell(stage, done, total):
     print(stage, flush=True)
@@ -62,10 +62,10 @@ def test_a_killed_import_leaves_nothing(exported: Path, stage: str) -> None:
     assert process.returncode == -signal.SIGKILL
     assert not Collection.objects.live().filter(name="copy").exists()
     begun = Collection.objects.filter(name="copy").values_list("pk", flat=True)
-    purge_deleted(timezone.now() + 2 * importing.FENCE)
+    purge_deleted(timezone.now() + 2 * import_stage.FENCE)
     for pk in begun:
         assert not any(count_rows(pk).values())
     assert list(Collection.objects.values_list("name", flat=True)) == ["whole"]
-    Operation.objects.filter(kind="import").update(beat_at=timezone.now() - importing.FENCE)
+    Operation.objects.filter(kind="import").update(beat_at=timezone.now() - import_stage.FENCE)
     assert Operation.objects.get(kind="import").shown_state == "interrupted"
     assert import_collection(exported, name="copy")["counts"]["documents"] == 5

@@ -18,10 +18,10 @@ from django.test import Client
 from collections_app import replicas
 from collections_app.models import ApiKey, Collection
 from collections_app.replicas import REPLICA, read_store, replica_state
-from collections_app.services.collections import create_collection, delete_collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.documents.documents import ingest_text
 from ragd_site import embedded
-from ragd_site.programs import find_binaries, run_program, server_account
+from ragd_site.runtime.programs import find_binaries, run_program, server_account
 from tests.conftest import VAR
 
 pytestmark = [
@@ -100,9 +100,9 @@ def standby(django_db_setup: None) -> Iterator[Standby]:
 @pytest.fixture
 def replica(standby: Standby, monkeypatch: pytest.MonkeyPatch) -> Iterator[Standby]:
     """The standby, fresh in the eyes of this process."""
-    monkeypatch.setattr(replicas, "_standing", replicas._Standing())
-    monkeypatch.setattr(replicas, "LOOK_AGAIN_S", 0.0)
-    monkeypatch.setattr(replicas, "REST_S", 0.0)
+    monkeypatch.setattr(replicas, "_health", replicas._ReplicaHealth())
+    monkeypatch.setattr(replicas, "CHECK_EVERY_S", 0.0)
+    monkeypatch.setattr(replicas, "BACK_OFF_S", 0.0)
     # what the machine writes besides, such as a vacuum, must not count as a lag of the data
     monkeypatch.setattr(settings, "RAGD_REPLICA_MAX_LAG_S", 3600.0)
     yield standby

@@ -13,8 +13,8 @@ from django.test import Client
 from evaluation_app.metrics.instruments import Instruments
 from evaluation_app.metrics.spans import SpanMeter
 from ragd.telemetry import metrics
-from ragd_site import telemetry as site_telemetry
-from ragd_site.telemetry import CountingProcessor, connect, local_processor
+from ragd_site.observability import tracing as site_telemetry
+from ragd_site.observability.tracing import CountingProcessor, connect, local_processor
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, make_collection, post
 from tests.telemetry.conftest import Recorder, provider, recorder, span_table  # noqa: F401  (fixtures)

@@ -9,11 +9,11 @@ import pytest
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
-from collections_app.services import bucket_reading
-from collections_app.services.buckets import submit_prefix
-from collections_app.services.documents import delete_documents, ingest_text
-from collections_app.services.jobs import run_job
-from collections_app.services.sourcing import SourcePlan
+from collections_app.services.documents.documents import delete_documents, ingest_text
+from collections_app.services.sources import bucket_client
+from collections_app.services.sources.buckets import submit_prefix
+from collections_app.services.sources.source_jobs import SourcePlan
+from collections_app.services.worker.dispatch import run_job
 from ragd.errors import InvalidInput
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
@@ -77,9 +77,9 @@ def test_unchanged_objects_are_not_downloaded(
     bucket.put("docs", "reports/one.txt", b"the first report, corrected")
     bucket.put("docs", "reports/three.txt", b"the third report")
     read: list[str] = []
-    real = bucket_reading.read_object
+    real = bucket_client.read_object
     monkeypatch.setattr(
-        "collections_app.services.fetching.read_object",
+        "collections_app.services.sources.fetch_stage.read_object",
         lambda origin, *rest: read.append(origin["key"]) or real(origin, *rest),
     )
     plan = submit(notes)
@@ -171,7 +171,7 @@ def test_more_than_one_page_is_listed(notes: Collection, bucket: S3Server) -> No
     client = bucket.client()
     for number in range(1005):
         client.put_object("docs", f"many/{number:04}.txt", io.BytesIO(b"x"), 1)
-    assert len(bucket_reading.list_objects(bucket_reading.find_place("docs"), "many/")) == 1005
+    assert len(bucket_client.list_objects(bucket_client.find_place("docs"), "many/")) == 1005
 
 
 def test_keys_are_needed_and_used(notes: Collection, bucket: S3Server, settings: Any) -> None:
@@ -291,7 +291,7 @@ def test_a_list_that_has_no_end_is_ended(
             return Page(body, headers={"Content-Type": "application/xml"})
 
     web_server.pages = Everywhere()
-    monkeypatch.setattr(bucket_reading, limit, value)
+    monkeypatch.setattr(bucket_client, limit, value)
     with pytest.raises(ServiceError, match=words) as caught:
         submit_prefix(notes, "docs", "reports", endpoint=web_server.url(""))
     assert caught.value.status == 502

@@ -14,15 +14,19 @@ from django.utils import timezone
 
 from collections_app.fetching import read_address
 from collections_app.models import Collection, Document, FetchedSource, FetchHost, IngestJob, Upload
-from collections_app.services import hosts, progress
-from collections_app.services.claiming import claim_job
-from collections_app.services.collections import create_collection, delete_collection
-from collections_app.services.documents import delete_documents
-from collections_app.services.fetching import fetch_source
-from collections_app.services.jobs import cancel_job, retry_job, run_job, sweep
-from collections_app.services.progress import JobProgress
-from collections_app.services.url_lists import UrlEntry, submit_urls
-from collections_app.services.web_reading import _name_of
+from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.documents.documents import delete_documents
+from collections_app.services.endpoints import hosts
+from collections_app.services.jobs import progress
+from collections_app.services.jobs.cancellation import cancel_job
+from collections_app.services.jobs.claims import claim_job
+from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.retries import retry_job
+from collections_app.services.sources.fetch_stage import fetch_source
+from collections_app.services.sources.url_lists import UrlEntry, submit_urls
+from collections_app.services.sources.web_client import _name_of
+from collections_app.services.worker.dispatch import run_job
+from collections_app.services.worker.maintenance import sweep
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.web_server import Page, WebServer
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ragd.chunking import bind, chunk, document_text, segment_spans
 from ragd.errors import InvalidInput
+from ragd.text.chunking import bind, chunk, document_text, segment_spans
 from ragd.types import Chunk, ChunkPolicy, Segment
 
 LINES = [

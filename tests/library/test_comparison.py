@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragd.comparison import Move, kendall_tau, overlap_at, rank_moves, recall_of
+from ragd.insight.ranking_comparison import Move, kendall_tau, overlap_at, rank_moves, recall_of
 
 rankings = st.lists(st.integers(0, 12), unique=True, max_size=9)
 

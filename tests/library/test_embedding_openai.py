@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragd.embedding import OpenAIEmbedder
 from ragd.errors import DimensionMismatch, EmbedderError, EmptyContent, InvalidInput
-from ragd.openai_endpoint import read_retry_after
-from ragd.windows import average_windows
+from ragd.models.embedding import OpenAIEmbedder
+from ragd.models.openai_endpoint import read_retry_after
+from ragd.text.windows import average_windows
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer, hashed_vector
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragd.errors import EmptyContent, InvalidInput
-from ragd.windows import accept_texts, average_windows, halve_text, unit_vector
+from ragd.text.windows import accept_texts, average_windows, halve_text, unit_vector
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:

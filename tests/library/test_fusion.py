@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragd.errors import InvalidInput
-from ragd.fusion import fuse
+from ragd.search.fusion import fuse
 from ragd.types import Candidate, ListRank, sort_key
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
-from ragd.generations import (
+from ragd.search.retrieval import retrieve
+from ragd.store.generations import (
     GenerationSpec,
     create_generation,
     drop_generation,
@@ -15,9 +16,8 @@ from ragd.generations import (
     open_generation,
     swap_generation,
 )
-from ragd.indexing import index
-from ragd.retrieval import retrieve
-from ragd.store import Store, execute, fetch_all
+from ragd.store.indexing import index
+from ragd.store.store import Store, execute, fetch_all
 from ragd.types import ChunkPolicy, RetrievePlan
 from tests.builders import WordEmbedder, make_chunks
 

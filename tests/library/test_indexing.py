@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
-from ragd.indexing import delete_document_chunks, embed_chunks, index
-from ragd.store import Store, fetch_all
+from ragd.store.indexing import delete_document_chunks, embed_chunks, index
+from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk
 from tests.builders import WordEmbedder, make_chunks
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ragd import minilm
-from ragd.embedding import LocalEmbedder
 from ragd.errors import EmbedderError, InvalidInput
-from ragd.late_interaction import BEHIND, LateInteraction, Parts, combine
-from ragd.reranking import rerank
+from ragd.models import minilm
+from ragd.models.embedding import LocalEmbedder
+from ragd.models.late_interaction import BEHIND, LateInteraction, Parts, combine
+from ragd.models.reranking import rerank
 from ragd.types import Candidate, ListRank
 
 QUERY = "How do I stop the pump from leaking oil?"

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ragd import lexical_search, postings, pruned_search
-from ragd.indexing import delete_document_chunks, index
-from ragd.postings import build_postings, read_segments, refresh_weights
-from ragd.pruned_search import BLOCK, at_least, group_terms, kth_largest, pruned_rows
-from ragd.retrieval import retrieve, retrieve_detailed
-from ragd.store import Store, bake_length, execute, fetch_all, languages
+from ragd.search import lexical_search, pruned_search
+from ragd.search.pruned_search import BLOCK, at_least, group_terms, kth_largest, pruned_rows
+from ragd.search.retrieval import retrieve, retrieve_detailed
+from ragd.store import postings
+from ragd.store.indexing import delete_document_chunks, index
+from ragd.store.postings import build_postings, read_segments, refresh_weights
+from ragd.store.store import Store, bake_length, execute, fetch_all, languages
 from ragd.types import Candidate, Filters, RetrievePlan
 from tests.builders import make_chunks
 
@@ -193,7 +194,7 @@ def test_disabled_chunks_at_the_top_make_room_for_the_next(make_store: Any, smal
 def test_another_mean_length_packs_anew(make_store: Any, small_segments: None, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(language="simple")
     index([chunk for number in range(10) for chunk in make_chunks(f"d{number}", "fish pond")], store)
-    monkeypatch.setattr("ragd.writing.REBAKE_LIMIT", 0)
+    monkeypatch.setattr("ragd.store.chunk_writer.REBAKE_LIMIT", 0)
     index([chunk for number in range(10) for chunk in make_chunks(f"e{number}", "fish " * 9 + "lake")], store)
     stale = retrieve("fish", LEXICAL, store)
     assert refresh_weights(store) is True
@@ -223,7 +224,7 @@ def test_segments_that_are_replaced_during_a_search_are_read_again(
         reads.append(len(found))
         return found
 
-    monkeypatch.setattr("ragd.pruned_search.read_segments", read_and_replace)
+    monkeypatch.setattr("ragd.search.pruned_search.read_segments", read_and_replace)
     assert rows(store, "fish") == expected
     assert len(reads) == 2
 

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragd import chunk, compress, fuse, index, retrieve
-from ragd.compression import CompressPolicy
 from ragd.normalization import normalize
-from ragd.store import Store
+from ragd.search.compression import CompressPolicy
+from ragd.store.store import Store
 from ragd.types import Candidate, ChunkPolicy, Filters, Mode, RetrievePlan, Segment
 from tests.builders import make_chunks
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ragd.errors import InvalidInput
-from ragd.indexing import index
-from ragd.recall import probe_recall
-from ragd.store import Store, execute
+from ragd.insight.recall import probe_recall
+from ragd.store.indexing import index
+from ragd.store.store import Store, execute
 from tests.builders import make_chunks
 
 WORDS = [

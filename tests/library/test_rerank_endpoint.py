@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ragd.errors import InvalidInput, RerankerError
-from ragd.rerank_endpoint import EndpointReranker
-from ragd.reranking import rerank
+from ragd.models.rerank_endpoint import EndpointReranker
+from ragd.models.reranking import rerank
 from ragd.types import Candidate
 from tests.fakes import faults
 from tests.fakes.rerank_server import RerankServer, rerank_server, tei_server, word_share  # noqa: F401

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ragd.errors import RerankerError
-from ragd.reranking import rerank
+from ragd.models.reranking import rerank
 from ragd.types import Candidate, ListRank
 
 

@@ -7,11 +7,11 @@ import numpy as np
 import psycopg
 import pytest
 
-from ragd import vector_search
 from ragd.errors import InvalidInput, LexicalDisabled
-from ragd.indexing import index
-from ragd.retrieval import retrieve, retrieve_detailed
-from ragd.store import Store, execute, fetch_all
+from ragd.search import vector_search
+from ragd.search.retrieval import retrieve, retrieve_detailed
+from ragd.store.indexing import index
+from ragd.store.store import Store, execute, fetch_all
 from ragd.types import Filters, RetrievePlan, sort_key
 from tests.builders import make_chunks
 

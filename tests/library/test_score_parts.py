@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragd.indexing import index
-from ragd.retrieval import retrieve_detailed
-from ragd.score_parts import cosine_parts, find_words, query_words, word_shares, written_forms
-from ragd.store import Store
+from ragd.insight.score_parts import cosine_parts, find_words, query_words, word_shares, written_forms
+from ragd.search.retrieval import retrieve_detailed
+from ragd.store.indexing import index
+from ragd.store.store import Store
 from ragd.types import RetrievePlan
 from tests.builders import make_chunks
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragd.chunking import split_sentences
+from ragd.text.chunking import split_sentences
 
 # Each case is the list of its sentences; the text is their join with one space, or as CJK needs it with none.
 SPACED = [

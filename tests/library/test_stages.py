@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ragd.errors import InvalidInput, RerankerError
-from ragd.indexing import index
-from ragd.retrieval import retrieve_detailed
-from ragd.store import Store
+from ragd.search.retrieval import retrieve_detailed
+from ragd.store.indexing import index
+from ragd.store.store import Store
 from ragd.types import RetrievePlan
 from tests.builders import make_chunks
 

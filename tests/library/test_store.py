@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection, UnsupportedDatabase
-from ragd.indexing import index
-from ragd.store import (
+from ragd.store.indexing import index
+from ragd.store.store import (
     Store,
     apply_schema,
     bake_length,

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from ragd import chunking, streaming
-from ragd.chunking import bind, chunk, iter_bound, iter_chunks
 from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
-from ragd.indexing import index
-from ragd.store import Store, fetch_all
-from ragd.streaming import index_document
+from ragd.store import document_stream
+from ragd.store.document_stream import index_document
+from ragd.store.indexing import index
+from ragd.store.store import Store, fetch_all
+from ragd.text import chunking
+from ragd.text.chunking import bind, chunk, iter_bound, iter_chunks
 from ragd.types import Chunk, ChunkPolicy, Segment
 from tests.builders import make_chunks
 
@@ -37,7 +38,7 @@ def read(store: Store, sql: str) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streaming, "PIECE", 3)
+    monkeypatch.setattr(document_stream, "PIECE", 3)
 
 
 def some_chunks(seed: int, size: int, **values: Any) -> list[Chunk]:

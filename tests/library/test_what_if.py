@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ragd import what_if
 from ragd.errors import InvalidInput, LexicalDisabled
-from ragd.indexing import delete_document_chunks, index
-from ragd.retrieval import retrieve
-from ragd.store import Store, execute, fetch_all
+from ragd.insight import what_if
+from ragd.insight.what_if import Supposed, WhatIf, suppose_chunks
+from ragd.search.retrieval import retrieve
+from ragd.store.indexing import delete_document_chunks, index
+from ragd.store.store import Store, execute, fetch_all
 from ragd.types import Chunk, Filters, RetrievePlan
-from ragd.what_if import Supposed, WhatIf, suppose_chunks
 from tests.builders import make_chunks
 
 WORDS = ["key", "lock", "door", "house", "garden", "tree", "river", "stone", "bridge", "road", "night", "light"]
@@ -111,10 +111,10 @@ def test_another_mean_length_weighs_every_word_anew(make_store: Any) -> None:
 
 
 def test_a_large_collection_reads_its_postings(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("ragd.postings", "ragd.lexical_search", "ragd.what_if"):
+    for module in ("ragd.store.postings", "ragd.search.lexical_search", "ragd.insight.what_if"):
         monkeypatch.setattr(f"{module}.POSTINGS_MIN", 10)
     monkeypatch.setattr(what_if, "REBAKE_LIMIT", 0)
-    monkeypatch.setattr("ragd.writing.REBAKE_LIMIT", 0)
+    monkeypatch.setattr("ragd.store.chunk_writer.REBAKE_LIMIT", 0)
     store, chance = make_store(language="simple"), random.Random(8)
     documents = fill(store, chance)
     assert fetch_all(store.connection, "SELECT count(*) FROM chunk_segments WHERE collection_id = %(collection_id)s",

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragd import words
 from ragd.normalization import normalize
-from ragd.words import Words
+from ragd.text import words
+from ragd.text.words import Words
 
 TEXT = st.text(st.sampled_from("ab .\n\t\xa0\u2003\u3000é汉😀"), min_size=1, max_size=60).map(normalize)
 

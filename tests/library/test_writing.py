@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from ragd import writing
-from ragd.indexing import index
-from ragd.store import Store, fetch_all
+from ragd.store import chunk_writer
+from ragd.store.indexing import index
+from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk
 from tests.builders import make_chunks
 
@@ -54,8 +54,8 @@ def test_weights_and_words_are_those_that_the_database_computes(make_store: Any)
 def test_words_that_share_a_term_are_one_entry() -> None:
     import numpy as np
 
-    words = writing.Words([b"", b""], np.array([3, 0]), np.array([7, 3, 7]), np.array([1, 2, 4]))
-    first, second = writing.lexical_weights(words, 7.0)
+    words = chunk_writer.Words([b"", b""], np.array([3, 0]), np.array([7, 3, 7]), np.array([1, 2, 4]))
+    first, second = chunk_writer.lexical_weights(words, 7.0)
     assert np.frombuffer(first[:20], ">i4").tolist() == [1_000_000_000, 2, 0, 2, 6]
     assert np.frombuffer(first[20:], ">f4").tolist() == pytest.approx([2 * 2.2 / (2 + 1.2), 5 * 2.2 / (5 + 1.2)])
     assert np.frombuffer(second, ">i4").tolist() == [1_000_000_000, 0, 0]
@@ -65,8 +65,8 @@ def test_a_write_in_slices_leaves_what_a_write_at_once_leaves(make_store: Any, m
     whole, sliced = make_store("whole"), make_store("sliced")
     chunks = [chunk for document in corpus() for chunk in document]
     index(chunks, whole)
-    monkeypatch.setattr(writing, "SLICE", 3)
-    monkeypatch.setattr(writing, "PARSED_AT_ONCE", 2)
+    monkeypatch.setattr(chunk_writer, "SLICE", 3)
+    monkeypatch.setattr(chunk_writer, "PARSED_AT_ONCE", 2)
     index(chunks, sliced)
     for sql in (STORED, STATS, TERMS, COUNTS):
         assert read(whole, sql) == read(sliced, sql)

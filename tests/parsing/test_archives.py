@@ -22,8 +22,8 @@ from collections_app.parsing import (
     iter_members,
     list_members,
     parse,
-    process,
 )
+from collections_app.parsing.process import process
 from tests.parsing import builders
 from tests.parsing.test_process import children_of, wait_until
 

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 import xlsxwriter
 
-from collections_app.parsing import ParsedDocument, ParseError, ParseLimits, office, parse, stop_server
-from collections_app.parsing.charts import chart_blocks
+from collections_app.parsing import ParsedDocument, ParseError, ParseLimits, parse, stop_server
+from collections_app.parsing.office import office
+from collections_app.parsing.office.charts import chart_blocks
+from collections_app.parsing.office.slides import Slide
 from collections_app.parsing.reading import read_document
-from collections_app.parsing.slides import Slide
+from collections_app.parsing.text.xmlstream import stream_xml
 from collections_app.parsing.types import Source
-from collections_app.parsing.xmlstream import stream_xml
 from tests.parsing import builders
 
 WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from collections_app.parsing import ParseError, ParseLimits, parse, process, stop_server
+from collections_app.parsing import ParseError, ParseLimits, parse, stop_server
+from collections_app.parsing.process import process
 from tests.parsing import builders
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -199,7 +200,8 @@ def test_a_fork_starts_a_server_of_its_own() -> None:
 
 def test_the_server_ends_with_its_process() -> None:
     script = (
-        "import os, signal; from collections_app.parsing import parse, process; parse(b'x', 'a.txt');"
+        "import os, signal; from collections_app.parsing import parse; "
+        "from collections_app.parsing.process import process; parse(b'x', 'a.txt');"
         "print(process._server.process.pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)

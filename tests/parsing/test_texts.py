@@ -9,7 +9,7 @@ import json
 import pytest
 
 from collections_app.parsing import ParseError, ParseLimits, parse
-from collections_app.parsing.charsets import decode
+from collections_app.parsing.text.charsets import decode
 from tests.parsing import builders
 
 RUSSIAN = "Однажды, в студёную зимнюю пору, я из лесу вышел; был сильный мороз."

@@ -10,8 +10,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from ragd.types import RetrievePlan
-from retrieval_app import plans
 from retrieval_app.models import QueryRun, SavedPlan
+from retrieval_app.runs import plans
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db

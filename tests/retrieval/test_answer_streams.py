@@ -11,8 +11,8 @@ from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from collections_app.errors import ServiceError
-from retrieval_app import answer_streams
-from retrieval_app.answer_streams import (
+from retrieval_app.api import answer_streams
+from retrieval_app.api.answer_streams import (
     WAITING_MAX,
     AnswerStream,
     Event,

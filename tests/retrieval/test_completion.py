@@ -11,8 +11,15 @@ from pytest_django import Settings
 
 from collections_app.errors import ServiceError
 from ragd.types import Candidate
-from retrieval_app.chat_endpoint import Endpoint
-from retrieval_app.completion import NOT_ANSWERED, RULES, SOURCES_CHARS_MAX, ChatAnswerer, fit_sources, quote_source
+from retrieval_app.answerers.chat_answerer import (
+    NOT_ANSWERED,
+    RULES,
+    SOURCES_CHARS_MAX,
+    ChatAnswerer,
+    fit_sources,
+    quote_source,
+)
+from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.models import QueryRun
 from tests.builders import WordEmbedder
 from tests.fakes.faults import (

@@ -13,18 +13,18 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.stores import open_store
 from ragd.errors import EmbedderError, InvalidInput
-from ragd.retrieval import Retrieval, retrieve_detailed
-from ragd.store import Store
+from ragd.search.retrieval import Retrieval, retrieve_detailed
+from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app import services
+from retrieval_app.corrective.calibrations import forget_calibration, keep_calibration, switch_corrective
 from retrieval_app.corrective.evaluator import Measured, Weights, special_words
+from retrieval_app.corrective.export_parts import count_calibrations, read_calibrations, restore_calibrations
 from retrieval_app.corrective.rules import Rule
-from retrieval_app.corrective.services import forget_calibration, keep_calibration, switch_corrective
 from retrieval_app.corrective.step import Corrector
 from retrieval_app.corrective.strips import cut_strips
-from retrieval_app.corrective.travelling import count_calibrations, read_calibrations, restore_calibrations
 from retrieval_app.models import Calibration, QueryRun
-from retrieval_app.replaying import replay
+from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.replay import replay
 from tests.retrieval.corpus import bearer, make_collection, post
 
 pytestmark = pytest.mark.django_db
@@ -51,10 +51,10 @@ def house() -> Collection:
 
 
 def ask(collection: Collection, query: str, *, corrective: bool | None = True, **plan: Any) -> QueryRun:
-    return services.ask(
+    return query_pipeline.ask(
         collection,
         query,
-        services.build_plan(collection, **({"k": 3} | plan)),
+        query_pipeline.build_plan(collection, **({"k": 3} | plan)),
         door="cli",
         corrective=corrective,
         llm_model="extractive",
@@ -120,7 +120,7 @@ def test_strips_cover_the_text_in_groups_of_sentences() -> None:
 def test_features_are_those_of_the_question_and_the_text(house: Collection) -> None:
     with transaction.atomic():
         measured = Measured("Was the pump built in 1987 or in 1988?", open_store(house))
-        found = services.search(house, "pump built 1987", services.build_plan(house, k=5), door="cli")
+        found = query_pipeline.search(house, "pump built 1987", query_pipeline.build_plan(house, k=5), door="cli")
         pump = next(item for item in found.results if item["doc_id"] == "pump.md")
         stored = Candidate(
             "pump.md", pump["chunk_index"], pump["content"], 0.0, context=pump["context"], chunk_id=_chunk_id(house)
@@ -160,10 +160,10 @@ def test_a_calibration_of_another_embedder_says_nothing(house: Collection) -> No
 
 
 def test_a_search_is_weighed_and_left_alone(house: Collection) -> None:
-    plan = services.build_plan(house, k=3)
-    before = services.search(house, "main pump water", plan, door="cli")
+    plan = query_pipeline.build_plan(house, k=3)
+    before = query_pipeline.search(house, "main pump water", plan, door="cli")
     calibrate(house)
-    run = services.search(house, "main pump water", plan, door="cli")
+    run = query_pipeline.search(house, "main pump water", plan, door="cli")
     assert run.results == before.results
     assert (run.retrieval_action, run.retrieval_confidence) == ("correct", run.correction["scores"]["pump.md#0"])
     assert run.correction["outcome"] == "weighed" and run.fallback_triggered is False
@@ -194,7 +194,7 @@ def test_what_is_incorrect_is_given_up_when_the_words_find_nothing_better(house:
 
 def test_the_words_answer_where_the_vectors_do_not(house: Collection) -> None:
     """A search that misses the document with the words of the question; the lexical list has it."""
-    plan = services.build_plan(house, k=2, mode="vector")
+    plan = query_pipeline.build_plan(house, k=2, mode="vector")
 
     def miss(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
         found = retrieve_detailed(query, plan, store)

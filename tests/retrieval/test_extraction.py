@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragd.embedding import LocalEmbedder
+from ragd.models.embedding import LocalEmbedder
 from ragd.types import Candidate
-from retrieval_app.extraction import ExtractiveAnswerer, choose_sentences, read_sentences, stems, weigh_words
+from retrieval_app.answerers.extractive_answerer import (
+    ExtractiveAnswerer,
+    choose_sentences,
+    read_sentences,
+    stems,
+    weigh_words,
+)
 from tests.builders import WordEmbedder
 
 PUMP = (

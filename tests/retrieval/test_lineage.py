@@ -10,12 +10,12 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection
-from collections_app.services.collections import purge_collection
-from collections_app.services.documents import ingest_text
+from collections_app.services.collections.collections import purge_collection
+from collections_app.services.documents.documents import ingest_text
 from ragd.types import RetrievePlan
-from retrieval_app import services
-from retrieval_app.lineage import count_retrievals, retrieval_counts, runs_of_chunk, runs_of_document
 from retrieval_app.models import QueryRun, RetrievedChunk
+from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.lineage import count_retrievals, retrieval_counts, runs_of_chunk, runs_of_document
 from tests.retrieval.corpus import make_collection
 
 PLAN = RetrievePlan(mode="lexical", k=3)
@@ -27,7 +27,7 @@ def house(db: None) -> Collection:
 
 
 def search(collection: Collection, query: str) -> QueryRun:
-    return services.search(collection, query, PLAN, door="api")
+    return query_pipeline.search(collection, query, PLAN, door="api")
 
 
 def test_a_search_is_noted_with_the_chunks_that_it_found(house: Collection) -> None:
@@ -61,7 +61,7 @@ def test_counts_of_a_collection(house: Collection) -> None:
 
 
 def test_an_answer_tells_what_it_cites(house: Collection) -> None:
-    run = services.ask(house, "What does the main pump move per minute?", PLAN, door="api")
+    run = query_pipeline.ask(house, "What does the main pump move per minute?", PLAN, door="api")
     assert run.citations
     cited = {(citation["doc_id"], citation["chunk_index"]) for citation in run.citations}
     rows = RetrievedChunk.objects.filter(run=run)
@@ -77,7 +77,7 @@ def test_a_run_that_failed_and_one_whose_collection_goes_leave_nothing(house: Co
     run.collection_id = 999_999  # gone, as far as the database knows
     QueryRun.objects.filter(pk=run.pk).delete()
     assert not RetrievedChunk.objects.exists()
-    services._store_run(run)
+    query_pipeline._store_run(run)
     assert QueryRun.objects.filter(pk=run.pk).exists()
     assert not RetrievedChunk.objects.exists()
 
@@ -86,7 +86,7 @@ def test_rows_go_with_their_runs_and_with_their_collection(house: Collection) ->
     old = search(house, "pump")
     search(house, "hedge")
     QueryRun.objects.filter(pk=old.pk).update(created_at=timezone.now() - timedelta(days=40))
-    assert services.delete_old_runs(30) == 1
+    assert query_pipeline.delete_old_runs(30) == 1
     assert set(retrieval_counts(house)) == {"garden.md"}
     purge_collection(house)
     assert not RetrievedChunk.objects.exists()
@@ -100,7 +100,7 @@ def test_earlier_runs_are_filled_in_batches_and_twice_is_once(
     monkeypatch.setattr(migration, "BATCH", 2)
     for query in ("pump", "hedge", "oven", "warden"):
         search(house, query)
-    services.ask(house, "What does the main pump move per minute?", PLAN, door="api")
+    query_pipeline.ask(house, "What does the main pump move per minute?", PLAN, door="api")
     columns = ("run_id", "doc_id", "chunk_index", "revision", "rank", "cited", "created_at")
     before = sorted(RetrievedChunk.objects.values_list(*columns), key=str)
     RetrievedChunk.objects.all().delete()

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ragd.types import Candidate
-from retrieval_app.citations import Citation, check_citations
-from retrieval_app.live_citations import LiveCitations, Told, pieces_of
+from retrieval_app.citations.citations import Citation, check_citations
+from retrieval_app.citations.live_citations import AnswerPart, LiveCitations, pieces_of
 
 SOURCES = [
     Candidate(f"doc{number}", number, f"Filter {number} lasts six months. The pump runs.", 1.0, start=100, end=144)
@@ -21,7 +21,7 @@ PARTS = (
 )  # fmt: skip
 
 
-def feed(pieces: list[str]) -> tuple[list[Told], str]:
+def feed(pieces: list[str]) -> tuple[list[AnswerPart], str]:
     """What is told of the pieces, and the whole answer that they make."""
     whole = check_citations("".join(pieces).strip(), SOURCES)
     live = LiveCitations(SOURCES)
@@ -29,7 +29,7 @@ def feed(pieces: list[str]) -> tuple[list[Told], str]:
     return [*told, *live.finish(whole.answer, whole.citations)], whole.answer
 
 
-def texts(told: list[Told]) -> list[str]:
+def texts(told: list[AnswerPart]) -> list[str]:
     return [item for item in told if isinstance(item, str)]
 
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from collections_app.models import Collection
 from ragd.types import Candidate, Filters, RetrievePlan
-from retrieval_app.calls import search_payload, write_calls
-from retrieval_app.losses import why_filtered
-from retrieval_app.plan_forms import PlanForm, form_values
-from retrieval_app.playground_view import plan_differences
-from retrieval_app.rank_lines import ROW_PX, join_ranks, mark_pieces
+from retrieval_app.explanations.dropped_candidates import why_filtered
+from retrieval_app.explanations.rank_lines import ROW_PX, join_ranks, mark_pieces
+from retrieval_app.pages.code_snippets import search_payload, write_calls
+from retrieval_app.pages.plan_forms import PlanForm, form_values
+from retrieval_app.pages.playground_view import plan_differences
 from tests.retrieval.corpus import make_collection
 
 
@@ -101,7 +101,7 @@ def test_an_address_gives_the_very_plan_back(plan: RetrievePlan, budget: int | N
 @pytest.mark.django_db
 def test_empty_fields_take_the_value_of_the_plan_that_they_begin_from() -> None:
     from retrieval_app.models import SavedPlan
-    from retrieval_app.plans import save_plan
+    from retrieval_app.runs.plans import save_plan
 
     collection = make_collection(empty=True)
     base = RetrievePlan(mode="hybrid", k=3, weights={"vector": 0.2, "lexical": 2.0}, rerank="builtin")

@@ -14,8 +14,8 @@ from collections_app.models import Collection
 from collections_app.stores import embedder_for
 from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled
 from ragd.types import RetrievePlan, canonical_json
-from retrieval_app import services
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
 from tests.retrieval.corpus import bearer, make_collection, post
 
 pytestmark = pytest.mark.django_db
@@ -26,8 +26,8 @@ def test_every_door_gives_the_same_bytes(client: Client) -> None:
     collection = make_collection()
     headers = bearer()
     wanted = {"query": "water of the boiler", "k": 4, "mode": "hybrid", "tags_any": ["water", "inside"]}
-    plan = services.build_plan(collection, mode="hybrid", k=4, tags_any=["water", "inside"])
-    run = services.search(collection, str(wanted["query"]), plan, door="cli")
+    plan = query_pipeline.build_plan(collection, mode="hybrid", k=4, tags_any=["water", "inside"])
+    run = query_pipeline.search(collection, str(wanted["query"]), plan, door="cli")
     rest = post(client, "/v1/collections/house/search", wanted, headers)[1]
     message = {
         "jsonrpc": "2.0",
@@ -45,9 +45,9 @@ def test_every_door_gives_the_same_bytes(client: Client) -> None:
 
 
 def test_a_plan_is_hybrid_where_the_collection_can() -> None:
-    assert services.build_plan(Collection(hybrid_enabled=True)).mode == "hybrid"
-    assert services.build_plan(Collection(hybrid_enabled=False)).mode == "vector"
-    assert services.build_plan(Collection(hybrid_enabled=True)) == RetrievePlan()
+    assert query_pipeline.build_plan(Collection(hybrid_enabled=True)).mode == "hybrid"
+    assert query_pipeline.build_plan(Collection(hybrid_enabled=False)).mode == "vector"
+    assert query_pipeline.build_plan(Collection(hybrid_enabled=True)) == RetrievePlan()
 
 
 @pytest.mark.parametrize(
@@ -55,14 +55,14 @@ def test_a_plan_is_hybrid_where_the_collection_can() -> None:
 )
 def test_a_blank_tag_is_refused_and_not_ignored(tags: dict[str, list[str]], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        services.build_plan(Collection(hybrid_enabled=True), **tags)  # type: ignore[arg-type]
+        query_pipeline.build_plan(Collection(hybrid_enabled=True), **tags)  # type: ignore[arg-type]
     assert caught.value.field == field
 
 
 def test_a_failing_search_is_kept_and_raised() -> None:
     collection = make_collection(hybrid_enabled=False)
     with pytest.raises(LexicalDisabled):
-        services.search(collection, "pump", RetrievePlan(mode="lexical"), door="cli")
+        query_pipeline.search(collection, "pump", RetrievePlan(mode="lexical"), door="cli")
     run = QueryRun.objects.get()
     assert (run.status, run.error_type, run.results, run.retrieved_ids) == ("error", "lexical_disabled", [], [])
     assert run.timings_ms["total"] > 0
@@ -77,10 +77,12 @@ def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Se
     embedder_for.cache_clear()
     try:
         with pytest.raises(EmbedderError):
-            services.search(collection, "pump", services.build_plan(collection), door="cli")
+            query_pipeline.search(collection, "pump", query_pipeline.build_plan(collection), door="cli")
         run = QueryRun.objects.get()
         assert (run.status, run.error_type.startswith("embedder_failed"), run.error != "") == ("error", True, True)
-        found = services.search(collection, "pump", services.build_plan(collection, mode="lexical"), door="cli")
+        found = query_pipeline.search(
+            collection, "pump", query_pipeline.build_plan(collection, mode="lexical"), door="cli"
+        )
         assert found.status == "ok"
     finally:
         embedder_for.cache_clear()
@@ -88,11 +90,11 @@ def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Se
 
 def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(caplog: pytest.LogCaptureFixture) -> None:
     collection = make_collection()
-    plan = services.build_plan(collection)
+    plan = query_pipeline.build_plan(collection)
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE retrieval_app_queryrun RENAME TO away")
     with caplog.at_level(logging.ERROR), transaction.atomic():
-        run = services.ask(collection, "How is the pump cleaned?", plan, door="cli")
+        run = query_pipeline.ask(collection, "How is the pump cleaned?", plan, door="cli")
     assert (run.pk, run.status, len(run.results)) == (None, "ok", 5)
     assert "could not be stored" in caplog.text
 
@@ -100,21 +102,21 @@ def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(caplog: pytest.Log
 def test_search_leaves_no_setting_behind() -> None:
     """What a plan sets in the database lives as long as its transaction."""
     collection = make_collection()
-    services.search(collection, "pump", services.build_plan(collection, exact="never"), door="cli")
+    query_pipeline.search(collection, "pump", query_pipeline.build_plan(collection, exact="never"), door="cli")
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM chunks WHERE collection_id = %s", [collection.pk])
         assert cursor.fetchone() == (5,)
 
 
 def test_old_runs_go_in_batches(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    monkeypatch.setattr(services, "DELETE_BATCH", 2)
+    monkeypatch.setattr(query_pipeline, "DELETE_BATCH", 2)
     now = timezone.now()
     for days in (0, 1, 9, 10.5, 30, 31, 400):
         QueryRun.objects.create(
             kind="search", collection_name="house", query=str(days), door="api", created_at=now - timedelta(days=days)
         )
     settings.RAGD_RUN_RETENTION_DAYS = 10
-    assert services.delete_old_runs() == 4
+    assert query_pipeline.delete_old_runs() == 4
     assert set(QueryRun.objects.values_list("query", flat=True)) == {"0", "1", "9"}
     settings.RAGD_RUN_RETENTION_DAYS = 0
-    assert services.delete_old_runs() == 0
+    assert query_pipeline.delete_old_runs() == 0

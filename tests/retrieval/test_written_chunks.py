@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from collections_app.models import Collection, Document
-from collections_app.services.chunk_edits import add_chunk, edit_chunk
-from ragd.compression import CompressPolicy, compress
+from collections_app.services.chunks.chunk_edits import add_chunk, edit_chunk
+from ragd.search.compression import CompressPolicy, compress
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app import services
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
 from tests.retrieval.corpus import make_collection
 
 QUESTION = "What does the turbine move per minute?"
@@ -25,11 +25,11 @@ def house(db: None) -> Collection:
 
 
 def ask(house: Collection) -> QueryRun:
-    return services.ask(house, QUESTION, RetrievePlan(mode="lexical", k=3), door="api")
+    return query_pipeline.ask(house, QUESTION, RetrievePlan(mode="lexical", k=3), door="api")
 
 
 def test_results_say_that_a_person_wrote_them_and_where_their_place_is(house: Collection) -> None:
-    run = services.search(house, "turbine", RetrievePlan(mode="lexical"), door="api")
+    run = query_pipeline.search(house, "turbine", RetrievePlan(mode="lexical"), door="api")
     found = {result["doc_id"]: result for result in run.results}
     text = Document.objects.get(collection=house, doc_id="pump.md").text
     pump, garden = found["pump.md"], found["garden.md"]
@@ -53,7 +53,7 @@ def test_a_citation_quotes_what_the_chunk_says_and_points_at_its_place(house: Co
 
 def test_what_compression_keeps_is_placed_at_the_chunk(house: Collection) -> None:
     plan = RetrievePlan(mode="lexical", k=3, compress="sentences")
-    run = services.search(house, "turbine litres", plan, door="api")
+    run = query_pipeline.search(house, "turbine litres", plan, door="api")
     result = next(result for result in run.results if result["doc_id"] == "pump.md")
     assert result["spans"]
     for span in result["spans"]:

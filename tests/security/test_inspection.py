@@ -9,15 +9,15 @@ import pytest
 from django.test import Client
 
 from collections_app.models import AuditSubject, Collection
-from collections_app.services import security
-from collections_app.services.collections import create_collection, update_collection
-from collections_app.services.documents import ingest_text
-from collections_app.services.scanning import count_findings, list_findings, scan_collection
+from collections_app.services.chunks.finding_scan import count_findings, list_findings, scan_collection
+from collections_app.services.collections.collections import create_collection, update_collection
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.governance import security_policy
 from ragd.errors import InvalidInput
-from retrieval_app import inspection
-from retrieval_app.inspection import Refused
 from retrieval_app.models import QueryRun
-from retrieval_app.services import ask, build_plan, search
+from retrieval_app.runs import inspection
+from retrieval_app.runs.inspection import Refused
+from retrieval_app.runs.query_pipeline import ask, build_plan, search
 from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.corpus import bearer, get, post
 from tests.telemetry.conftest import Recorder
@@ -202,7 +202,7 @@ def test_the_setting_over_http(client: Client) -> None:
 
 def test_the_scan_of_a_collection_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     collection = make()
-    monkeypatch.setattr("collections_app.services.scanning.BATCH", 1)
+    monkeypatch.setattr("collections_app.services.chunks.finding_scan.BATCH", 1)
     state = scan_collection(collection, seconds=0)
     assert (state.chunks_scanned, state.complete) == (1, False)
     state = scan_collection(collection)
@@ -243,7 +243,7 @@ def test_a_scan_that_breaks(action: str, recorder: Recorder, monkeypatch: pytest
         raise RecursionError(f"too deep in {MAIL}")
 
     monkeypatch.setattr(inspection, "scan_once", broken)
-    monkeypatch.setattr(security, "scan_once", broken)
+    monkeypatch.setattr(security_policy, "scan_once", broken)
     if action == "flag":
         run = run_ask(collection, f"Who is {MAIL}?")
         assert (run.status in ("ok", "abstained"), run.findings, run.query) == (True, [], f"Who is {MAIL}?")

@@ -9,7 +9,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
 from ragd import telemetry
-from ragd_site.telemetry import LIMITS, RagdSampler, build_resource
+from ragd_site.observability.tracing import LIMITS, RagdSampler, build_resource
 
 
 class Recorder(SpanProcessor):
@@ -76,7 +76,7 @@ def span_table(transactional_db: None) -> Iterator[None]:
     """A database that is committed to and read over several connections; what Django does not manage is emptied."""
     yield
     from collections_app.models import ApiKey, Collection
-    from collections_app.services.collections import delete_collection
+    from collections_app.services.collections.collections import delete_collection
     from evaluation_app.models import Span
 
     Span.objects.all().delete()

@@ -11,10 +11,10 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from evaluation_app.span_store.exporter import span_row
+from evaluation_app.spans.store.exporter import span_row
 from ragd import telemetry
 from ragd.telemetry.content import Value
-from ragd_site.telemetry import RedactingExporter, redacted, widest
+from ragd_site.observability.tracing import RedactingExporter, redacted, widest
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
 from tests.telemetry.test_spans import REQUIRED, assert_required, attributes

@@ -15,16 +15,16 @@ from django.utils.html import escape
 
 from collections_app.errors import ServiceError
 from collections_app.models import AuditSubject, IngestJob, ModelPrice
-from collections_app.services import prices
-from collections_app.services.collections import create_collection
-from collections_app.services.documents import reindex_documents
-from collections_app.services.prices import delete_price, find_cost, save_price, table_version
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents.documents import reindex_documents
+from collections_app.services.governance import prices
+from collections_app.services.governance.prices import delete_price, find_cost, save_price, table_version
 from collections_app.stores import LOCAL_MODEL, embedder_for
-from evaluation_app.overview.model_prices import priced_models
+from evaluation_app.pages.overview.model_prices import priced_models
 from ragd import telemetry
 from retrieval_app.models import QueryRun
-from retrieval_app.plans import build_plan
-from retrieval_app.services import ask
+from retrieval_app.runs.plans import build_plan
+from retrieval_app.runs.query_pipeline import ask
 from tests.fakes.faults import failing, without
 from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.corpus import bearer, make_collection, post

@@ -16,17 +16,17 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from collections_app.models import ApiKey, Collection, IngestJob
-from collections_app.services import uploads
-from collections_app.services.documents import ingest_text, reindex_documents
-from collections_app.services.generations import start_generation
-from collections_app.services.keys import create_key
-from collections_app.services.running import run_job
-from collections_app.services.url_lists import UrlEntry, submit_urls
+from collections_app.services.documents.documents import ingest_text, reindex_documents
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.governance.api_keys import create_key
+from collections_app.services.sources.url_lists import UrlEntry, submit_urls
+from collections_app.services.uploads import uploads
+from collections_app.services.worker.dispatch import run_job
 from ragd.conventions import VOCABULARIES, Report, validate_all
-from ragd.embedding import LocalEmbedder
 from ragd.errors import EmbedderError
+from ragd.models.embedding import LocalEmbedder
 from retrieval_app.models import QueryRun
-from retrieval_app.plans import build_plan
+from retrieval_app.runs.plans import build_plan
 from retrieval_app.tasks import run_search
 from tests.fakes.faults import Fault, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)

@@ -8,8 +8,8 @@ import pytest
 from opentelemetry.trace import StatusCode
 
 from ragd import telemetry
-from ragd.embedding import LocalEmbedder, OpenAIEmbedder
 from ragd.errors import EmbedderError, EmptyContent
+from ragd.models.embedding import LocalEmbedder, OpenAIEmbedder
 from ragd.telemetry.providers import read_timings
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer

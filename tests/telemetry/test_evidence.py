@@ -14,15 +14,15 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.services.keys import create_key
-from evaluation_app.evidence import tallies
-from evaluation_app.evidence.report import EvidenceReport, FieldEvidence, build_report
-from evaluation_app.evidence.tallies import Range
+from collections_app.services.governance.api_keys import create_key
 from evaluation_app.models import Span
-from evaluation_app.span_store.exporter import PostgresSpanExporter
-from evaluation_app.tracing.controls import controls_of_tables
+from evaluation_app.spans.evidence import tallies
+from evaluation_app.spans.evidence.controls import controls_of_tables
+from evaluation_app.spans.evidence.report import EvidenceReport, FieldEvidence, build_report
+from evaluation_app.spans.evidence.tallies import Range
+from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
-from ragd_site import telemetry as site_telemetry
+from ragd_site.observability import tracing as site_telemetry
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, make_candidates, make_query_spans
 

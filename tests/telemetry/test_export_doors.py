@@ -16,11 +16,11 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from collections_app.services.keys import create_key
-from evaluation_app.exports import services
-from evaluation_app.span_store.exporter import PostgresSpanExporter
+from collections_app.services.governance.api_keys import create_key
+from evaluation_app.spans.exports import services
+from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
-from ragd_site import telemetry as site_telemetry
+from ragd_site.observability import tracing as site_telemetry
 from retrieval_app.models import QueryRun
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans

@@ -17,11 +17,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.span_store import exporter as exporter_module
-from evaluation_app.span_store.exporter import PostgresSpanExporter
+from evaluation_app.spans.store import exporter as exporter_module
+from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
-from ragd_site import telemetry as site_telemetry
-from ragd_site.telemetry import LIMITS, CountingProcessor, build_resource
+from ragd_site.observability import tracing as site_telemetry
+from ragd_site.observability.tracing import LIMITS, CountingProcessor, build_resource
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 

@@ -16,18 +16,18 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from referencing import Registry, Resource
 
-from evaluation_app.exports import services
-from evaluation_app.exports.aliases import rename
-from evaluation_app.exports.otlp import any_value
-from evaluation_app.exports.services import SpanExport, export_trace
 from evaluation_app.models import Span
-from evaluation_app.span_store.exporter import PostgresSpanExporter
-from evaluation_app.span_store.reading import span_dict
+from evaluation_app.spans.exports import services
+from evaluation_app.spans.exports.aliases import rename
+from evaluation_app.spans.exports.otlp import any_value
+from evaluation_app.spans.exports.services import SpanExport, export_trace
+from evaluation_app.spans.store.exporter import PostgresSpanExporter
+from evaluation_app.spans.store.span_reads import span_dict
 from ragd import telemetry
 from ragd.conventions import validate
-from ragd.conventions.reading import read_spans
+from ragd.conventions.span_files import read_spans
 from ragd.telemetry import threats
-from ragd_site import telemetry as site_telemetry
+from ragd_site.observability import tracing as site_telemetry
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
 

@@ -12,11 +12,11 @@ from django.test import Client
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
-from evaluation_app.span_store.exporter import PostgresSpanExporter
+from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd.errors import EmbedderError, InvalidInput
 from ragd.types import Candidate
-from ragd_site import telemetry as site_telemetry
-from ragd_site.telemetry import CountingProcessor
+from ragd_site.observability import tracing as site_telemetry
+from ragd_site.observability.tracing import CountingProcessor
 from tests.retrieval.corpus import bearer, get, make_collection, post
 from tests.telemetry.conftest import RECORDER, Recorder
 from tests.telemetry.test_spans import REQUIRED, assert_required, attributes
@@ -47,7 +47,7 @@ def assert_conformant(spans: list[ReadableSpan]) -> None:
 
 
 def search(query: str, **values: Any) -> Any:
-    from retrieval_app.services import build_plan, search
+    from retrieval_app.runs.query_pipeline import build_plan, search
 
     collection = make_collection() if "collection" not in values else values.pop("collection")
     RECORDER.spans.clear()
@@ -107,7 +107,7 @@ def test_a_filter_is_recorded(recorder: Recorder) -> None:
 
 
 def test_an_extractive_answer_is_reported_as_what_it_is(recorder: Recorder) -> None:
-    from retrieval_app.services import ask, build_plan
+    from retrieval_app.runs.query_pipeline import ask, build_plan
 
     collection = make_collection()
     recorder.spans.clear()
@@ -132,7 +132,7 @@ def test_a_refused_query_is_an_error_on_a_whole_root(recorder: Recorder) -> None
 
 
 def test_a_failing_embedder_is_seen_on_every_span_above_it(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ragd.embedding import LocalEmbedder
+    from ragd.models.embedding import LocalEmbedder
 
     def fail(self: Any, texts: Any) -> Any:
         raise EmbedderError("the model is away", kind="timeout", retryable=True)
@@ -148,7 +148,7 @@ def test_a_failing_embedder_is_seen_on_every_span_above_it(recorder: Recorder, m
 
 
 def test_a_text_by_api_is_one_ingest(recorder: Recorder) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
 
     collection = make_collection(empty=True)
     recorder.spans.clear()
@@ -165,8 +165,8 @@ def test_a_text_by_api_is_one_ingest(recorder: Recorder) -> None:
 @pytest.mark.usefixtures("span_table")
 def test_an_upload_and_its_job_are_one_trace(recorder: Recorder) -> None:
     from collections_app.models import IngestJob
-    from collections_app.services import uploads
-    from collections_app.services.running import run_job
+    from collections_app.services.uploads import uploads
+    from collections_app.services.worker.dispatch import run_job
     from ragd import telemetry
 
     collection = make_collection(empty=True)

@@ -23,7 +23,7 @@ from evaluation_app.metrics.spans import SpanMeter
 from evaluation_app.models import Span
 from ragd import telemetry
 from ragd.telemetry import metrics
-from ragd_site.telemetry import connect
+from ragd_site.observability.tracing import connect
 from tests.conftest import REPOSITORY
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
@@ -213,7 +213,7 @@ def test_the_page_says_when_the_database_does_not_answer(
 
 PROCESS = """
 import sys
-from ragd_site import telemetry as site
+from ragd_site.observability import tracing as site
 site.set_up("cli")
 import django
 django.setup()

@@ -14,8 +14,14 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from evaluation_app.metrics.instruments import Instruments
 from ragd.telemetry import metrics
-from ragd_site.metering import ENDPOINT_VARIABLES, CountingExporter, ReportingMeter, build_provider, sends_metrics
-from ragd_site.telemetry import build_resource
+from ragd_site.observability.metrics import (
+    ENDPOINT_VARIABLES,
+    CountingExporter,
+    ReportingMeter,
+    build_provider,
+    sends_metrics,
+)
+from ragd_site.observability.tracing import build_resource
 
 
 class Collector(http.server.ThreadingHTTPServer):

@@ -93,7 +93,7 @@ def test_nothing_of_prompt_or_answer_gets_out(
 
 
 def test_another_embedder_is_named_with_its_address(recorder: Recorder, openai_server: OpenAIServer) -> None:  # noqa: F811
-    from ragd.embedding import OpenAIEmbedder
+    from ragd.models.embedding import OpenAIEmbedder
 
     embedder = OpenAIEmbedder(
         "text-embedding-3-small", dims=384, base_url=openai_server.base_url, api_key=openai_server.api_key

@@ -11,15 +11,15 @@ import pytest
 from django.utils import timezone
 
 from evaluation_app.models import Span, SpanRollup
-from evaluation_app.overview.figures import (
+from evaluation_app.pages.overview.figures import (
     PIPELINE_TYPE,
-    Wanted,
+    FigureFilter,
     consumption,
     period_until,
     slowest_queries,
     stage_figures,
 )
-from evaluation_app.overview.rollups import (
+from evaluation_app.pages.overview.rollups import (
     BASE,
     ERROR_SHARE,
     OVER_ALL,
@@ -122,7 +122,7 @@ def fill() -> None:
         add_span(began, 9.0, name="GET /", type="", status_code="UNSET")
 
 
-def figures(wanted: Wanted) -> dict[str, Any]:
+def figures(wanted: FigureFilter) -> dict[str, Any]:
     """Everything that the overview would show, to compare."""
     return {
         "stages": [
@@ -138,7 +138,7 @@ def figures(wanted: Wanted) -> dict[str, Any]:
 @pytest.mark.parametrize("period", ["24h", "7d", "30d"])
 def test_figures_are_the_same_from_spans_and_from_rollups(period: str) -> None:
     fill()
-    wanted = Wanted(period_until(period))
+    wanted = FigureFilter(period_until(period))
     raw = figures(wanted)
     assert raw["stages"][0][:3] == (PIPELINE_TYPE, 45, 12)
     assert [row[0] for row in raw["stages"]] == [PIPELINE_TYPE, "rag.lexical", CHAT]
@@ -158,10 +158,10 @@ def test_figures_of_one_collection_and_key() -> None:
     fill()
     roll_up()
     period = period_until("24h")
-    assert stage_figures(Wanted(period, "house"))[PIPELINE_TYPE].spans == 30
-    assert stage_figures(Wanted(period, "house", "site"))[PIPELINE_TYPE].spans == 15
-    assert stage_figures(Wanted(period, "house", "nobody"))[PIPELINE_TYPE].spans == 0
-    assert [part.name for part in consumption(Wanted(period, "shed"), "collection")] == ["shed"]
+    assert stage_figures(FigureFilter(period, "house"))[PIPELINE_TYPE].spans == 30
+    assert stage_figures(FigureFilter(period, "house", "site"))[PIPELINE_TYPE].spans == 15
+    assert stage_figures(FigureFilter(period, "house", "nobody"))[PIPELINE_TYPE].spans == 0
+    assert [part.name for part in consumption(FigureFilter(period, "shed"), "collection")] == ["shed"]
 
 
 def test_the_last_hour_is_read_from_the_spans_minute_by_minute() -> None:
@@ -171,14 +171,14 @@ def test_the_last_hour_is_read_from_the_spans_minute_by_minute() -> None:
     assert period.begins()[-1] == now.replace(minute=30, second=0)
     add_span(now - timedelta(minutes=3), 10.0)
     add_span(now - timedelta(minutes=59, seconds=40), 10.0)  # before the first step
-    stage = stage_figures(Wanted(period))[PIPELINE_TYPE]
+    stage = stage_figures(FigureFilter(period))[PIPELINE_TYPE]
     assert stage.spans == 1 and stage.steps[-2].total() == 1
 
 
 def test_the_slowest_come_first_also_when_those_that_were_counted_are_gone() -> None:
     fill()
     roll_up()
-    wanted = Wanted(period_until("24h"))
+    wanted = FigureFilter(period_until("24h"))
     whole = stage_figures(wanted)[PIPELINE_TYPE]
     slowest = slowest_queries(wanted, whole)
     durations = [query.duration_ms for query in slowest]
@@ -191,7 +191,7 @@ def test_the_slowest_come_first_also_when_those_that_were_counted_are_gone() -> 
 
 def test_nothing_is_there() -> None:
     assert roll_up() == 0 and roll_up(everything=True) == 0
-    wanted = Wanted(period_until("30d"))
+    wanted = FigureFilter(period_until("30d"))
     stages = stage_figures(wanted)
     assert list(stages) == [PIPELINE_TYPE]
     whole = stages[PIPELINE_TYPE]

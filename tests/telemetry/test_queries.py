@@ -11,8 +11,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from evaluation_app.models import Span
-from evaluation_app.span_store.reading import run_spans
-from evaluation_app.tracing.waterfall import build_waterfall, run_waterfall
+from evaluation_app.pages.traces.waterfall import build_waterfall, run_waterfall
+from evaluation_app.spans.store.span_reads import run_spans
 from retrieval_app.models import QueryRun
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -15,17 +15,24 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from collections_app.models import ApiKey, Collection, Document
-from collections_app.services.documents import ingest_text
-from collections_app.services.states import archive_documents
+from collections_app.services.documents.archiving import archive_documents
+from collections_app.services.documents.documents import ingest_text
 from collections_app.stores import open_store
-from evaluation_app import services
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.services import SAMPLE_NAME, load_golden_set, load_sample, read_questions, read_title, sample_files
+from evaluation_app.sample import loading
+from evaluation_app.sample.loading import (
+    SAMPLE_NAME,
+    load_golden_set,
+    load_sample,
+    read_questions,
+    read_title,
+    sample_files,
+)
 from ragd import RetrievePlan, retrieve
 from ragd_site import prepare
 from retrieval_app.models import QueryRun
-from retrieval_app.plans import save_plan
-from retrieval_app.services import build_plan
+from retrieval_app.runs.plans import save_plan
+from retrieval_app.runs.query_pipeline import build_plan
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +43,7 @@ def small_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pa
     (tmp_path / "docs").mkdir()
     (tmp_path / "README.md").write_text("# House\n\nThe main pump moves 400 litres of water.\n")
     (tmp_path / "docs" / "garden.md").write_text("# Garden\n\nRoses are cut in March.\n")
-    monkeypatch.setattr(services, "sample_files", lambda: sample_files(tmp_path))
+    monkeypatch.setattr(loading, "sample_files", lambda: sample_files(tmp_path))
     yield tmp_path
 
 
@@ -55,7 +62,7 @@ def test_the_sample_is_the_documentation(small_sample: Path) -> None:
     assert (outcome.collection, outcome.written, outcome.unchanged, outcome.deleted) == (SAMPLE_NAME, 2, 0, 0)
     documents = Document.objects.by_doc_id().values_list("doc_id", "title", "source")
     assert list(documents) == [("README.md", "House", "README.md"), ("docs/garden.md", "Garden", "docs/garden.md")]
-    assert GoldenQuestion.objects.count() == outcome.questions == len(read_questions(services.GOLDEN_FILE))
+    assert GoldenQuestion.objects.count() == outcome.questions == len(read_questions(loading.GOLDEN_FILE))
 
 
 def test_loading_it_again_changes_nothing(small_sample: Path) -> None:
@@ -108,7 +115,7 @@ def test_golden_questions_follow_their_file() -> None:
 
 
 def test_the_golden_file_is_well_formed() -> None:
-    questions = read_questions(services.GOLDEN_FILE)
+    questions = read_questions(loading.GOLDEN_FILE)
     assert 20 <= len(questions) == len({item["question"] for item in questions})
     assert {frozenset(item) for item in questions} == {
         frozenset({"question", "expected_doc_ids", "expected_answer", "category"})
@@ -158,7 +165,7 @@ def test_search_and_ask_from_a_shell(small_sample: Path) -> None:
 
 
 def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evaluation_app.runs.services._send_now", lambda run_id: None)
+    monkeypatch.setattr("evaluation_app.runs.lifecycle._send_now", lambda run_id: None)
     first, again = run_json("load-sample", "--evaluate"), run_json("load-sample", "--evaluate")
     (run,) = EvaluationRun.objects.all()
     assert (first["evaluation"], again["evaluation"]) == (str(run.pk), None)
@@ -170,7 +177,7 @@ def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.Mo
 def test_a_start_loads_the_sample_unless_told_otherwise(
     small_sample: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, loads: bool
 ) -> None:
-    monkeypatch.setattr("evaluation_app.runs.services._send_now", lambda run_id: None)
+    monkeypatch.setattr("evaluation_app.runs.lifecycle._send_now", lambda run_id: None)
     settings.RAGD_SAMPLE = loads
     prepare.load_sample()
     assert Collection.objects.filter(name=SAMPLE_NAME).exists() == loads

@@ -16,11 +16,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from evaluation_app.models import SpanSender
-from evaluation_app.span_store import sending
-from evaluation_app.span_store.collectors import collector_state
-from evaluation_app.span_store.sending import SendingExporter, SendingProcessor, name_endpoint
-from ragd_site import telemetry as site_telemetry
-from ragd_site.collector import build_exporter, traces_endpoint
+from evaluation_app.spans.store import collector_export
+from evaluation_app.spans.store.collector_export import SendingExporter, SendingProcessor, name_endpoint
+from evaluation_app.spans.store.collector_state import collector_state
+from ragd_site.observability import tracing as site_telemetry
+from ragd_site.observability.collector import build_exporter, traces_endpoint
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_exports import spans_of, to_request
@@ -108,7 +108,7 @@ def test_a_collector_that_refuses_is_left_alone_and_what_it_missed_counted(
     recorder: Recorder, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"{PREFIX}_PROTOCOL", "http/json")
-    monkeypatch.setattr(sending, "NOTE_EVERY_S", 0.0)
+    monkeypatch.setattr(collector_export, "NOTE_EVERY_S", 0.0)
     make_query_spans()
     exporter, count = sender(), len(recorder.spans)
     for _ in range(3 * count):

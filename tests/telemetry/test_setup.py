@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
 
 from ragd import telemetry
-from ragd_site.telemetry import LIMITS, RagdSampler, build_resource, otlp_processor
+from ragd_site.observability.tracing import LIMITS, RagdSampler, build_resource, otlp_processor
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import SECRET, make_candidates, make_query_spans
 

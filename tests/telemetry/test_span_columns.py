@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from evaluation_app.models import Span
-from evaluation_app.span_search.search import parse_filter, search_spans
-from evaluation_app.span_store.columns import WORDS_MAX, span_columns, span_type, span_words, split_words
-from evaluation_app.span_store.exporter import PostgresSpanExporter, span_row
+from evaluation_app.spans.search.search import parse_filter, search_spans
+from evaluation_app.spans.store.columns import WORDS_MAX, span_columns, span_type, span_words, split_words
+from evaluation_app.spans.store.exporter import PostgresSpanExporter, span_row
 from ragd import telemetry
-from ragd_site import telemetry as site_telemetry
+from ragd_site.observability import tracing as site_telemetry
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import SECRET, make_candidates, make_query_spans
 

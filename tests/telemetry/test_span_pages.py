@@ -10,10 +10,10 @@ from django.test import Client
 from django.utils import timezone
 
 from evaluation_app.models import Span
-from evaluation_app.span_store.exporter import PostgresSpanExporter
+from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
-from ragd_site import telemetry as site_telemetry
-from ragd_site.telemetry import CountingProcessor
+from ragd_site.observability import tracing as site_telemetry
+from ragd_site.observability.tracing import CountingProcessor
 from tests.retrieval.corpus import make_collection
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
@@ -110,7 +110,7 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
 
 def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Client) -> None:
     from retrieval_app.models import QueryRun
-    from retrieval_app.services import build_plan, search
+    from retrieval_app.runs.query_pipeline import build_plan, search
 
     collection = make_collection()
     runs = [search(collection, text, build_plan(collection, k=3), door=door) for text, door in (
@@ -156,7 +156,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
 
 def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
     from collections_app.models import IngestJob
-    from collections_app.services.collections import create_collection
+    from collections_app.services.collections.collections import create_collection
     from tests.telemetry.test_queries import TRACE, make_span
 
     collection = create_collection(name="house")

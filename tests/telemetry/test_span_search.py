@@ -11,9 +11,9 @@ import pytest
 from django.db import connection
 
 from evaluation_app.models import Span
-from evaluation_app.span_search import stretches as span_stretches
-from evaluation_app.span_search.names import forget_seen
-from evaluation_app.span_search.search import (
+from evaluation_app.spans.search import time_windows as span_stretches
+from evaluation_app.spans.search.names import forget_seen
+from evaluation_app.spans.search.search import (
     SlowSearch,
     SpanFilter,
     SpanPage,
@@ -24,7 +24,7 @@ from evaluation_app.span_search.search import (
     search_spans,
     slowest_spans,
 )
-from evaluation_app.span_store.columns import span_columns
+from evaluation_app.spans.store.columns import span_columns
 from ragd.errors import InvalidInput
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)

@@ -13,11 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.span_search.search import parse_filter, search_spans
-from evaluation_app.span_store import partitions as span_store
-from evaluation_app.span_store.partitions import Partition, gaps, list_partitions, maintain, width
-from evaluation_app.span_store.reading import forget_writers
-from ragd_site.telemetry import connect
+from evaluation_app.spans.search.search import parse_filter, search_spans
+from evaluation_app.spans.store import partitions as span_store
+from evaluation_app.spans.store.partitions import Partition, gaps, list_partitions, maintain, width
+from evaluation_app.spans.store.span_reads import forget_writers
+from ragd_site.observability.tracing import connect
 
 pytestmark = pytest.mark.usefixtures("bare_store")
 NOW = timezone.now()

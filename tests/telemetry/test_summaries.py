@@ -10,9 +10,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from collections_app.models import IngestJob, WorkerHeartbeat
-from collections_app.services.collections import create_collection
+from collections_app.services.collections.collections import create_collection
 from evaluation_app.models import GoldenQuestion, GoldenSet, SpanWriter
-from evaluation_app.summaries import home_summary, operations_summary
+from evaluation_app.pages.overview.summaries import home_summary, operations_summary
 from retrieval_app.models import QueryRun
 
 pytestmark = pytest.mark.django_db

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from evaluation_app.models import Span
+from evaluation_app.pages.traces.critical_path import find_critical_path
+from evaluation_app.pages.traces.waterfall import ALIKE_MAX, ROWS_MAX, Waterfall, build_waterfall, tree_of
 from evaluation_app.templatetags.tracing import waterfall_bar, waterfall_nest
-from evaluation_app.tracing.critical_path import find_critical_path
-from evaluation_app.tracing.waterfall import ALIKE_MAX, ROWS_MAX, Waterfall, build_waterfall, tree_of
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 

@@ -33,8 +33,8 @@ def visitor(db: None, django_user_model: Any) -> Client:
 def fill(db: None) -> Callable[..., Collection]:
     """fill("nature", 3): the collection with that many documents."""
     from collections_app.models import Collection
-    from collections_app.services.collections import create_collection
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.collections.collections import create_collection
+    from collections_app.services.documents.documents import ingest_text
 
     def make(name: str = "nature", documents: int = 3) -> Collection:
         collection = Collection.objects.live().filter(name=name).first() or create_collection(

@@ -128,7 +128,7 @@ def test_a_saved_plan_is_picked_and_what_is_filled_in_goes_over_it(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
     from ragd.types import RetrievePlan
-    from retrieval_app.plans import save_plan
+    from retrieval_app.runs.plans import save_plan
 
     collection = fill()
     fill("other", 1)
@@ -179,7 +179,7 @@ def test_a_wrong_question_is_refused_and_kept(
 
 
 def test_hybrid_without_a_lexical_index_is_refused_with_the_reason(visitor: Client, db: None) -> None:
-    from collections_app.services.collections import create_collection
+    from collections_app.services.collections.collections import create_collection
 
     create_collection(name="nature", hybrid_enabled=False)
     response = visitor.post("/ask/", {"collection": "nature", "query": "whale", "mode": "hybrid"})
@@ -198,7 +198,7 @@ def test_hybrid_without_a_lexical_index_is_refused_with_the_reason(visitor: Clie
 def test_an_embedder_that_fails_is_told_and_kept_as_a_run(
     visitor: Client, fill: Callable[..., Any], openai_server: OpenAIServer, settings: Any
 ) -> None:
-    from collections_app.services.collections import create_collection
+    from collections_app.services.collections.collections import create_collection
     from retrieval_app.models import QueryRun
 
     settings.RAGD_EMBED_BASE_URL, settings.RAGD_EMBED_API_KEY = "http://127.0.0.1:9/v1", "none"
@@ -260,7 +260,7 @@ def test_runs_are_filtered_by_their_address(visitor: Client, fill: Callable[...,
 
 
 def test_a_run_outlives_its_collection(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
-    from collections_app.services.collections import delete_collection
+    from collections_app.services.collections.collections import delete_collection
 
     collection = fill()
     run = ask(QUESTION)
@@ -294,8 +294,8 @@ def test_a_hostile_question_is_text_everywhere(
 def test_a_replay_says_on_its_page_what_differs(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.services.collections import delete_collection
-    from collections_app.services.documents import delete_documents
+    from collections_app.services.collections.collections import delete_collection
+    from collections_app.services.documents.documents import delete_documents
 
     collection = fill()
     run = ask(QUESTION)
@@ -385,8 +385,8 @@ def test_what_fails_before_there_are_results_is_told_once(
     def stands_still(*_: object, **__: object) -> None:
         raise ServiceError("the embedding endpoint stands still", type="embedder_failed_server", status=502)
 
-    monkeypatch.setattr("retrieval_app.services.retrieve_detailed", stands_still)
-    monkeypatch.setattr("retrieval_app.services.read_store", stands_still)
+    monkeypatch.setattr("retrieval_app.runs.query_pipeline.retrieve_detailed", stands_still)
+    monkeypatch.setattr("retrieval_app.runs.query_pipeline.read_store", stands_still)
     given = {"query": QUESTION, "collection": "nature"}
     response = visitor.post("/ask/stream/", given, headers={"HX-Request": "true", "HX-Target": "ask"})
     assert (response.status_code, response["Ragd-Part"]) == (502, "ask")
@@ -396,7 +396,7 @@ def test_what_fails_before_there_are_results_is_told_once(
     assert failed.status == "error"
     shown = text(visitor.get(f"/ask/?run={failed.pk}"))
     assert "stands still" in shown and "Nothing was found" not in shown
-    monkeypatch.setattr("retrieval_app.answer_streams.readers_max", lambda: 0)
+    monkeypatch.setattr("retrieval_app.api.answer_streams.readers_max", lambda: 0)
     response = visitor.post("/ask/stream/", given, headers={"HX-Request": "true", "HX-Target": "ask"})
     assert (response.status_code, response["Content-Type"]) == (503, "application/json")
     assert QueryRun.objects.count() == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from collections_app.services.keys import create_key
+from collections_app.services.governance.api_keys import create_key
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,16 @@ from itertools import pairwise
 
 import pytest
 
-from evaluation_app.charts import HEAD, HEIGHT, LABEL_GAP, Series, Step, draw_bars, draw_lines, fold_series
+from evaluation_app.charts.series_charts import (
+    HEAD,
+    HEIGHT,
+    LABEL_GAP,
+    Series,
+    Step,
+    draw_bars,
+    draw_lines,
+    fold_series,
+)
 
 STEPS = [Step(f"{hour:02}:00", f"{hour} to {hour + 1}", f"?at={hour}") for hour in range(4)]
 

@@ -66,7 +66,7 @@ def test_an_undo_button_comes_with_what_was_done(visitor: Client, nature: Any) -
 
 
 def test_a_change_that_waits_is_told_attached_or_removed(visitor: Client, nature: Any) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
 
     visitor.post(CHANGE, {"action": "edit", "content": "Whales sing all night.", "revision": "1"})
     ingest_text(nature, "whales.md", "# Whales\n\nA wholly different text about whales and their oceans.")
@@ -82,7 +82,7 @@ def test_a_change_that_waits_is_told_attached_or_removed(visitor: Client, nature
 
 
 def test_only_flagged_chunks_with_the_text_around_them(visitor: Client, nature: Any) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
 
     body = "\n\n".join(f"Paragraph {number} has a number of quite usual words in it." for number in range(40))
     ingest_text(nature, "numbers.md", f"{body}\n\n" + " ".join(str(number) for number in range(1000, 1030)))
@@ -97,7 +97,7 @@ def test_only_flagged_chunks_with_the_text_around_them(visitor: Client, nature: 
 
 
 def test_near_duplicates_are_looked_for_and_listed(visitor: Client, nature: Any) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
 
     ingest_text(nature, "again.md", nature.documents.get(doc_id="rivers.md").text)
     assert "were not looked for yet" in text(visitor.get("/collections/nature/outliers/"))

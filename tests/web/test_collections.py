@@ -129,7 +129,7 @@ def test_statistics_count_and_draw(visitor: Client, fill: Callable[..., Any]) ->
 
 def test_chunk_lengths_are_counted_in_bins(fill: Callable[..., Any]) -> None:
     from collections_app.models import Chunk
-    from collections_app.statistics import count_chunk_lengths
+    from collections_app.services.collections.statistics import count_chunk_lengths
 
     collection = fill("nature", 3)
     found = count_chunk_lengths(collection)

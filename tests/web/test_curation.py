@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from collections_app.models import Document, DocumentRevision
-from collections_app.services.documents import get_document, ingest_text
-from collections_app.services.editing import edit_document
+from collections_app.services.documents.documents import get_document, ingest_text
+from collections_app.services.documents.edits import edit_document
 
 TABLE = "/collections/nature/"
 CHANGE = "/collections/nature/change/"

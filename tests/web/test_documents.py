@@ -135,7 +135,7 @@ def test_the_reader_shows_exactly_the_text(visitor: Client, fill: Callable[..., 
 
 
 def test_text_that_looks_like_html_is_text(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
 
     hostile = '<script>alert(1)</script> & <img src=x onerror="alert(2)"> in {{ braces }}'
     ingest_text(fill(documents=0), "<b>.md", hostile, title="<i>Title</i>", tags=["<u>"], metadata={"<s>": "</pre>"})
@@ -168,7 +168,7 @@ def test_a_place_that_makes_no_sense_marks_nothing(visitor: Client, fill: Callab
 
 
 def test_a_citation_of_an_older_revision_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
 
     collection = fill(documents=1)
     collection.retention = {"revisions": 0}  # else it opens the revision that it is from
@@ -181,7 +181,7 @@ def test_a_citation_of_an_older_revision_says_so(visitor: Client, fill: Callable
 
 
 def test_a_long_document_is_read_in_parts(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
     from collections_app.views.reading import CHUNKS_PER_PAGE
 
     collection = fill(documents=0)
@@ -219,7 +219,7 @@ def test_a_chunk_has_an_address_of_its_own(visitor: Client, fill: Callable[..., 
 
 
 def test_ids_that_look_like_paths_have_addresses(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.documents.documents import ingest_text
 
     collection = fill(documents=0)
     for doc_id in ("a/chunks/1", "a b/ü?#%.md", "x//y", "/lead", "trail/"):

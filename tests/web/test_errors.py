@@ -26,12 +26,12 @@ def test_an_unknown_address(visitor: Client) -> None:
 
 
 def test_a_view_that_breaks(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluation_app import views
+    from evaluation_app.pages.overview import home
 
     def explode() -> None:
         raise RuntimeError("a secret detail")
 
-    monkeypatch.setattr(views, "home_trends", explode)
+    monkeypatch.setattr(home, "home_trends", explode)
     visitor.raise_request_exception = False
     response = visitor.get("/")
     assert response.status_code == 500

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.runs import services
-from evaluation_app.scoring.settings import RunSettings
+from evaluation_app.runs import lifecycle
+from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
-from retrieval_app.plans import save_plan
+from retrieval_app.runs.plans import save_plan
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
@@ -52,7 +52,7 @@ def test_a_run_is_started_with_what_was_filled_in(admin_client, house):
 
 def test_a_run_begins_from_another(admin_client, house):
     settings = RunSettings(cut=7, unit="sentences", corrective=False, contributions=True)
-    first = services.start_run(
+    first = lifecycle.start_run(
         house, plan=RetrievePlan(k=7, rrf_k=11), settings=settings, thresholds={"ndcg@7": 0.25}, send=False
     )
     page = admin_client.get(f"{NEW}?run={first.pk}")
@@ -88,7 +88,7 @@ def test_what_does_not_fit_is_told_and_what_was_typed_stays(admin_client, house,
 
 
 def test_a_run_is_downloaded_as_json_lines(admin_client, house):
-    run = services.start_run(house, plan=RetrievePlan(), settings=RunSettings(answers=False, judge="none"), send=False)
+    run = lifecycle.start_run(house, plan=RetrievePlan(), settings=RunSettings(answers=False, judge="none"), send=False)
     answer = admin_client.get(f"{run.get_absolute_url()}jsonl/")
     assert answer.getvalue().startswith(b'{"run": {"id": "')
     assert f"evaluation-run-{run.pk}.jsonl" in answer["Content-Disposition"]

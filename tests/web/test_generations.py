@@ -7,7 +7,7 @@ from typing import Any
 from django.test import Client
 
 from collections_app.models import Chunk, Collection, Generation, IngestJob
-from collections_app.services.jobs import run_job
+from collections_app.services.worker.dispatch import run_job
 
 AT = "/collections/nature/generations/"
 FORM = {
@@ -81,8 +81,8 @@ def test_what_is_refused_stands_beside_its_field(visitor: Client, fill: Callable
 
 
 def test_documents_say_when_another_policy_cut_them(visitor: Client, fill: Callable[..., Collection]) -> None:
-    from collections_app.services.collections import update_collection
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.collections.collections import update_collection
+    from collections_app.services.documents.documents import ingest_text
 
     collection = fill(documents=1)
     assert "older policy" not in page(visitor, "/collections/nature/")

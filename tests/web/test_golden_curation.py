@@ -11,12 +11,12 @@ from django.contrib.auth.models import Permission
 from django.test import Client
 
 from collections_app.models import Collection, Document, Generation
-from collections_app.services.generations import start_generation
-from collections_app.services.jobs import run_job
+from collections_app.services.generations.generations import start_generation
+from collections_app.services.worker.dispatch import run_job
 from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate_settings import find_gate, set_gate
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
-from ragd.store import execute
+from ragd.store.store import execute
 
 PART = {"HX-Request": "true", "HX-Target": "impact"}
 

@@ -10,9 +10,9 @@ from django.contrib.admin.models import LogEntry
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from collections_app.services.documents import ingest_text
-from collections_app.services.states import archive_documents
-from evaluation_app.golden.editing import add_question
+from collections_app.services.documents.archiving import archive_documents
+from collections_app.services.documents.documents import ingest_text
+from evaluation_app.golden.edits import add_question
 from evaluation_app.golden.sets import create_set
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
@@ -127,7 +127,7 @@ def test_what_is_gone_is_shown_as_gone(visitor: Client, golden: GoldenSet) -> No
 
 
 def golden_collection(golden: GoldenSet) -> Any:
-    from collections_app.services.collections import get_collection
+    from collections_app.services.collections.collections import get_collection
 
     return get_collection(golden.collection_name)
 

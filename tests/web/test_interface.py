@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from collections_app.templatetags import interface
-from evaluation_app.trends import Trend
+from evaluation_app.pages.overview.trends import Trend
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 

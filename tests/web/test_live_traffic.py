@@ -12,11 +12,11 @@ from django.test import Client
 from django.utils import timezone
 
 from collections_app.models import Collection
-from collections_app.services.collections import create_collection
+from collections_app.services.collections.collections import create_collection
 from evaluation_app.models import RunScore, Sampling
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.services import ask
+from retrieval_app.runs.query_pipeline import ask
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db

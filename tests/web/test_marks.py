@@ -10,8 +10,8 @@ from django.utils.safestring import SafeString
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collections_app.passages import ChunkSpan, cut_pieces
-from retrieval_app.marks import cut_answer, render_answer, shorten_passage
+from collections_app.domain.passages import ChunkSpan, cut_pieces
+from retrieval_app.citations.answer_html import cut_answer, render_answer, shorten_passage
 
 
 def draw(citation: Any) -> SafeString:

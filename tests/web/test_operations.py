@@ -25,7 +25,7 @@ def make_run(days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: 
 
 
 def test_the_four_numbers_count_what_is_stored(fill: Callable[..., Any]) -> None:
-    from evaluation_app.trends import home_trends
+    from evaluation_app.pages.overview.trends import home_trends
 
     collection = fill(documents=3)
     collection.documents.filter(doc_id="trees.md").update(created_at=timezone.now() - timedelta(days=9))
@@ -50,7 +50,7 @@ def test_the_four_numbers_count_what_is_stored(fill: Callable[..., Any]) -> None
 
 
 def test_the_four_numbers_of_nothing(db: None) -> None:
-    from evaluation_app.trends import home_trends
+    from evaluation_app.pages.overview.trends import home_trends
 
     trends = home_trends()
     assert (trends.documents.now, trends.runs.now, trends.took_ms.now, trends.answered.now) == (0, 0, None, None)
@@ -58,7 +58,7 @@ def test_the_four_numbers_of_nothing(db: None) -> None:
 
 def test_home_leads_a_newcomer(visitor: Client, fill: Callable[..., Any]) -> None:
     from evaluation_app.models import GoldenQuestion, GoldenSet
-    from evaluation_app.services import SAMPLE_NAME
+    from evaluation_app.sample.loading import SAMPLE_NAME
 
     assert "New collection" in text(visitor.get("/"))
     fill(SAMPLE_NAME, 1)
@@ -106,8 +106,8 @@ def test_operations_names_workers_jobs_and_storage(visitor: Client, fill: Callab
 
 
 def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluation_app import storage
-    from evaluation_app.storage import index_builds, storage_summary
+    from evaluation_app.pages.overview import storage
+    from evaluation_app.pages.overview.storage import index_builds, storage_summary
 
     monkeypatch.setattr(storage, "TABLES_SHOWN", 1000)
     fill()
@@ -176,7 +176,7 @@ def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], d
 
 def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.models import IngestBatch, IngestJob, Provider, WorkerHeartbeat
-    from collections_app.services.jobs import sweep
+    from collections_app.services.worker.maintenance import sweep
 
     collection = fill(documents=1)
     now = timezone.now()

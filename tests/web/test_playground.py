@@ -54,13 +54,13 @@ def test_without_a_query_it_says_what_it_does(visitor: Client, fill: Callable[..
 
 
 def test_its_rows_are_the_ranking_of_every_door(visitor: Client, fill: Callable[..., Any]) -> None:
-    from retrieval_app import services
+    from retrieval_app.runs import query_pipeline
 
     collection = fill()
     html = text(visitor.get(f"{PLAY}?q=largest+animal&k=3&mode=hybrid"))
     check_page(html)
-    plan = services.build_plan(collection, mode="hybrid", k=3)
-    same = services.search(collection, "largest animal", plan, door="cli")
+    plan = query_pipeline.build_plan(collection, mode="hybrid", k=3)
+    same = query_pipeline.search(collection, "largest animal", plan, door="cli")
     assert column(html, "final") == as_shown(same.results)
     for name, rows in same.lists.items():
         shown = [(f"{doc_id}#{index}", json.loads(score)) for doc_id, index, _, score in column(html, name)]
@@ -137,7 +137,7 @@ def test_a_wrong_plan_is_refused_beside_the_query(
 
 
 def test_lexical_mode_without_lexical_index_says_so(visitor: Client, db: None) -> None:
-    from collections_app.services.collections import create_collection
+    from collections_app.services.collections.collections import create_collection
 
     create_collection(name="nature", hybrid_enabled=False)
     response = visitor.get(f"{PLAY}?q=whale&mode=lexical")
@@ -155,16 +155,16 @@ def test_fewer_than_asked_is_a_banner(visitor: Client, fill: Callable[..., Any])
 
 
 def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> None:
-    from ragd.comparison import kendall_tau
-    from retrieval_app import services
+    from ragd.insight.ranking_comparison import kendall_tau
+    from retrieval_app.runs import query_pipeline
 
     collection = fill()
     html = text(visitor.get(f"{PLAY}?q=the+largest+animal&k=5&mode=vector&ab=on&b-mode=lexical&b-k=3"))
     check_page(html)
     results = []
     for side, plan in (("A", {"mode": "vector", "k": 5}), ("B", {"mode": "lexical", "k": 3})):
-        run = services.search(
-            collection, "the largest animal", services.build_plan(collection, **plan), door="cli"  # type: ignore[arg-type]
+        run = query_pipeline.search(
+            collection, "the largest animal", query_pipeline.build_plan(collection, **plan), door="cli"  # type: ignore[arg-type]
         )  # fmt: skip
         assert column(html, "final", side) == as_shown(run.results)
         results.append(run.retrieved_ids)
@@ -259,14 +259,14 @@ def test_a_plan_is_saved_picked_and_replaced_only_when_said(visitor: Client, fil
 
 
 def test_a_run_opens_in_the_playground_and_is_compared(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.services.documents import ingest_text
-    from retrieval_app import services
+    from collections_app.services.documents.documents import ingest_text
+    from retrieval_app.runs import query_pipeline
 
     collection = fill()
-    plan = services.build_plan(
+    plan = query_pipeline.build_plan(
         collection, mode="hybrid", k=3, rrf_k=9, weights={"vector": 0.1, "lexical": 3}, tags_any=["nature"]
     )
-    run = services.search(collection, "krill & whales", plan, door="api")
+    run = query_pipeline.search(collection, "krill & whales", plan, door="api")
     link = re.search(r'href="([^"]*/playground/[^"]*)"', text(visitor.get(f"/runs/{run.pk}/")))
     assert link
     address = html_module.unescape(link[1])
@@ -297,7 +297,7 @@ def test_nobody_looks_without_logging_in(client: Client, fill: Callable[..., Any
 def test_the_ask_page_and_the_palette_lead_to_it(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.services.collections import delete_collection
+    from collections_app.services.collections.collections import delete_collection
 
     collection = fill()
     run = ask("Which animal is the largest?")

@@ -33,10 +33,10 @@ PLANS = (
 @pytest.fixture
 def nature(transactional_db: None, fill: Callable[..., Any]) -> Iterator[Any]:
     """A collection that a server in another thread sees, with a saved plan; gone at the end."""
-    from collections_app.services.collections import delete_collection
-    from collections_app.services.documents import ingest_text
+    from collections_app.services.collections.collections import delete_collection
+    from collections_app.services.documents.documents import ingest_text
     from ragd.types import RetrievePlan
-    from retrieval_app.plans import save_plan
+    from retrieval_app.runs.plans import save_plan
 
     collection = fill()
     ingest_text(collection, "été.md", "The tree of summer.", metadata={"lang": "d'été", "old": None})
@@ -48,7 +48,7 @@ def nature(transactional_db: None, fill: Callable[..., Any]) -> Iterator[Any]:
 @pytest.fixture
 def key(nature: Any) -> Iterator[str]:
     from collections_app.models import ApiKey
-    from collections_app.services.keys import create_key
+    from collections_app.services.governance.api_keys import create_key
 
     made, secret = create_key("calls", scope="read")
     yield secret

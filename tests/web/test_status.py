@@ -180,7 +180,7 @@ def test_no_span_is_left_by_a_run() -> None:
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     from ragd import conformance
-    from ragd_site.telemetry import RagdSampler
+    from ragd_site.observability.tracing import RagdSampler
 
     exporter = InMemorySpanExporter()
     provider = TracerProvider(sampler=RagdSampler())

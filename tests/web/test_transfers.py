@@ -24,7 +24,7 @@ def text(response: Any) -> str:
 def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Everything is really committed, because exports read by a connection of their own; imports run at once."""
     from collections_app.models import Collection
-    from collections_app.services.collections import purge_collection
+    from collections_app.services.collections.collections import purge_collection
     from collections_app.views import transfers
 
     def at_once(work: Callable[[], object]) -> None:
@@ -119,7 +119,7 @@ def test_settings_keep_retention_and_lead_to_the_rest(visitor: Client, fill: Cal
 
 def test_plans_are_listed_with_the_default_one(visitor: Client, fill: Callable[..., Collection]) -> None:
     from ragd.types import RetrievePlan
-    from retrieval_app.plans import save_plan
+    from retrieval_app.runs.plans import save_plan
 
     collection = fill("nature", 1)
     assert "None is saved" in text(visitor.get("/collections/nature/plans/"))
@@ -131,7 +131,7 @@ def test_plans_are_listed_with_the_default_one(visitor: Client, fill: Callable[.
 def test_statistics_tell_of_states_types_growth_and_what_was_never_retrieved(
     visitor: Client, fill: Callable[..., Collection], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.services.documents import set_documents_enabled
+    from collections_app.services.documents.documents import set_documents_enabled
 
     collection = fill("nature", 3)
     never = "/collections/nature/never-retrieved/"
@@ -166,8 +166,8 @@ def test_a_check_is_asked_for_and_told(
 
 
 def test_the_audit_log_says_who_did_what_when(visitor: Client, fill: Callable[..., Collection]) -> None:
-    from collections_app.services.documents import set_documents_enabled
-    from collections_app.services.keys import create_key
+    from collections_app.services.documents.documents import set_documents_enabled
+    from collections_app.services.governance.api_keys import create_key
 
     collection, other = fill("nature", 2), fill("other", 1)
     key, _ = create_key("robot")
@@ -188,7 +188,7 @@ def test_the_audit_log_says_who_did_what_when(visitor: Client, fill: Callable[..
 def test_operations_shows_checks_retention_and_what_was_done(
     visitor: Client, fill: Callable[..., Collection], django_capture_on_commit_callbacks: Any
 ) -> None:
-    from evaluation_app.span_store.retention import apply_retention
+    from evaluation_app.runs.retention import apply_retention
 
     page = text(visitor.get("/operations/upkeep/"))
     assert "not checked yet" in page and "not applied yet" in page and 'href="/audit/"' in page

@@ -14,7 +14,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from collections_app.models import Document, IngestBatch, IngestJob
-from collections_app.services.jobs import run_job
+from collections_app.services.worker.dispatch import run_job
 
 HERE = "/collections/nature/upload/"
 PART = {"HX-Request": "true", "HX-Target": "upload-results"}

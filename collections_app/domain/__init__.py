@@ -1,0 +1,1 @@
+"""Pure functions over documents and chunks: no request, no query."""

@@ -1,0 +1,1 @@
+"""Readers of binary and other older formats."""

@@ -1,0 +1,1 @@
+"""Readers of Office documents: Open XML and OpenDocument."""

@@ -1,0 +1,197 @@
+"""XLSX, XLSB, XLS and ODS through calamine: each sheet as a table; comments and text boxes of XLSX beside it."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+import python_calamine
+
+from collections_app.parsing import signatures as types
+from collections_app.parsing.archives import Package
+from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
+from collections_app.parsing.office.sheetformats import Cell, percent_cells, percent_styles
+from collections_app.parsing.text.markup import cell, heading, squeeze
+from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
+from collections_app.parsing.types import ParseError, Source
+
+MAIN = "xl/workbook.xml"
+# Beyond it a floating-point number no longer holds every whole number.
+WHOLE_LIMIT = 2**53
+NEARLY_SECOND_US = 998_000
+ZIPPED = frozenset({types.XLSX, types.XLSB, types.ODS})
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What a sheet's cells do not tell: its comments and text boxes, and which cells show percentages."""
+
+    lines: list[str] = field(default_factory=list)
+    percents: frozenset[Cell] = frozenset()
+
+
+def read(source: Source, assembly: Assembly) -> None:
+    """Add every sheet that holds a value, as a heading and a table, labelled "sheet NAME". Raises ParseError."""
+    package = Package(source.data, source.limits) if source.media_type in ZIPPED else None
+    if package is not None and source.media_type == types.ODS:
+        from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
+
+        check_not_encrypted(package)
+        read_properties(package, assembly)
+    beside: dict[str, Beside] = {}
+    if package is not None and source.media_type == types.XLSX:
+        read_core_properties(package, assembly)
+        beside = _beside_sheets(package, assembly)
+    workbook = _open(source)
+    for metadata in workbook.sheets_metadata:
+        held = beside.get(metadata.name) or Beside()
+        if metadata.typ != python_calamine.SheetTypeEnum.WorkSheet:
+            assembly.add("\n".join([heading(metadata.name, 2), *held.lines]), f"sheet {metadata.name}")
+            continue
+        _add_sheet(workbook, metadata.name, held, assembly)
+    workbook.close()
+
+
+def _open(source: Source) -> python_calamine.CalamineWorkbook:
+    try:
+        return python_calamine.CalamineWorkbook.from_filelike(io.BytesIO(source.data))
+    except python_calamine.PasswordError as error:
+        raise ParseError(
+            "encrypted", "The workbook is locked by a password. Save it without one and upload that."
+        ) from error
+    except BaseException as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: BaseException) -> BaseException:
+    """A Rust panic is no Exception, but says no more than that the file is damaged."""
+    if isinstance(error, MemoryError | KeyboardInterrupt | SystemExit):
+        return error
+    return ParseError(
+        "broken",
+        f"The workbook could not be read ({str(error)[:200]}). Open it in its own program, save it again as XLSX, and"
+        " upload that.",
+    )
+
+
+def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: Beside, assembly: Assembly) -> None:
+    try:
+        sheet = workbook.get_sheet_by_name(name)
+        rows = sheet.to_python(skip_empty_area=True)
+    except BaseException as error:
+        failure = _unreadable(error)
+        if not isinstance(failure, ParseError):
+            raise failure from error
+        assembly.leave_out(f"Sheet {name!r} could not be read ({str(error)[:200]}).")
+        return
+    if sheet.start is not None:
+        _show_percents(rows, sheet.start, beside.percents)
+    lines = _table_lines(rows)
+    if not lines and not beside.lines:
+        return
+    parts = (heading(name, 2), "\n".join(lines), "\n".join(beside.lines))
+    assembly.add("\n\n".join(part for part in parts if part), f"sheet {name}")
+
+
+def _show_percents(rows: list[list[Any]], start: Cell, percents: frozenset[Cell]) -> None:
+    """Write the numbers in the cells that show percentages as such. start: the cell that the rows begin with."""
+    for row, column in percents:
+        at, place = row - start[0], column - start[1]
+        if 0 <= at < len(rows) and 0 <= place < len(rows[at]):
+            value = rows[at][place]
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                rows[at][place] = f"{value * 100:.10g}%"
+
+
+def _table_lines(rows: list[list[Any]]) -> list[str]:
+    """Markdown rows without empty rows and columns; a single column as plain lines."""
+    used = sorted({place for row in rows for place, value in enumerate(row) if value not in ("", None)})
+    if not used:
+        return []
+    lines: list[str] = []
+    for row in rows:
+        cells = [cell(show(row[place])) for place in used]
+        if not any(cells):
+            continue
+        lines.append("| " + " | ".join(cells) + " |" if len(used) > 1 else cells[0].replace("\\|", "|"))
+        if len(lines) == 1 and len(used) > 1 and len(rows) > 1:
+            lines.append("|" + " --- |" * len(used))
+    return lines
+
+
+def show(value: Any) -> str:
+    """A cell's value as people write it: whole numbers without a point, dates in ISO form."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) < WHOLE_LIMIT else f"{value:.15g}"
+    if isinstance(value, datetime):
+        moment = _whole_second(value)
+        return moment.isoformat(" ") if moment.time() != time() else moment.date().isoformat()
+    if isinstance(value, time):
+        return value.replace(microsecond=0).isoformat()
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return str(value)
+    return str(value)
+
+
+def _whole_second(value: datetime) -> datetime:
+    """Without the fraction, which formats hide; a fraction of nearly 1 is what a binary number lacks of the second."""
+    if value.microsecond > NEARLY_SECOND_US:
+        return value.replace(microsecond=0) + timedelta(seconds=1)
+    return value.replace(microsecond=0)
+
+
+def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, Beside]:
+    """Comments, text boxes and percentages by sheet name. Damage there costs only them."""
+    found: dict[str, Beside] = {}
+    try:
+        styles = percent_styles(package, main_part(package, MAIN))
+        for name, part in _sheet_parts(package).items():
+            found[name] = Beside(_beside_sheet(package, part), percent_cells(package, part, styles))
+    except ParseError as error:
+        if error.kind in ("bomb", "encrypted"):
+            raise
+        assembly.leave_out(f"Comments and text boxes were left out: {error.message}")
+    return found
+
+
+def _sheet_parts(package: Package) -> dict[str, str]:
+    part = main_part(package, MAIN)
+    relations = relationships(package, part)
+    parts: dict[str, str] = {}
+
+    def start(name: str, attributes: Attributes) -> None:
+        relation = relations.get(attributes.get("r:id", "")) if name == "sheet" else None
+        if relation is not None and relation.target in package:
+            parts[attributes.get("name", "")] = relation.target
+
+    stream_xml(package.read(part), start, lambda _: None, lambda _: None)
+    return parts
+
+
+def _beside_sheet(package: Package, part: str) -> list[str]:
+    lines: list[str] = []
+    for name in related(package, part, "comments"):
+        texts = collect_text(package.read(name), frozenset({"t"}), frozenset({"comment"}))
+        lines.extend(f"Comment: {squeeze(text)}" for text in texts)
+    for drawing in related(package, part, "drawing"):
+        lines.extend(_drawing_lines(package, drawing))
+    return lines
+
+
+def _drawing_lines(package: Package, drawing: str) -> list[str]:
+    from collections_app.parsing.office.word import drawn_lines
+
+    lines = collect_text(package.read(drawing), frozenset({"t"}), frozenset({"p"}))
+    for kind in ("chart", "diagramData"):
+        for name in related(package, drawing, kind):
+            lines.extend(drawn_lines(package.read(name)))
+    return [squeeze(line) for line in lines]

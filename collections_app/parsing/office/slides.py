@@ -1,0 +1,208 @@
+"""PPTX: each slide with its title, text, tables, diagrams, comments and notes, in the order of the show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from collections_app.parsing.archives import Package
+from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.office.charts import chart_blocks
+from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
+from collections_app.parsing.office.word import drawn_lines
+from collections_app.parsing.text.markup import heading, join_blocks, list_item, squeeze, table
+from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
+from collections_app.parsing.types import ParseError, Source
+
+MAIN = "ppt/presentation.xml"
+TITLES = frozenset({"title", "ctrTitle"})
+SERVICE_PLACEHOLDERS = frozenset({"sldNum", "dt", "ftr", "hdr", "sldImg"})
+LISTED_PLACEHOLDERS = frozenset({"body", "obj", ""})
+COMMENT_TEXT = frozenset({"text", "t"})
+LEVEL_LIMIT = 8
+
+
+def read(source: Source, assembly: Assembly) -> None:
+    """Add every slide with its label "slide N". Raises ParseError."""
+    package = Package(source.data, source.limits)
+    part = main_part(package, MAIN)
+    read_core_properties(package, assembly)
+    unread = 0
+    slides = _slide_parts(package, part)
+    for number, name in enumerate(slides, 1):
+        try:
+            blocks = _slide_blocks(package, name, assembly, dated=not source.converted)
+        except ParseError as error:
+            if error.kind != "broken":
+                raise
+            unread += 1
+            assembly.leave_out(f"Slide {number} could not be read: {error.message}")
+            continue
+        assembly.add(join_blocks(blocks), f"slide {number}")
+        _name_embedded(package, name, assembly)
+    for text in _fixed_texts(package, slides):
+        assembly.add(f"On the slide master: {text}")
+    if unread and not assembly.length:
+        raise ParseError("broken", f"None of the {unread} slides could be read. Save the presentation again.")
+
+
+def _slide_parts(package: Package, part: str) -> list[str]:
+    """The parts of the slides in the order of the show; a slide that is missing from the package is left out."""
+    relations = relationships(package, part)
+    ordered: list[str] = []
+
+    def start(name: str, attributes: Attributes) -> None:
+        if name == "sldId" and attributes.get("r:id") in relations:
+            ordered.append(relations[attributes["r:id"]].target)
+
+    stream_xml(package.read(part), start, lambda _: None, lambda _: None)
+    return [name for name in ordered if name in package]
+
+
+def _slide_blocks(package: Package, part: str, assembly: Assembly, *, dated: bool) -> list[str]:
+    slide = Slide(dated=dated)
+    stream_xml(package.read(part), slide.start, slide.end, slide.text)
+    blocks = slide.blocks()
+    if slide.title:
+        assembly.entitle(slide.title)
+    for name in related(package, part, "diagramData"):
+        blocks.append("\n".join(drawn_lines(package.read(name))))
+    for name in related(package, part, "chart"):
+        blocks.extend(chart_blocks(package.read(name)))
+    for name in related(package, part, "comments"):
+        lines = collect_text(package.read(name), COMMENT_TEXT, frozenset({"cm", "p"}))
+        blocks.extend(f"Comment: {squeeze(line)}" for line in lines)
+    for name in related(package, part, "notesSlide"):
+        notes = Slide(dated=dated)
+        stream_xml(package.read(name), notes.start, notes.end, notes.text)
+        if text := join_blocks(notes.blocks(listed=False)):
+            blocks.append(f"Notes: {text}")
+    return blocks
+
+
+def _fixed_texts(package: Package, slides: list[str]) -> list[str]:
+    """What stands on the layouts and masters of the slides outside placeholders, so that every slide shows it; once."""
+    layouts = dict.fromkeys(name for slide in slides for name in related(package, slide, "slideLayout"))
+    masters = dict.fromkeys(name for layout in layouts for name in related(package, layout, "slideMaster"))
+    texts: list[str] = []
+    for name in [*layouts, *masters]:
+        fixed = Slide()
+        stream_xml(package.read(name), fixed.start, fixed.end, fixed.text)
+        texts.extend(squeeze(text) for text in fixed.fixed_texts())
+    return list(dict.fromkeys(texts))
+
+
+def _name_embedded(package: Package, part: str, assembly: Assembly) -> None:
+    for kind in ("package", "oleObject"):
+        for name in related(package, part, kind):
+            assembly.attach(name.rpartition("/")[2], package.read(name))
+
+
+@dataclass(slots=True)
+class Shape:
+    """A shape with its paragraphs as (level, text)."""
+
+    placeholder: str | None = None
+    paragraphs: list[tuple[int, str]] = field(default_factory=list)
+    rows: list[list[str]] | None = None
+
+
+class Slide:
+    """Handlers for stream_xml over one slide. Groups need no care: their shapes come one after the other.
+
+    Numbers of slides in fields are left out. dated: whether dates in fields are kept; a converted presentation has
+    today's there, another text every day.
+    """
+
+    def __init__(self, *, dated: bool = True) -> None:
+        self.title = ""
+        self._dated = dated
+        self._in_dropped = False
+        self._shapes: list[Shape] = []
+        self._pieces: list[str] = []
+        self._level = 0
+        self._text_depth = 0
+        self._in_paragraph = False
+        self._in_cell = False
+        self._cell: list[str] = []
+        self._fallback_depth = 0
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        if self._fallback_depth or name == "Fallback":
+            self._fallback_depth += 1
+        elif name in ("sp", "graphicFrame", "cxnSp", "pic"):
+            self._shapes.append(Shape())
+        elif name == "ph" and self._shapes:
+            self._shapes[-1].placeholder = attributes.get("type", "")
+        elif name == "p":
+            self._pieces.clear()
+            self._level, self._in_paragraph = 0, True
+        elif name == "pPr" and self._in_paragraph:
+            level = attributes.get("lvl", "0")
+            self._level = min(LEVEL_LIMIT, int(level)) if level.isdigit() else 0
+        elif name == "t":
+            self._text_depth += 1
+        elif name == "fld":
+            kind = attributes.get("type", "")
+            self._in_dropped = kind == "slidenum" or (kind.startswith("datetime") and not self._dated)
+        elif name == "br" and self._in_paragraph:
+            self._pieces.append("\n")
+        elif name == "tbl" and self._shapes:
+            self._shapes[-1].rows = []
+        elif name == "tr" and self._shapes and self._shapes[-1].rows is not None:
+            self._shapes[-1].rows.append([])
+        elif name == "tc":
+            self._in_cell = True
+            self._cell = []
+
+    def end(self, name: str) -> None:
+        if self._fallback_depth:
+            self._fallback_depth -= 1
+        elif name == "t":
+            self._text_depth -= 1
+        elif name == "fld":
+            self._in_dropped = False
+        elif name == "p":
+            self._end_paragraph()
+        elif name == "tc":
+            self._in_cell = False
+            rows = self._shapes[-1].rows if self._shapes else None
+            if rows:
+                rows[-1].append(" ".join(self._cell))
+
+    def text(self, piece: str) -> None:
+        if self._text_depth and not self._fallback_depth and not self._in_dropped:
+            self._pieces.append(piece)
+
+    def blocks(self, *, listed: bool = True) -> list[str]:
+        """The slide's blocks, its title first. listed: the paragraphs of body placeholders are list items."""
+        blocks: list[str] = []
+        for shape in self._shapes:
+            if shape.placeholder in SERVICE_PLACEHOLDERS:
+                continue
+            if shape.placeholder in TITLES and not self.title:
+                self.title = squeeze(" ".join(text for _, text in shape.paragraphs))
+                blocks.insert(0, heading(self.title, 2))
+                continue
+            as_list = listed and shape.placeholder in LISTED_PLACEHOLDERS and len(shape.paragraphs) > 1
+            for level, text in shape.paragraphs:
+                blocks.append(list_item(text, level) if as_list else text)
+            if shape.rows:
+                blocks.append(table(shape.rows))
+        return blocks
+
+    def fixed_texts(self) -> list[str]:
+        """The paragraphs of shapes that are no placeholders."""
+        return [text for shape in self._shapes if shape.placeholder is None for _, text in shape.paragraphs]
+
+    def _end_paragraph(self) -> None:
+        text = "".join(self._pieces).replace("\x0b", "\n").strip()
+        self._pieces.clear()
+        self._in_paragraph = False
+        if not text:
+            return
+        if self._in_cell:
+            self._cell.append(text)
+            return
+        if not self._shapes:
+            self._shapes.append(Shape())
+        self._shapes[-1].paragraphs.append((self._level, text))

@@ -1,0 +1,284 @@
+"""The stream of a Word part turned into Markdown blocks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from collections_app.parsing.office.wordmath import Formula
+from collections_app.parsing.office.wordstyles import Numbering, Styles, number
+from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, table, words
+from collections_app.parsing.text.xmlstream import Attributes
+
+# Property and deleted content, and the second version of a drawing for old readers.
+SKIPPED = words(
+    "Fallback moveFrom instrText delText delInstrText fldData pPrChange rPrChange sectPr tblPr tcPr trPr tblGrid"
+    " binData docProps docOleData fonts lists styles shapeDefaults docPr hpr"
+)
+CHARACTERS = {"noBreakHyphen": "\u2011", "softHyphen": "", "cr": "\n", "ptab": "\t", "separator": ""}
+LEVEL_LIMIT = 8
+HEADING_CHARS = 500
+
+
+@dataclass(slots=True)
+class Paragraph:
+    pieces: list[str] = field(default_factory=list)
+    style: str = ""
+    outline: int | None = None
+    number_id: str | None = None
+    number_level: int | None = None
+
+
+@dataclass(slots=True)
+class Flow:
+    """A sequence of blocks: the body, a table cell, a text box. table and row are those being built in it."""
+
+    kind: str
+    blocks: list[str] = field(default_factory=list)
+    paragraphs: list[Paragraph] = field(default_factory=list)
+    tables: list[list[list[str]]] = field(default_factory=list)
+    after: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Comment:
+    """A note or comment that was collected."""
+
+    mark: str
+    kind: str
+    author: str
+    text: str
+
+
+class DateFields:
+    """Tells the text inside fields that show today's date or time."""
+
+    def __init__(self) -> None:
+        self._codes: list[str] = []
+        self._in_code = False
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        kind = attributes.get("fldCharType", "") if name == "fldChar" else ""
+        if name == "fldSimple":
+            self._codes.append(attributes.get("instr", ""))
+        elif kind == "begin":
+            self._codes.append("")
+        elif kind == "end" and self._codes:
+            self._codes.pop()
+        self._in_code = name == "instrText"
+
+    def end(self, name: str) -> None:
+        if name == "fldSimple" and self._codes:
+            self._codes.pop()
+        self._in_code = False
+
+    def takes(self, piece: str) -> bool:
+        if self._in_code and self._codes:
+            self._codes[-1] += piece
+        return any(code.split()[:1] in (["DATE"], ["TIME"]) for code in self._codes)
+
+
+class Body:
+    """Handlers for stream_xml. finish() gives the blocks.
+
+    collect: the name of an element ("footnote", "comment") each of which becomes one Comment in `collected` instead.
+    root: read only inside this element (Word 2003 XML keeps its styles in the same file). dated: whether today's date,
+    which a field shows, is kept; a converted document has the day of its conversion there.
+    """
+
+    def __init__(
+        self, styles: Styles, numbering: Numbering, *, collect: str = "", root: str = "", dated: bool = True
+    ) -> None:
+        self.styles = styles
+        self.numbering = numbering
+        self.alternative_chunks: list[str] = []
+        self.collected: list[Comment] = []
+        self.first_title = ""
+        self.note_numbers: dict[str, dict[str, int]] = {}
+        self._ruby_start = 0
+        self._ruby = ""
+        self._collect = collect
+        self._root = root
+        self._in_root = not root
+        self._noted: Attributes = {}
+        self._flows = [Flow("body")]
+        self._skip_depth = 0
+        self._text_depth = 0
+        self._in_properties = 0
+        self._run_depth = 0
+        self._dates = None if dated else DateFields()
+        self._formula = Formula()
+
+    def finish(self) -> list[str]:
+        while len(self._flows) > 1:
+            self._close_flow()
+        flow = self._flows[0]
+        return [*flow.blocks, *flow.after]
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        if self._dates:
+            self._dates.start(name, attributes)
+        if self._skip_depth or name in SKIPPED:
+            self._skip_depth += 1
+            return
+        if not self._in_root:
+            self._in_root = name == self._root
+            return
+        if (self._formula.depth or name == "oMath") and self._flows[-1].paragraphs:
+            self._formula.start(name, attributes.get("val", ""), self._flows[-1].paragraphs[-1].pieces)
+        if name == "t":
+            self._text_depth += 1
+        elif name == "r":
+            self._run_depth += 1
+        elif name == "p":
+            self._flows[-1].paragraphs.append(Paragraph())
+        elif name == "pPr":
+            self._in_properties += 1
+        elif self._in_properties:
+            self._note_property(name, attributes)
+        elif name in ("tbl", "tr", "tc", "txbxContent"):
+            self._open(name)
+        elif name == self._collect:
+            self._noted = attributes
+            self._flows.append(Flow("note"))
+        else:
+            self._note_inline(name, attributes)
+
+    def end(self, name: str) -> None:
+        if self._dates:
+            self._dates.end(name)
+        if self._skip_depth:
+            self._skip_depth -= 1
+            return
+        if not self._in_root:
+            return
+        if self._formula.depth and self._flows[-1].paragraphs:
+            self._formula.end(name, self._flows[-1].paragraphs[-1].pieces)
+        if name == "t":
+            self._text_depth -= 1
+        elif name == "r":
+            self._run_depth -= 1
+        elif name == "pPr":
+            self._in_properties -= 1
+        elif name == "p":
+            self._end_paragraph()
+        elif name in ("tc", "txbxContent") or (name == self._collect and self._collect):
+            self._close_flow()
+        elif name == "tbl":
+            self._end_table()
+        elif name == "rt" and self._flows[-1].paragraphs:
+            pieces = self._flows[-1].paragraphs[-1].pieces
+            self._ruby = "".join(pieces[self._ruby_start :])
+            del pieces[self._ruby_start :]
+        elif name == "ruby" and self._ruby:
+            self._append(f"({self._ruby})")
+            self._ruby = ""
+        elif name == self._root:
+            self._in_root = False
+
+    def text(self, piece: str) -> None:
+        if self._dates and self._dates.takes(piece):
+            return
+        if self._text_depth and not self._skip_depth and self._in_root:
+            self._append(piece)
+
+    def _open(self, name: str) -> None:
+        flow = self._flows[-1]
+        if name == "tbl":
+            flow.tables.append([])
+        elif name == "tr" and flow.tables:
+            flow.tables[-1].append([])
+        elif name in ("tc", "txbxContent"):
+            self._flows.append(Flow(name))
+
+    def _note_property(self, name: str, attributes: Attributes) -> None:
+        paragraphs = self._flows[-1].paragraphs
+        if not paragraphs:
+            return
+        paragraph, value = paragraphs[-1], attributes.get("val", "")
+        if name == "pStyle":
+            paragraph.style = value
+        elif name == "outlineLvl":
+            paragraph.outline = number(value)
+        elif name in ("numId", "ilfo"):
+            paragraph.number_id = value
+        elif name == "ilvl":
+            paragraph.number_level = min(LEVEL_LIMIT, number(value))
+
+    def _note_inline(self, name: str, attributes: Attributes) -> None:
+        if name in CHARACTERS:
+            self._append(CHARACTERS[name])
+        elif name == "tab" and self._run_depth:
+            self._append("\t")
+        elif name == "br":
+            self._append("\n")
+        elif name == "rt" and self._flows[-1].paragraphs:
+            self._ruby_start = len(self._flows[-1].paragraphs[-1].pieces)
+        elif name in ("footnoteReference", "endnoteReference"):
+            self._append(self._note_mark(name, attributes.get("id", "")))
+        elif name == "altChunk":
+            self.alternative_chunks.append(attributes.get("r:id", ""))
+
+    def _note_mark(self, name: str, identifier: str) -> str:
+        """ "[^1]" for a footnote, "[^e1]" for an endnote, counted as they are referred to."""
+        numbers = self.note_numbers.setdefault(name, {})
+        return f"[^{'e' if name.startswith('endnote') else ''}{numbers.setdefault(identifier, len(numbers) + 1)}]"
+
+    def _append(self, piece: str) -> None:
+        paragraphs = self._flows[-1].paragraphs
+        if paragraphs:
+            paragraphs[-1].pieces.append(piece)
+
+    def _end_paragraph(self) -> None:
+        flow = self._flows[-1]
+        if not flow.paragraphs:
+            return
+        paragraph = flow.paragraphs.pop()
+        block = self._block(paragraph, "".join(paragraph.pieces), plain=any(each.kind == "tc" for each in self._flows))
+        if block:
+            flow.blocks.append(block)
+        if not flow.paragraphs:
+            flow.blocks.extend(flow.after)
+            flow.after.clear()
+
+    def _block(self, paragraph: Paragraph, text: str, *, plain: bool) -> str:
+        text = text.strip("\n").rstrip()
+        if not text.strip():
+            return ""
+        style_number, style_level = self.styles.numbering(paragraph.style)
+        number_id = style_number if paragraph.number_id is None else paragraph.number_id
+        at = style_level if paragraph.number_level is None else paragraph.number_level
+        marker = self.numbering.marker(number_id, at)
+        level = self.styles.heading_level(paragraph.style, paragraph.outline)
+        if level and not plain and len(text) < HEADING_CHARS:
+            if not self.first_title and (level == 1 or self.styles.is_title(paragraph.style)):
+                self.first_title = squeeze(text)
+            return heading(f"{marker} {text}" if marker not in ("", "-") else text, level)
+        return list_item(text, at, marker) if marker else text
+
+    def _close_flow(self) -> None:
+        flow = self._flows.pop()
+        while flow.paragraphs:
+            paragraph = flow.paragraphs.pop()
+            flow.blocks.append("".join(paragraph.pieces))
+        outer = self._flows[-1]
+        blocks = [*flow.blocks, *flow.after]
+        if flow.kind == "tc":
+            if outer.tables and outer.tables[-1]:
+                outer.tables[-1][-1].append(cell(" ".join(blocks)))
+        elif flow.kind == "note":
+            noted = self._noted
+            text = join_blocks(blocks)
+            mark = self._note_mark(f"{self._collect}Reference", noted.get("id", ""))
+            self.collected.append(Comment(mark, noted.get("type", ""), noted.get("author", ""), text))
+        else:
+            # A text box is anchored in the middle of a paragraph; its text follows that paragraph.
+            outer.after.extend(blocks)
+
+    def _end_table(self) -> None:
+        flow = self._flows[-1]
+        if flow.tables and any(each.kind == "tc" for each in self._flows):
+            flow.blocks.extend(" ".join(row) for row in flow.tables.pop())
+        elif flow.tables:
+            block = table([value.replace("\\|", "|") for value in row] for row in flow.tables.pop())
+            if block:
+                flow.blocks.append(block)

@@ -1,0 +1,1 @@
+"""Readers of text formats, and character sets."""

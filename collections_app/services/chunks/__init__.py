@@ -1,0 +1,1 @@
+"""Single chunks: edits, previews, neighbours, outliers, findings."""

@@ -1,0 +1,257 @@
+"""A document with what lies over its chunks, and how one change of it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from collections_app.domain.overlays import ChunkSource, Overlay, hash_anchor, trace_sources
+from collections_app.errors import ServiceError
+from collections_app.models import ChunkOverlay, Collection, Document
+from collections_app.services.documents.documents import draft_of, get_document
+from collections_app.services.governance import audit
+from collections_app.services.governance.security_policy import redacted_spans
+from collections_app.services.indexing.chunk_overlays import DocumentOverlays, cut_spans, note_applied, read_overlays
+from collections_app.services.indexing.document_locks import StoredDocument, find_stored, refuse_archived
+from collections_app.services.indexing.ingestion import IngestOutcome, in_current_generation, ingest
+from collections_app.services.indexing.revisions import Cause
+from ragd import telemetry
+from ragd.types import ChunkPolicy
+
+ATTEMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkChange:
+    """What came of a change. chunk_index: where the chunk stands now, None when it is gone or the overlay waits.
+
+    overlay_id: None when there is none any more. before: the overlay as it was, None for a new one. changed False: the
+    chunk was like that already, and nothing was done.
+    """
+
+    doc_id: str
+    revision: int
+    chunk_index: int | None = None
+    overlay_id: int | None = None
+    before: Overlay | None = None
+    changed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class OverlayChange:
+    """The overlays as they are to be. subject: the position of the one that changes, None when it goes.
+
+    anchor_text: the text that the subject is laid over from now on, None: as before.
+    """
+
+    overlays: list[Overlay]
+    subject: int | None = None
+    anchor_text: str | None = None
+    before: Overlay | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSnapshot:
+    """One state of a document. spans, anchors: per chunk as the policy cut it; laid: per chunk as it is served."""
+
+    document: Document
+    overlays: list[Overlay]
+    spans: list[tuple[int, int]]
+    anchors: list[tuple[str, int]]
+    laid: list[ChunkSource]
+
+    @classmethod
+    def read(cls, document: Document) -> DocumentSnapshot:
+        """Raises ServiceError 409 for a document that keeps no text, of which nothing can be cut again."""
+        if not document.text:
+            raise ServiceError(
+                f"{document.doc_id!r} was indexed as chunks and keeps no text, so its chunks cannot be changed here; "
+                "send the changed chunks instead",
+                type="no_text",
+                status=409,
+                field="doc_id",
+            )
+        overlays = read_overlays(document.collection_id, document.doc_id)
+        spans = cut_spans(document.collection_id, document.doc_id)
+        anchors = [(hash_anchor(document.text[start:end]), start) for start, end in spans]
+        return cls(document, overlays, spans, anchors, trace_sources(anchors, overlays))
+
+    def at(self, chunk_index: int) -> ChunkSource:
+        """ServiceError 404 for a number that the document does not have."""
+        if not 0 <= chunk_index < len(self.laid):
+            raise ServiceError(
+                f"{self.document.doc_id!r} has the chunks 0 to {len(self.laid) - 1}, not {chunk_index}",
+                type="unknown_chunk",
+                status=404,
+                field="chunk_index",
+            )
+        return self.laid[chunk_index]
+
+    def position(self, overlay_id: int) -> int:
+        """ServiceError 404."""
+        for position, overlay in enumerate(self.overlays):
+            if overlay.id == overlay_id:
+                return position
+        raise ServiceError(
+            f"{self.document.doc_id!r} has no change {overlay_id} of a chunk; it was undone, perhaps",
+            type="unknown_overlay",
+            status=404,
+            field="overlay_id",
+        )
+
+    def original(self, anchor: int) -> str:
+        """The text of a chunk as the policy cut it."""
+        start, end = self.spans[anchor]
+        return self.document.text[start:end]
+
+    def same(self) -> OverlayChange:
+        return OverlayChange(self.overlays)
+
+    def with_new(self, kind: str, anchor: int | None, content: str = "") -> OverlayChange:
+        """One overlay more, over the chunk `anchor` as it was cut; None: at the end of the document."""
+        digest, start = self.anchors[anchor] if anchor is not None else ("", self.document.size_chars)
+        made = Overlay(kind, digest, start, content)
+        text = "" if anchor is None else self.original(anchor)
+        return OverlayChange([*self.overlays, made], len(self.overlays), text)
+
+    def with_content(self, position: int, content: str) -> OverlayChange:
+        before = self.overlays[position]
+        if before.content == content:
+            return self.same()
+        return OverlayChange(self._put(position, replace(before, content=content)), position, None, before)
+
+    def with_anchor(self, position: int, anchor: int) -> OverlayChange:
+        before = self.overlays[position]
+        digest, start = self.anchors[anchor]
+        moved = replace(before, anchor_hash=digest, start=start)
+        return OverlayChange(self._put(position, moved), position, self.original(anchor), before)
+
+    def without(self, position: int) -> OverlayChange:
+        left = [overlay for place, overlay in enumerate(self.overlays) if place != position]
+        return OverlayChange(left, None, None, self.overlays[position])
+
+    def _put(self, position: int, overlay: Overlay) -> list[Overlay]:
+        return [*self.overlays[:position], overlay, *self.overlays[position + 1 :]]
+
+
+class OverlayConflictError(Exception):
+    """Somebody else wrote the document or its overlays after they were read."""
+
+
+class PendingOverlays(DocumentOverlays):
+    """Overlays as they are to be. They are written in the transaction that stores the chunks they make."""
+
+    def __init__(self, scene: DocumentSnapshot, wanted: OverlayChange, message: str, actor: audit.Actor) -> None:
+        super().__init__(scene.document.collection_id, scene.document.doc_id, wanted.overlays)
+        self.scene, self.wanted, self.message, self.actor = scene, wanted, message, actor
+        self.overlay_id: int | None = None
+
+    def current(self, stored: StoredDocument | None) -> DocumentOverlays:
+        """Itself: what it was made from must still be there. Raises OverlayConflictError."""
+        present = read_overlays(self.collection_id, self.doc_id)
+        if stored is None or stored.revision != self.scene.document.revision or present != self.scene.overlays:
+            raise OverlayConflictError
+        return self
+
+    def settle(self, revision: int) -> None:
+        kept = {overlay.id for overlay in self.listed}
+        gone = [overlay.id for overlay in self.scene.overlays if overlay.id not in kept]
+        ChunkOverlay.objects.filter(pk__in=gone).delete()
+        listed = list(self.listed)
+        if self.wanted.subject is not None:
+            listed[self.wanted.subject] = self._write(listed[self.wanted.subject])
+            self.overlay_id = listed[self.wanted.subject].id
+        note_applied(listed, self.laid.places, revision)
+        audit.record(self.actor, [self.scene.document], audit.CHANGE, self.message)
+
+    def _write(self, overlay: Overlay) -> Overlay:
+        values: dict[str, Any] = {
+            "kind": overlay.kind,
+            "anchor_hash": overlay.anchor_hash,
+            "start_char": overlay.start,
+            "content": overlay.content,
+            "created_by": audit.name_actor(self.actor),
+        }
+        if self.wanted.anchor_text is not None:
+            values["anchor_text"] = self.wanted.anchor_text
+        row = ChunkOverlay(collection_id=self.collection_id, doc_id=self.doc_id)
+        if overlay.id:
+            row = ChunkOverlay.objects.get(pk=overlay.id)
+        for name, value in values.items():
+            setattr(row, name, value)
+        row.save()
+        return replace(overlay, id=row.pk)
+
+
+class _CommitWatch:
+    """The progress of an ingest that its caller waits for. Jobs of the document go on: they find the overlay."""
+
+    def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0) -> None: ...
+
+    def advance(self, done: int, total: int) -> None: ...
+
+    def finish(self, outcome: IngestOutcome) -> None: ...
+
+
+def change_overlays(
+    collection: Collection,
+    doc_id: str,
+    propose: Callable[[DocumentSnapshot], OverlayChange],
+    message: str,
+    *,
+    revision: int | None = None,
+    actor: audit.Actor = None,
+) -> ChunkChange:
+    """Store what `propose` wants of the present state, with the chunks that it makes, as a new revision.
+
+    It is asked again when somebody was faster. revision: the state that the caller saw; another one is refused with
+    ServiceError 409. Raises what reading, `propose` and `ingest` raise.
+    """
+    for _ in range(ATTEMPTS):
+        document = get_document(collection, doc_id)
+        _check_state(document, revision)
+        scene = DocumentSnapshot.read(document)
+        wanted = propose(scene)
+        if wanted.overlays == scene.overlays:
+            return ChunkChange(doc_id, document.revision, changed=False)
+        proposal = PendingOverlays(scene, wanted, message, actor)
+        try:
+            outcome = _store(collection, scene, proposal, Cause(message, audit.name_actor(actor)))
+        except OverlayConflictError:
+            continue
+        at = None if wanted.subject is None else proposal.laid.places.get(wanted.subject)
+        return ChunkChange(doc_id, outcome.revision, at, proposal.overlay_id, wanted.before)
+    raise _conflict(f"{doc_id!r} is being changed by others; try again")
+
+
+def _check_state(document: Document, revision: int | None) -> None:
+    if document.archived_at is not None:
+        raise refuse_archived(document.doc_id)
+    if revision is not None and revision != document.revision:
+        raise _conflict(
+            f"{document.doc_id!r} is at revision {document.revision}, and the change was made for revision {revision}; "
+            "look at the chunk again"
+        )
+
+
+def _conflict(message: str) -> ServiceError:
+    return ServiceError(message, type="conflict", status=409, field="revision")
+
+
+def _store(collection: Collection, scene: DocumentSnapshot, proposal: PendingOverlays, cause: Cause) -> IngestOutcome:
+    document = scene.document
+    policy = ChunkPolicy.from_dict(document.chunk_policy)
+
+    def work() -> IngestOutcome:
+        before = find_stored(collection, document.doc_id)
+        return ingest(
+            collection, draft_of(document), policy, _CommitWatch(), before=before, cause=cause, overlays=proposal
+        )
+
+    asked_by = audit.key_label(cause.by)
+    with (
+        redacted_spans(collection),
+        telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id, api_key=asked_by),
+    ):
+        return in_current_generation(collection, work)

@@ -1,0 +1,1 @@
+"""Collections: made, changed, checked, deleted."""

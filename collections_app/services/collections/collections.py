@@ -1,0 +1,216 @@
+"""Collections: made, changed, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.db import IntegrityError, connection, transaction
+from django.db.models import Count
+
+import ragd
+from collections_app.domain.identity import UNSEEN, can_be_stored, check_collection_name
+from collections_app.errors import ServiceError
+from collections_app.models import Chunk, Collection, IngestJob
+from collections_app.policies import check_policy, window_of
+from collections_app.services.collections.deletion import delete_collection, purge_collection, purge_deleted
+from collections_app.services.collections.retention import check_retention
+from collections_app.services.collections.statistics import count_chunk_lengths, count_documents, count_growth
+from collections_app.services.generations.recall_probes import last_probe
+from collections_app.services.generations.swap import ensure_serving, redefine_serving
+from collections_app.services.governance import audit
+from collections_app.services.governance.security_policy import check_security
+from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
+from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
+from ragd.normalization import normalize
+from ragd.store.store import HALFVEC_INDEX_DIMS, languages
+from ragd.store.store import create_collection as create_rows
+
+__all__ = [
+    "collection_statistics", "count_jobs", "create_collection", "delete_collection", "get_collection",
+    "purge_collection", "purge_deleted", "resolve_model", "update_collection",
+]  # fmt: skip
+
+CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language")
+DESCRIPTION_MAX_CHARS = 2000
+MODEL_MAX_CHARS = 200
+
+
+def get_collection(name: str) -> Collection:
+    """The live collection of that name. Raises UnknownCollection."""
+    found = Collection.objects.live().filter(name=name).first() if can_be_stored(name) else None
+    if found is None:
+        raise UnknownCollection(f"there is no collection {name!r}; GET /v1/collections lists them", field="collection")
+    return found
+
+
+def create_collection(
+    *,
+    name: str,
+    hybrid_enabled: bool = True,
+    embed_model: str | None = None,
+    embed_dims: int | None = None,
+    chunk_policy: Mapping[str, Any] | None = None,
+    language: str | None = None,
+    description: str = "",
+    actor: audit.Actor = None,
+) -> Collection:
+    """A new empty collection. What is not given is the server's default; a new generation can change it later.
+
+    Raises ServiceError 409 for a taken name, InvalidInput, DimensionMismatch.
+    """
+    kept = check_collection_name(name)
+    model, dims = resolve_model(embed_model, embed_dims)
+    stated = check_policy(chunk_policy, embedder_for(model, dims).window)
+    try:
+        with transaction.atomic():
+            pk = create_rows(
+                connection,
+                name=kept,
+                embed_model=model,
+                embed_dims=dims,
+                hybrid_enabled=hybrid_enabled,
+                language=language or "english",
+            )
+            Collection.objects.filter(pk=pk).update(chunk_policy=stated, description=check_description(description))
+            collection = Collection.objects.get(pk=pk)
+            audit.record(actor, [collection], audit.ADDITION, f"made with {model}, {dims} dimensions")
+    except IntegrityError:
+        raise ServiceError(
+            f"there is a collection {kept!r} already; choose another name, or use that one",
+            type="name_taken",
+            status=409,
+            field="name",
+        ) from None
+    return collection
+
+
+def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
+    """Model and dimensions of a new collection.
+
+    Another model than the server's needs its dimensions stated, and any but the local one an endpoint.
+    """
+    chosen = (model or settings.RAGD_EMBED_MODEL).strip()
+    if not chosen or len(chosen) > MODEL_MAX_CHARS or UNSEEN.search(chosen):
+        raise InvalidInput(
+            f"embed_model must be the name of a model, 1 to {MODEL_MAX_CHARS} characters", field="embed_model"
+        )
+    if chosen == LOCAL_MODEL:
+        if dims not in (None, LOCAL_DIMS):
+            raise DimensionMismatch(
+                f"{LOCAL_MODEL} makes {LOCAL_DIMS} dimensions, not {dims}; leave embed_dims out", field="embed_dims"
+            )
+        return chosen, LOCAL_DIMS
+    if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):  # no text leaves a machine unasked
+        raise InvalidInput(
+            f"the model {chosen!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
+            f" EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
+            field="embed_model",
+        )
+    if dims is not None:
+        if not 1 <= dims <= HALFVEC_INDEX_DIMS:
+            raise InvalidInput(f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS}, not {dims}", field="embed_dims")
+        return chosen, dims
+    if chosen != settings.RAGD_EMBED_MODEL:
+        raise InvalidInput(f"state embed_dims: the server does not know how many {chosen!r} makes", field="embed_dims")
+    return chosen, int(settings.RAGD_EMBED_DIMS)
+
+
+def update_collection(collection: Collection, *, changes: Mapping[str, Any], actor: audit.Actor = None) -> Collection:
+    """Change description, retention, security, chunk_policy (for what comes from now on) and, while empty, the rest.
+
+    A new chunk_policy, retention or security takes the place of what was stated.
+    """
+    if unknown := set(changes) - set(CHANGEABLE):
+        name = sorted(unknown)[0]
+        raise InvalidInput(f"{name} cannot be changed; what can is {', '.join(CHANGEABLE)}", field=name)
+    with transaction.atomic():
+        current = Collection.objects.select_for_update().filter(pk=collection.pk, deleted_at__isnull=True).first()
+        if current is None:
+            raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
+        cleaned = {name: _check_change(current, name, value) for name, value in changes.items()}
+        changed = [name for name, value in cleaned.items() if value != getattr(current, name)]
+        for name in changed:
+            setattr(current, name, cleaned[name])
+        if changed:
+            current.save(update_fields=[*changed, "updated_at"])
+            if not Chunk.objects.filter(collection_id=current.pk).exists():
+                redefine_serving(current)
+            audit.record(actor, [current], audit.CHANGE, f"changed {', '.join(changed)}")
+    return current
+
+
+def _check_change(collection: Collection, name: str, value: Any) -> Any:
+    """The value as it is kept."""
+    if name == "description":
+        return check_description(value)
+    if name == "retention":
+        return check_retention(value)
+    if name == "security":
+        return check_security(value)
+    if name == "chunk_policy":
+        return check_policy(value, window_of(collection))
+    if value == getattr(collection, name):
+        return value
+    if Chunk.objects.filter(collection_id=collection.pk).exists():
+        raise ServiceError(
+            f"{name} can be changed only while the collection is empty, because its index is built with it; "
+            f"build a new generation of it instead (POST /v1/collections/{collection.name}/generations)",
+            type="not_empty",
+            status=409,
+            field=name,
+        )
+    if name == "language" and value not in (known := languages(connection)):
+        raise InvalidInput(f"language must be one of {', '.join(known)}, not {value!r}", field="language")
+    return value
+
+
+def check_description(text: str) -> str:
+    """The description in normalized form."""
+    kept = normalize(text)
+    if len(kept) > DESCRIPTION_MAX_CHARS:
+        raise InvalidInput(
+            f"description must have at most {DESCRIPTION_MAX_CHARS} characters; this one has {len(kept)}",
+            field="description",
+        )
+    return kept
+
+
+def collection_statistics(collection: Collection) -> dict[str, Any]:
+    """documents, chunks, tokens (words), bytes on disk, disabled chunks, the index's state, and jobs by state.
+
+    And the generation that serves with its hash, its last measured recall, documents by state and type, what is kept
+    beside them, lengths of chunks and growth over the last weeks.
+    """
+    found = ragd.Store(connection, collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD).statistics()
+    building = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.BUILD_INDEX).exists()
+    if building and found["vector_index"] != "ready":
+        found["vector_index"] = "building"
+    jobs = count_jobs([collection.pk])
+    serving = ensure_serving(collection)
+    probe = last_probe(collection)
+    lengths = count_chunk_lengths(collection)
+    return (
+        found
+        | {"jobs": jobs.get(collection.pk, {}), "generation": serving.number, "generation_hash": serving.hash}
+        | {"recall": None if probe is None else probe.recall}
+        | count_documents(collection)
+        | {"chunk_lengths": None if lengths is None else asdict(lengths)}
+        | {"growth": [{"week": week.date(), "documents": total} for week, _, total in count_growth(collection).rows]}
+    )
+
+
+def count_jobs(collection_ids: Iterable[int]) -> dict[int, dict[str, int]]:
+    """collection id -> state -> how many jobs; one query."""
+    rows = (
+        IngestJob.objects.filter(collection_id__in=list(collection_ids))
+        .order_by()
+        .values_list("collection_id", "state")
+        .annotate(total=Count("pk"))
+    )
+    counts: dict[int, dict[str, int]] = {}
+    for collection_id, state, total in rows:
+        counts.setdefault(collection_id, {})[state] = total
+    return counts

@@ -1,0 +1,209 @@
+"""The invariant check: whether what is stored agrees with itself. Each rule is looked at in bounded time.
+
+It reads and changes nothing. A finding says what is wrong, by which rows, and what to do. Rules that read a whole
+collection stop at their time limit, which is told, and never taken for a pass.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from django.db import OperationalError, connection, transaction
+from django.utils import timezone
+from kombu.exceptions import KombuError
+from psycopg.errors import QueryCanceled
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Operation
+from collections_app.services.collections.invariants import OTHERS, RULES, SLICES, Finding, Rule
+from collections_app.services.collections.operations import Running, last_operation, running
+from collections_app.services.governance import audit
+from ragd.errors import UnknownCollection
+from ragd.store.store import fetch_all, partition_name
+
+log = logging.getLogger(__name__)
+
+BROKER_ERRORS = (KombuError, OSError)
+RULE_LIMIT_S = 60.0
+SHOWN_ROWS = 5
+DOCUMENTS_AT_ONCE = 50
+CHARS_AT_ONCE = 4_000_000
+WAITING = "waits for a worker"
+
+SET_LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
+
+LISTED_DOCUMENTS = """
+SELECT doc_id, text FROM (
+    SELECT d.doc_id, d.text, sum(d.size_chars) OVER (ORDER BY d.doc_id) - d.size_chars AS before
+    FROM documents d
+    WHERE d.collection_id = %(collection)s AND d.doc_id > %(after)s AND d.size_chars > 0
+    ORDER BY d.doc_id LIMIT %(most)s
+) AS listed
+WHERE before < %(chars)s
+ORDER BY doc_id
+"""
+
+PLACED_CHUNKS = """
+SELECT doc_id, chunk_index, start_char, end_char, content FROM {chunks}
+WHERE doc_id = ANY(%(doc_ids)s) AND NOT metadata ? 'overlay'
+ORDER BY doc_id, chunk_index
+"""
+
+
+def check_invariants(
+    collection: Collection | None = None, *, actor: audit.Actor = None, operation: Operation | None = None
+) -> Operation:
+    """Check one collection, or all of them with what stands between them; the operation that keeps the result.
+
+    `findings` counts the rules that found something. report: {"collections": how many, "rules": how many were looked
+    at, "findings": [`Finding` as objects], "unfinished": [rules that hit their time limit], "seconds"}.
+    """
+    subject = "" if collection is None else collection.name
+    with running(Operation.Kind.CHECK, subject, actor=actor, operation=operation) as progress:
+        return Check(progress).run(collection)
+
+
+def request_check(collection: Collection | None = None, *, actor: audit.Actor = None) -> Operation:
+    """Have a worker check; the operation that will keep the result. One that is under way is returned instead."""
+    subject = "" if collection is None else collection.name
+    newest = last_operation(Operation.Kind.CHECK, subject)
+    if newest is not None and newest.is_running:
+        return newest
+    made = Operation.objects.create(
+        kind=Operation.Kind.CHECK, subject=subject, stage=WAITING, created_by=audit.name_actor(actor)
+    )
+    transaction.on_commit(lambda: _send(made))
+    return made
+
+
+def _send(operation: Operation) -> None:
+    """Ask the broker; what it refuses is kept in the operation, so that nobody waits for nothing."""
+    from collections_app.tasks import check_stored
+
+    try:
+        check_stored.apply_async([str(operation.pk)])
+    except BROKER_ERRORS as error:
+        log.warning("the broker took no check: %s", error)
+        Running(operation.kind, operation.subject, operation=operation).fail(
+            ServiceError("the broker does not answer; look at it, then try again", type="broker", status=503)
+        )
+
+
+def complete_check(operation_id: str) -> None:
+    """The worker's side of `request_check`. A check that has begun elsewhere, or has ended, is left alone."""
+    claimed = Operation.objects.filter(pk=operation_id, stage=WAITING, state=Operation.State.RUNNING)
+    if not claimed.update(stage="", beat_at=timezone.now()):
+        return
+    operation = Operation.objects.get(pk=operation_id)
+    collection = Collection.objects.live().filter(name=operation.subject).first() if operation.subject else None
+    if operation.subject and collection is None:
+        Running(operation.kind, operation.subject, operation=operation).fail(
+            UnknownCollection(f"collection {operation.subject!r} was deleted", field="collection")
+        )
+        return
+    check_invariants(collection, operation=operation)
+
+
+class Check:
+    """One run."""
+
+    def __init__(self, progress: Running, limit_s: float = RULE_LIMIT_S) -> None:
+        self.progress, self.limit_s = progress, limit_s
+        self.findings: list[Finding] = []
+        self.unfinished: list[str] = []
+        self.rules = 0
+
+    def run(self, collection: Collection | None) -> Operation:
+        began = time.monotonic()
+        listed = list(Collection.objects.live().by_name()) if collection is None else [collection]
+        for number, each in enumerate(listed):
+            self.progress.tell(each.name, number, len(listed))
+            self._collection(each)
+        if collection is None:
+            for rule in OTHERS:
+                self._rule("", rule, {}, {}, rows=_rows_without_collection if not rule.sql else None)
+        report = {
+            "collections": len(listed),
+            "rules": self.rules,
+            "findings": [asdict(finding) for finding in self.findings],
+            "unfinished": self.unfinished,
+            "seconds": round(time.monotonic() - began, 3),
+        }
+        return self.progress.succeed(report, findings=len(self.findings))
+
+    def _collection(self, collection: Collection) -> None:
+        names = {"chunks": partition_name(collection.pk, collection.generation)}
+        params = {
+            "collection": collection.pk,
+            "generation": collection.generation,
+            "dims": collection.embed_dims,
+            "hybrid": collection.hybrid_enabled,
+        }
+        for rule in RULES:
+            self._rule(collection.name, rule, names, params)
+            self.progress.tell(collection.name, self.rules, 0)
+        self._rule(collection.name, SLICES, names, params, rows=lambda: self._wrong_slices(names, params))
+
+    def _rule(
+        self,
+        collection: str,
+        rule: Rule,
+        names: Mapping[str, str],
+        params: Mapping[str, Any],
+        rows: Callable[[], Iterator[str]] | None = None,
+    ) -> None:
+        self.rules += 1
+        try:
+            with transaction.atomic():
+                fetch_all(connection, SET_LIMIT, {"limit": f"{self.limit_s * 1000:.0f}ms"})
+                if rows is None:
+                    sql = rule.sql
+                    for name, value in names.items():  # patterns hold braces, so no format
+                        sql = sql.replace(f"{{{name}}}", value)
+                    found = [str(row) for (row,) in fetch_all(connection, sql, dict(params) or None)]
+                else:
+                    found = list(rows())
+        except (OperationalError, TimeoutError) as error:
+            if not isinstance(error, TimeoutError) and not isinstance(error.__cause__, QueryCanceled):
+                raise
+            self.unfinished.append(f"{rule.name} of {collection or 'all collections'}")
+            return
+        if found:
+            remedy = rule.remedy.replace("NAME", collection)
+            self.findings.append(
+                Finding(collection, rule.name, rule.says, len(found), tuple(found[:SHOWN_ROWS]), remedy)
+            )
+
+    def _wrong_slices(self, names: Mapping[str, str], params: Mapping[str, Any]) -> Iterator[str]:
+        """Chunks that are not the slice of their document's text; those that a person changed are passed over.
+
+        Compared here, because the database would unpack a document's whole text for each of its chunks.
+        """
+        began, after = time.monotonic(), ""
+        sql = PLACED_CHUNKS.format(**names)
+        params = {**params, "most": DOCUMENTS_AT_ONCE, "chars": CHARS_AT_ONCE}
+        while rows := fetch_all(connection, LISTED_DOCUMENTS, {**params, "after": after}):
+            texts: dict[str, str] = dict(rows)
+            for doc_id, index, start, end, content in fetch_all(connection, sql, {"doc_ids": list(texts)}):
+                if texts[doc_id][start:end] != content:
+                    yield f"{doc_id}#{index}"
+            after = rows[-1][0]
+            if time.monotonic() - began > self.limit_s:
+                raise TimeoutError
+
+
+def _rows_without_collection() -> Iterator[str]:
+    from collections_app.services.collections.deletion import collection_tables
+
+    for table, _ in collection_tables():
+        sql = (
+            'SELECT count(*) FROM "{table}" t WHERE collection_id IS NOT NULL '
+            "AND NOT EXISTS (SELECT 1 FROM collections c WHERE c.id = t.collection_id)"
+        )
+        ((count,),) = fetch_all(connection, sql.format(table=table))
+        if count:
+            yield f"{table} has {count}"

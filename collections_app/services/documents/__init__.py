@@ -1,0 +1,1 @@
+"""Documents: read, edited, archived, selected, labelled."""

@@ -1,0 +1,254 @@
+"""One change made to many documents: a few hundred at a time, each lot in a transaction of its own, told per document.
+
+What one document refuses holds up no other, and what was done before something broke stays done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import OperationalError, transaction
+
+from collections_app.domain.identity import clean_metadata, clean_tags
+from collections_app.errors import ServiceError, describe
+from collections_app.models import Collection, Document
+from collections_app.services.documents.archiving import archive_documents, unarchive_documents
+from collections_app.services.documents.documents import (
+    IngestOutcome,
+    delete_documents,
+    get_document,
+    reindex_documents,
+    set_documents_enabled,
+)
+from collections_app.services.documents.edits import FILE_KINDS, find_busy, refuse_busy, rewrite_document
+from collections_app.services.documents.labels import Labels, relabel, touches_chunk_keys
+from collections_app.services.governance import audit
+from collections_app.services.indexing.document_locks import lock_documents, refuse_archived
+from collections_app.services.indexing.revisions import BULK_EDIT, Cause
+from ragd.errors import InvalidInput, RagdError, UnknownCollection
+
+LOT = 500
+ACTIONS = (
+    "enable", "disable", "archive", "unarchive", "add_tags", "remove_tags", "set_metadata", "remove_metadata",
+    "reindex", "delete",
+)  # fmt: skip
+LABELLING = ("add_tags", "remove_tags", "set_metadata", "remove_metadata")
+DONE = {"reindex": "queued", "delete": "deleted"}
+READS_ARCHIVED = ("archive", "unarchive", "delete", "disable")
+
+
+@dataclass(frozen=True, slots=True)
+class BulkChange:
+    """What is to be done. tags: for add_tags and remove_tags. key: for set_metadata, with value, and remove_metadata.
+
+    only_existing: set_metadata leaves documents alone that do not have the key.
+    """
+
+    action: str
+    tags: tuple[str, ...] = ()
+    key: str = ""
+    value: Any = None
+    only_existing: bool = False
+
+    def checked(self) -> BulkChange:
+        """The same in the form that is kept. InvalidInput naming the field."""
+        if self.action not in ACTIONS:
+            raise InvalidInput(f"action must be one of {', '.join(ACTIONS)}, not {self.action!r}", field="action")
+        tags, key, value = clean_tags(self.tags), self.key, self.value
+        if self.action in ("add_tags", "remove_tags") and not tags:
+            raise InvalidInput(f"{self.action} needs at least one tag in tags", field="tags")
+        if self.action in ("set_metadata", "remove_metadata"):
+            if not key.strip():
+                raise InvalidInput(f"{self.action} needs the name of a field in key", field="key")
+            ((key, value),) = clean_metadata({key: value}).items()
+        return BulkChange(self.action, tags, key, value, self.only_existing)
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentResult:
+    """What became of one document. status: changed, queued, deleted, unchanged, unknown, or refused with the reason."""
+
+    doc_id: str
+    status: str
+    error_type: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOutcome:
+    """One result per document, in the order asked for. removed: what went along with deleted documents, counted."""
+
+    results: list[DocumentResult]
+    removed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """status -> documents, those that occur."""
+        totals: dict[str, int] = {}
+        for result in self.results:
+            totals[result.status] = totals.get(result.status, 0) + 1
+        return totals
+
+    def count(self, *statuses: str) -> int:
+        return sum(self.counts.get(status, 0) for status in statuses)
+
+
+def change_documents(
+    collection: Collection, change: BulkChange, doc_ids: Sequence[str], *, actor: audit.Actor = None
+) -> BulkOutcome:
+    """Make one change to all of these documents (`selection` chooses them); documents that repeat are done once.
+
+    Raises InvalidInput when the change itself makes no sense, UnknownCollection when the collection goes away.
+    """
+    bulk = _Bulk(collection, change.checked(), actor)
+    names = list(dict.fromkeys(doc_ids))
+    lot = len(names) if bulk.change.action == "reindex" else LOT  # one batch of jobs
+    for first in range(0, len(names), max(lot, 1)):
+        bulk.do(names[first : first + lot])
+    return BulkOutcome([bulk.results[name] for name in names], bulk.removed)
+
+
+class _Bulk:
+    """One change over lots of documents, and what has come of it so far."""
+
+    def __init__(self, collection: Collection, change: BulkChange, actor: audit.Actor) -> None:
+        self.collection, self.change, self.actor = collection, change, actor
+        self.results: dict[str, DocumentResult] = {}
+        self.removed: dict[str, int] = {}
+
+    def do(self, names: Sequence[str]) -> None:
+        try:
+            changed = self._lot(names)
+        except UnknownCollection:
+            raise
+        except (ServiceError, RagdError, OperationalError) as error:
+            told = describe(error)[1]["error"]
+            for name in names:
+                self.results.setdefault(name, DocumentResult(name, "refused", told["type"], told["message"]))
+            return
+        done = DONE.get(self.change.action, "changed")
+        for name in names:
+            self.results.setdefault(name, DocumentResult(name, done if name in changed else "unchanged"))
+
+    def _lot(self, names: Sequence[str]) -> set[str]:
+        """Do it to one lot; returns the ids that changed. Who is refused or unknown is written down at once."""
+        rows = Document.objects.filter(collection=self.collection, doc_id__in=names)
+        found = dict(rows.values_list("doc_id", "archived_at"))
+        for name in names:
+            if name not in found:
+                self._refuse(name, "unknown", "unknown_document", "there is no such document in the collection")
+            elif found[name] is not None and self.change.action not in READS_ARCHIVED:
+                self._refuse_archived(name)
+        open_names = [name for name in names if name not in self.results]
+        if not open_names:
+            return set()
+        if self.change.action in LABELLING:
+            return self._relabel(open_names)
+        return set(self._simple(open_names))
+
+    def _simple(self, names: list[str]) -> Sequence[str]:
+        action, collection, actor = self.change.action, self.collection, self.actor
+        if action == "archive":
+            return archive_documents(collection, names, actor=actor)
+        if action == "unarchive":
+            return unarchive_documents(collection, names, actor=actor)
+        if action == "reindex":
+            return [job.doc_id for job in reindex_documents(collection, names, actor=actor)]
+        if action == "delete":
+            gone = delete_documents(collection, names, actor=actor)
+            self.removed = {what: self.removed.get(what, 0) + number for what, number in gone.items()}
+            return names
+        rows = Document.objects.filter(collection=collection, doc_id__in=names, archived_at=None)
+        enabled = action == "enable"
+        with transaction.atomic():
+            lock_documents(collection, names)
+            changed = list(rows.exclude(enabled=enabled).values_list("doc_id", flat=True))
+            set_documents_enabled(collection, changed, enabled=enabled, actor=actor)
+        return changed
+
+    def _relabel(self, names: list[str]) -> set[str]:
+        """Most in a few statements; those whose chunks have the key of their own are cut anew, one by one."""
+        slow: list[Labels] = []
+        with transaction.atomic():
+            lock_documents(self.collection, names)
+            busy = find_busy(self.collection, names, FILE_KINDS)
+            quick: list[Labels] = []
+            rows = Document.objects.filter(collection=self.collection, doc_id__in=names)
+            for pk, doc_id, tags, metadata, archived_at in rows.values_list(
+                "pk", "doc_id", "tags", "metadata", "archived_at"
+            ):
+                if archived_at is not None:
+                    self._refuse_archived(doc_id)
+                    continue
+                if doc_id in busy:
+                    self._refuse(doc_id, "refused", refuse_busy(doc_id).type, refuse_busy(doc_id).message)
+                    continue
+                try:
+                    labels = Labels(pk, doc_id, *_labelled(self.change, tuple(tags), metadata))
+                except InvalidInput as error:
+                    self._refuse(doc_id, "refused", "invalid_input", error.message)
+                    continue
+                (slow if touches_chunk_keys(metadata, labels.metadata) else quick).append(labels)
+            cause = Cause(BULK_EDIT, audit.name_actor(self.actor))
+            changed = set(relabel(self.collection, quick, cause, actor=self.actor))
+        for labels in slow:
+            try:
+                outcome = self._rewrite(labels.doc_id)
+            except (ServiceError, RagdError) as error:
+                told = describe(error)[1]["error"]
+                self._refuse(labels.doc_id, "refused", told["type"], told["message"])
+            else:
+                changed |= set() if outcome.unchanged else {labels.doc_id}
+        return changed
+
+    def _rewrite(self, doc_id: str) -> IngestOutcome:
+        """From what the document says at that moment: those before it may have taken a while."""
+        document = get_document(self.collection, doc_id)
+        tags, metadata = _labelled(self.change, tuple(document.tags), document.metadata)
+        fields = {"tags": tags, "metadata": metadata}
+        return rewrite_document(self.collection, doc_id, fields, actor=self.actor)
+
+    def _refuse(self, doc_id: str, status: str, error_type: str, error: str) -> None:
+        self.results[doc_id] = DocumentResult(doc_id, status, error_type, error)
+
+    def _refuse_archived(self, doc_id: str) -> None:
+        refusal = refuse_archived(doc_id)
+        self._refuse(doc_id, "refused", refusal.type, refusal.message)
+
+
+def _labelled(
+    change: BulkChange, tags: tuple[str, ...], metadata: Mapping[str, Any]
+) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Tags and metadata with the change made. InvalidInput when they would be too much to keep."""
+    return RELABEL[change.action](change, tags, dict(metadata))
+
+
+_Relabelled = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def _add_tags(change: BulkChange, tags: tuple[str, ...], metadata: dict[str, Any]) -> _Relabelled:
+    return clean_tags([*tags, *change.tags]), metadata
+
+
+def _remove_tags(change: BulkChange, tags: tuple[str, ...], metadata: dict[str, Any]) -> _Relabelled:
+    return tuple(tag for tag in tags if tag not in change.tags), metadata
+
+
+def _set_metadata(change: BulkChange, tags: tuple[str, ...], metadata: dict[str, Any]) -> _Relabelled:
+    if change.only_existing and change.key not in metadata:
+        return tags, metadata
+    return tags, clean_metadata({**metadata, change.key: change.value})
+
+
+def _remove_metadata(change: BulkChange, tags: tuple[str, ...], metadata: dict[str, Any]) -> _Relabelled:
+    return tags, {key: value for key, value in metadata.items() if key != change.key}
+
+
+RELABEL: dict[str, Callable[[BulkChange, tuple[str, ...], dict[str, Any]], _Relabelled]] = {
+    "add_tags": _add_tags,
+    "remove_tags": _remove_tags,
+    "set_metadata": _set_metadata,
+    "remove_metadata": _remove_metadata,
+}

@@ -1,0 +1,283 @@
+"""One document changed by hand: title, tags, metadata, chunk policy, state; and brought back to an earlier revision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from django.db import transaction
+
+from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Document, IngestJob, Upload
+from collections_app.models.querysets import ACTIVE_STATES
+from collections_app.policies import check_policy, policy_of, window_of
+from collections_app.services.documents.archiving import archive_documents, unarchive_documents
+from collections_app.services.documents.documents import DirectProgress, draft_of, get_document, set_documents_enabled
+from collections_app.services.documents.labels import OWN_KEYS, Labels, relabel, touches_chunk_keys
+from collections_app.services.documents.optimistic_lock import RevisionGuard, retry_on_conflict
+from collections_app.services.governance import audit
+from collections_app.services.governance.security_policy import redacted_spans
+from collections_app.services.indexing.document_locks import find_stored, lock_documents, refuse_archived
+from collections_app.services.indexing.ingestion import Draft, IngestOutcome, in_current_generation, ingest
+from collections_app.services.indexing.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
+from collections_app.services.uploads.uploads import drop_stale_uploads
+from ragd import telemetry
+from ragd.errors import InvalidInput
+from ragd.text.chunking import document_text
+from ragd.types import ChunkPolicy, Segment
+
+__all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_back"]
+
+EDITABLE = ("title", "tags", "metadata", "chunk_policy", "enabled", "archived")
+FILE_KINDS = (IngestJob.Kind.FILE, IngestJob.Kind.FETCH)  # they bring labels of their own
+WRITE_KINDS = (*FILE_KINDS, IngestJob.Kind.REINDEX)
+
+
+class _EditProgress(DirectProgress):
+    """The end of an edit: the document's own chunk policy is noted."""
+
+    def __init__(self, collection: Collection, document: Document, policy_stated: Mapping[str, Any] | None) -> None:
+        super().__init__(collection, document.doc_id)
+        self.document, self.policy_stated = document, policy_stated
+
+    def finish(self, outcome: IngestOutcome) -> None:
+        if self.policy_stated is not None:
+            rows = Document.objects.filter(collection=self.collection, doc_id=self.document.doc_id)
+            rows.update(chunk_policy_stated=dict(self.policy_stated))
+
+
+class _RollbackProgress(DirectProgress):
+    """The end of a rollback: no job writes the document at the same time, and no file but its own is kept."""
+
+    def __init__(self, collection: Collection, doc_id: str, source_hash: str) -> None:
+        super().__init__(collection, doc_id)
+        self.source_hash = source_hash
+
+    def finish(self, outcome: IngestOutcome) -> None:
+        _refuse_busy(self.collection, self.doc_id)
+        files = Upload.objects.of_document(self.collection.pk, self.doc_id).filter(sha256=self.source_hash)
+        drop_stale_uploads(self.collection.pk, self.doc_id, keep=files.values_list("pk", flat=True).first() or 0)
+
+
+def edit_document(
+    collection: Collection,
+    doc_id: str,
+    changes: Mapping[str, Any],
+    *,
+    expected_revision: int | None = None,
+    actor: audit.Actor = None,
+) -> Document:
+    """Change the fields that `changes` names (EDITABLE) and return the document as it is then.
+
+    tags and metadata replace what is there; nothing is embedded for them. A title is part of what is embedded, so
+    every chunk is embedded anew; of another chunk_policy ({} for the collection's) the chunks that differ are.
+    expected_revision: refuse (409) when the document has changed since that one. Raises ServiceError 404, 409 for
+    anything but `archived: false` on an archived document and for content while a file is ingested for it,
+    InvalidInput, EmbedderError.
+    """
+    wanted = _check(collection, changes)
+    document = get_document(collection, doc_id)
+    if expected_revision is not None and expected_revision != document.revision:
+        raise _moved_on(doc_id, expected_revision, document.revision)
+    if document.archived_at is not None and wanted.get("archived") is not False and set(wanted) - {"archived"}:
+        raise refuse_archived(doc_id)
+    if wanted.get("archived") is False:
+        unarchive_documents(collection, [doc_id], actor=actor)
+    _edit_content(collection, doc_id, wanted, actor)
+    if "enabled" in wanted and not wanted.get("archived"):
+        set_documents_enabled(collection, [doc_id], enabled=wanted["enabled"], actor=actor)
+    if wanted.get("archived"):
+        archive_documents(collection, [doc_id], actor=actor)
+    return get_document(collection, doc_id)
+
+
+def _check(collection: Collection, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes as they are kept."""
+    if unknown := set(changes) - set(EDITABLE):
+        name = sorted(unknown)[0]
+        raise InvalidInput(f"{name} cannot be changed; what can is {', '.join(EDITABLE)}", field=name)
+    wanted = dict(changes)
+    if "title" in wanted:
+        wanted["title"] = clean_title(wanted["title"] or "")
+    if "tags" in wanted:
+        wanted["tags"] = clean_tags(wanted["tags"])
+    if "metadata" in wanted:
+        wanted["metadata"] = clean_metadata(wanted["metadata"])
+    if "chunk_policy" in wanted:
+        wanted["chunk_policy"] = check_policy(wanted["chunk_policy"], window_of(collection))
+    if wanted.get("archived") and wanted.get("enabled"):
+        raise InvalidInput("a document cannot be archived and enabled; leave one of the two out", field="archived")
+    return wanted
+
+
+def _edit_content(collection: Collection, doc_id: str, wanted: Mapping[str, Any], actor: audit.Actor) -> None:
+    fields = {name: wanted[name] for name in ("title", "tags", "metadata", "chunk_policy") if name in wanted}
+    if not fields:
+        return
+    _refuse_busy(collection, doc_id, FILE_KINDS)
+    if "title" not in fields and "chunk_policy" not in fields:
+        with transaction.atomic():
+            lock_documents(collection, [doc_id])
+            document = get_document(collection, doc_id)
+            metadata = fields.get("metadata", document.metadata)
+            if not touches_chunk_keys(document.metadata, metadata):
+                labels = Labels(document.pk, doc_id, tuple(fields.get("tags", document.tags)), metadata)
+                relabel(collection, [labels], Cause(EDIT, audit.name_actor(actor)), actor=actor)
+                return
+    rewrite_document(collection, doc_id, fields, actor=actor)
+
+
+def rewrite_document(
+    collection: Collection, doc_id: str, fields: Mapping[str, Any], *, actor: audit.Actor = None
+) -> IngestOutcome:
+    """Cut the document anew with other fields (title, tags, metadata, chunk_policy, checked); equal texts keep vectors.
+
+    What somebody else wrote meanwhile is kept: the change is then made to that. ServiceError 409 when that happens
+    again and again.
+    """
+
+    def work() -> IngestOutcome:
+        return in_current_generation(collection, lambda: _rewrite(collection, doc_id, fields, actor))
+
+    return retry_on_conflict(doc_id, work)
+
+
+def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], actor: audit.Actor) -> IngestOutcome:
+    before = find_stored(collection, doc_id)
+    document = get_document(collection, doc_id)
+    if not document.text:
+        raise _without_text(doc_id)
+    stated = fields.get("chunk_policy")
+    draft = replace(
+        draft_of(document), **{name: fields[name] for name in ("title", "tags", "metadata") if name in fields}
+    )
+    if stated is None:
+        policy = (
+            ChunkPolicy.from_dict(document.chunk_policy) if document.chunk_policy else policy_of(collection, before)
+        )
+    else:
+        policy = policy_of(collection, replace(before, policy_stated=stated) if before else None)
+    asked_by = audit.key_label(audit.name_actor(actor))
+    with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
+        outcome = ingest(
+            collection,
+            draft,
+            policy,
+            RevisionGuard(_EditProgress(collection, document, stated), document),
+            before=before,
+            cause=Cause(EDIT, audit.name_actor(actor)),
+        )
+    if not outcome.unchanged:
+        audit.record(actor, [document], audit.CHANGE, f"edited {', '.join(sorted(fields))}")
+    return outcome
+
+
+def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.Actor = None) -> IngestOutcome:
+    """Make the document what its revision `number` was; the present state becomes an earlier revision in turn.
+
+    Its chunks are cut from the old text by the policy that holds for the document now; texts that are there already
+    keep their vectors. A revision with the present content changes nothing. Raises ServiceError 404 (unknown document
+    or revision) and 409 (archived, being ingested right now, or a revision without a text).
+    """
+
+    check_doc_id(doc_id)
+
+    def work() -> IngestOutcome:
+        before = find_stored(collection, doc_id)
+        document = get_document(collection, doc_id)
+        _refuse_unwritable(collection, document)
+        draft = _draft_of_revision(document, number)
+        progress = _RollbackProgress(collection, doc_id, draft.source_hash)
+        return ingest(
+            collection,
+            draft,
+            policy_of(collection, before),
+            RevisionGuard(progress, document, any_revision=True),
+            before=before,
+            cause=Cause(f"rollback to {number}", audit.name_actor(actor)),
+        )
+
+    asked_by = audit.key_label(audit.name_actor(actor))
+    with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
+        outcome = retry_on_conflict(doc_id, lambda: in_current_generation(collection, work))
+    if not outcome.unchanged:
+        document = get_document(collection, doc_id)
+        audit.record(actor, [document], audit.CHANGE, f"rolled back to revision {number}")
+    return outcome
+
+
+def _draft_of_revision(document: Document, number: int) -> Draft:
+    kept = find_revision(document, number)
+    maps = revision_maps(document, number)
+    text = revision_text(document, number)
+    if not text:
+        raise _without_text(document.doc_id)
+    return Draft(
+        doc_id=document.doc_id,
+        content=_content(text, maps["segments"]),
+        title=kept.title,
+        tags=tuple(kept.tags),
+        metadata=kept.metadata,
+        source=kept.source,
+        media_type=kept.media_type,
+        source_hash=kept.source_hash,
+        page_map=maps["page_map"],
+        warnings=kept.warnings,
+    )
+
+
+def _content(text: str, spans: Sequence[Sequence[Any]]) -> str | list[Segment]:
+    segments = [Segment(text[start:end], t_start, t_end) for start, end, t_start, t_end in spans]
+    return segments if segments and document_text(segments) == text else text
+
+
+def is_busy(collection: Collection, doc_id: str) -> bool:
+    """Whether a job that writes the document is queued or running."""
+    return bool(find_busy(collection, [doc_id]))
+
+
+def find_busy(collection: Collection, doc_ids: Sequence[str], kinds: Sequence[str] = WRITE_KINDS) -> set[str]:
+    """Which of these documents a job of these kinds is about to write."""
+    rows = IngestJob.objects.filter(collection=collection, doc_id__in=doc_ids, kind__in=kinds, state__in=ACTIVE_STATES)
+    return set(rows.values_list("doc_id", flat=True))
+
+
+def _refuse_unwritable(collection: Collection, document: Document) -> None:
+    if document.archived_at is not None:
+        raise refuse_archived(document.doc_id)
+    _refuse_busy(collection, document.doc_id)
+
+
+def _refuse_busy(collection: Collection, doc_id: str, kinds: Sequence[str] = WRITE_KINDS) -> None:
+    if find_busy(collection, [doc_id], kinds):
+        raise refuse_busy(doc_id)
+
+
+def refuse_busy(doc_id: str) -> ServiceError:
+    """What whoever wants to change a document is told while a job is about to write it."""
+    return ServiceError(
+        f"{doc_id!r} is being ingested right now; wait until its job has ended, or cancel it",
+        type="being_ingested",
+        status=409,
+        field="doc_id",
+    )
+
+
+def _moved_on(doc_id: str, expected: int, present: int) -> ServiceError:
+    return ServiceError(
+        f"{doc_id!r} is at revision {present} by now, not at {expected}; look at it again, then repeat the change",
+        type="conflict",
+        status=409,
+        field="expected_revision",
+    )
+
+
+def _without_text(doc_id: str) -> ServiceError:
+    return ServiceError(
+        f"{doc_id!r} came in as chunks without a text, so it cannot be re-chunked; send it as text first",
+        type="no_text",
+        status=409,
+        field="doc_id",
+    )

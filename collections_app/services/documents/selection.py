@@ -1,0 +1,128 @@
+"""Which documents are meant: by their ids, or all that a filter lets through; and what stands beside each filter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db.models import Count, F, Func, Q, TextField
+
+from collections_app.domain.identity import can_be_stored, check_doc_id
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Document
+from collections_app.models.querysets import DocumentQuerySet
+from ragd.errors import InvalidInput
+
+STATES = ("present", "enabled", "disabled", "archived", "any")
+NAMED_MAX = 10_000
+MATCHED_MAX = 200_000
+FACETS_MAX = 30
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentFilter:
+    """q: words that id, title or source contain. tags: all of them. state: one of STATES. Empty fields match all."""
+
+    q: str = ""
+    tags: tuple[str, ...] = ()
+    state: str = "present"
+    media_type: str = ""
+
+    def __post_init__(self) -> None:
+        if self.state not in STATES:
+            raise InvalidInput(f"state must be one of {', '.join(STATES)}, not {self.state!r}", field="state")
+
+    @property
+    def narrows(self) -> bool:
+        """Whether anything is stated."""
+        return self != DocumentFilter()
+
+    def rows(self, collection: Collection) -> DocumentQuerySet:
+        """The documents that it lets through, in no order."""
+        found: DocumentQuerySet = Document.objects.filter(collection=collection)
+        if not all(can_be_stored(text) for text in (self.q, self.media_type, *self.tags)):
+            return found.none()
+        found = found.matching(self.q)
+        return found.tagged(self.tags).in_state(self.state).of_type(self.media_type)
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """One value of a filter and how many documents the rest of the filter leaves for it."""
+
+    value: str
+    count: int
+
+
+def count_facets(collection: Collection, wanted: DocumentFilter) -> dict[str, list[Facet]]:
+    """states, tags and media_types with counts, each under the other filters; the most frequent first, at most 30."""
+    return {
+        "states": _states(replace(wanted, state="any").rows(collection)),
+        "tags": _tags(wanted.rows(collection)),
+        "media_types": _media_types(replace(wanted, media_type="").rows(collection)),
+    }
+
+
+def _states(rows: DocumentQuerySet) -> list[Facet]:
+    here = Q(archived_at__isnull=True)
+    counts = rows.aggregate(
+        in_use=Count("pk", filter=here & Q(enabled=True)),
+        switched_off=Count("pk", filter=here & Q(enabled=False)),
+        put_away=Count("pk", filter=~here),
+    )
+    enabled, disabled, archived = counts["in_use"], counts["switched_off"], counts["put_away"]
+    totals = (enabled + disabled, enabled, disabled, archived, enabled + disabled + archived)
+    return [Facet(state, total) for state, total in zip(STATES, totals, strict=True)]
+
+
+def _tags(rows: DocumentQuerySet) -> list[Facet]:
+    every = rows.order_by().annotate(tag=Func(F("tags"), function="unnest", output_field=TextField()))
+    counted = every.values("tag").annotate(total=Count("pk")).order_by("-total", "tag")
+    return [Facet(tag, total) for tag, total in counted.values_list("tag", "total")[:FACETS_MAX]]
+
+
+def _media_types(rows: DocumentQuerySet) -> list[Facet]:
+    counted = rows.order_by().values("media_type").annotate(total=Count("pk")).order_by("-total", "media_type")
+    return [Facet(kind, total) for kind, total in counted.values_list("media_type", "total")[:FACETS_MAX]]
+
+
+def choose_named(doc_ids: Iterable[str]) -> list[str]:
+    """The ids, each once, in order. InvalidInput for more than 10,000 or for one that cannot be an id."""
+    names = list(dict.fromkeys(doc_ids))
+    if len(names) > NAMED_MAX:
+        raise InvalidInput(
+            f"doc_ids must name at most {NAMED_MAX} documents, not {len(names)}; name a filter instead", field="doc_ids"
+        )
+    return [check_doc_id(name) for name in names]
+
+
+def choose_matching(collection: Collection, wanted: DocumentFilter, *, expected: int | None = None) -> list[str]:
+    """The ids of all that the filter lets through, by id.
+
+    expected: how many somebody saw; ServiceError 409 when there are more or fewer by now. 422 above 200,000.
+    """
+    names = list(wanted.rows(collection).by_doc_id().values_list("doc_id", flat=True)[: MATCHED_MAX + 1])
+    if len(names) > MATCHED_MAX:
+        raise InvalidInput(f"the filter matches more than {MATCHED_MAX} documents; narrow it", field="filter")
+    if expected is not None and expected != len(names):
+        raise ServiceError(
+            f"the filter matches {len(names)} documents by now, not {expected}; nothing was changed. Look again, then "
+            "repeat it",
+            type="conflict",
+            status=409,
+            field="expected",
+        )
+    return names
+
+
+def read_filter(values: Mapping[str, Any]) -> DocumentFilter:
+    """From the fields of an address or a form; what makes no sense there counts as not stated."""
+    state = str(values.get("state") or "present")
+    tags = values.get("tags") or ()
+    return DocumentFilter(
+        q=str(values.get("q") or ""),
+        tags=tuple(tag for tag in tags if tag),
+        state=state if state in STATES else "present",
+        media_type=str(values.get("type") or ""),
+    )

@@ -1,0 +1,1 @@
+"""Model endpoints and hosts as all workers share them."""

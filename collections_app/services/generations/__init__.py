@@ -1,0 +1,1 @@
+"""Generations of an index: estimated, built, probed, swapped."""

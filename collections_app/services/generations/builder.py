@@ -1,0 +1,437 @@
+"""The worker's side of a generation: every document chunked and embedded anew, kept up with, indexed, swapped in.
+
+Each batch of documents is one transaction that also notes which state of which document it holds. So a run that is
+killed loses one batch, another run goes on where it stopped, and what changes meanwhile is found by comparing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils import timezone
+
+import ragd
+from collections_app.models import Collection, Document, Generation, GenerationDocument, IngestJob
+from collections_app.policies import policy_of
+from collections_app.services.documents.documents import draft_of
+from collections_app.services.endpoints.providers import ingest_embedder
+from collections_app.services.generations.index_builds import build_index
+from collections_app.services.generations.promotion_gate import may_serve
+from collections_app.services.generations.swap import NotSettledError, drop_leftovers, spec_of, swap_in
+from collections_app.services.indexing.chunk_overlays import DocumentOverlays
+from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints
+from collections_app.services.indexing.ingestion import IngestOutcome, cut_draft, hash_content
+from collections_app.services.indexing.large_documents import Chunks, KnownVectors, LargeCut, LargeEmbedding
+from collections_app.services.jobs.progress import JobProgress
+from ragd import telemetry
+from ragd.store.document_stream import index_document
+from ragd.store.generations import SwapBlocked, open_generation
+from ragd.store.indexing import delete_document_chunks, embed_chunks
+from ragd.store.postings import refresh_weights
+from ragd.store.store import execute, fetch_all
+from ragd.text.chunking import document_text
+from ragd.types import Chunk, ChunkPolicy
+
+log = logging.getLogger(__name__)
+
+State = Generation.State
+
+STORE_EVERY_CHUNKS = 128
+READ_AHEAD = 64
+FINAL_DOCUMENTS = 20  # that may be left to do while writers wait
+ROUNDS_MAX = 20  # after which writers wait however much is left
+SWAP_AGAIN_S = 2.0
+BEAT_S = 5.0  # how often a run that waits for a gate says that it lives
+
+GONE = """
+SELECT g.doc_id FROM generation_documents g LEFT JOIN documents d ON d.id = g.document_id
+WHERE g.generation_id = %(generation)s AND d.id IS NULL
+ORDER BY g.doc_id
+"""
+
+FLIPPED = """
+SELECT g.doc_id, d.enabled FROM generation_documents g JOIN documents d ON d.id = g.document_id
+WHERE g.generation_id = %(generation)s AND g.enabled <> d.enabled
+ORDER BY g.doc_id
+FOR SHARE OF d SKIP LOCKED
+"""
+
+SET_ENABLED = "UPDATE {chunks} SET enabled = %(enabled)s AND NOT switched_off WHERE doc_id = ANY(%(doc_ids)s)"
+
+# A document's id and revision together name one state of its text, title, tags and metadata.
+PENDING = """
+SELECT d.id FROM documents d
+LEFT JOIN generation_documents g ON g.generation_id = %(generation)s AND g.doc_id = d.doc_id
+WHERE d.collection_id = %(collection)s AND d.doc_id > %(after)s
+  AND (g.document_id IS DISTINCT FROM d.id OR g.revision IS DISTINCT FROM d.revision)
+ORDER BY d.doc_id LIMIT %(most)s
+"""
+
+# Who changes one of them now is not waited for: the next round sees the change.
+HOLD_DOCUMENTS = """
+SELECT id, revision, enabled FROM documents WHERE id = ANY(%(ids)s) ORDER BY id FOR SHARE SKIP LOCKED
+"""
+
+COUNTS = """
+SELECT count(*), coalesce(sum(d.size_chars), 0), count(g.id),
+       coalesce(sum(d.size_chars) FILTER (WHERE g.id IS NOT NULL), 0)
+FROM documents d
+LEFT JOIN generation_documents g
+  ON g.generation_id = %(generation)s AND g.document_id = d.id AND g.revision = d.revision
+WHERE d.collection_id = %(collection)s
+"""
+
+OWN_CHUNKS = "SELECT context, content, embedding::text FROM {chunks} WHERE doc_id = %(doc_id)s"
+SERVED_CHUNKS = f"{OWN_CHUNKS} AND collection_id = %(collection)s".format(chunks="chunks")
+
+SERVED_ROWS = """
+SELECT chunk_index, content, start_char, end_char, tags, metadata::text, context, NOT switched_off FROM chunks
+WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_index
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One document as it was read, with its chunks to be and the policy that cut them. A large one is a batch alone."""
+
+    document: Document
+    chunks: Chunks
+    content_hash: str
+    policy: ChunkPolicy
+    is_large: bool = False
+
+
+def build_generation(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+    """Build a generation to the end, or bring one that is complete up to date, and swap it in where that is wanted.
+
+    Where a gate holds it, it is kept complete and waits for a person instead.
+    Raises LeaseLostError when the job was cancelled or taken over, and what chunking, embedding and the database raise;
+    what was stored before stays, and another run goes on from there.
+    """
+    if job.generation is None:
+        raise ValueError(f"job {job.pk} names no generation")
+    builder = Builder(collection, job.generation, progress)
+    progress.enter(IngestJob.Stage.EMBED)
+    builder.begin()
+    builder.catch_up()
+    progress.enter(IngestJob.Stage.STORE)
+    builder.complete()
+    if builder.is_wanted():
+        builder.swap()
+    else:
+        builder.keep_ready()
+
+
+class Builder:
+    """One run over one generation."""
+
+    def __init__(self, collection: Collection, generation: Generation, progress: JobProgress) -> None:
+        self.collection, self.generation, self.progress = collection, generation, progress
+        self.policy = ChunkPolicy.from_dict(generation.policy)
+        self.store = open_generation(
+            connection,
+            collection.pk,
+            generation.number,
+            spec_of(generation),
+            ingest_embedder(generation.embed_model, generation.embed_dims),
+            exact_threshold=settings.RAGD_EXACT_THRESHOLD,
+        )
+        # hashes say by which model a document was embedded
+        self.target = Collection(
+            embed_model=generation.embed_model, embed_dims=generation.embed_dims, chunk_policy=generation.chunk_policy
+        )
+        self.scope: dict[str, Any] = {"generation": generation.pk, "collection": collection.pk}
+        self.began = time.monotonic()
+        self.chars = self.chunks = 0  # of this run
+        self.unsettled = 0  # times that writers were faster
+        self.beat_at = time.monotonic()
+
+    def begin(self) -> None:
+        """Count what is there already; what an earlier run measured no longer holds."""
+        now = timezone.now()
+        Generation.objects.filter(pk=self.generation.pk, started_at=None).update(started_at=now)
+        self._save(chunks_per_s=None, chars_per_s=None, error="")
+        self._count()
+
+    def _count(self) -> None:
+        ((documents, chars, documents_done, chars_done),) = fetch_all(connection, COUNTS, self.scope)
+        self._save(
+            documents_total=documents,
+            chars_total=chars,
+            documents_done=documents_done,
+            chars_done=chars_done,
+            chunks_done=self.store.state().chunk_count,
+        )
+
+    def _save(self, **values: Any) -> None:
+        Generation.objects.filter(pk=self.generation.pk).update(**values)
+        for name, value in values.items():
+            setattr(self.generation, name, value)
+
+    def catch_up(self) -> None:
+        """Rounds over what was added, changed, removed, switched on or off, until a round finds nothing left."""
+        for _ in range(ROUNDS_MAX):
+            self._remove_gone()
+            self._switch()
+            if not self._build_pending():
+                break
+            self._count()
+
+    def _remove_gone(self) -> None:
+        with transaction.atomic():
+            names = [name for (name,) in fetch_all(connection, GONE, self.scope)]
+            if names:
+                self.progress.hold()
+                delete_document_chunks(names, self.store)
+                GenerationDocument.objects.filter(generation=self.generation, doc_id__in=names).delete()
+
+    def _switch(self) -> None:
+        with transaction.atomic():
+            flipped = fetch_all(connection, FLIPPED, self.scope)
+            for enabled in (True, False):
+                names = [name for name, wanted in flipped if wanted is enabled]
+                if names:
+                    self.progress.hold()
+                    sql = SET_ENABLED.format(chunks=self.store.collection.partition)
+                    execute(connection, sql, {"enabled": enabled, "doc_ids": names})
+                    rows = GenerationDocument.objects.filter(generation=self.generation, doc_id__in=names)
+                    rows.update(enabled=enabled)
+
+    def _build_pending(self) -> int:
+        """One pass over the documents that are not there as they are now, by doc_id; returns how many were read."""
+        read = 0
+        for batch in self._batches():
+            chunks = sum(len(each.chunks) for each in batch)
+            with telemetry.fill_span(documents_count=len(batch), chunks_count=chunks):
+                self._store(self._embed(batch))
+            read += len(batch)
+        return read
+
+    def _batches(self) -> Iterator[list[Prepared]]:
+        batch: list[Prepared] = []
+        for document in self._pending():
+            prepared = self._prepare(document)
+            if prepared.is_large:
+                if batch:
+                    yield batch
+                    batch = []
+                yield [prepared]
+                continue
+            batch.append(prepared)
+            if sum(len(each.chunks) for each in batch) >= STORE_EVERY_CHUNKS:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+    def _pending(self) -> Iterator[Document]:
+        after = ""
+        while ids := fetch_all(connection, PENDING, self.scope | {"after": after, "most": READ_AHEAD}):
+            for (pk,) in ids:
+                document = Document.objects.filter(pk=pk).first()
+                if document is not None:  # what is gone by now is not found again
+                    after = document.doc_id
+                    yield document
+
+    def _prepare(self, document: Document) -> Prepared:
+        draft = draft_of(document)
+        text = document_text(draft.content)
+        policy = policy_of(self.target, document) if document.chunk_policy_stated else self.policy
+        overlays = DocumentOverlays.read(self.collection.pk, document.doc_id)
+        # what is indexed through the library has no text: its chunks stay as they were cut
+        cut = cut_draft(draft, text, policy) if text.strip() else self._served_chunks(document)
+        is_large = isinstance(cut, LargeCut)
+        chunks = overlays.apply(list(cut)) if text.strip() and (overlays.listed or not is_large) else cut
+        content_hash = hash_content(self.target, draft, text, policy, overlays.digest)
+        return Prepared(document, chunks, content_hash, policy, is_large)
+
+    def _served_chunks(self, document: Document) -> list[Chunk]:
+        rows = fetch_all(connection, SERVED_ROWS, self.scope | {"doc_id": document.doc_id})
+        return [
+            Chunk(
+                document.doc_id, index, content, start, end, tuple(tags), json.loads(metadata), context, None, enabled
+            )
+            for index, content, start, end, tags, metadata, context, enabled in rows
+        ]
+
+    def _embed(self, batch: Sequence[Prepared]) -> list[Prepared]:
+        """With vectors. A text that the document has already, here or under the same model, keeps its vector."""
+        if batch[0].is_large:
+            return [self._embed_large(batch[0])]
+        waiting = [chunk for each in batch for chunk in self._with_known_vectors(each)]
+        done = self.generation.chunks_done
+
+        def tell(embedded: int, _: int) -> None:
+            self.progress.advance(done + embedded, self._expected_chunks(done))
+
+        embedded = iter(
+            embed_chunks(
+                waiting,
+                ingest_embedder(self.generation.embed_model, self.generation.embed_dims),
+                batch_size=settings.RAGD_EMBED_BATCH_SIZE,
+                on_batch=tell,
+            )
+        )
+        return [replace(each, chunks=[next(embedded) for _ in each.chunks]) for each in batch]
+
+    def _embed_large(self, prepared: Prepared) -> Prepared:
+        tables = ["chunks"] if spec_of(self.generation).shares_vectors(spec_of(self.collection)) else []
+        tables.append(self.store.collection.partition)
+        kept = JobCheckpoints(self.progress.job, self.progress)
+        embedding = LargeEmbedding(prepared.chunks, kept, settings.RAGD_EMBED_BATCH_SIZE)
+        done = self.generation.chunks_done
+        embedding.fill(
+            ingest_embedder(self.generation.embed_model, self.generation.embed_dims),
+            KnownVectors(self.collection.pk, prepared.document.doc_id, tables),
+            lambda embedded: self.progress.advance(done + embedded, self._expected_chunks(done)),
+        )
+        return replace(prepared, chunks=embedding)
+
+    def _with_known_vectors(self, prepared: Prepared) -> list[Chunk]:
+        params = self.scope | {"doc_id": prepared.document.doc_id}
+        rows = fetch_all(connection, OWN_CHUNKS.format(chunks=self.store.collection.partition), params)
+        if spec_of(self.generation).shares_vectors(spec_of(self.collection)):
+            rows += fetch_all(connection, SERVED_CHUNKS, params)
+        known = {f"{context}\n{content}" if context else content: vector for context, content, vector in rows}
+        return [
+            replace(chunk, embedding=_numbers(known[chunk.embed_text])) if chunk.embed_text in known else chunk
+            for chunk in prepared.chunks
+        ]
+
+    def _expected_chunks(self, done: int) -> int:
+        """As many in all as there will be when the rest of the text gives chunks like the text until now."""
+        chars = self.generation.chars_done
+        return round(done * self.generation.chars_total / chars) if chars and done else 0
+
+    def _store(self, batch: Sequence[Prepared]) -> None:
+        """In one transaction: the chunks of those that are still as they were read, and the note of it."""
+        with transaction.atomic():
+            if not batch[0].is_large:
+                self.progress.hold(forgive=True)
+            rows = fetch_all(connection, HOLD_DOCUMENTS, {"ids": [each.document.pk for each in batch]})
+            now = {pk: (revision, enabled) for pk, revision, enabled in rows}
+            kept = [each for each in batch if now.get(each.document.pk, (0, False))[0] == each.document.revision]
+            self._index(kept)
+            GenerationDocument.objects.bulk_create(
+                [self._note(each, enabled=now[each.document.pk][1]) for each in kept],
+                update_conflicts=True,
+                unique_fields=["generation", "doc_id"],
+                update_fields=["document_id", "revision", "enabled", "chunk_count", "content_hash", "chunk_policy"],
+            )
+            self._advance(kept)
+            if batch[0].is_large:  # its rows take so long that the lease runs out while the job's row is held
+                JobCheckpoints(self.progress.job, self.progress).drop()
+                self.progress.hold(forgive=True)
+
+    def _index(self, batch: Sequence[Prepared]) -> None:
+        if batch and batch[0].is_large:
+            index_document(batch[0].chunks, self.store, on_piece=lambda done: self.progress.check())
+        else:
+            ragd.index([chunk for each in batch for chunk in each.chunks], self.store)
+
+    def _note(self, prepared: Prepared, *, enabled: bool) -> GenerationDocument:
+        return GenerationDocument(
+            generation=self.generation,
+            doc_id=prepared.document.doc_id,
+            document_id=prepared.document.pk,
+            revision=prepared.document.revision,
+            enabled=enabled,
+            chunk_count=len(prepared.chunks),
+            content_hash=prepared.content_hash,
+            chunk_policy=prepared.policy.as_dict(),
+        )
+
+    def _advance(self, stored: Sequence[Prepared]) -> None:
+        chars = sum(each.document.size_chars for each in stored)
+        chunks = sum(len(each.chunks) for each in stored)
+        self.chars, self.chunks = self.chars + chars, self.chunks + chunks
+        took_s = max(time.monotonic() - self.began, 0.001)
+        generation = self.generation
+        self._save(
+            documents_done=min(generation.documents_done + len(stored), generation.documents_total),
+            chars_done=min(generation.chars_done + chars, generation.chars_total),
+            chunks_done=generation.chunks_done + chunks,
+            chunks_per_s=round(self.chunks / took_s, 3),
+            chars_per_s=round(self.chars / took_s, 3),
+        )
+
+    def complete(self) -> None:
+        """Lexical weights by the final mean length, and the vector index where there are enough chunks for one."""
+        with transaction.atomic():
+            self.progress.hold()
+            refresh_weights(self.store)
+        execute(connection, f"ANALYZE {self.store.collection.partition}")
+        if self.store.state().chunk_count > settings.RAGD_EXACT_THRESHOLD:
+            build_index(self.store, self.progress)
+
+    def is_wanted(self) -> bool:
+        """Whether it is to serve as soon as it can; somebody may have asked for it meanwhile."""
+        self.generation.refresh_from_db()
+        return self.generation.automatic
+
+    def keep_ready(self, **values: Any) -> None:
+        with transaction.atomic():
+            self.progress.hold()
+            if self.generation.state == State.BUILDING:
+                values |= {"state": State.READY, "ready_at": timezone.now()}
+            if values:
+                self._save(**values)
+            self._finish()
+
+    def swap(self) -> None:
+        """Catch up until little is left, then with the writers waiting do that, and let the generation serve.
+
+        The gate is asked once, before, and may hold the generation back.
+        """
+        if not may_serve(self.collection, self.generation, self._beat):
+            self.keep_ready(automatic=False)
+            return
+        while True:
+            self.catch_up()
+            try:
+                with transaction.atomic():
+                    swap_in(self.collection, self.generation, before=self._settle)
+                    self._finish()
+                break
+            except NotSettledError:
+                self.unsettled += 1
+            except SwapBlocked as blocked:
+                log.info("%s waits: %s", self.generation, blocked.message)
+                self.progress.hold()
+                time.sleep(SWAP_AGAIN_S)
+        drop_leftovers()
+
+    def _beat(self) -> None:
+        """Say that the run lives; raises LeaseLostError when it was cancelled or taken over."""
+        if time.monotonic() - self.beat_at >= BEAT_S:
+            self.progress.hold()
+            self.beat_at = time.monotonic()
+        else:
+            self.progress.check()
+
+    def _settle(self) -> None:
+        """With all writers waiting: the last of the changes, or NotSettledError when there are too many to wait for."""
+        self.progress.hold()
+        everything = self.scope | {"after": "", "most": FINAL_DOCUMENTS + 1}
+        left = len(fetch_all(connection, PENDING, everything))
+        if left > FINAL_DOCUMENTS and self.unsettled < ROUNDS_MAX:
+            raise NotSettledError
+        self.catch_up()
+        if fetch_all(connection, PENDING, everything):
+            raise NotSettledError
+        self._count()
+
+    def _finish(self) -> None:
+        chars = min(self.generation.chars_total, 2**31 - 1)
+        self.progress.finish(IngestOutcome(self.store.state().chunk_count, 0, False, 0, chars=chars))
+
+
+def _numbers(vector: str) -> list[float]:
+    return [float(number) for number in vector.strip("[]").split(",")]

@@ -1,0 +1,102 @@
+"""The build of a vector index by a worker: watched, cancelled with its job, done once however many begin it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
+
+import ragd
+from collections_app.models import IngestJob
+from collections_app.services.jobs.progress import JobProgress
+from collections_app.work.interrupting import LeaseLostError
+from ragd.store.generations import sqlstate
+from ragd.store.store import fetch_all, vector_index_progress
+
+log = logging.getLogger(__name__)
+
+WATCH_EVERY_S = 1.0
+QUERY_CANCELED = "57014"
+
+# The session that builds holds it until its statement has ended, also when its worker was killed meanwhile.
+TRY_LOCK = "SELECT pg_try_advisory_lock(%(collection_id)s::integer, %(generation)s::integer), pg_backend_pid()"
+UNLOCK = "SELECT pg_advisory_unlock(%(collection_id)s::integer, %(generation)s::integer)"
+
+CANCEL = "SELECT pg_cancel_backend(%(pid)s)"
+
+
+def build_index(store: ragd.Store, progress: JobProgress) -> bool:
+    """Build the vector index of the store's generation unless there is one; returns whether this call built it.
+
+    Reads and writes go on meanwhile. Of two workers the second waits for the first, also for the statement of one that
+    was killed, which the database finishes or gives up by itself; a broken index that is left is built anew. Raises
+    LeaseLostError when the job is cancelled; the build then ends within seconds.
+    """
+    if connection.in_atomic_block:
+        return store.build_vector_index()
+    params = store.scope
+    while True:
+        ((mine, pid),) = fetch_all(connection, TRY_LOCK, params)
+        if mine:
+            break
+        progress.hold()
+        time.sleep(WATCH_EVERY_S)
+    try:
+        with _watched(store.collection.partition, pid, progress):
+            return store.build_vector_index(concurrently=True)
+    except OperationalError as error:
+        if sqlstate(error) == QUERY_CANCELED:
+            progress.hold()  # LeaseLostError when it was cancelled through its job
+        raise
+    finally:
+        try:
+            fetch_all(connection, UNLOCK, params)
+        except (DatabaseError, InterfaceError):
+            log.warning("the lock on the build of %s ends with its session", store.collection.partition)
+
+
+@contextmanager
+def _watched(partition: str, pid: int, progress: JobProgress) -> Iterator[None]:
+    stop = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(partition, pid, progress.job, stop), daemon=True, name="ragd-index")
+    watcher.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        watcher.join()
+
+
+def _watch(partition: str, pid: int, job: IngestJob, stop: threading.Event) -> None:
+    """Write how far the build is to the job, and end it when the job is no longer this run's."""
+    while not stop.wait(WATCH_EVERY_S):
+        try:
+            mine = IngestJob.objects.filter(pk=job.pk, state=IngestJob.State.RUNNING, attempts=job.attempts)
+            _, done, total = vector_index_progress(connection, partition) or ("", 0, 0)
+            if not mine.update(chunks_done=_small(done), chunks_total=_small(total)):
+                fetch_all(connection, CANCEL, {"pid": pid})
+                return
+        except (DatabaseError, InterfaceError) as error:
+            log.warning("the build of %s could not be watched: %s", partition, error)
+        finally:
+            connection.close()
+
+
+def _small(count: int) -> int:
+    return min(count, 2**31 - 1)
+
+
+def index_progress(partition: str) -> tuple[str, int] | None:
+    """(phase, percent) of the index that is being built on the table now, or None."""
+    found = vector_index_progress(connection, partition)
+    if found is None:
+        return None
+    phase, done, total = found
+    return phase, min(100, 100 * done // total) if total else 0
+
+
+__all__ = ["LeaseLostError", "build_index", "index_progress"]

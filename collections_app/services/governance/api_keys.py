@@ -1,0 +1,112 @@
+"""API keys: made once, shown once, kept as a digest."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from collections_app.domain.identity import check_collection_name, clean_label
+from collections_app.errors import ServiceError
+from collections_app.models import ApiKey
+from collections_app.services.governance import audit
+
+PREFIX = "ragd_"
+PREFIX_CHARS = 12
+USE_RECORDED_EVERY = timedelta(minutes=1)
+FIRST_KEY_LOCK = 0x7261676401  # one number for "the first key is being made"
+
+TAKE_LOCK = "SELECT pg_advisory_xact_lock(%(lock)s)"
+
+
+def create_key(
+    label: str,
+    *,
+    scope: str = "write",
+    collections: Iterable[str] = (),
+    expires_at: datetime | None = None,
+    actor: audit.Actor = None,
+    secret: str | None = None,
+) -> tuple[ApiKey, str]:
+    """A new key and its secret, which is nowhere kept. collections limits it to those names; none means all."""
+    if scope not in ApiKey.Scope.values:
+        raise ServiceError(
+            f"scope must be read or write, not {scope!r}", type="invalid_input", status=422, field="scope"
+        )
+    if expires_at is not None and expires_at <= timezone.now():
+        raise ServiceError(
+            f"expires_at must lie in the future; {expires_at.isoformat()} has passed",
+            type="invalid_input",
+            status=422,
+            field="expires_at",
+        )
+    secret = secret or new_secret()
+    with transaction.atomic():
+        key = ApiKey.objects.create(
+            label=clean_label(label),
+            key_hash=digest(secret),
+            prefix=secret[:PREFIX_CHARS],
+            scope=scope,
+            collections=sorted({check_collection_name(name) for name in collections}),
+            expires_at=expires_at,
+        )
+        audit.record(actor, [key], audit.ADDITION, f"made with scope {scope}")
+    return key, secret
+
+
+def create_first_key(label: str, **values: Any) -> tuple[ApiKey, str] | None:
+    """`create_key` when no key was ever made, else None. Of two at the same time one gets it."""
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute(TAKE_LOCK, {"lock": FIRST_KEY_LOCK})
+        if any_key_exists():
+            return None
+        return create_key(label, **values)
+
+
+def any_key_exists() -> bool:
+    """Whether a key was ever made: revoked and expired ones count, and no key is ever deleted."""
+    return ApiKey.objects.exists()
+
+
+def authenticate(secret: str) -> ApiKey | None:
+    """The live key of a secret, or None for an unknown, revoked or expired one."""
+    wanted = digest(secret)
+    key = ApiKey.objects.live(timezone.now()).filter(key_hash=wanted).first()
+    if key is None or not hmac.compare_digest(bytes(key.key_hash), wanted):
+        return None
+    _record_use(key)
+    return key
+
+
+def revoke_key(key: ApiKey, *, actor: audit.Actor = None) -> ApiKey:
+    """End a key at once and for good. Revoking it again changes nothing."""
+    with transaction.atomic():
+        if ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=True).update(revoked_at=timezone.now()):
+            audit.record(actor, [key], audit.CHANGE, "revoked")
+    key.refresh_from_db()
+    return key
+
+
+def new_secret() -> str:
+    """`ragd_` and 43 url-safe characters: 256 random bits."""
+    return PREFIX + secrets.token_urlsafe(32)
+
+
+def digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).digest()
+
+
+def _record_use(key: ApiKey) -> None:
+    now = timezone.now()
+    stale = now - USE_RECORDED_EVERY
+    if key.last_used_at is None or key.last_used_at < stale:
+        unrecorded = Q(last_used_at__isnull=True) | Q(last_used_at__lt=stale)
+        ApiKey.objects.filter(unrecorded, pk=key.pk).update(last_used_at=now)

@@ -1,0 +1,1 @@
+"""Jobs: queued, claimed, followed, retried, cancelled."""

@@ -1,0 +1,1 @@
+"""Documents that are fetched: lists of addresses and prefixes of buckets."""

@@ -1,0 +1,138 @@
+"""The stage fetch of a job: an address or an object of a bucket becomes a file of its document.
+
+What came is kept with the job, so that an attempt that follows goes on from there; what is known of the source is kept
+with the document, so that what has not changed costs one question the next time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from collections_app.errors import ServiceError
+from collections_app.fetching import FetchError, FetchResult
+from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
+from collections_app.parsing import archive_type
+from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.sources.bucket_client import read_object
+from collections_app.services.sources.web_client import read_page
+from collections_app.services.uploads.entries import folder_of
+from collections_app.services.uploads.uploads import store_upload
+from ragd import telemetry
+
+TOO_LONG = timedelta(days=1)
+
+
+def fetch_source(collection: Collection, job: IngestJob, progress: JobProgress) -> Upload:
+    """The file that the job's origin names, fetched unless an earlier attempt did so, or nothing changed since.
+
+    Raises FetchError, and LeaseLostError when the job was cancelled meanwhile.
+    """
+    if job.upload_id and job.attempts > 1 and (kept := _find_upload(collection, job)):
+        return kept
+    progress.enter(IngestJob.Stage.FETCH)
+    if job.started_at and timezone.now() - job.started_at > TOO_LONG:
+        raise FetchError(
+            "waited_too_long",
+            "the site put this off for more than a day; retry the job later, or download the file and upload it",
+        )
+    known = _known_source(collection, job)
+    with telemetry.fetch_span(address=address_of(job.origin)) as span:
+        if job.origin.get("type") == FetchedSource.Kind.S3:
+            found = read_object(job.origin, known, progress)
+        else:
+            found = read_page(job.origin["url"], known, progress)
+        size = None if found.content is None else len(found.content)
+        telemetry.record_counts(span, size_bytes=size, unchanged=found.content is None)
+    return _keep(collection, job, progress, found)
+
+
+def remember_source(collection: Collection, job: IngestJob, upload: Upload) -> None:
+    """Keep with the stored document where it came from, for the next time. Without such a document nothing is done."""
+    made_of = Document.objects.filter(collection=collection, doc_id=job.doc_id, source_hash=upload.sha256)
+    document_id = made_of.values_list("pk", flat=True).first()
+    if document_id is None:
+        return
+    facts = job.origin.get("found", {})
+    FetchedSource.objects.update_or_create(
+        document_id=document_id,
+        defaults={
+            "kind": job.origin["type"],
+            "address": address_of(job.origin),
+            "endpoint": job.origin.get("endpoint", ""),
+            "final_address": facts.get("final_address", ""),
+            "etag": facts.get("etag", ""),
+            "last_modified": facts.get("last_modified", ""),
+            "sha256": upload.sha256,
+            "size_bytes": upload.size_bytes,
+            "checked_at": timezone.now(),
+        },
+    )
+
+
+def address_of(origin: Mapping[str, Any]) -> str:
+    """The address of a job's origin: its URL, or s3://bucket/key."""
+    if origin.get("type") == FetchedSource.Kind.S3:
+        return f"s3://{origin['bucket']}/{origin['key']}"
+    return str(origin["url"])
+
+
+def _known_source(collection: Collection, job: IngestJob) -> FetchedSource | None:
+    """What is known of the same source, while the document still is what came from it and its file is kept."""
+    known = FetchedSource.objects.filter(
+        document__collection=collection,
+        document__doc_id=job.doc_id,
+        address=address_of(job.origin),
+        endpoint=job.origin.get("endpoint", ""),
+    )
+    found = known.first()
+    if found is None:
+        return None
+    same = Document.objects.filter(pk=found.document_id, source_hash=found.sha256)
+    kept = Upload.objects.of_document(collection.pk, job.doc_id).filter(sha256=found.sha256)
+    return found if same.exists() and kept.exists() else None
+
+
+def _find_upload(collection: Collection, job: IngestJob) -> Upload | None:
+    upload = Upload.objects.listed().filter(pk=job.upload_id or 0).first()
+    if upload is not None:
+        upload.collection = collection
+    return upload
+
+
+def _keep(collection: Collection, job: IngestJob, progress: JobProgress, found: FetchResult) -> Upload:
+    """Store the bytes as the job's file, or take the file that is there; and with the job what is known of them."""
+    facts = {"etag": found.etag, "last_modified": found.last_modified, "final_address": found.final_address}
+    job.origin = {**job.origin, "found": {name: value for name, value in facts.items() if value}}
+    with transaction.atomic():
+        progress.hold()
+        if found.content is None:
+            upload = _unchanged(collection, job, found.sha256)
+        else:
+            upload = store_upload(collection, job.doc_id, found.name, found.content)
+            if archive_type(found.content):
+                _make_archive(job)
+        IngestJob.objects.filter(pk=job.pk).update(upload=upload.pk, origin=job.origin, kind=job.kind)
+    job.upload_id = upload.pk
+    upload.collection = collection
+    return upload
+
+
+def _make_archive(job: IngestJob) -> None:
+    """From now on the job unpacks what came. Its members come beside it, as those of an uploaded archive do."""
+    job.kind = IngestJob.Kind.ARCHIVE
+    job.origin = {"prefix": folder_of(job.doc_id), "on_clash": "replace", **job.origin, "type": "archive", "done": 0}
+
+
+def _unchanged(collection: Collection, job: IngestJob, sha256: str) -> Upload:
+    rows = Upload.objects.listed().of_document(collection.pk, job.doc_id).filter(sha256=sha256)
+    upload = rows.order_by("-pk").first()
+    if upload is None:
+        raise ServiceError(
+            "the file of this document went while its source was asked; retry the job", type="upload_gone", status=409
+        )
+    return upload

@@ -1,0 +1,202 @@
+"""A collection from the file that it was exported to: checked first, built where nobody sees it, shown in one step.
+
+While it is filled the collection is fenced like one that is being deleted, with a moment of deletion that is pushed on
+with every batch. So an import that dies leaves something that the sweeper removes when that moment has passed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import DataError, IntegrityError, InternalError, connection, transaction
+from django.utils import timezone
+
+from collections_app.domain.identity import check_collection_name
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, Generation, Operation
+from collections_app.services.collections.deletion import purge_collection
+from collections_app.services.collections.export_parts import Manifest
+from collections_app.services.collections.operations import Running, Tell, running
+from collections_app.services.generations.generations import check_embedder, resolve_target, start_generation
+from collections_app.services.governance import audit
+from collections_app.services.transfer.export_reader import Archive, Source, invalid_export
+from collections_app.services.transfer.import_writer import FENCE, FIRST, ImportWriter, name_taken
+from ragd.errors import InvalidInput, RagdError, UnknownCollection
+from ragd.store.generations import GenerationSpec
+from ragd.store.store import INSERT_STATS, create_partition, execute, languages
+from ragd.types import ChunkPolicy
+
+
+def import_collection(
+    source: Source,
+    *,
+    name: str | None = None,
+    replace: bool = False,
+    embed_model: str | None = None,
+    embed_dims: int | None = None,
+    actor: audit.Actor = None,
+    on_progress: Tell | None = None,
+    operation: Operation | None = None,
+) -> dict[str, Any]:
+    """Make a collection of an export, all of it or nothing; it is seen when it is complete.
+
+    source: a path, or a binary file that can be read again from its beginning. name: None for the exported one.
+    replace: take the place of the collection of that name, which is deleted. embed_model, embed_dims: another model
+    than the exported one; the collection serves with the exported vectors until a generation with it is built. No
+    embedder is asked otherwise. operation: one that was made before, to be gone on with.
+
+    Returns {"collection", "counts", "generation_hash", "generation": number of the one that is built or None,
+    "warnings", "seconds", "replaced": whether one was}. Raises ServiceError: 422 for a file that is damaged, foreign or
+    of another version, 409 for a name that is taken, 413 above RAGD_IMPORT_MAX_MB; InvalidInput for a wrong name.
+    """
+    began = time.monotonic()
+    with Archive(source) as archive:
+        chosen = check_import_name(archive.manifest, name, replace=replace)
+        with running(Operation.Kind.IMPORT, chosen, actor=actor, listener=on_progress, operation=operation) as progress:
+            spec = read_spec(archive.manifest)
+            if embed_model is not None:
+                check_model(archive.manifest.values, embed_model, embed_dims)
+            archive.check(lambda done, total: progress.tell("check", done, total))
+            current, before = _import(archive, chosen, spec, progress, replace=replace, actor=actor)
+            if before is not None:
+                _purge(before, current)
+            generation = _rebuild(current, embed_model, embed_dims, actor)
+            report = {
+                "collection": chosen,
+                "counts": current.counts,
+                "generation_hash": spec.hash,
+                "generation": generation,
+                "warnings": current.warnings,
+                "replaced": before is not None,
+                "seconds": round(time.monotonic() - began, 3),
+            }
+            progress.succeed(report)
+    return report
+
+
+def check_import_name(manifest: Manifest, name: str | None, *, replace: bool) -> str:
+    """The name that an import will have. Raises InvalidInput for a wrong one, ServiceError 409 for a taken one."""
+    chosen = check_collection_name(name if name is not None else str(manifest.collection["name"]))
+    if not replace and Collection.objects.live().filter(name=chosen).exists():
+        raise name_taken(chosen)
+    return chosen
+
+
+def _import(
+    archive: Archive, name: str, spec: GenerationSpec, progress: Running, *, replace: bool, actor: audit.Actor
+) -> tuple[ImportWriter, Collection | None]:
+    collection = make_fenced(archive.manifest, name, spec, actor)
+    current = ImportWriter(archive, collection, spec, progress)
+    try:
+        current.fill()
+        return current, current.show(replace=replace, actor=actor)
+    except BaseException as error:
+        purge_collection(collection)
+        if isinstance(error, (DataError, InternalError, IntegrityError, KeyError, TypeError, ValueError)):
+            raise invalid_export(f"the file holds what cannot be stored: {_first_line(error)}") from error
+        if isinstance(error, RagdError) and not isinstance(error, UnknownCollection):
+            raise invalid_export(f"the file holds what cannot be stored: {error.message}") from error
+        raise
+
+
+def _purge(replaced: Collection, current: ImportWriter) -> None:
+    """Remove what the import took the place of. It is invisible by now, so one in use goes later and spoils nothing."""
+    try:
+        purge_collection(replaced)
+    except ServiceError as error:
+        current.warnings.append(error.message)
+
+
+def _rebuild(current: ImportWriter, model: str | None, dims: int | None, actor: audit.Actor) -> int | None:
+    """Start the generation of another model; a failure leaves the import as it is and is told as a warning."""
+    if model is None or (model, dims or current.spec.embed_dims) == (current.spec.embed_model, current.spec.embed_dims):
+        return None
+    try:
+        started = start_generation(current.collection, {"embed_model": model, "embed_dims": dims}, actor=actor)
+    except (ServiceError, RagdError) as error:
+        current.warnings.append(f"it serves with {current.spec.embed_model}; {model} could not be started: {error}")
+        return None
+    return started.number
+
+
+def read_spec(manifest: Manifest) -> GenerationSpec:
+    """By what the exported generation was built. Raises ServiceError 422 when its hash is another."""
+    stated = manifest.generation
+    try:
+        policy = ChunkPolicy.from_dict(stated["policy"])
+        spec = GenerationSpec(
+            str(stated["embed_model"]),
+            int(stated["embed_dims"]),
+            bool(stated["hybrid_enabled"]),
+            str(stated["language"]),
+            policy,
+        )
+    except (InvalidInput, TypeError, ValueError) as error:
+        raise invalid_export(f"the manifest's generation is not one: {error}") from None
+    if spec.hash != stated["hash"]:
+        raise invalid_export(
+            f"the hash of the exported generation is {stated['hash']}, and what is said of it gives {spec.hash}; "
+            "the manifest was changed"
+        )
+    same = all(manifest.collection[name] == stated[name] for name in ("embed_model", "embed_dims", "language"))
+    if not same or spec.embed_dims != manifest.collection["embed_dims"]:
+        raise invalid_export("the manifest's collection and its generation name different models or languages")
+    if spec.language not in (known := languages(connection)):
+        raise invalid_export(
+            f"this server has no text search configuration {spec.language!r}; it has {', '.join(known)}. "
+            "Create it in the database first"
+        )
+    return spec
+
+
+def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audit.Actor) -> Collection:
+    """The collection that is to be filled, invisible, with the empty table of its only generation."""
+    stated = manifest.collection
+    with transaction.atomic():
+        collection = Collection.objects.create(
+            name=name,
+            description=str(stated["description"]),
+            embed_model=spec.embed_model,
+            embed_dims=spec.embed_dims,
+            hybrid_enabled=spec.hybrid_enabled,
+            language=spec.language,
+            chunk_policy=stated["chunk_policy"],
+            retention=stated["retention"],
+            security=stated.get("security", {}),
+            generation=FIRST,
+            deleted_at=timezone.now() + FENCE,
+        )
+        create_partition(connection, collection.pk, FIRST)
+        stats = {"collection_id": collection.pk, "generation": FIRST, "serving": False}
+        execute(connection, INSERT_STATS, stats)
+        Generation.objects.create(
+            collection=collection,
+            number=FIRST,
+            hash=spec.hash,
+            spec_version=manifest.generation["spec_version"],
+            embed_model=spec.embed_model,
+            embed_dims=spec.embed_dims,
+            hybrid_enabled=spec.hybrid_enabled,
+            language=spec.language,
+            chunk_policy=manifest.generation["chunk_policy"],
+            policy=spec.policy.as_dict(),
+            state=Generation.State.SERVING,
+            swapped_at=timezone.now(),
+            created_by=audit.name_actor(actor),
+        )
+    return collection
+
+
+def check_model(manifest: Mapping[str, Any], embed_model: str, embed_dims: int | None) -> None:
+    """Whether a model that is asked for can be used: it is known here and answers. Raises what says why not."""
+    stated = manifest["collection"]
+    like = Collection(
+        embed_model=stated["embed_model"], embed_dims=stated["embed_dims"], language=stated["language"], chunk_policy={}
+    )
+    check_embedder(resolve_target(like, {"embed_model": embed_model, "embed_dims": embed_dims}))
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -1,0 +1,1 @@
+"""Files that come in: planned, kept, unpacked, synchronized."""

@@ -1,0 +1,209 @@
+"""Archives: what is in one, and the job that makes a file job of each member."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+
+from collections_app.domain.identity import doc_id_from_name
+from collections_app.models import Collection, IngestJob, Upload
+from collections_app.parsing import Member, ParseLimits, is_readable, iter_members, list_members
+from collections_app.services.indexing.ingestion import IngestOutcome
+from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.uploads.attachments import HeldFile
+from collections_app.services.uploads.current_state import RequestedMetadata
+from collections_app.services.uploads.entries import Entry, folder_of
+from collections_app.services.uploads.upload_plan import PlanLine, Planner, UploadPlan
+from collections_app.services.uploads.uploads import (
+    UploadItem,
+    UploadOptions,
+    UploadOutcome,
+    enqueue_files,
+    read_content,
+)
+from ragd import telemetry
+from ragd.errors import InvalidInput
+
+GROUP_MEMBERS = 50
+GROUP_BYTES = 8_000_000
+NAMED_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What of an archive is taken: members in its order, and the paths of hidden files, which are left out."""
+
+    members: list[Member]
+    hidden: list[str]
+
+
+def parse_limits(**values: Any) -> ParseLimits:
+    """The limits that the settings state. values: further fields of ParseLimits."""
+    return ParseLimits(
+        timeout_s=settings.RAGD_PARSE_TIMEOUT_S,
+        memory_mb=settings.RAGD_PARSE_MEMORY_MB,
+        max_chars=settings.RAGD_PARSE_MAX_CHARS,
+        max_input_mb=settings.RAGD_MAX_DOCUMENT_MB,
+        **values,
+    )
+
+
+def list_archive(content: bytes) -> Contents:
+    """The members without their bytes, after all of it was unpacked once. ParseError for one that cannot be read on."""
+    listed = list_members(content, limits=parse_limits())
+    return Contents(
+        [member for member in listed if not is_hidden(member.name)],
+        [member.name for member in listed if is_hidden(member.name)],
+    )
+
+
+def plan_archive(planner: Planner, archive: PlanLine, contents: Contents, *, on_clash: str = "") -> UploadPlan:
+    """The line of the archive, with what is left out as its reason, and one line per member."""
+    folder = folder_of(archive.doc_id)
+    entries = [
+        Entry(member_id(folder, member.name), member.sha256, member.size_bytes, member.name, on_clash)
+        for member in contents.members
+    ]
+    planner.load(entry.doc_id for entry in entries)
+    lines = []
+    for member, entry in zip(contents.members, entries, strict=True):
+        error_type, error = refusal_of(member)
+        if error:
+            line = PlanLine(
+                member.name, entry.doc_id, entry.doc_id, "rejected", error, error_type, member.size_bytes
+            )  # fmt: skip
+        else:
+            line = planner.decide(entry, is_archive=False)
+        lines.append(replace(line, of=archive.doc_id))
+    count = len(contents.members)
+    reason = f"{count} file{'' if count == 1 else 's'} inside"
+    if contents.hidden:
+        reason += f"; {say_hidden(contents.hidden)}"
+    return UploadPlan([replace(archive, reason=reason), *lines])
+
+
+def unpack_archive(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+    """Make file jobs of the members, in the batch of the archive, and drop its bytes.
+
+    The whole archive is read once before anything is made, so that one beyond the limits leaves nothing behind. Members
+    are taken in groups, each in a transaction that also notes how far it has come: a run that is killed goes on there
+    and makes no member twice. Members that are refused are named in the job's warnings and counted in the batch.
+    """
+    content = read_content(job.upload_id)
+    progress.enter(IngestJob.Stage.PARSE)
+    with telemetry.unpack_span(size_bytes=len(content)) as span:
+        contents = list_archive(content)
+        telemetry.record_counts(span, members_count=len(contents.members), hidden_count=len(contents.hidden))
+        _unpack(collection, job, progress, content, contents)
+        refused = sum(1 for member in contents.members if refusal_of(member)[1])
+        telemetry.record_counts(span, refused_count=refused)
+    job.warnings = _closing_words(job.warnings, contents)
+    with transaction.atomic():
+        progress.finish(IngestOutcome(0, 0, False, 0))
+        Upload.objects.filter(pk=job.upload_id or 0).delete()
+
+
+def _unpack(collection: Collection, job: IngestJob, progress: JobProgress, content: bytes, contents: Contents) -> None:
+    job.origin = dict(job.origin)
+    total, done = len(contents.members), int(job.origin.get("done", 0))
+    progress.advance(done, total)
+    refused: list[str] = list(job.warnings)
+    visible = (member for member in iter_members(content, limits=parse_limits()) if not is_hidden(member.name))
+    for group in _groups(_without(visible, done)):
+        done += len(group)
+        with transaction.atomic():
+            progress.hold(forgive=True)
+            outcomes = enqueue_files(collection, [_offer(job, member) for member in group], _terms(job))
+            refused += [_say_refused(each) for each in outcomes if each.status == "rejected"]
+            job.origin["done"], job.warnings = done, _shortened(refused)
+            IngestJob.objects.filter(pk=job.pk).update(origin=job.origin, warnings=job.warnings)
+        progress.advance(done, total)
+
+
+def member_id(folder: str, path: str) -> str:
+    """The doc_id of a member: its path under the folder. An unacceptable one comes as it is, and is refused later."""
+    try:
+        return doc_id_from_name(folder + path)
+    except InvalidInput:
+        return folder + path
+
+
+def is_hidden(path: str) -> bool:
+    """Whether the file or a folder above it begins with a dot."""
+    return any(part.startswith(".") for part in path.split("/"))
+
+
+def refusal_of(member: Member) -> tuple[str, str]:
+    """(type, reason) why a member is not taken, or two empty texts."""
+    if member.error is not None:
+        return member.error.kind, member.error.message
+    if member.size_bytes and not is_readable(member.media_type):
+        return "unsupported", f"{member.media_type} is not a format that is read; it was left out"
+    return "", ""
+
+
+def say_hidden(paths: Sequence[str]) -> str:
+    noun = "hidden file is" if len(paths) == 1 else "hidden files are"
+    return f"{len(paths)} {noun} left out, such as {paths[0][:200]}"
+
+
+def _offer(job: IngestJob, member: Member) -> UploadItem:
+    error_type, error = refusal_of(member)
+    return UploadItem(
+        HeldFile(member.name, member.data),
+        member_id(job.origin.get("prefix", ""), member.name),
+        origin={"type": "member", "of": job.doc_id, "path": member.name},
+        error_type=error_type,
+        error=error,
+    )
+
+
+def _say_refused(outcome: UploadOutcome) -> str:
+    return outcome.error if outcome.name in outcome.error else f"{outcome.name}: {outcome.error}"
+
+
+def _terms(job: IngestJob) -> UploadOptions:
+    unsaid = job.origin.get("unsaid", ())
+    asked = RequestedMetadata(
+        None if "tags" in unsaid else list(job.tags),
+        None if "metadata" in unsaid else dict(job.metadata),
+        dict(job.policy) if job.policy else None,
+    )
+    return UploadOptions(asked, job.origin.get("on_clash", "replace"), job.batch, job.created_by)
+
+
+def _without(members: Iterable[Member], count: int) -> Iterator[Member]:
+    """The members after the first `count`, which an earlier run has taken."""
+    for number, member in enumerate(members):
+        if number >= count:
+            yield member
+
+
+def _groups(members: Iterable[Member]) -> Iterator[list[Member]]:
+    """Some members at a time, few enough to be held in memory."""
+    group: list[Member] = []
+    for member in members:
+        group.append(member)
+        if len(group) >= GROUP_MEMBERS or sum(each.size_bytes for each in group) >= GROUP_BYTES:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _shortened(refused: list[str]) -> list[str]:
+    return refused[:NAMED_MAX]
+
+
+def _closing_words(warnings: list[str], contents: Contents) -> list[str]:
+    refused = sum(1 for member in contents.members if refusal_of(member)[1])
+    words = list(warnings)
+    if refused > len(warnings):
+        words.append(f"{refused - len(warnings)} more files were refused")
+    if contents.hidden:
+        words.append(say_hidden(contents.hidden))
+    return words

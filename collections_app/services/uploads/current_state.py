@@ -1,0 +1,175 @@
+"""What stands under a doc_id at this moment: the document, or the file that is on its way to it."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+
+from collections_app.domain.identity import clean_metadata, clean_tags
+from collections_app.models import Collection, Document, IngestJob
+
+DOCUMENTS = """
+SELECT doc_id, source_hash, archived_at IS NOT NULL, enabled, tags, metadata, chunk_policy,
+       chunk_policy_stated
+FROM documents
+WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
+"""
+
+UNDER_WAY = """
+SELECT DISTINCT ON (j.doc_id) j.doc_id, j.id, u.sha256, j.tags, j.metadata, j.policy
+FROM ingest_jobs j
+LEFT JOIN uploads u ON u.id = j.upload_id
+WHERE j.collection_id = %(collection_id)s AND j.doc_id = ANY(%(doc_ids)s) AND j.kind IN ('file', 'fetch')
+  AND j.state IN ('queued', 'running')
+ORDER BY j.doc_id, j.created_at DESC, j.id DESC
+"""
+
+LAST_REQUESTED = """
+SELECT DISTINCT ON (doc_id) doc_id, tags, metadata
+FROM ingest_jobs
+WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s) AND kind IN ('file', 'fetch')
+  AND state = 'succeeded'
+ORDER BY doc_id, created_at DESC, id DESC
+"""
+
+EXISTS = """
+SELECT EXISTS (SELECT FROM documents WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s)
+    OR EXISTS (SELECT FROM ingest_jobs WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
+               AND kind IN ('file', 'fetch') AND state IN ('queued', 'running'))
+"""
+
+Labels = tuple[list[str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedMetadata:
+    """What is to be said of the documents; None: nothing was said, whatever stands may stay."""
+
+    tags: list[str] | None = None
+    metadata: dict[str, Any] | None = None
+    policy: dict[str, Any] | None = None
+
+    @classmethod
+    def read(
+        cls, tags: Sequence[str] | None, metadata: Mapping[str, Any] | None, policy: Mapping[str, Any] | None
+    ) -> RequestedMetadata:
+        """Cleaned as they would be kept. Raises InvalidInput."""
+        return cls(
+            None if tags is None else list(clean_tags(tags)),
+            None if metadata is None else clean_metadata(metadata),
+            {name: value for name, value in policy.items() if value is not None} if policy else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentState:
+    """A document, or the newest job for it that is under way.
+
+    sha256: of the bytes it was made from, or will be; "" when it did not come from a file. job_id: of the job.
+    labels: tags and metadata that were asked for with these bytes, None when no job tells any more; then `own` counts,
+    which may hold what the file says of itself. policy: of the document as a whole; of a job what it states.
+    """
+
+    sha256: str
+    archived: bool
+    enabled: bool
+    job_id: str | None
+    labels: Labels | None
+    own: Labels
+    policy: dict[str, Any] | None
+    policy_stated: dict[str, Any] = field(default_factory=dict)
+
+    def has(self, sha256: str) -> bool:
+        return bool(sha256) and self.sha256 == sha256
+
+    @property
+    def remark(self) -> str:
+        return "" if self.enabled else "it stays disabled"
+
+    @property
+    def stated_metadata(self) -> dict[str, Any]:
+        """What was said of the document when its bytes came, in its present values, without what the file says."""
+        if self.labels is None:
+            return {}
+        return {name: self.own[1].get(name, value) for name, value in self.labels[1].items()}
+
+    def differs(self, asked: RequestedMetadata, resolve: Callable[[], dict[str, Any]]) -> str:
+        """What besides the bytes is not as asked, in words; "" when all is. resolve: the policy that would hold."""
+        tags, metadata = self.labels or self.own
+        other = []
+        if asked.tags is not None and asked.tags != tags:
+            other.append("tags")
+        if asked.metadata is not None and not self._has_metadata(asked.metadata, metadata):
+            other.append("metadata")
+        if asked.policy and self.policy != (asked.policy if self.job_id else resolve()):
+            other.append("chunk policy")
+        return " and ".join(other)
+
+    def _has_metadata(self, asked: dict[str, Any], metadata: dict[str, Any]) -> bool:
+        if self.labels:
+            return asked == metadata
+        return all(name in metadata and metadata[name] == value for name, value in asked.items())
+
+
+def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, DocumentState]:
+    """What stands under these ids; an id under which nothing stands is left out."""
+    names = sorted(set(doc_ids))
+    if not names:
+        return {}
+    values: dict[str, Any] = {"collection_id": collection.pk, "doc_ids": names}
+    with connection.cursor() as cursor:
+        cursor.execute(LAST_REQUESTED, values)
+        asked = {doc_id: (tags, _object(metadata)) for doc_id, tags, metadata in cursor.fetchall()}
+        cursor.execute(DOCUMENTS, values)
+        found = {row[0]: _document(row, asked.get(row[0])) for row in cursor.fetchall()}
+        cursor.execute(UNDER_WAY, values)
+        for doc_id, job_id, sha256, tags, metadata, policy in cursor.fetchall():
+            before = found.get(doc_id)
+            labels = (tags, _object(metadata))
+            found[doc_id] = DocumentState(
+                sha256=sha256 or "",
+                archived=before.archived if before else False,
+                enabled=before.enabled if before else True,
+                job_id=str(job_id),
+                labels=labels,
+                own=labels,
+                policy=_object(policy) or None,
+            )
+    return found
+
+
+def document_exists(collection: Collection, doc_id: str) -> bool:
+    """Whether there is such a document, or a job that brings it."""
+    with connection.cursor() as cursor:
+        cursor.execute(EXISTS, {"collection_id": collection.pk, "doc_id": doc_id})
+        (found,) = cursor.fetchone()
+    return bool(found)
+
+
+def _document(row: Sequence[Any], labels: Labels | None) -> DocumentState:
+    _, sha256, archived, enabled, tags, metadata, policy, stated = row
+    own = (tags, _object(metadata))
+    return DocumentState(sha256, archived, enabled, None, labels, own, _object(policy), _object(stated))
+
+
+def load_siblings(collection: Collection, doc_id: str) -> dict[str, DocumentState]:
+    """The numbered copies "name (2).pdf", "name (3).pdf" of a doc_id that stand already, by number."""
+    stem, suffix = posixpath.splitext(doc_id)
+    pattern = re.compile(re.escape(stem) + r" \((\d{1,9})\)" + re.escape(suffix))
+    known = Document.objects.filter(collection=collection, doc_id__startswith=f"{stem} (")
+    coming = IngestJob.objects.active().filter(collection=collection, doc_id__startswith=f"{stem} (")
+    names = {*known.values_list("doc_id", flat=True), *coming.values_list("doc_id", flat=True)}
+    numbers = {name: int(match[1]) for name in names if (match := pattern.fullmatch(name))}
+    standings = load_states(collection, numbers)
+    return {name: standings[name] for name in sorted(standings, key=lambda name: numbers[name])}
+
+
+def _object(value: Any) -> dict[str, Any]:
+    """A JSON column as it comes without a model: a text, or parsed already."""
+    return dict(json.loads(value) if isinstance(value, str) else value or {})

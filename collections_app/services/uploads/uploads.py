@@ -1,0 +1,331 @@
+"""Uploaded files: each accepted or refused on its own, all of them committed together with their jobs."""
+
+from __future__ import annotations
+
+import hashlib
+import mimetypes
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, Any, Protocol
+
+import psycopg
+from django.db import connection, transaction
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection, IngestBatch, IngestJob, Upload
+from collections_app.parsing import archive_type
+from collections_app.services.governance import audit
+from collections_app.services.jobs.backpressure import check_queue
+from collections_app.services.jobs.queue import send_jobs, supersede_jobs
+from collections_app.services.uploads.current_state import Labels, RequestedMetadata
+from collections_app.services.uploads.entries import MEGABYTE as MEGABYTE
+from collections_app.services.uploads.entries import Entry, check_clash, folder_of, is_refused, wanted_id
+from collections_app.services.uploads.submissions import (
+    close_batch,
+    count_outcomes,
+    lock_doc_ids,
+    open_batch,
+    require_open,
+    try_lock_doc_id,
+)
+from collections_app.services.uploads.upload_plan import PlanLine, Planner
+from collections_app.work.leases import cancel
+from ragd import telemetry
+from ragd.errors import InvalidInput
+
+STORED_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+SUPERSEDED = "superseded by a newer upload of the same document"
+
+SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
+SELECT_PIECE = "SELECT substring(content FROM %s FOR %s), octet_length(content) FROM uploads WHERE id = %s"
+PIECE_BYTES = 1 << 23
+
+INSERT_UPLOAD = """
+INSERT INTO uploads (collection_id, doc_id, sha256, name, media_type, size_bytes, created_at, content)
+VALUES (%(collection_id)s, %(doc_id)s, %(sha256)s, %(name)s, %(media_type)s, %(size_bytes)s, %(created_at)s,
+        %(content)b)
+RETURNING id
+"""
+
+
+class UploadedFile(Protocol):
+    """What a browser or a client sent; Django's UploadedFile is one."""
+
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def size(self) -> int | None: ...
+    def read(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine, read when its turn comes. name: what it is called in the collection."""
+
+    path: Path
+    name: str
+
+    @property
+    def size(self) -> int:
+        return self.path.stat().st_size
+
+    def read(self) -> bytes:
+        return self.path.read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class UploadOutcome:
+    """What became of one file.
+
+    status: "queued" with its job, "unchanged" (with the job that brings the same bytes, when one does), "skipped", or
+    "rejected" with error and error_type. plan: the word of the plan, such as "new" or "renamed". doc_id: the one that
+    it got. reason: why, where it is not plain.
+    """
+
+    name: str
+    doc_id: str
+    status: str
+    job: IngestJob | None = None
+    error: str = ""
+    error_type: str = ""
+    plan: str = ""
+    reason: str = ""
+    batch: IngestBatch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadItem:
+    """A file as `enqueue_files` gets it. origin: of its job; a "prefix" there is the folder of an archive's members.
+
+    error: the file is refused with it.
+    """
+
+    file: UploadedFile
+    doc_id: str = ""
+    on_clash: str = ""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    error_type: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadOptions:
+    """What holds for all files of a submission."""
+
+    asked: RequestedMetadata
+    on_clash: str = "replace"
+    batch: IngestBatch | None = None
+    created_by: str = ""
+
+
+def submit_uploads(
+    collection: Collection,
+    files: Sequence[UploadedFile],
+    *,
+    doc_ids: Sequence[str] = (),
+    tags: Sequence[str] | None = (),
+    metadata: Mapping[str, Any] | None = NOTHING,
+    policy: Mapping[str, Any] | None = None,
+    on_clash: str = "replace",
+    choices: Sequence[str] = (),
+    batch: IngestBatch | None = None,
+    label: str = "",
+    kind: str = IngestBatch.Kind.UPLOAD,
+    more: bool = False,
+    actor: audit.Actor = None,
+) -> list[UploadOutcome]:
+    """Queue one job per file that brings something; one outcome per file, in order.
+
+    doc_ids: one per file, "" or none for its own name. tags, metadata: of every document; None: what it has stays.
+    on_clash: what happens to a file whose doc_id has other content: "replace" it, "skip" the file, or "keep_both" under
+    the next free number; choices: the same per file, "" for on_clash. The same bytes with the same tags, metadata and
+    policy make no job. A ZIP or TAR makes one job that unpacks it, and its members are treated the same way. Bytes and
+    jobs are committed together, before anything is sent to the broker; a file of the same document that is still under
+    way is superseded. batch: what all this is added to; None: one of its own, of a kind and with a label, which stays
+    open when more is to come. ServiceError 429 when the queue would become too deep, 409 for a batch that is closed.
+    """
+    check_clash(on_clash)
+    wanted, clashes = check_counts(files, doc_ids, choices)
+    asked = RequestedMetadata.read(tags, metadata, policy)
+    check_queue(len(files), sum(file.size or 0 for file in files))
+    offered = [UploadItem(*each) for each in zip(files, wanted, clashes, strict=True)]
+    with transaction.atomic():
+        own = batch is None
+        batch = batch or open_batch(collection, kind=kind, label=label or _label(files), actor=actor)
+        terms = UploadOptions(asked, on_clash, batch, audit.name_actor(actor))
+        outcomes = enqueue_files(collection, offered, terms)
+        if not own:
+            require_open(batch)
+        elif not more:
+            close_batch(batch)
+    return outcomes
+
+
+def check_counts(
+    files: Sequence[UploadedFile], doc_ids: Sequence[str], choices: Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """One doc_id and one choice per file, "" where nothing is said. InvalidInput for other counts or choices."""
+    for name, values in (("doc_ids", doc_ids), ("on_clash", choices)):
+        if values and len(values) != len(files):
+            raise InvalidInput(f"{name} must name every file: {len(files)} files, {len(values)} of them", field=name)
+    for choice in filter(None, choices):
+        check_clash(choice)
+    return list(doc_ids) or [""] * len(files), list(choices) or [""] * len(files)
+
+
+def enqueue_files(collection: Collection, offered: Sequence[UploadItem], terms: UploadOptions) -> list[UploadOutcome]:
+    """`submit_uploads` inside the caller's transaction. Two submissions of the same document come one after the other.
+
+    One file's bytes are in memory at a time, unless the caller holds more.
+    """
+    planner = Planner(
+        collection, terms.asked, on_clash=terms.on_clash, is_free=lambda doc_id: try_lock_doc_id(collection, doc_id)
+    )
+    names = [wanted_id(_entry(each, each.file.size or 0)) for each in offered]
+    lock_doc_ids(collection, filter(None, names))
+    planner.load(names)
+    outcomes = [_enqueue_file(collection, each, planner, terms) for each in offered]
+    jobs = [outcome.job for outcome in outcomes if outcome.job is not None and outcome.status == "queued"]
+    files = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.FILE]
+    archives = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.ARCHIVE]
+    supersede_jobs(collection, files, SUPERSEDED)
+    _supersede_archives(collection, archives)
+    IngestJob.objects.bulk_create(jobs)
+    if terms.batch is not None:
+        count_outcomes(terms.batch, [outcome.status for outcome in outcomes])
+    send_jobs([job.pk for job in jobs])
+    return outcomes
+
+
+def _enqueue_file(collection: Collection, offered: UploadItem, planner: Planner, terms: UploadOptions) -> UploadOutcome:
+    name = offered.file.name or "file"
+    if offered.error:
+        doc_id = wanted_id(_entry(offered, 0)) or offered.doc_id
+        return UploadOutcome(
+            name, doc_id, "rejected", error=offered.error, error_type=offered.error_type, plan="rejected",
+            batch=terms.batch,
+        )  # fmt: skip
+    entry = _entry(offered, offered.file.size or 0)
+    content = b"" if is_refused(entry) else offered.file.read()
+    is_archive = bool(content) and bool(archive_type(content))
+    sha256 = hashlib.sha256(content).hexdigest()
+    line = planner.decide(replace(entry, sha256=sha256), is_archive=is_archive)
+    if line.status == "rejected":
+        return UploadOutcome(
+            name, offered.doc_id, "rejected", error=line.reason, error_type=line.error_type, plan="rejected",
+            batch=terms.batch,
+        )  # fmt: skip
+    job = None
+    if line.is_sent:
+        upload = store_upload(collection, line.doc_id, name, content, sha256=sha256)
+        job = _job(collection, line, upload, offered, terms, planner.labels_of(line), is_archive=is_archive)
+    elif line.job_id:
+        job = IngestJob.objects.filter(pk=line.job_id).first()
+    status = "queued" if line.is_sent else line.status
+    return UploadOutcome(name, line.doc_id, status, job, plan=line.status, reason=line.reason, batch=terms.batch)
+
+
+def _job(
+    collection: Collection,
+    line: PlanLine,
+    upload: Upload,
+    offered: UploadItem,
+    terms: UploadOptions,
+    labels: Labels,
+    *,
+    is_archive: bool,
+) -> IngestJob:
+    origin = dict(offered.origin)
+    if is_archive:
+        origin = {"prefix": folder_of(line.doc_id)} | origin | {"type": "archive", "done": 0}
+        origin["on_clash"] = offered.on_clash or terms.on_clash
+        origin["unsaid"] = [name for name in ("tags", "metadata") if getattr(terms.asked, name) is None]
+    return IngestJob(
+        collection=collection,
+        kind=IngestJob.Kind.ARCHIVE if is_archive else IngestJob.Kind.FILE,
+        doc_id=line.doc_id,
+        tags=labels[0],
+        metadata=labels[1],
+        policy=terms.asked.policy,
+        source=upload.name,
+        origin=origin,
+        batch=terms.batch,
+        upload=upload,
+        traceparent=telemetry.current_traceparent(),
+        created_by=terms.created_by,
+    )
+
+
+def _entry(offered: UploadItem, size: int) -> Entry:
+    return Entry(offered.doc_id, "", size, offered.file.name or "file", offered.on_clash)
+
+
+def _label(files: Sequence[UploadedFile]) -> str:
+    return (files[0].name or "file") if len(files) == 1 else f"{len(files)} files"
+
+
+def _supersede_archives(collection: Collection, doc_ids: Sequence[str]) -> None:
+    older = IngestJob.objects.active().filter(collection=collection, doc_id__in=doc_ids, kind=IngestJob.Kind.ARCHIVE)
+    cancel(older, "superseded by a newer upload of the same archive")
+
+
+def store_upload(collection: Collection, doc_id: str, name: str, content: bytes, *, sha256: str = "") -> Upload:
+    """Store the bytes; the record comes back without them, so that many files do not pile up in memory.
+
+    sha256: theirs, in hex, when it is known already.
+    """
+    media_type, _ = mimetypes.guess_type(name)
+    upload = Upload(
+        collection=collection,
+        doc_id=doc_id,
+        sha256=sha256 or hashlib.sha256(content).hexdigest(),
+        name=name,
+        media_type=media_type or "application/octet-stream",
+        size_bytes=len(content),
+    )
+    values = {field: getattr(upload, field) for field in STORED_FIELDS} | {"content": content}
+    # Bound by the server, in binary: as part of the statement's text the bytes would take several times their size.
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        row = cursor.execute(INSERT_UPLOAD, values).fetchone()
+    upload.pk = row[0] if row else None
+    return upload
+
+
+def read_content(upload_id: int | None) -> bytes:
+    """The bytes of an upload, asked for in binary: as text they would take three times their size. ServiceError 409."""
+    connection.ensure_connection()
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        row = cursor.execute(SELECT_CONTENT, (upload_id,), binary=True).fetchone()
+    if row is None:
+        raise _gone()
+    return bytes(row[0])
+
+
+def open_content(upload_id: int | None) -> IO[bytes]:
+    """The bytes of an upload as a file, read piece by piece; in memory while it is small. ServiceError 409."""
+    connection.ensure_connection()
+    spool = tempfile.SpooledTemporaryFile(PIECE_BYTES)  # noqa: SIM115 (the caller's)
+    size = 1
+    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
+        while spool.tell() < size:
+            values = (spool.tell() + 1, PIECE_BYTES, upload_id)
+            row = cursor.execute(SELECT_PIECE, values, binary=True).fetchone()
+            if row is None:
+                raise _gone()
+            spool.write(row[0])
+            size = row[1]
+    return spool
+
+
+def _gone() -> ServiceError:
+    return ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
+
+
+def drop_stale_uploads(collection_id: int, doc_id: str, *, keep: int = 0) -> None:
+    """Remove the files of a document but the one that is its source, unless a job may still need them."""
+    stale = Upload.objects.of_document(collection_id, doc_id).exclude(pk=keep)
+    stale.exclude(jobs__state__in=("queued", "running", "failed", "quarantined")).delete()

@@ -1,0 +1,138 @@
+"""What is put right every few seconds: lost jobs, half-deleted collections, missing indexes, leftovers."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import connection
+from django.db.models import Exists, OuterRef
+from django.utils import timezone
+
+from collections_app.models import (
+    Collection,
+    Document,
+    Generation,
+    IdempotencyRecord,
+    IngestBatch,
+    IngestJob,
+    Report,
+    Upload,
+)
+from collections_app.services.collections.collections import purge_deleted
+from collections_app.services.endpoints.hosts import forget_hosts
+from collections_app.services.generations.swap import drop_leftovers, expire_retired
+from collections_app.services.indexing.embedding_checkpoints import drop_orphaned_checkpoints
+from collections_app.services.jobs.cancellation import settle_generations
+from collections_app.services.jobs.queue import submit_index_build
+from collections_app.services.jobs.recovery import resend_lost_jobs, wake_fetches, wake_waiting_jobs
+from collections_app.services.jobs.workers import forget_workers
+
+log = logging.getLogger(__name__)
+
+SWEEP_REPORT = "sweep"
+ONE_SWEEPER_LOCK = 0x7261676402
+QUIET_FOR = timedelta(seconds=20)
+IDEMPOTENCY_KEPT = timedelta(days=1)
+ORPHAN_KEPT = timedelta(days=7)
+ABANDONED_AFTER = timedelta(hours=6)
+
+TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
+UNLOCK = "SELECT pg_advisory_unlock(%s)"
+
+# Above the threshold, without a valid index on the embeddings.
+UNINDEXED = """
+SELECT c.id, s.chunk_count
+FROM collections c
+JOIN chunk_stats s ON s.collection_id = c.id AND s.generation = c.generation
+WHERE c.deleted_at IS NULL AND s.chunk_count > %(threshold)s
+  AND NOT EXISTS (
+      SELECT 1 FROM pg_index i
+      WHERE i.indexrelid = to_regclass('chunks_c' || c.id || '_g' || c.generation || '_embedding') AND i.indisvalid)
+ORDER BY c.id
+"""
+
+
+def sweep() -> dict[str, int]:
+    """Put everything right that is due; returns what was done. Of two sweeps at the same time one does nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute(TRY_LOCK, [ONE_SWEEPER_LOCK])
+        (mine,) = cursor.fetchone()
+    if not mine:
+        return {}
+    try:
+        now = timezone.now()
+        done = resend_lost_jobs(now) | {
+            "woken": wake_waiting_jobs(now) + wake_fetches(now),
+            "purged": purge_deleted(now),
+            "index_builds": build_missing_indexes(now),
+            "generations": tidy_generations(now),
+            "uploads": drop_orphan_uploads(now),
+            "batches": close_abandoned_batches(now),
+            "kept_vectors": drop_orphaned_checkpoints(now),
+            "idempotency": IdempotencyRecord.objects.filter(created_at__lt=now - IDEMPOTENCY_KEPT).delete()[0],
+            "workers": forget_workers(now),
+            "hosts": forget_hosts(now),
+        }
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(UNLOCK, [ONE_SWEEPER_LOCK])
+    Report.objects.update_or_create(name=SWEEP_REPORT, defaults={"values": done, "made_at": now})
+    if any(done.values()):
+        log.info("sweep: %s", ", ".join(f"{name} {count}" for name, count in done.items() if count))
+    return done
+
+
+def build_missing_indexes(now: datetime) -> int:
+    """Queue the build of a vector index where there are enough chunks and the load has paused.
+
+    An index that exists makes every further insert slower, so a bulk load is waited for, up to twice the threshold.
+    """
+    threshold = settings.RAGD_EXACT_THRESHOLD
+    with connection.cursor() as cursor:
+        cursor.execute(UNINDEXED, {"threshold": threshold})
+        rows = cursor.fetchall()
+    queued = 0
+    for collection_id, chunk_count in rows:
+        if (chunk_count > 2 * threshold or not _is_loading(collection_id, now)) and submit_index_build(
+            Collection.objects.get(pk=collection_id)
+        ):
+            queued += 1
+    return queued
+
+
+def _is_loading(collection_id: int, now: datetime) -> bool:
+    loads = IngestJob.objects.active().exclude(kind=IngestJob.Kind.GENERATION)
+    if loads.filter(collection_id=collection_id).exists():
+        return True
+    return Document.objects.filter(collection_id=collection_id, updated_at__gt=now - QUIET_FOR).exists()
+
+
+def tidy_generations(now: datetime) -> int:
+    """End what lost its job, give up what was retired long ago, and remove what nobody needs; returns tables gone."""
+    for collection_id in Generation.objects.filter(state="building").values_list("collection_id", flat=True):
+        settle_generations(collection_id)
+    expire_retired(now)
+    return drop_leftovers()
+
+
+def close_abandoned_batches(now: datetime) -> int:
+    """Close batches whose client went away: nothing of them is under way, and nothing came for hours."""
+    since = now - ABANDONED_AFTER
+    jobs = IngestJob.objects.filter(batch=OuterRef("pk"))
+    left = IngestBatch.objects.filter(open=True, created_at__lt=since)
+    return left.exclude(Exists(jobs.active())).exclude(Exists(jobs.filter(created_at__gte=since))).update(open=False)
+
+
+def drop_orphan_uploads(now: datetime) -> int:
+    """Remove files a week old that are no document's source and that no job needs; what is quarantined is kept."""
+    needed = IngestJob.objects.filter(upload=OuterRef("pk"), state__in=("queued", "running", "quarantined"))
+    made_of_it = Document.objects.filter(
+        collection_id=OuterRef("collection_id"), doc_id=OuterRef("doc_id"), source_hash=OuterRef("sha256")
+    )
+    old = Upload.objects.filter(~Exists(needed), ~Exists(made_of_it), created_at__lt=now - ORPHAN_KEPT)
+    gone = 0
+    for pk in list(old.values_list("pk", flat=True)):
+        gone += Upload.objects.filter(~Exists(needed), ~Exists(made_of_it), pk=pk).delete()[0]
+    return gone

@@ -1,0 +1,219 @@
+"""What people fill in about collections and documents. The services check the content; the forms check the shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.db import connection
+
+from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
+from ragd.store.store import languages
+from ragd.types import ChunkPolicy
+
+CHUNK_KINDS = [
+    ("structure", "Structure-aware: headings, paragraphs, lists, code, tables"),
+    ("words", "Sliding window: a fixed number of words"),
+]
+POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
+
+
+class ChunkPolicyFields(forms.Form):
+    """The chunk policy as fields, to be mixed into forms that set one."""
+
+    kind = forms.ChoiceField(label="Chunking strategy", choices=CHUNK_KINDS, required=False)
+    target_tokens = forms.IntegerField(label="Chunk size (words)", min_value=1, required=False)
+    overlap_tokens = forms.IntegerField(label="Overlap (words)", min_value=0, required=False)
+    max_chars = forms.IntegerField(label="Max length (characters)", min_value=1, required=False)
+
+    def suggest(self, usual: ChunkPolicy) -> None:
+        """Show what holds when a field stays empty."""
+        for name in POLICY_FIELDS[1:]:
+            self.fields[name].widget.attrs["placeholder"] = f"Default: {getattr(usual, name):,}"
+
+    def chunk_policy(self) -> dict[str, Any]:
+        """The fields that were filled in; what is left out is the service's default, fitted to the embedding model."""
+        given = {name: self.cleaned_data.get(name) for name in POLICY_FIELDS}
+        return {name: value for name, value in given.items() if value not in (None, "")}
+
+
+class CollectionForm(ChunkPolicyFields):
+    name = forms.CharField(
+        label="Name",
+        max_length=200,
+        help_text="Used in URLs. No slash, ?, # or %.",
+        widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
+    )
+    description = forms.CharField(label="Description", required=False)
+    hybrid_enabled = forms.BooleanField(
+        label="Enable keyword (BM25) search",
+        required=False,
+        initial=True,
+        help_text="Required for hybrid search. Finds exact words, names and numbers.",
+    )
+    language = forms.ChoiceField(label="Language", initial="english", help_text="Stemming for keyword search.")
+    embed_model = forms.CharField(label="Embedding model", help_text="Changing it later rebuilds the index.")
+    embed_dims = forms.IntegerField(
+        label="Dimensions", min_value=1, max_value=4000, help_text="Changing it later rebuilds the index."
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["embed_model"].initial = settings.RAGD_EMBED_MODEL
+        self.fields["embed_dims"].initial = settings.RAGD_EMBED_DIMS
+        self.fields["language"].choices = [(name, name) for name in languages(connection)]  # type: ignore[attr-defined]
+
+
+class CollectionSettingsForm(ChunkPolicyFields):
+    description = forms.CharField(label="Description", required=False)
+    revisions = forms.IntegerField(label="Revisions kept per document", min_value=0, required=False)
+    runs_days = forms.IntegerField(label="Query log retention (days)", min_value=0, required=False)
+
+    action = forms.ChoiceField(
+        label="Guardrail action",
+        required=False,
+        choices=[
+            ("flag", "Flag: record findings only"),
+            ("redact", "Redact: hide secrets and personal data, withhold chunks with prompt injection"),
+            ("refuse", "Block: redact, and block such questions and answers"),
+        ],
+    )
+    min_score = forms.FloatField(
+        label="Risk threshold",
+        required=False,
+        min_value=0,
+        max_value=100,
+        help_text="0 to 100. Default: 0. Findings below it are only recorded.",
+    )
+
+    def suggest_retention(self) -> None:
+        """Show what holds when a field stays empty."""
+        days = settings.RAGD_RUN_RETENTION_DAYS
+        for name, default, zero in (
+            ("revisions", settings.RAGD_REVISIONS_KEPT, "0 keeps none."),
+            ("runs_days", days or "unlimited", "0 is unlimited."),
+        ):
+            self.fields[name].widget.attrs["placeholder"] = f"Default: {default}"
+            self.fields[name].help_text = zero
+
+    def retention(self) -> dict[str, int]:
+        """The fields that were filled in."""
+        given = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days")}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def security(self) -> dict[str, Any]:
+        """The fields that were filled in."""
+        given = {"action": self.cleaned_data.get("action") or None, "min_score": self.cleaned_data.get("min_score")}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class ImportForm(forms.Form):
+    """A file that a collection was exported to."""
+
+    file = forms.FileField(label="File", help_text="An exported collection: NAME.ragd.zip.")
+    name = forms.CharField(label="Name", max_length=128, required=False, help_text="Default: the exported name.")
+    replace = forms.BooleanField(
+        label="Replace the collection of this name",
+        required=False,
+        help_text="The existing one is deleted when the import is complete.",
+    )
+    embed_model = forms.CharField(
+        label="Embedding model",
+        max_length=200,
+        required=False,
+        help_text="Default: the exported embeddings. Another model rebuilds the index in the background.",
+    )
+    embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000, required=False)
+
+
+class GenerationForm(ChunkPolicyFields):
+    """What the next generation of a collection's index is to be."""
+
+    embed_model = forms.CharField(label="Embedding model", max_length=200)
+    embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000)
+    language = forms.ChoiceField(label="Language", help_text="Stemming for keyword search.")
+    hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
+    activate = forms.ChoiceField(
+        label="Activation",
+        choices=[("automatic", "Activate automatically"), ("manual", "Activate manually")],
+        initial="automatic",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["language"].choices = [(name, name) for name in languages(connection)]  # type: ignore[attr-defined]
+
+    def choices(self) -> dict[str, Any]:
+        """What `start_generation` takes."""
+        given = {name: self.cleaned_data[name] for name in ("embed_model", "embed_dims", "language", "hybrid_enabled")}
+        return given | {"chunk_policy": self.chunk_policy()}
+
+
+class DeleteCollectionForm(forms.Form):
+    """The name must be typed."""
+
+    typed_name = forms.CharField(
+        label="Type the collection name to confirm",
+        widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
+    )
+
+    def __init__(self, *args: Any, name: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.name = name
+
+    def clean_typed_name(self) -> str:
+        typed: str = self.cleaned_data["typed_name"]
+        if typed != self.name:
+            raise forms.ValidationError(f"enter {self.name} to confirm; nothing was deleted")
+        return typed
+
+
+class LabelFields(forms.Form):
+    """What is said about documents when they come in."""
+
+    tags = TagsField(label="Tags", required=False, help_text="Separated by commas.")
+    metadata = ObjectField(
+        label="Metadata",
+        required=False,
+        help_text='A JSON object, for example {"year": 2024}.',
+        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
+    )
+
+
+class UploadForm(LabelFields):
+    uploads = FilesField(label="Files")
+    on_clash = forms.ChoiceField(
+        label="If a document already exists",
+        required=False,
+        choices=[
+            ("replace", "Replace"),
+            ("skip", "Skip"),
+            ("keep_both", "Keep both (numbered)"),
+        ],
+    )
+    batch = forms.UUIDField(required=False)
+
+
+class TextForm(LabelFields):
+    doc_id = forms.CharField(
+        label="Document ID",
+        max_length=512,
+        help_text="Unique in the collection. An existing document with this ID is replaced.",
+    )
+    title = forms.CharField(label="Title", max_length=500, required=False)
+    content = forms.CharField(label="Text", strip=False, widget=forms.Textarea(attrs={"rows": 14, "data-send": True}))
+
+
+class ChunkChangeForm(forms.Form):
+    """What to do with a chunk. revision: the one that was seen when it was written."""
+
+    action = forms.ChoiceField(
+        choices=[(name, name) for name in ("edit", "add", "disable", "enable", "undo", "attach")]
+    )
+    content = forms.CharField(required=False, strip=False)
+    revision = forms.IntegerField(required=False, min_value=1)
+    overlay_id = forms.IntegerField(required=False, min_value=1)
+    target = forms.IntegerField(
+        required=False, min_value=0, error_messages={"invalid": "Enter a chunk number, such as 3."}
+    )

@@ -1,0 +1,186 @@
+"""What people fill in to change documents: which ones, and what of them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.http import QueryDict
+
+from collections_app.models import Collection, Document
+from collections_app.services.documents.bulk_changes import BulkChange
+from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, read_filter
+from collections_app.views.forms.collections import ChunkPolicyFields
+from collections_app.views.forms.fields import ObjectField, TagsField
+
+DOCUMENT_SORTS = {
+    "doc_id": ("doc_id",),
+    "-doc_id": ("-doc_id",),
+    "source": ("source", "doc_id"),
+    "-source": ("-source", "doc_id"),
+    "chunks": ("chunk_count", "doc_id"),
+    "-chunks": ("-chunk_count", "doc_id"),
+    "revision": ("revision", "doc_id"),
+    "-revision": ("-revision", "doc_id"),
+    "updated": ("updated_at", "doc_id"),
+    "-updated": ("-updated_at", "doc_id"),
+}
+OLD_STATES = {"yes": "enabled", "no": "disabled"}  # in addresses with enabled=
+
+
+def filter_of_address(query: QueryDict) -> DocumentFilter:
+    """The filter of the documents table. What is wrong in an address is ignored, not refused."""
+    return read_filter(
+        {
+            "q": query.get("q"),
+            "tags": query.getlist("tag"),
+            "state": query.get("state") or OLD_STATES.get(query.get("enabled", "")),
+            "type": query.get("type"),
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The documents that a form is about: named ones, or all that a filter lets through."""
+
+    doc_ids: tuple[str, ...] = ()
+    filter: DocumentFilter | None = None
+    expected: int | None = None
+
+    @classmethod
+    def read(cls, posted: QueryDict) -> Selection:
+        """From the boxes of the documents table, or from the hidden fields of a page that asks back."""
+        if not posted.get("all_matching"):
+            return cls(tuple(posted.getlist("doc_id")))
+        expected = posted.get("expected", "")
+        wanted = read_filter(
+            {
+                "q": posted.get("f_q"),
+                "tags": posted.getlist("f_tag"),
+                "state": posted.get("f_state"),
+                "type": posted.get("f_type"),
+            }
+        )
+        return cls((), wanted, int(expected) if expected.isascii() and expected.isdecimal() else None)
+
+    def choose(self, collection: Collection) -> list[str]:
+        """The ids. Raises InvalidInput, and ServiceError 409 when the filter matches others than were counted."""
+        if self.filter is None:
+            return choose_named(self.doc_ids)
+        return choose_matching(collection, self.filter, expected=self.expected)
+
+    def hidden_fields(self, count: int) -> list[tuple[str, str]]:
+        """What a form carries to mean the same documents again."""
+        if self.filter is None:
+            return [("doc_id", doc_id) for doc_id in self.doc_ids]
+        wanted = self.filter
+        return [
+            ("all_matching", "on"),
+            ("expected", str(count)),
+            ("f_q", wanted.q),
+            *(("f_tag", tag) for tag in wanted.tags),
+            ("f_state", wanted.state),
+            ("f_type", wanted.media_type),
+        ]
+
+
+class LooseValueField(forms.CharField):
+    """A JSON value; what is not JSON counts as a text."""
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "").strip()
+        try:
+            return json.loads(text) if text else ""
+        except ValueError:
+            return text
+
+    def validate(self, value: Any) -> None:
+        return
+
+    def run_validators(self, value: Any) -> None:
+        return
+
+
+class BulkLabelForm(forms.Form):
+    """Tags and metadata of many documents; what is left empty changes nothing."""
+
+    add_tags = TagsField(label="Add tags", required=False, help_text="Separated by commas.")
+    remove_tags = TagsField(label="Remove tags", required=False, help_text="Separated by commas.")
+    key = forms.CharField(label="Set metadata field", max_length=200, required=False)
+    value = LooseValueField(label="Value", required=False, help_text="A JSON value; anything else is text.")
+    scope = forms.ChoiceField(
+        label="Apply to",
+        required=False,
+        choices=[("all", "All"), ("existing", "Only documents that have the field")],
+        initial="all",
+    )
+    remove_key = forms.CharField(label="Remove metadata field", max_length=200, required=False)
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        if not self.errors and not self.changes():
+            raise forms.ValidationError("Enter a tag or a metadata field to change.")
+        return given
+
+    def changes(self) -> list[BulkChange]:
+        """One change per part that was filled in, in the order of the form."""
+        given = self.cleaned_data
+        changes = [BulkChange(name, tags=tuple(given[name])) for name in ("add_tags", "remove_tags") if given.get(name)]
+        if given.get("key"):
+            only = given.get("scope") == "existing"
+            changes.append(BulkChange("set_metadata", key=given["key"], value=given.get("value"), only_existing=only))
+        if given.get("remove_key"):
+            changes.append(BulkChange("remove_metadata", key=given["remove_key"]))
+        return changes
+
+
+class DocumentForm(ChunkPolicyFields):
+    """What can be edited of one document. expected_revision: the one that was looked at."""
+
+    title = forms.CharField(
+        label="Title",
+        max_length=500,
+        required=False,
+        help_text="Part of every embedding; a change re-embeds all chunks.",
+    )
+    tags = TagsField(label="Tags", required=False, help_text="Separated by commas.")
+    metadata = ObjectField(
+        label="Metadata",
+        required=False,
+        help_text='A JSON object, for example {"year": 2024}.',
+        widget=forms.Textarea(attrs={"class": "mono", "spellcheck": "false", "rows": 5, "data-send": True}),
+    )
+    expected_revision = forms.IntegerField(min_value=1, widget=forms.HiddenInput)
+
+    @classmethod
+    def of(cls, document: Document) -> DocumentForm:
+        """Filled in with what the document is."""
+        metadata = json.dumps(document.metadata, ensure_ascii=False, indent=2) if document.metadata else ""
+        values: dict[str, Any] = {
+            "title": document.title,
+            "tags": document.tags,
+            "metadata": metadata,
+            "expected_revision": document.revision,
+            **document.chunk_policy_stated,
+        }
+        return cls(initial=values)
+
+    def wanted(self, document: Document) -> dict[str, Any]:
+        """The fields that differ from what the document is, for `edit_document`."""
+        given = self.cleaned_data
+        wanted = {
+            "title": given["title"],
+            "tags": given["tags"],
+            "metadata": given["metadata"],
+            "chunk_policy": self.chunk_policy(),
+        }
+        present = {
+            "title": document.title,
+            "tags": document.tags,
+            "metadata": document.metadata,
+            "chunk_policy": document.chunk_policy_stated,
+        }
+        return {name: value for name, value in wanted.items() if value != present[name]}

@@ -1,0 +1,86 @@
+"""What people fill in to bring documents from elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from collections_app.services.sources.url_lists import UrlEntry, read_list
+from collections_app.views.forms.collections import LabelFields
+from ragd.errors import InvalidInput
+
+LIST_MAX_BYTES = 5_000_000
+
+
+class SourceForm(LabelFields):
+    on_clash = forms.ChoiceField(
+        label="If a document already exists",
+        required=False,
+        choices=[
+            ("replace", "Replace"),
+            ("skip", "Skip"),
+            ("keep_both", "Keep both (numbered)"),
+        ],
+    )
+
+    def labels(self) -> dict[str, Any]:
+        """What the services take; tags and metadata that are left empty stay as they are."""
+        given = self.cleaned_data
+        return {
+            "on_clash": given["on_clash"] or "replace",
+            "tags": given["tags"] or None,
+            "metadata": given["metadata"] or None,
+        }
+
+
+class UrlsForm(SourceForm):
+    either = ("urls", "file")  # one of them is required, so neither is shown as optional
+
+    urls = forms.CharField(
+        label="URLs",
+        required=False,
+        help_text="One per line (http or https).",
+        widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false", "data-send": True}),
+    )
+    file = forms.FileField(
+        label="Or a file with URLs",
+        required=False,
+        help_text="Text with one URL per line, or CSV with a column url (optional: doc_id, title).",
+        widget=forms.FileInput(attrs={"accept": ".txt,.csv,text/plain,text/csv"}),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        try:
+            self._entries = self._read(given)
+        except InvalidInput as error:
+            self.add_error("urls", error.message)
+        return given
+
+    def _read(self, given: dict[str, Any]) -> list[UrlEntry]:
+        file = given.get("file")
+        if file is None:
+            return read_list(given.get("urls", ""))
+        if file.size > LIST_MAX_BYTES:
+            raise InvalidInput("the list has more than 5 MB; send it in parts")
+        listed = read_list(file.read().decode("utf-8-sig", "replace"))
+        return listed + (read_list(given["urls"]) if given.get("urls", "").strip() else [])
+
+    def entries(self) -> list[UrlEntry]:
+        """The addresses of a valid form, those of the file first."""
+        return self._entries
+
+
+class BucketForm(SourceForm):
+    bucket = forms.CharField(label="Bucket", max_length=255)
+    prefix = forms.CharField(  # type: ignore[assignment]  # a form takes its fields from its attributes
+        label="Prefix", required=False, max_length=1024, help_text="For example reports/2026/."
+    )
+    endpoint = forms.CharField(
+        label="Endpoint",
+        required=False,
+        max_length=500,
+        help_text="For public buckets on another server, such as https://s3.example.org.",
+    )
+    delete_missing = forms.BooleanField(label="Delete documents that are missing in the bucket", required=False)

@@ -1,0 +1,1 @@
+"""Evaluation runs read: failure modes, fixes, comparisons."""

@@ -1,0 +1,201 @@
+"""Runs beside each other over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest
+from ninja import Field, Router, Schema
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, cut_page
+from evaluation_app.analysis.comparison.item_reader import RunItem
+from evaluation_app.analysis.comparison.presenters import choose_questions
+from evaluation_app.analysis.comparison.run_comparison import Against, Comparison, QuestionChange, compare_runs
+from evaluation_app.models import EvaluationRun
+from evaluation_app.runs.requests import find_run
+
+router = Router(auth=BearerAuth(), tags=["evaluation"])
+
+Verdict = Literal["improved", "regressed", "noise", "few", "same", "unscored", "incomparable"]
+Shown = Literal["moved", "worse", "better", "lost", "won", "all"]
+Base = param.Query(..., description="The baseline: the run that the others are compared with")
+Other = param.Query(..., description="The run that is compared with it")
+Others = param.Query(..., description="The other runs, up to seven; repeat the parameter")
+Show = param.Query("moved", description="lost: worse and was passing; won: passes now")
+Cursor = param.Query(None, description="next_cursor of the page before")
+
+
+class ComparedRun(Schema):
+    id: UUID
+    name: str
+    state: str
+    plan_name: str
+    plan_hash: str
+    done: int
+    total: int
+
+
+class IntervalOut(Schema):
+    mean: float
+    low: float
+    high: float
+    count: int = Field(description="Questions that both runs scored")
+
+
+class MeanOut(Schema):
+    value: float | None
+    scored: int
+    unscorable: int
+    errors: int
+    total: int
+
+
+class ChangeOut(Schema):
+    measure: str
+    title: str
+    higher_is_better: bool
+    base: MeanOut
+    other: MeanOut
+    difference: IntervalOut | None = Field(description="other - base over the pairs, 95 % paired bootstrap interval")
+    verdict: Verdict = Field(
+        description="noise: the interval holds zero; few: it does not, but fewer than six questions moved"
+    )
+    better: int
+    worse: int
+    same: int
+    reason: str = Field(description="Why the scores are not of one kind, empty when they are")
+
+
+class AgainstOut(Schema):
+    run: ComparedRun
+    verdicts: dict[str, int] = Field(description="How many metrics have each verdict")
+    changes: list[ChangeOut]
+    questions: int = Field(description="Done in both runs")
+    unpaired: int = Field(description="Done in one of them only")
+    lost: list[int] = Field(description="Positions of questions that passed in the base and do not here")
+    won: list[int]
+
+
+class HeaderOut(Schema):
+    field: str
+    title: str
+    values: list[str] = Field(description="One per run, the base first")
+
+
+class ComparisonOut(Schema):
+    golden_set: str
+    set_version: int
+    set_digest: str
+    base: ComparedRun
+    others: list[AgainstOut]
+    headers: list[HeaderOut] = Field(description="What the runs were made with, as far as it differs")
+
+
+class AskedOut(Schema):
+    outcome: str
+    passed: bool
+    modes: list[str]
+    query_run: UUID | None
+    trace_id: str
+
+
+class QuestionOut(Schema):
+    position: int
+    question: str
+    category: str
+    base: AskedOut
+    other: AskedOut
+    deltas: dict[str, float] = Field(description="other - base, of every measure that both scored")
+    worst: float = Field(description="The largest loss, below 0; else the smallest gain; 0 when nothing moved")
+
+
+class QuestionPage(Schema):
+    items: list[QuestionOut]
+    next_cursor: str | None
+
+
+@router.get("/comparisons", operation_id="comparisons-get", response={200: ComparisonOut, **ERRORS})
+def get_comparison(
+    request: HttpRequest,
+    base: UUID = Base,
+    other: list[UUID] = Others,
+) -> Any:
+    """Per measure what is better, worse, the same or noise. 409 not_comparable for runs of other questions."""
+    collections = request_key(request).collections
+    compared = compare_runs(find_run(base, collections), [find_run(each, collections) for each in other])
+    return comparison_response(compared)
+
+
+@router.get("/comparisons/questions", operation_id="comparisons-questions", response={200: QuestionPage, **ERRORS})
+def list_questions(
+    request: HttpRequest,
+    base: UUID = Base,
+    other: UUID = Other,
+    show: Shown = Show,
+    measure: str = param.Query("", description="What worse and better speak of; empty for any measure"),
+    category: str = param.Query("", description="Only questions of this category"),
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = Cursor,
+) -> Any:
+    """The questions of two runs, the largest loss first."""
+    collections = request_key(request).collections
+    compared = compare_runs(find_run(base, collections), [find_run(other, collections)])
+    rows, _ = choose_questions(compared.others[0], shown=show, measure=measure, category=category)
+    page = cut_page(rows, limit=limit, cursor=cursor)
+    return {"items": [_question(item) for item in page.items], "next_cursor": page.next_cursor}
+
+
+def comparison_response(compared: Comparison) -> dict[str, Any]:
+    """A comparison as plain JSON."""
+    base = compared.base
+    return {
+        "golden_set": base.set_name,
+        "set_version": base.set_version,
+        "set_digest": base.set_digest,
+        "base": _run(base),
+        "others": [_against(item) for item in compared.others],
+        "headers": [row.as_dict() for row in compared.headers],
+    }
+
+
+def _run(run: EvaluationRun) -> dict[str, Any]:
+    names = ("name", "state", "plan_name", "plan_hash", "done", "total")
+    return {"id": run.pk} | {name: getattr(run, name) for name in names}
+
+
+def _against(item: Against) -> dict[str, Any]:
+    return {
+        "run": _run(item.run),
+        "verdicts": dict(item.counts),
+        "changes": [change.as_dict() for change in item.changes],
+        "questions": len(item.questions),
+        "unpaired": item.unpaired,
+        "lost": sorted(each.position for each in item.lost),
+        "won": sorted(each.position for each in item.won),
+    }
+
+
+def _question(item: QuestionChange) -> dict[str, Any]:
+    return {
+        "position": item.position,
+        "question": item.before.question,
+        "category": item.before.category,
+        "base": _asked(item.before),
+        "other": _asked(item.after),
+        "deltas": {name: delta.delta for name, delta in item.deltas.items() if delta.delta is not None},
+        "worst": item.worst,
+    }
+
+
+def _asked(item: RunItem) -> dict[str, Any]:
+    return {
+        "outcome": item.outcome,
+        "passed": item.passed,
+        "modes": list(item.modes),
+        "query_run": item.query_run,
+        "trace_id": item.trace_id,
+    }

@@ -1,0 +1,197 @@
+"""What the pages of a comparison draw: a line per measure with its interval, the matrix, questions by filter."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from evaluation_app.analysis.comparison.paired_intervals import WORDS, Verdict
+from evaluation_app.analysis.comparison.run_comparison import Against, Comparison, MeasureChange, QuestionChange
+from evaluation_app.measures.scores import Mean
+from evaluation_app.models import EvaluationRun
+
+LETTERS = string.ascii_uppercase
+TONES: Mapping[Verdict, tuple[str, str]] = {  # tone and icon
+    "improved": ("good", "up"),
+    "regressed": ("bad", "down"),
+    "noise": ("neutral", "minus"),
+    "few": ("watch", "info"),
+    "same": ("neutral", "check"),
+    "unscored": ("neutral", "minus"),
+    "incomparable": ("watch", "alert"),
+}
+STEPS = (  # the axis reaches at least to the first, so that tiny differences look tiny
+    0.05,
+    0.1,
+    0.2,
+    0.25,
+    0.5,
+    1.0,
+)
+
+Keep = Callable[[QuestionChange], bool]
+SHOWN: Mapping[str, tuple[str, Keep]] = {
+    "moved": ("Changed", lambda item: item.is_worse or item.is_better),
+    "worse": ("Worse", lambda item: item.is_worse),
+    "better": ("Better", lambda item: item.is_better),
+    "lost": ("Newly failed", lambda item: item.is_worse and item.lost),
+    "won": ("Newly passed", lambda item: item.won),
+    "all": ("All", lambda item: True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Lettered:
+    """A run of the comparison with its letter; A is the base."""
+
+    letter: str
+    run: EvaluationRun
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval on an axis that has zero in its middle: places in percent of its width. dot: the mean."""
+
+    low: float
+    high: float
+    dot: float
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A measure against the base, ready to be drawn. bar: None where nothing can be compared."""
+
+    change: MeasureChange
+    tone: str
+    icon: str
+    word: str
+    bar: Bar | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measure of one run in the matrix. row: None for the base. best: no run has a better mean."""
+
+    letter: str
+    mean: Mean | None
+    row: ChangeRow | None
+    best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One choice of the questions' filter with how many it leaves."""
+
+    key: str
+    title: str
+    count: int
+
+
+def letter_runs(comparison: Comparison) -> list[Lettered]:
+    return [Lettered(letter, run) for letter, run in zip(LETTERS, comparison.runs, strict=False)]
+
+
+def reach_of(changes: Sequence[MeasureChange]) -> float:
+    """How far the axis reaches on either side of zero: the first round number that holds every interval."""
+    known = [change.difference for change in changes if change.difference is not None]
+    furthest = max((abs(end) for each in known for end in (each.low, each.high)), default=0.0)
+    return next((step for step in STEPS if step >= furthest - 1e-9), furthest)
+
+
+def show_changes(against: Against) -> list[ChangeRow]:
+    reach = reach_of(against.changes)
+    return [show_change(change, reach) for change in against.changes]
+
+
+def show_change(change: MeasureChange, reach: float) -> ChangeRow:
+    tone, icon = TONES[change.verdict]
+    return ChangeRow(change, tone, icon, WORDS[change.verdict], _bar(change, reach))
+
+
+def _bar(change: MeasureChange, reach: float) -> Bar | None:
+    if change.difference is None:
+        return None
+    low, high, dot = (
+        round(50 + 50 * value / reach, 2)
+        for value in (change.difference.low, change.difference.high, change.difference.mean)
+    )
+    return Bar(low, high, dot)
+
+
+def show_matrix(comparison: Comparison) -> list[MatrixRow]:
+    """Measures by runs. The best of a row is marked only where that is more than noise."""
+    reach = reach_of([change for item in comparison.others for change in item.changes])
+    rows = []
+    for place, name in enumerate(comparison.measures):
+        changes = [item.changes[place] for item in comparison.others]
+        means = [changes[0].base, *(change.other for change in changes)]
+        best = _best(means, changes)
+        cells = [
+            Cell(letter, value if value.total else None, row, number == best)
+            for number, (letter, value, row) in enumerate(
+                zip(LETTERS, means, [None, *(show_change(change, reach) for change in changes)], strict=False)
+            )
+        ]
+        rows.append(MatrixRow(name, changes[0].title, tuple(cells)))
+    return rows
+
+
+def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None:
+    """The place of the best mean, the base's being 0: where it beats the base, or is the base's and beats another."""
+    sign = 1 if changes[0].higher_is_better else -1
+    known = [(sign * value.value, -place) for place, value in enumerate(means) if value.value is not None]
+    place = -max(known)[1] if known else 0
+    verdicts = [change.verdict for change in changes]
+    beats = "regressed" in verdicts if place == 0 else verdicts[place - 1] == "improved"
+    return place if beats else None
+
+
+def choose_questions(
+    against: Against, *, shown: str, measure: str = "", category: str = ""
+) -> tuple[list[QuestionChange], list[Filter]]:
+    """The questions that a filter leaves, the worst first, and how many each filter would leave.
+
+    measure: what "worse" and "better" speak of and what the order follows; "" for any measure. Questions without a
+    pair of it come last and are neither.
+    """
+    rows = [item for item in against.questions if not category or item.before.category == category]
+    if measure:
+        rows = sorted(
+            rows, key=lambda item: (item.gain_in(measure) is None, item.gain_in(measure) or 0.0, item.position)
+        )
+    chosen = {key: [item for item in rows if keeps(item, key, measure)] for key in SHOWN}
+    filters = [Filter(key, title, len(chosen[key])) for key, (title, _) in SHOWN.items()]
+    return chosen[shown], filters
+
+
+def _place_by(item: QuestionChange, measure: str) -> tuple[bool, float, int]:
+    gain = item.gain_in(measure)
+    return (gain is None, gain or 0.0, item.position)
+
+
+def keeps(item: QuestionChange, key: str, measure: str = "") -> bool:
+    """Whether the filter leaves the question. measure: as in `choose_questions`."""
+    if not measure:
+        return SHOWN[key][1](item)
+    gain = item.gain_in(measure) or 0.0
+    worse = gain < 0 or item.broke
+    return {
+        "moved": worse or gain > 0,
+        "worse": worse,
+        "better": gain > 0,
+        "lost": worse and item.lost,
+        "won": item.won,
+        "all": True,
+    }[key]

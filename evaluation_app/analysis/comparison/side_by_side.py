@@ -1,0 +1,140 @@
+"""One question in two runs: its scores, its answers with their differences, its rankings joined by lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import Http404
+
+from collections_app.domain.differences import Part, mark_words
+from evaluation_app.analysis.comparison.header_diff import yardstick_differs
+from evaluation_app.analysis.comparison.item_reader import measure_of
+from evaluation_app.analysis.comparison.paired_intervals import SAME
+from evaluation_app.analysis.comparison.run_comparison import Delta, check_comparable
+from evaluation_app.measures.catalogue import order_of
+from evaluation_app.measures.scores import Score
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from ragd.insight.ranking_comparison import rank_moves
+from retrieval_app.explanations.rank_lines import GAP_PX, ROW_PX, RankLine, join_ranks
+
+SHOWN_RANKS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """One measure of the question. reason: why the two scores are not of one kind, "" when they are."""
+
+    title: str
+    delta: Delta
+    reason: str
+
+    @property
+    def tone(self) -> str:
+        gain = self.delta.gain
+        if self.reason or gain is None or abs(gain) <= SAME:
+            return "neutral"
+        return "good" if gain > 0 else "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One retrieved chunk. gain: ranks won against the other run; mark: "new" or "gone" where only one has it."""
+
+    rank: int
+    doc_id: str
+    chunk_index: str
+    number: int
+    expected: bool
+    gain: int | None = None
+    mark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The question in one run. answer: its words, marked where the other run's answer has others."""
+
+    letter: str
+    item: EvaluationItem
+    answer: tuple[Part, ...]
+    ranks: tuple[RankRow, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """scores: in the catalogue's order. lines: between the two rankings, as `join_ranks` gives them."""
+
+    golden: dict[str, Any]
+    scores: tuple[ScoreRow, ...]
+    sides: tuple[Side, Side]
+    lines: tuple[RankLine, ...]
+    same_answer: bool
+
+    @property
+    def height(self) -> int:
+        return ROW_PX * max(1, *(len(side.ranks) for side in self.sides))
+
+    @property
+    def width(self) -> int:
+        return GAP_PX
+
+
+def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, letters: str = "AB") -> SideBySide:
+    """The question at one place of both runs. Raises Http404 where one has not done it, ServiceError (409)."""
+    check_comparable(base, other)
+    found = {item.run_id: item for item in EvaluationItem.objects.filter(run__in=[base, other], position=position)}
+    if base.pk not in found or other.pk not in found:
+        raise Http404(f"question {position} was not asked in both runs")
+    before, after = found[base.pk], found[other.pk]
+    parts = mark_words(before.answer, after.answer)
+    numbers = {key: place for place, key in enumerate(dict.fromkeys((*before.retrieved_ids, *after.retrieved_ids)), 1)}
+    moves = {move.key: move for move in rank_moves(before.retrieved_ids, after.retrieved_ids)}
+    expected = _expected(before)
+    sides = []
+    for letter, item, kind in zip(letters, (before, after), ("removed", "added"), strict=True):
+        ranks = []
+        for rank, key in enumerate(item.retrieved_ids[:SHOWN_RANKS], 1):
+            move = moves[key]
+            both = move.before is not None and move.after is not None
+            mark = "" if both else "new" if item is after else "gone"
+            doc_id, _, index = key.rpartition("#")
+            is_expected = key in expected or doc_id in expected
+            gain = move.gain if item is after else None
+            ranks.append(RankRow(rank, doc_id, index, numbers[key], is_expected, gain, mark))
+        marked = tuple(part for part in parts if part.kind in ("same", kind))
+        sides.append(Side(letter, item, marked, tuple(ranks), max(0, len(item.retrieved_ids) - SHOWN_RANKS)))
+    lines = join_ranks(before.retrieved_ids, after.retrieved_ids, SHOWN_RANKS, numbers)
+    same = before.answer == after.answer
+    return SideBySide(before.golden, _scores(base, other, before, after), (sides[0], sides[1]), tuple(lines), same)
+
+
+def _expected(item: EvaluationItem) -> set[str]:
+    return {*item.golden.get("expected_doc_ids", ()), *item.golden.get("expected_chunks", ())}
+
+
+def _scores(
+    base: EvaluationRun, other: EvaluationRun, before: EvaluationItem, after: EvaluationItem
+) -> tuple[ScoreRow, ...]:
+    rows = []
+    for name in sorted(before.scores.keys() | after.scores.keys(), key=order_of):
+        measure = measure_of(name)
+        old, new = (_score(item.scores, name) for item in (before, after))
+        reason = yardstick_differs(measure, base, other)
+        delta = Delta(name, old, new, None) if reason else Delta.between(name, old, new)
+        rows.append(ScoreRow(measure.title, delta, reason))
+    return tuple(rows)
+
+
+def _score(scores: dict[str, Any], name: str) -> Score | None:
+    return Score.from_dict(scores[name]) if name in scores else None
+
+
+def neighbours(positions: Sequence[int], position: int) -> tuple[int | None, int | None]:
+    """The places before and behind in the filtered order; None at an end, and both for one that is not in it."""
+    if position not in positions:
+        return None, None
+    place = list(positions).index(position)
+    after = positions[place + 1] if place + 1 < len(positions) else None
+    return (positions[place - 1] if place else None), after

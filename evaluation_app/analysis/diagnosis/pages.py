@@ -1,0 +1,233 @@
+"""Pages: the board, what a tried fix did, the bands of a set."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse, QueryDict
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.errors import ServiceError, describe
+from collections_app.http.page_requests import PageRequest, next_address, refuse, render_page
+from collections_app.templatetags.interface import counted
+from evaluation_app.analysis.diagnosis.board import (
+    SHOWN_PER_COLUMN,
+    SHOWS,
+    Board,
+    Filters,
+    read_board,
+    runs_of,
+    sets_with_runs,
+    shown_runs,
+)
+from evaluation_app.analysis.diagnosis.cards import decide, people
+from evaluation_app.analysis.diagnosis.fix_outcomes import read_outcome
+from evaluation_app.analysis.diagnosis.forms import BandsForm, DecisionForm
+from evaluation_app.analysis.diagnosis.mode_refresh import quartiles, refresh_modes
+from evaluation_app.golden.pages.sets import set_context
+from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.runs.fixes import FixProposal, has_changed, keep_plan, propose_fixes, try_fix
+from evaluation_app.scoring.modes.bands import banded_measures, bands_for, keep_bands
+from evaluation_app.scoring.modes.catalogue import stored_table
+from ragd.errors import RagdError
+
+ALL_OF_ONE = 500  # cards of a column that is shown alone
+RESOLVED_WORDS = {"assign": "Saved", "snooze": "Dismissed", "resolve": "Resolved", "reopen": "Reopened"}
+
+
+@require_GET
+def board(request: PageRequest) -> HttpResponse:
+    """set=ID and run=ID: what is shown; without, the newest run of the set that was run last.
+
+    category, assignee, show (open, away, all) and mode choose the cards; what is not known is left out.
+    """
+    sets = list(sets_with_runs())
+    run = _chosen_run(request.GET, sets)
+    context: dict[str, Any] = {"tab": "board", "sets": sets, "run": run}
+    if run is not None:
+        filters = _filters(request.GET)
+        found = read_board(run, filters, per_column=ALL_OF_ONE if filters.mode else SHOWN_PER_COLUMN)
+        context |= {
+            "board": found,
+            "filters": filters,
+            "runs": runs_of(run.golden_set) if run.golden_set else [run],
+            "people": people(),
+            "fixes": _fixes(found),
+            "changed": has_changed(run),
+            "snoozes": _snoozes(),
+            "address": f"{reverse('evaluation:board')}?{_query(run, filters)}",
+        }
+    return render_page(request, "evaluation/diagnosis/board.html", context)
+
+
+@require_POST
+def decide_card(request: PageRequest, pk: int) -> HttpResponse:
+    """One decision about one card of the set; back to the board as it was."""
+    golden_set = get_object_or_404(GoldenSet, pk=pk)
+    form = DecisionForm(request.POST)
+    if not form.is_valid():
+        field, errors = next(iter(form.errors.items()))
+        messages.error(request, f"{field}: {errors[0]}")
+    else:
+        try:
+            _decide(request, golden_set, form.cleaned_data)
+        except (ServiceError, RagdError) as error:
+            messages.error(request, describe(error)[1]["error"]["message"])
+    return redirect(next_address(request, f"{reverse('evaluation:board')}?set={pk}"))
+
+
+def _decide(request: PageRequest, golden_set: GoldenSet, values: dict[str, Any]) -> None:
+    decision = values["decision"]
+    told = "assignee" in request.POST
+    decide(
+        golden_set,
+        values["question"],
+        values["mode"],
+        decision,
+        assignee=values["assignee"] if told else None,
+        until=values["until"],
+        note=values["note"] if "note" in request.POST else None,
+        actor=request.user,
+    )
+    messages.success(request, f"{RESOLVED_WORDS[decision]}: {values['question']}")
+
+
+@require_POST
+def start_fix(request: PageRequest, pk: UUID) -> HttpResponse:
+    """Run the set with the fix (`mode`, `fix`) over this run's plan, and show how it goes."""
+    run = get_object_or_404(EvaluationRun, pk=pk)
+    try:
+        tried = try_fix(run, request.POST.get("mode", ""), request.POST.get("fix", ""), actor=request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+        return redirect(next_address(request, f"{reverse('evaluation:board')}?run={pk}"))
+    return redirect("evaluation:tried-fix", pk=tried.pk)
+
+
+@require_GET
+def tried_fix(request: PageRequest, pk: UUID) -> HttpResponse:
+    """What the fix changes, how far its run is, and which questions fail before and after."""
+    run = get_object_or_404(EvaluationRun.objects.select_related("base_run", "golden_set"), pk=pk)
+    if run.base_run is None:
+        raise Http404("this run is not a fix of another run")
+    compare = f"{reverse('evaluation:compare')}?{urlencode({'base': run.base_run_id, 'other': run.pk})}"
+    context = {
+        "tab": "board",
+        "run": run,
+        "outcome": read_outcome(run),
+        "compare_href": compare,
+        "can_keep": not run.is_active and run.plan_hash != run.base_run.plan_hash,
+    }
+    parts = {"tried": "evaluation/diagnosis/tried.html"}
+    return render_page(request, "evaluation/diagnosis/tried_fix.html", context, parts=parts)
+
+
+@require_POST
+def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
+    """Save the plan of a tried fix for its collection, under `name`; default=1: as what every door begins from."""
+    run = get_object_or_404(EvaluationRun, pk=pk)
+    try:
+        saved = keep_plan(
+            run, request.POST.get("name", ""), is_default=bool(request.POST.get("default")), actor=request.user
+        )
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    else:
+        messages.success(request, f"Preset {saved.name} saved{' as the default' if saved.is_default else ''}.")
+    return redirect("evaluation:tried-fix", pk=pk)
+
+
+@require_http_methods(["GET", "POST"])
+def bands(request: PageRequest, pk: int) -> HttpResponse:
+    """Where the bands of one set lie."""
+    golden_set = get_object_or_404(GoldenSet, pk=pk)
+    form = BandsForm(request.POST or None, golden_set=golden_set)
+    status = 200
+    if request.method == "POST":
+        form = BandsForm(request.POST, golden_set=golden_set)
+        if form.is_valid():
+            try:
+                keep_bands(golden_set, form.bands(), actor=request.user)
+            except RagdError as error:
+                status = refuse(form, error)
+            else:
+                return _after_bands(request, golden_set)
+        else:
+            status = 422
+    runs = [run for run in runs_of(golden_set) if not run.is_active]
+    context = {
+        **set_context(golden_set, "bands"),
+        "form": form,
+        "run": runs[0] if runs else None,
+        "quartiles": quartiles(runs[0], banded_measures()) if runs else {},
+    }
+    return render_page(request, "evaluation/diagnosis/bands.html", context, status=status)
+
+
+def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
+    """With `again`, the modes of the newest run are found again; its board shows what that did."""
+    newest = next((run for run in runs_of(golden_set) if not run.is_active), None)
+    if not request.POST.get("again") or newest is None:
+        messages.success(request, "Thresholds saved. They apply to new evaluation runs.")
+        return redirect("evaluation:golden-set-bands", pk=golden_set.pk)
+    changed = refresh_modes(newest, actor=request.user)
+    messages.success(request, f"Thresholds saved. {counted(changed, 'question')} of the latest run changed.")
+    return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")
+
+
+@require_GET
+def modes(request: PageRequest) -> HttpResponse:
+    """The table of failure modes, with the server's bands."""
+    held = bands_for()
+    rows = [(mode, mode.describe_band(held)) for mode in stored_table().modes.values()]
+    return render_page(request, "evaluation/diagnosis/modes.html", {"tab": "board", "rows": rows})
+
+
+def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None:
+    """The one that the address names, else the newest of its set, else the newest of all. Http404 when it is gone."""
+    ids = {str(item.pk): item for item in sets}
+    golden_set = ids.get(query.get("set", ""))
+    if wanted := query.get("run", ""):
+        try:
+            run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=UUID(wanted))
+        except ValueError:
+            raise Http404(f"run must be the id of an evaluation run, not {wanted!r}") from None
+        if golden_set is None or run.golden_set_id == golden_set.pk:
+            return run  # else another set was chosen since
+    chosen = [golden_set] if golden_set else sets
+    return shown_runs().filter(golden_set__in=chosen).select_related("golden_set").first()
+
+
+def _filters(query: QueryDict) -> Filters:
+    show, mode = query.get("show", ""), query.get("mode", "")
+    return Filters(
+        category=query.get("category", ""),
+        assignee=query.get("assignee", ""),
+        show=show if show in SHOWS else SHOWS[0],
+        mode=mode if mode in stored_table().modes else "",
+    )
+
+
+def _query(run: EvaluationRun, filters: Filters) -> str:
+    """The address of what is shown, without what stands for all."""
+    values = {"run": str(run.pk), "category": filters.category, "assignee": filters.assignee, "mode": filters.mode}
+    if filters.show != SHOWS[0]:
+        values["show"] = filters.show
+    return urlencode({name: value for name, value in values.items() if value})
+
+
+def _fixes(found: Board) -> dict[str, list[FixProposal]]:
+    return {column.mode.key: propose_fixes(column.mode, found.run) for column in found.columns}
+
+
+def _snoozes() -> list[tuple[str, str]]:
+    today = timezone.localdate()
+    choices = (("1 week", 7), ("4 weeks", 28))
+    return [(words, (today + timedelta(days=days)).isoformat()) for words, days in choices]

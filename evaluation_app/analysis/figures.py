@@ -1,0 +1,149 @@
+"""The figures of one run as pages show them: a measure's mean with its interval, band, coverage and what it is held
+against. Read from the run's summary, so that no item has to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluation_app.analysis.ragbench import percentile_of
+from evaluation_app.measures.catalogue import Band, Measure, find, order_of
+from evaluation_app.models import EvaluationRun
+from evaluation_app.scoring.modes.bands import Bands
+from ragd.errors import InvalidInput
+
+GROUPS = {
+    "retrieval": "Retrieval",
+    "trace": "Context and answer",
+    "answer": "Expected answer",
+    "erag": "Document contribution",
+    "noise": "Noise",
+    "outcome": "Outcome",
+}
+# what a page begins with, where there is room for few; a run has those that it measured
+FIRST = ("ndcg", "recall", "context_relevance", "completeness", "adherence", "faithfulness", "right_outcome", "f1")
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """value: None where nothing was scored. low, high: its 95 % interval, None where there is none.
+
+    base: the mean of the run that this one is held against. percentile: see `ragbench.percentile_of`.
+    """
+
+    measure: Measure
+    value: float | None
+    low: float | None
+    high: float | None
+    scored: int
+    unscorable: int
+    errors: int
+    threshold: float | None = None
+    base: float | None = None
+    percentile: float | None = None
+
+    @property
+    def name(self) -> str:
+        return self.measure.name
+
+    @property
+    def total(self) -> int:
+        return self.scored + self.unscorable + self.errors
+
+    @property
+    def is_complete(self) -> bool:
+        return self.scored == self.total
+
+    @property
+    def band(self) -> Band | None:
+        return None if self.value is None else self.measure.band(self.value)
+
+    @property
+    def change(self) -> float | None:
+        return None if self.value is None or self.base is None else self.value - self.base
+
+    @property
+    def is_better(self) -> bool | None:
+        """None where nothing changed, or nothing is known of before."""
+        if self.change is None or abs(self.change) < 1e-9:
+            return None
+        return (self.change > 0) == self.measure.higher_is_better
+
+    @property
+    def misses_threshold(self) -> bool:
+        """Whether there is a threshold that the mean does not reach; what has no mean does not reach it."""
+        if self.threshold is None:
+            return False
+        if self.value is None:
+            return True
+        return self.value < self.threshold if self.measure.higher_is_better else self.value > self.threshold
+
+
+def run_figures(run: EvaluationRun, bands: Bands, base: EvaluationRun | None = None) -> list[Figure]:
+    """Every measure of the run's summary in the catalogue's order, and those that only have a threshold.
+
+    base: a run over the same questions; one over others lends no base.
+    """
+    means = means_of(run.summary)
+    bases = means_of(base.summary) if base is not None and base.set_digest == run.set_digest else {}
+    names = sorted({*means, *run.thresholds}, key=order_of)
+    return [make_figure(name, means.get(name, {}), bands, run.thresholds.get(name), bases.get(name)) for name in names]
+
+
+def make_figure(
+    name: str,
+    values: Mapping[str, Any],
+    bands: Bands,
+    threshold: float | None = None,
+    base: Mapping[str, Any] | None = None,
+) -> Figure:
+    """values: `Mean.as_dict()`, with low and high where there is an interval."""
+    value = values.get("value")
+    return Figure(
+        measure=measure_of(name, bands),
+        value=value,
+        low=values.get("low"),
+        high=values.get("high"),
+        scored=values.get("scored", 0),
+        unscorable=values.get("unscorable", 0),
+        errors=values.get("errors", 0),
+        threshold=threshold,
+        base=base.get("value") if base else None,
+        percentile=percentile_of(name, value) if value is not None else None,
+    )
+
+
+def means_of(summary: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
+    found: Mapping[str, Mapping[str, Any]] = summary.get("measures", {})
+    return found
+
+
+def measure_of(name: str, bands: Bands | None = None) -> Measure:
+    """One that the catalogue does not know (any more) is shown by its name, without bands."""
+    try:
+        return find(name, bands)
+    except InvalidInput:
+        return Measure(name, name, "outcome", "")
+
+
+def grouped(figures: Sequence[Figure]) -> list[tuple[str, list[Figure]]]:
+    """(title of the group, its figures) in the order of GROUPS; groups without any are left out."""
+    groups = [(title, [item for item in figures if item.measure.group == key]) for key, title in GROUPS.items()]
+    return [(title, members) for title, members in groups if members]
+
+
+def first_names(names: Sequence[str], count: int) -> list[str]:
+    """Those that a page begins with: FIRST as far as they are there, then the others in their order."""
+    bases = {base: place for place, base in enumerate(FIRST)}
+    ordered = sorted(names, key=lambda name: (bases.get(name.partition("@")[0], len(bases)), order_of(name)))
+    return sorted(ordered[:count], key=order_of)
+
+
+def coverage_of(figures: Sequence[Figure]) -> dict[str, int]:
+    """How many scores of all measures are scored, unscorable and errors."""
+    return {
+        "scored": sum(item.scored for item in figures),
+        "unscorable": sum(item.unscorable for item in figures),
+        "errors": sum(item.errors for item in figures),
+    }

@@ -1,0 +1,335 @@
+"""Pictures of scores: a distribution over its bands, means with intervals over runs, one mean on its scale.
+
+Geometry alone, as in `charts`: templates draw it. Across, numbers are percent of the plot; down, pixels of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from evaluation_app.measures.catalogue import Band, Measure
+
+BINS = 20
+DISTRIBUTION_HEIGHT = 104  # px of the plot, as in static/css/evaluation.css
+TREND_HEIGHT = 132
+HEAD = 6  # px above the highest bar or dot
+LEAST_REACH = 0.2  # of a trend's scale, so that noise does not look like a cliff
+TICK_STEPS = (0.05, 0.1, 0.2, 0.25)
+MOST_TICKS = 5
+AXIS_WORDS = 5
+
+Address = Callable[[float, float], str]
+
+
+def format_value(value: float | None) -> str:
+    """Two digits after the point; three where two would say 0 or 1 of what is neither. An en dash for None."""
+    if value is None:
+        return "–"
+    shown = f"{value:.2f}"
+    if abs(value) not in (0, 1) and shown.removeprefix("-") in ("0.00", "1.00"):
+        return f"{math.trunc(value * 1000) / 1000:.3f}" if abs(value) >= 0.001 else "under 0.001"
+    return shown.replace("-0.00", "0.00")
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """How many scores lie from low to high (the last bar holds high too). band: of its middle, "" without bands."""
+
+    low: float
+    high: float
+    count: int
+    band: Band | str
+    x: float
+    width: float
+    y: float
+    height: float
+    href: str
+    readout: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Where a band ends. at: percent across, or pixels down."""
+
+    at: float
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """reference: an outline in a box of 1000 by `height`, of what others have scored; "" for none."""
+
+    name: str
+    title: str
+    bars: tuple[Bar, ...]
+    bounds: tuple[Bound, ...]
+    mean_at: float | None
+    mean_text: str
+    reference: str
+    scored: int
+    height: int = DISTRIBUTION_HEIGHT
+
+    @property
+    def is_empty(self) -> bool:
+        return self.scored == 0
+
+
+def draw_distribution(
+    measure: Measure,
+    values: Sequence[float],
+    *,
+    mean: float | None = None,
+    reference: Sequence[float] | None = None,
+    address: Address | None = None,
+) -> Distribution:
+    """BINS bars over 0 to 1. reference: BINS shares that add up to 1, drawn to the same area as the bars.
+
+    address: what opens the scores from low to high. A score outside of 0 to 1 stands in the bar at that end.
+    """
+    counts = [0] * BINS
+    for value in values:
+        counts[bin_of(value)] += 1
+    outline = [share * len(values) for share in reference] if reference and values else []
+    highest = max([*counts, *outline], default=0) or 1
+    bars = tuple(_bar(measure, place, count, highest, address) for place, count in enumerate(counts))
+    told = f"{measure.title}: {len(values)} scores"
+    return Distribution(
+        name=measure.name,
+        title=f"{told}, mean {format_value(mean)}" if mean is not None else told,
+        bars=bars,
+        bounds=tuple(Bound(_percent(at), name, format_value(at)) for name, at in bounds_of(measure)),
+        mean_at=None if mean is None else _percent(mean),
+        mean_text=format_value(mean),
+        reference=_outline(outline, highest),
+        scored=len(values),
+    )
+
+
+def bin_of(value: float) -> int:
+    """The bar of a score; 0.15 lies in the fourth, whatever its last bit says."""
+    return min(max(math.floor(value * BINS + 1e-9), 0), BINS - 1)
+
+
+def bounds_of(measure: Measure) -> list[tuple[str, float]]:
+    """(name, where) of the band's ends, each place once: where it passes goes before where it fails."""
+    known = [("pass", measure.good), ("fail", measure.poor)]
+    found: dict[float, str] = {}
+    for name, at in known:
+        if at is not None:
+            found.setdefault(at, name)
+    return [(name, at) for at, name in found.items()]
+
+
+def _bar(measure: Measure, place: int, count: int, highest: int | float, address: Address | None) -> Bar:
+    low, high = place / BINS, (place + 1) / BINS
+    # the last bar is the one of 1.0, which alone passes where nothing less does
+    stands_for = 1.0 if place == BINS - 1 else (low + high) / 2 if place else 0.0
+    height = _round((DISTRIBUTION_HEIGHT - HEAD) * count / highest)
+    height = max(height, 2.0) if count else 0.0
+    width = 100 / BINS
+    return Bar(
+        low=low,
+        high=high,
+        count=count,
+        band=measure.band(stands_for) or "",
+        x=_round(place * width + 0.08 * width),
+        width=_round(0.84 * width),
+        y=_round(DISTRIBUTION_HEIGHT - height),
+        height=height,
+        href=address(low, high) if address and count else "",
+        readout=f"{format_value(low)} to {format_value(high)}: {count}",
+    )
+
+
+def _outline(levels: Sequence[float], highest: float) -> str:
+    """Steps over the bars as one path; "" without levels."""
+    if not levels:
+        return ""
+    width = 1000 / len(levels)
+    parts = [f"M0,{DISTRIBUTION_HEIGHT}"]
+    for place, level in enumerate(levels):
+        y = _round(DISTRIBUTION_HEIGHT - (DISTRIBUTION_HEIGHT - HEAD) * level / highest)
+        parts.append(f"L{_round(place * width):g},{y:g}H{_round((place + 1) * width):g}")
+    return "".join([*parts, f"V{DISTRIBUTION_HEIGHT}"])
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """One run. group: what must be alike for two runs to be compared (the digest of the set)."""
+
+    title: str
+    label: str
+    href: str
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    group: str = ""
+    is_baseline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    x: float
+    y: float
+    low_y: float | None
+    high_y: float | None
+    href: str
+    readout: str
+    is_baseline: bool
+    is_last: bool
+    band: Band | str
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    x: float
+    text: str
+    anchor: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """paths: the line between runs that may be compared, in a box of 1000 by `height`. cuts: where the set changed."""
+
+    name: str
+    title: str
+    ticks: tuple[Bound, ...]
+    dots: tuple[Dot, ...]
+    path: str
+    cuts: tuple[float, ...]
+    bounds: tuple[Bound, ...]
+    baseline_y: float | None
+    baseline_text: str
+    words: tuple[Word, ...]
+    rows: tuple[tuple[str, str, str, str], ...]
+    height: int = TREND_HEIGHT
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.dots
+
+
+def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: float | None = None) -> Trend:
+    """Runs from the oldest to the newest at equal distances. baseline: the mean that they are held against.
+
+    The scale covers all means, intervals and the baseline, from one step below to one above, within 0 to 1 where the
+    means are; a band's end outside of it is not drawn. A run without a mean has no dot and breaks the line.
+    """
+    known = [point for point in points if point.value is not None]
+    span = [value for point in known for value in (point.value, point.low, point.high) if value is not None]
+    scale = _Scale.over([*span, *([baseline] if baseline is not None else [])])
+    width = 100 / max(len(points), 1)
+    places = [(place + 0.5) * width for place in range(len(points))]
+    dots = tuple(
+        _dot(measure, point, _round(x), scale, is_last=point is known[-1])
+        for point, x in zip(points, places, strict=True)
+        if point.value is not None
+    )
+    cuts = [_round((place + 1) * width) for place, (one, two) in enumerate(pairwise(points)) if one.group != two.group]
+    return Trend(
+        name=measure.name,
+        title=f"{measure.title} over {len(known)} runs, oldest first",
+        ticks=tuple(Bound(scale.y(at), "", f"{at:g}") for at in scale.ticks),
+        dots=dots,
+        path=_line(points, places, scale),
+        cuts=tuple(cuts),
+        bounds=tuple(Bound(scale.y(at), name, format_value(at)) for name, at in bounds_of(measure) if scale.holds(at)),
+        baseline_y=None if baseline is None else scale.y(baseline),
+        baseline_text=format_value(baseline),
+        words=_words(points, places),
+        rows=tuple((point.title, point.href, format_value(point.value), spell_interval(point.low, point.high))
+                   for point in reversed(points)),
+    )  # fmt: skip
+
+
+def spell_interval(low: float | None, high: float | None) -> str:
+    return "–" if low is None or high is None else f"{format_value(low)} to {format_value(high)}"
+
+
+def _dot(measure: Measure, point: TrendPoint, x: float, scale: _Scale, *, is_last: bool) -> Dot:
+    value = point.value or 0.0
+    interval = spell_interval(point.low, point.high)
+    told = f"{point.title}: {format_value(value)}" + ("" if interval == "–" else f", 95 % interval {interval}")
+    return Dot(
+        x=x,
+        y=scale.y(value),
+        low_y=None if point.low is None else scale.y(point.low),
+        high_y=None if point.high is None else scale.y(point.high),
+        href=point.href,
+        readout=told + (", the baseline" if point.is_baseline else ""),
+        is_baseline=point.is_baseline,
+        is_last=is_last,
+        band=measure.band(value) or "",
+    )
+
+
+def _line(points: Sequence[TrendPoint], places: Sequence[float], scale: _Scale) -> str:
+    """Broken where a run has no mean and where the group changes; a run alone has no line."""
+    parts = []
+    pairs = list(zip(points, places, strict=True))
+    for _, run in groupby(pairs, key=lambda pair: (pair[0].group, pair[0].value is None)):
+        placed = [(x, point.value) for point, x in run if point.value is not None]
+        if len(placed) > 1:
+            parts.append("M" + "L".join(f"{_round(10 * x):g},{scale.y(value):g}" for x, value in placed))
+    return "".join(parts)
+
+
+def _words(points: Sequence[TrendPoint], places: Sequence[float]) -> tuple[Word, ...]:
+    """At most AXIS_WORDS labels; the newest run always has one, a label that says the same again is left out."""
+    stride = max(1, math.ceil(len(points) / AXIS_WORDS))
+    chosen = reversed(range(len(points) - 1, -1, -stride))
+    words: list[Word] = []
+    for place in chosen:
+        if words and words[-1].text == points[place].label:
+            continue
+        anchor = "start" if places[place] < 6 else "end" if places[place] > 94 else "middle"
+        words.append(Word(_round(places[place]), points[place].label, anchor))
+    return tuple(words)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> _Scale:
+        """From a round number below all values to one above, at least LEAST_REACH apart; 0 to 1 for no value."""
+        low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        missing = max(LEAST_REACH - (high - low), 0.0) / 2
+        low, high = max(low - missing, min(low, 0.0)), min(high + missing, max(high, 1.0))
+        step = next((step for step in TICK_STEPS if (high - low) / step <= MOST_TICKS - 1), TICK_STEPS[-1])
+        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+        ticks = tuple(round(number * step, 2) for number in range(first, max(last, first + 1) + 1))
+        return cls(ticks[0], ticks[-1], ticks)
+
+    def y(self, value: float) -> float:
+        share = (value - self.low) / (self.high - self.low)
+        return _round(TREND_HEIGHT - HEAD - min(max(share, 0.0), 1.0) * (TREND_HEIGHT - 2 * HEAD))
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+def coverage_parts(counts: Mapping[str, int]) -> list[tuple[str, int, float, float]]:
+    """(name, count, from, width) in percent of what is there, in the given order; what is none is left out."""
+    total, at, parts = sum(counts.values()), 0.0, []
+    for name, count in counts.items():
+        if count:
+            width = 100 * count / total
+            parts.append((name, count, _round(at), _round(width)))
+            at += width
+    return parts
+
+
+def _percent(value: float) -> float:
+    return _round(100 * min(max(value, 0.0), 1.0))
+
+
+def _round(value: float) -> float:
+    return round(value, 2)

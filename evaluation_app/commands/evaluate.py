@@ -1,0 +1,247 @@
+"""`manage.py ragd evaluate`: a golden set asked and scored in this process, for people and for build servers."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from collections_app.errors import ServiceError
+from collections_app.services.collections.collections import get_collection
+from evaluation_app.analysis.comparison.run_comparison import MeasureChange, check_comparable, compare_runs
+from evaluation_app.commands.bars import Bar
+from evaluation_app.commands.batch_watch import StoppedError
+from evaluation_app.commands.query import add_plan_arguments, read_plan, split_pair
+from evaluation_app.commands.subcommand import Answer, Options, UsageError
+from evaluation_app.golden.sets import find_set
+from evaluation_app.measures.catalogue import find
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.runs import lifecycle
+from evaluation_app.runs.baselines import make_baseline
+from evaluation_app.runs.junit import Finding, junit_xml
+from evaluation_app.runs.requests import find_run, read_settings
+from evaluation_app.runs.responses import run_lines, run_response
+from evaluation_app.scoring.run_settings import CUT, JUDGES
+from ragd.errors import InvalidInput, RagdError
+
+SETTINGS = ("judge", "judge_model", "cut", "unit", "downstream", "llm_model")
+OF_THE_SET = "set"
+REGRESSIONS = "regressions"
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("golden_set", nargs="?", metavar="SET", help="the golden set's name")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run that stopped, instead of a new one")
+    parser.add_argument("--retry-failed", metavar="RUN", help="ask only what failed in a run again")
+    parser.add_argument("--name", default="", help="a name for the run")
+    add_plan_arguments(parser)
+    measured = parser.add_argument_group("metrics")
+    measured.add_argument("--search-only", action="store_true", help="search the questions, answer none")
+    measured.add_argument("--judge", choices=JUDGES, help="who judges answers; embedded when left out")
+    measured.add_argument("--judge-model", help="another model than the server's for --judge llm")
+    measured.add_argument("--cut", type=int, help=f"the k of precision@k and its kin; {CUT} when left out")
+    measured.add_argument("--unit", choices=("tokens", "sentences"), help="of lengths in TRACe; tokens when left out")
+    measured.add_argument("--contributions", action="store_true", help="answer from each retrieved document alone too")
+    measured.add_argument("--downstream", help="by which measure such an answer is labelled; f1 when left out")
+    measured.add_argument("--llm-model", default=None, help="chat model, when an endpoint is set")
+    gates = parser.add_argument_group("pass criteria, else the exit status is 1")
+    gates.add_argument("--fail-under", action="append", metavar="MEASURE=VALUE", help="recall@10=0.8; repeatable")
+    gates.add_argument("--baseline", metavar="RUN", help="compare with this run; set: with the set's baseline")
+    gates.add_argument("--no-regressions", action="store_true", help="no measure may be worse than the baseline")
+    gates.add_argument("--only", action="append", metavar="MEASURE", help="for --no-regressions; repeatable")
+    written = parser.add_argument_group("what is written")
+    written.add_argument("--junit", type=Path, metavar="FILE", help="a report that build servers read")
+    written.add_argument("--jsonl", type=Path, metavar="FILE", help="the run and its items as JSON Lines")
+    written.add_argument("--make-baseline", action="store_true", help="make the run the set's baseline if all holds")
+
+
+def run(options: Options) -> Answer:
+    """The run as the API answers it, with "comparison" where there is a baseline, and the "verdict"."""
+    with _usage():
+        started = _open_run(options)
+        baseline = _find_baseline(started, options)
+    ended = _work_off(started, quiet=bool(options.get("as_json")))
+    changes = _compare(baseline, ended) if baseline is not None else []
+    regressions = [_describe_change(change) for change in changes if _counts(change, options)]
+    reasons = _reasons(ended, [found for found in regressions if found.problem])
+    _write(options, ended, regressions)
+    if options["make_baseline"] and not reasons:
+        make_baseline(ended)
+    return run_response(ended) | {
+        "comparison": None if baseline is None else {
+            "baseline": str(baseline.pk), "changes": [change.as_dict() for change in changes],
+        },
+        "verdict": {"passed": not reasons, "reasons": reasons},
+    }  # fmt: skip
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    """What is refused before anything is asked is a wrong command line."""
+    try:
+        yield
+    except (ServiceError, RagdError) as error:
+        raise UsageError(error.message) from error
+
+
+def _open_run(options: Options) -> EvaluationRun:
+    given = [name for name in ("golden_set", "resume", "retry_failed") if options[name]]
+    if len(given) != 1:
+        raise UsageError("evaluate takes either a SET, or --resume RUN, or --retry-failed RUN")
+    if options["resume"]:
+        found = find_run(options["resume"])
+        return found if found.state == "queued" else lifecycle.resume_run(found, None, send=False)
+    if options["retry_failed"]:
+        return lifecycle.retry_failed(find_run(options["retry_failed"]), None, send=False)
+    golden_set = find_set(options["golden_set"])
+    if _wants_set_baseline(options) and golden_set.baseline_id is None:
+        raise UsageError(
+            f"the golden set {golden_set.name!r} has no baseline; make one with --make-baseline, or name a run"
+        )
+    chosen = read_plan(get_collection(golden_set.collection_name), options)
+    settings = {name: options[name] for name in SETTINGS if options[name] is not None}
+    switches = {"answers": False} if options["search_only"] else {}
+    return lifecycle.start_run(
+        golden_set,
+        plan=chosen.plan,
+        plan_name=chosen.name,
+        settings=read_settings(settings | switches | {"contributions": options["contributions"]}),
+        name=options["name"],
+        purpose=EvaluationRun.Purpose.CLI,
+        thresholds=_read_thresholds(options["fail_under"] or ()),
+        send=False,
+    )
+
+
+def _read_thresholds(pairs: Sequence[str]) -> dict[str, float]:
+    thresholds = {}
+    for name, value in (split_pair("fail-under", pair) for pair in pairs):
+        try:
+            thresholds[name] = float(value)
+        except ValueError:
+            raise InvalidInput(f"--fail-under takes MEASURE=NUMBER, not {name}={value}", field="fail_under") from None
+    return thresholds
+
+
+def _wants_set_baseline(options: Options) -> bool:
+    return options["baseline"] == OF_THE_SET or (options["no_regressions"] and not options["baseline"])
+
+
+def _find_baseline(started: EvaluationRun, options: Options) -> EvaluationRun | None:
+    """None where none is asked for. A run over other questions is refused before anything is asked."""
+    for name in options["only"] or ():
+        find(name)
+    if options["only"] and not options["no_regressions"]:
+        raise UsageError("--only names metrics for --no-regressions; give that too")
+    found: EvaluationRun | None = None
+    if _wants_set_baseline(options):
+        found = started.golden_set.baseline if started.golden_set else None
+    elif options["baseline"]:
+        found = find_run(options["baseline"])
+    if found is not None:
+        try:
+            check_comparable(found, started)
+        except ServiceError:
+            lifecycle.cancel_run(started, None)
+            raise
+    return found
+
+
+def _work_off(started: EvaluationRun, *, quiet: bool) -> EvaluationRun:
+    done = started.done
+
+    def tell(item: EvaluationItem) -> None:
+        nonlocal done
+        done += 1
+        bar.show(done, started.total)
+
+    try:
+        with Bar("evaluate", "questions", started.total, quiet=quiet) as bar:
+            return lifecycle.run_now(started, on_item=tell)
+    except KeyboardInterrupt:
+        raise StoppedError(
+            f"Stopped: {done} of {started.total} questions are done. The run waits for a worker; "
+            f"`python manage.py ragd evaluate --resume {started.pk}` goes on here."
+        ) from None
+
+
+def _compare(baseline: EvaluationRun, ended: EvaluationRun) -> Sequence[MeasureChange]:
+    return compare_runs(baseline, [ended]).others[0].changes
+
+
+def _counts(change: MeasureChange, options: Options) -> bool:
+    return bool(options["no_regressions"]) and (not options["only"] or change.name in options["only"])
+
+
+def _describe_change(change: MeasureChange) -> Finding:
+    told = ""
+    if change.verdict == "regressed" and change.difference is not None:
+        low, high = change.difference.low, change.difference.high
+        told = f"{change.name} is worse by {change.difference.mean:+.4f} ({low:+.4f} to {high:+.4f})"
+    return Finding(REGRESSIONS, f"{change.name} is not worse than the baseline", told)
+
+
+def _reasons(ended: EvaluationRun, regressions: Sequence[Finding]) -> list[str]:
+    """Why the run does not pass; [] when it does."""
+    reasons = []
+    if ended.state != EvaluationRun.State.SUCCEEDED:
+        reasons.append(f"the run is {ended.state}: {ended.error or 'it was ended'}")
+    if ended.failed:
+        reasons.append(f"{ended.failed} of {ended.total} questions failed or could not be scored")
+    for miss in run_response(ended)["misses"]:
+        shown = "nothing" if miss["value"] is None else f"{miss['value']:.4f}"
+        reasons.append(f"{miss['measure']} is {shown}, and {miss['threshold']:g} must be reached")
+    own = ended.summary.get("own_thresholds", {}).get("failed", 0)
+    if own:
+        reasons.append(f"{own} questions miss a threshold of their own")
+    return reasons + [finding.problem for finding in regressions]
+
+
+def _write(options: Options, ended: EvaluationRun, regressions: Sequence[Finding]) -> None:
+    try:
+        if options["junit"] is not None:
+            options["junit"].write_text(junit_xml(ended, regressions), encoding="utf-8")
+        if options["jsonl"] is not None:
+            with options["jsonl"].open("w", encoding="utf-8") as file:
+                file.writelines(run_lines(ended))
+    except OSError as error:
+        raise UsageError(f"the report cannot be written: {error}; the run {ended.pk} is stored") from None
+
+
+def show(answer: Answer) -> str:
+    summary = answer["summary"]
+    lines = [
+        f"{answer['golden_set']} version {answer['set_version']}, {answer['done']} of {answer['total']} questions, "
+        f"generation {answer['generation']}, judge {answer['judge']}, {answer['took_ms'] / 1000:.1f} s",
+        "",
+        f"{'measure':<24} {'mean':>7}  {'95 % interval':<18} {'scored':<14} threshold",
+    ]
+    for name, mean in summary.get("measures", {}).items():
+        value = "-" if mean["value"] is None else f"{mean['value']:.4f}"
+        between = "" if mean["low"] is None else f"{mean['low']:.4f} to {mean['high']:.4f}"
+        bound = answer["thresholds"].get(name)
+        lines.append(
+            f"{name:<24} {value:>7}  {between:<18} {mean['scored']:>4} of {mean['total']:<6} "
+            f"{'' if bound is None else format(bound, 'g')}".rstrip()
+        )
+    outcomes = ", ".join(f"{name} {count}" for name, count in summary.get("outcomes", {}).items())
+    lines += ["", f"outcomes: {outcomes or 'none'}"]
+    if answer["comparison"]:
+        lines += ["", f"against {answer['comparison']['baseline']}:", *_show_changes(answer["comparison"]["changes"])]
+    verdict = answer["verdict"]
+    lines += ["", *(f"FAILED: {reason}" for reason in verdict["reasons"])]
+    return "\n".join([*lines, f"run {answer['id']}: {'passed' if verdict['passed'] else 'failed'}"])
+
+
+def _show_changes(changes: Sequence[Answer]) -> Iterator[str]:
+    for change in changes:
+        difference = change["difference"]
+        told = "" if difference is None else (
+            f"{difference['mean']:+.4f} ({difference['low']:+.4f} to {difference['high']:+.4f})"
+        )  # fmt: skip
+        yield f"{change['measure']:<24} {change['verdict']:<12} {told}".rstrip()
+
+
+def has_passed(answer: Answer) -> bool:
+    return bool(answer["verdict"]["passed"])

@@ -1,0 +1,301 @@
+"""`manage.py ragd ingest` and `sync`: documents from files, folders, archives, addresses and buckets."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, BooleanOptionalAction
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from collections_app.models import Collection, IngestBatch
+from collections_app.services.collections.collections import create_collection, get_collection
+from collections_app.services.sources.buckets import submit_prefix
+from collections_app.services.sources.source_jobs import SourcePlan
+from collections_app.services.sources.url_lists import UrlEntry, submit_urls
+from collections_app.services.uploads.entries import CLASHES
+from collections_app.services.uploads.folder_sync import commit_sync, open_sync
+from collections_app.services.uploads.submissions import close_batch, open_batch
+from collections_app.services.uploads.upload_plan import PlanLine, plan_uploads
+from collections_app.services.uploads.uploads import UploadOutcome
+from evaluation_app.commands.batch_watch import StoppedError, follow, has_worker, troubles
+from evaluation_app.commands.local_files import find_files, hash_files, send_files
+from evaluation_app.commands.query import split_pair
+from evaluation_app.commands.subcommand import Answer, Options, UsageError
+from ragd.errors import UnknownCollection
+
+BUCKET = "s3://"
+WEB = ("http://", "https://")
+SHOWN_LINES = 40
+NO_WORKER = (
+    "No worker is alive, so {left} wait. Start one (`make run`), or run this again with --here: what was sent is not "
+    "sent again, and the work is done in this process."
+)
+
+
+def add_ingest_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("collection")
+    parser.add_argument("source", nargs="+", help="files, folders, ZIPs, http(s):// addresses, s3://bucket/prefix")
+    parser.add_argument("--create", action="store_true", help="make the collection when it is not there")
+    parser.add_argument("--prefix", default="", help="folder in the collection for what comes from files")
+    parser.add_argument("--endpoint", default="", help="S3-compatible server of an open bucket")
+    _add_labels(parser)
+    _add_waiting(parser)
+
+
+def add_sync_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("collection")
+    parser.add_argument("folder")
+    parser.add_argument("--prefix", default="", help="folder in the collection that it is kept in step with")
+    parser.add_argument("--yes", action="store_true", help="delete what the folder does not have without asking")
+    parser.add_argument("--keep-missing", action="store_true", help="delete nothing")
+    _add_labels(parser)
+    _add_waiting(parser)
+
+
+def _add_labels(parser: ArgumentParser) -> None:
+    parser.add_argument("--on-clash", choices=CLASHES, default="replace", help="for a doc_id with other content")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be done, and write nothing")
+    parser.add_argument("--tag", action="append", help="kept with every document; repeatable")
+    parser.add_argument("--metadata", action="append", metavar="KEY=VALUE", help="the same; repeatable")
+
+
+def _add_waiting(parser: ArgumentParser) -> None:
+    parser.add_argument("--wait", action=BooleanOptionalAction, default=True, help="until all is ingested")
+    parser.add_argument("--here", action="store_true", help="do the jobs in this process")
+
+
+def _labels(options: Options) -> dict[str, Any]:
+    pairs = options["metadata"]
+    return {
+        "on_clash": options["on_clash"],
+        "tags": options["tag"],
+        "metadata": dict(split_pair("metadata", pair) for pair in pairs) if pairs else None,
+    }
+
+
+def run_ingest(options: Options) -> Answer:
+    """Send everything that is named, then wait for it."""
+    collection = _find_collection(options)
+    buckets = [source for source in options["source"] if source.startswith(BUCKET)]
+    addresses = [source for source in options["source"] if source.lower().startswith(WEB)]
+    paths = [source for source in options["source"] if source not in buckets and source not in addresses]
+    answer = _Answer(collection, options)
+    if paths:
+        _ingest_files(answer, paths)
+    if addresses:
+        entries = [UrlEntry(address) for address in addresses]
+        answer.add_plan(submit_urls(collection, entries, dry_run=options["dry_run"], **_labels(options)))
+    for address in buckets:
+        bucket, _, prefix = address.removeprefix(BUCKET).partition("/")
+        plan = submit_prefix(
+            collection, bucket, prefix, endpoint=options["endpoint"], dry_run=options["dry_run"], **_labels(options)
+        )
+        answer.add_plan(plan)
+    return answer.finish()
+
+
+def run_sync(options: Options) -> Answer:
+    """Compare, show, ask, send, delete, wait."""
+    collection = get_collection(options["collection"])
+    answer = _Answer(collection, options)
+    files = find_files([options["folder"]])
+    manifest = hash_files(files, quiet=answer.quiet)
+    given = _labels(options) | {"prefix": options["prefix"], "delete_missing": not options["keep_missing"]}
+    given["label"] = options["folder"]
+    plan = open_sync(collection, manifest, dry_run=True, **given).plan
+    if options["dry_run"]:
+        answer.add_lines(plan.lines)
+        return answer.finish()
+    if plan.deletions and not options["yes"]:
+        _ask_to_delete(plan.lines, plan.deletions, quiet=answer.quiet)
+    sync = open_sync(collection, manifest, **given)
+    assert sync.batch is not None
+    answer.batches.append(sync.batch)
+    answer.add_lines([line for line in sync.plan.lines if not line.is_sent and line.status != "deleted"])
+    by_name = {file.name: file for file in files}
+    sent = sync.plan.to_send
+    _send(
+        answer,
+        [by_name[line.name] for line in sent],
+        sync.batch,
+        doc_ids=[line.asked for line in sent],
+    )
+    done = commit_sync(collection, sync.batch, sync.plan.deletions)
+    answer.add_lines([PlanLine(doc_id, doc_id, doc_id, "deleted") for doc_id in done.deleted])
+    answer.add_lines([PlanLine(doc_id, doc_id, doc_id, "skipped", reason) for doc_id, reason in done.kept.items()])
+    return answer.finish()
+
+
+def _find_collection(options: Options) -> Collection:
+    try:
+        return get_collection(options["collection"])
+    except UnknownCollection:
+        if not options["create"]:
+            raise UnknownCollection(
+                f"there is no collection {options['collection']!r}; --create makes it", field="collection"
+            ) from None
+        if options["dry_run"]:
+            raise UsageError("a dry run makes no collection; leave --create or --dry-run out") from None
+        return create_collection(name=options["collection"])
+
+
+def _ingest_files(answer: _Answer, paths: Sequence[str]) -> None:
+    options = answer.options
+    files = find_files(paths)
+    if not files:
+        raise UsageError(f"there is no file in {', '.join(paths)}; hidden ones are passed over")
+    folder = options["prefix"].strip("/")
+    doc_ids = [f"{folder}/{file.name}" if folder else file.name for file in files]
+    if options["dry_run"]:
+        entries = hash_files(files, quiet=answer.quiet)
+        named = [replace(entry, doc_id=doc_id) for doc_id, entry in zip(doc_ids, entries, strict=True)]
+        answer.add_lines(plan_uploads(answer.collection, named, **_labels(options)).lines)
+        return
+    label = paths[0] if len(paths) == 1 else f"{len(files)} files"
+    kind = IngestBatch.Kind.UPLOAD if len(files) == 1 else IngestBatch.Kind.FOLDER
+    batch = open_batch(answer.collection, kind=kind, label=label)
+    answer.batches.append(batch)
+    try:
+        _send(answer, files, batch, doc_ids=doc_ids)
+    finally:
+        close_batch(batch)
+
+
+def _send(answer: _Answer, files: Sequence[Any], batch: IngestBatch, *, doc_ids: Sequence[str]) -> None:
+    sent = 0
+    try:
+        for outcome in send_files(
+            answer.collection, files, batch, doc_ids=doc_ids, quiet=answer.quiet, **_labels(answer.options)
+        ):
+            answer.add_outcome(outcome)
+            sent += 1
+    except KeyboardInterrupt:
+        close_batch(batch)
+        raise StoppedError(
+            f"Stopped: {sent:,} of {len(files):,} files were taken, and their jobs go on. The same command sends the "
+            "rest; what is there already is not sent again."
+        ) from None
+
+
+def _ask_to_delete(lines: Sequence[PlanLine], doomed: Sequence[str], *, quiet: bool) -> None:
+    """Go on only when a person at the terminal says so."""
+    counts = Counter(line.status for line in lines)
+    told = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "deleted")
+    if not quiet:
+        print(f"plan: {told}", file=sys.stderr)
+    shown = [f"  {doc_id}" for doc_id in doomed[:SHOWN_LINES]]
+    if len(doomed) > SHOWN_LINES:
+        shown.append(f"  and {len(doomed) - SHOWN_LINES:,} more")
+    noun = "document is" if len(doomed) == 1 else "documents are"
+    question = f"{len(doomed):,} {noun} not in the folder and would be deleted:\n" + "\n".join(shown)
+    if not sys.stdin.isatty() or quiet:
+        raise UsageError(f"{question}\nNothing was done. Add --yes to delete them, or --keep-missing to leave them")
+    print(question, file=sys.stderr)
+    if not _ask("Delete them? [y/N] ", otherwise=False):
+        raise UsageError("nothing was done. --keep-missing brings the rest in and leaves them")
+
+
+def _ask(question: str, *, otherwise: bool) -> bool:
+    """What a person at the terminal says; the question goes where the progress goes, never to standard output.
+
+    otherwise: what an empty line means. The end of the input means no.
+    """
+    print(question, end="", file=sys.stderr, flush=True)
+    said = sys.stdin.readline()
+    word = said.strip().lower()
+    return otherwise if said and not word else word in ("y", "yes")
+
+
+class _Answer:
+    """What is told at the end: one item per document, totals, and what became of the jobs."""
+
+    def __init__(self, collection: Collection, options: Options) -> None:
+        self.collection = collection
+        self.options = options
+        self.quiet = bool(options.get("as_json"))
+        self.items: list[dict[str, Any]] = []
+        self.batches: list[IngestBatch] = []
+
+    def add_plan(self, plan: SourcePlan) -> None:
+        self.add_lines(plan.lines)
+        if plan.batch is not None:
+            self.batches.append(plan.batch)
+
+    def add_lines(self, lines: Sequence[PlanLine]) -> None:
+        for line in lines:
+            self._add(line.name, line.doc_id, line.status, line.reason, line.job_id)
+
+    def add_outcome(self, outcome: UploadOutcome) -> None:
+        status = outcome.plan if outcome.status == "queued" else outcome.status
+        job_id = str(outcome.job.pk) if outcome.job else None
+        self._add(outcome.name, outcome.doc_id, status, outcome.error or outcome.reason, job_id)
+
+    def _add(self, name: str, doc_id: str, status: str, reason: str, job_id: str | None) -> None:
+        status = "would_delete" if status == "deleted" and self.options["dry_run"] else status
+        self.items.append({"name": name, "doc_id": doc_id, "status": status, "reason": reason, "job_id": job_id})
+
+    def finish(self) -> Answer:
+        """Wait where that was asked for; the whole answer."""
+        answer: Answer = {
+            "collection": self.collection.name,
+            "dry_run": self.options["dry_run"],
+            "batches": [str(batch.pk) for batch in self.batches],
+            "totals": dict(Counter(item["status"] for item in self.items)),
+            "items": self.items,
+            "jobs": None,
+            "failed": [],
+            "note": "",
+        }
+        if not self.batches or not (self.options["wait"] or self.options["here"]):
+            return answer
+        here = self.options["here"] or self._may_run_here()
+        jobs = follow(self.batches, here=here, quiet=self.quiet)
+        answer |= {"jobs": jobs, "failed": troubles(self.batches)}
+        if jobs.get("waiting_for"):
+            answer["note"] = NO_WORKER.format(left=f"{jobs['queued']:,} jobs")
+        return answer
+
+    def _may_run_here(self) -> bool:
+        """Without a worker, a person at the terminal is asked whether this process is to do the work."""
+        if has_worker() or self.quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
+            return False
+        try:
+            return _ask("No worker is alive. Do the work in this process? [Y/n] ", otherwise=True)
+        except KeyboardInterrupt:
+            raise StoppedError("Stopped. What was sent waits for a worker.") from None
+
+
+def show(answer: Answer) -> str:
+    """Totals, what was refused or failed, and what to do next."""
+    totals = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in answer["totals"].items())
+    lines = [f"{answer['collection']}: {totals or 'nothing to do'}"]
+    told = [item for item in answer["items"] if answer["dry_run"] or item["status"] == "rejected"]
+    lines += [_line(item) for item in told[:SHOWN_LINES]]
+    if len(told) > SHOWN_LINES:
+        lines.append(f"  and {len(told) - SHOWN_LINES:,} more; --json tells all")
+    if answer["jobs"]:
+        jobs = answer["jobs"]
+        done = f"{jobs['succeeded']:,} of {jobs['documents']:,} documents ingested"
+        done += f", {jobs['unchanged']:,} of them unchanged" if jobs["unchanged"] else ""
+        done += f", {jobs['cancelled']:,} cancelled" if jobs["cancelled"] else ""
+        lines += [done] if jobs["documents"] else []
+    for job in answer["failed"][:SHOWN_LINES]:
+        lines.append(f"  failed: {job['doc_id']}: {job['error']}")
+    if answer["note"]:
+        lines.append(answer["note"])
+    elif answer["batches"] and not answer["jobs"]:
+        batches = " ".join(f"--batch {batch}" for batch in answer["batches"])
+        lines.append(f"The work goes on: `python manage.py ragd jobs {batches} --watch` shows it.")
+    return "\n".join(lines)
+
+
+def _line(item: dict[str, Any]) -> str:
+    line = f"  {item['status'].replace('_', ' ')}: {item['doc_id'] or item['name']}"
+    return f"{line}: {item['reason']}" if item["reason"] else line
+
+
+def has_passed(answer: Answer) -> bool:
+    """Nothing was refused, nothing failed, and all that was waited for has ended."""
+    return not (answer["totals"].get("rejected") or answer["failed"] or answer["note"])

@@ -1,0 +1,117 @@
+"""`manage.py ragd search` and `ask`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, BooleanOptionalAction
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collections_app.models import Collection
+from collections_app.services.collections.collections import get_collection
+from evaluation_app.commands.subcommand import Answer, Options
+from ragd.errors import InvalidInput
+from ragd.types import COMPRESS_KINDS, EXACT_CHOICES, FINAL_K, MODES
+from retrieval_app.api.responses import ask_response, search_response
+from retrieval_app.runs import query_pipeline as retrieval_services
+from retrieval_app.runs.plans import OFF, PLAN_FIELDS, ChosenPlan, choose_plan
+
+SHOWN_CHARS = 300
+
+
+def add_search_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("collection")
+    parser.add_argument("query")
+    add_plan_arguments(parser)
+
+
+def add_plan_arguments(parser: ArgumentParser) -> None:
+    """A saved plan and every field over it."""
+    parser.add_argument("--plan", help="a saved plan to begin from; server: the server's defaults")
+    parser.add_argument("-k", type=int, help=f"results wanted; {FINAL_K} when no plan says otherwise")
+    parser.add_argument("--mode", choices=MODES, help="hybrid where keyword search is enabled")
+    parser.add_argument("--candidate-pool", type=int)
+    parser.add_argument("--rrf-k", type=int)
+    parser.add_argument("--weight", action="append", metavar="LIST=NUMBER", help="vector=2; repeatable")
+    parser.add_argument("--exact", choices=EXACT_CHOICES)
+    parser.add_argument("--ef-search", type=int)
+    parser.add_argument("--rerank", help="a reranker's name, or none")
+    parser.add_argument("--compress", choices=(*COMPRESS_KINDS, OFF), help="spans of the results")
+    parser.add_argument("--token-budget", type=int, help="words that --compress keeps")
+    parser.add_argument("--tag-any", action="append", help="at least one of these tags; repeatable")
+    parser.add_argument("--tag-all", action="append", help="every one of these tags; repeatable")
+    parser.add_argument("--metadata", action="append", metavar="KEY=VALUE", help="equal text; repeatable")
+
+
+def add_ask_arguments(parser: ArgumentParser) -> None:
+    add_search_arguments(parser)
+    parser.add_argument("--llm-model", default=None, help="chat model, when an endpoint is set")
+    parser.add_argument("--corrective", action=BooleanOptionalAction, default=None, help="as the collection says")
+
+
+def run_search(options: Options) -> Answer:
+    collection, chosen = _choose_plan(options)
+    run = retrieval_services.search(collection, options["query"], chosen.plan, door="cli", plan_name=chosen.name)
+    return search_response(run)
+
+
+def run_ask(options: Options) -> Answer:
+    collection, chosen = _choose_plan(options)
+    run = retrieval_services.ask(
+        collection,
+        options["query"],
+        chosen.plan,
+        door="cli",
+        llm_model=options["llm_model"],
+        corrective=options["corrective"],
+        plan_name=chosen.name,
+    )
+    return ask_response(run)
+
+
+def _choose_plan(options: Options) -> tuple[Collection, ChosenPlan]:
+    collection = get_collection(options["collection"])
+    return collection, read_plan(collection, options)
+
+
+def read_plan(collection: Collection, options: Options) -> ChosenPlan:
+    """The plan of `add_plan_arguments`. Raises what `choose_plan` raises, and InvalidInput for a pair that is none."""
+    stated = {name: options[name] for name in PLAN_FIELDS if name in options} | {
+        "weights": _read_weights(options["weight"]),
+        "tags_any": options["tag_any"],
+        "tags_all": options["tag_all"],
+        "metadata": dict(split_pair("metadata", pair) for pair in options["metadata"] or ()) or None,
+    }
+    return choose_plan(collection, options["plan"], stated)
+
+
+def _read_weights(pairs: Sequence[str] | None) -> dict[str, float] | None:
+    try:
+        return {name: float(value) for name, value in (split_pair("weight", pair) for pair in pairs or ())} or None
+    except ValueError as error:
+        raise InvalidInput(f"--weight takes LIST=NUMBER: {error}", field="weights") from None
+
+
+def split_pair(option: str, pair: str) -> tuple[str, str]:
+    """ "year=2024" -> ("year", "2024"). Raises InvalidInput, which names the option."""
+    key, equals, value = pair.partition("=")
+    if not equals or not key:
+        raise InvalidInput(f"--{option} takes KEY=VALUE, not {pair!r}", field=option)
+    return key, value
+
+
+def show_results(answer: Answer) -> str:
+    lines = [_show_result(result) for result in answer["results"]]
+    if answer["short_result"]:
+        lines.append(answer["short_result"]["message"])
+    return "\n".join([*lines, f"run {answer['run_id']}, {answer['timings_ms'].get('total', 0):.0f} ms"])
+
+
+def _show_result(result: Mapping[str, Any]) -> str:
+    place = f"{result['rank']:>3}. {result['doc_id']}#{result['chunk_index']}"
+    text = " ".join(result["content"].split())[:SHOWN_CHARS]
+    return f"{place}  {result['score_kind']} {result['score']:.4f}\n     {text}"
+
+
+def show_answer(answer: Answer) -> str:
+    cited = [f"[{source['marker']}] {source['doc_id']}#{source['chunk_index']}" for source in answer["sources"]]
+    return "\n".join([answer["answer"] or "", "", *cited, f"run {answer['run_id']}, {answer['answerer']}"])

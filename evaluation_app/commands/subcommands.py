@@ -1,0 +1,134 @@
+"""The subcommands of `manage.py ragd`, each from its module in `commands`."""
+
+from __future__ import annotations
+
+from evaluation_app.commands import (
+    calibrate,
+    checks,
+    evaluate,
+    evidence,
+    export_spans,
+    ingest,
+    jobs,
+    judgements,
+    keys,
+    query,
+    rebuild,
+    scan,
+    server,
+    transfers,
+    validate_spans,
+)
+from evaluation_app.commands.subcommand import Subcommand, no_arguments
+
+SUBCOMMANDS: dict[str, Subcommand] = {
+    "load-sample": Subcommand(
+        "bring the sample collection and its golden questions up to date",
+        server.add_sample_arguments,
+        server.run_load_sample,
+        server.show_sample,
+    ),
+    "create-key": Subcommand(
+        "make an API key and print its secret once", keys.add_key_arguments, keys.run_create_key, keys.show_key
+    ),
+    "ingest": Subcommand(
+        "bring files, folders, archives, addresses and buckets into a collection",
+        ingest.add_ingest_arguments,
+        ingest.run_ingest,
+        ingest.show,
+        ingest.has_passed,
+    ),
+    "sync": Subcommand(
+        "keep a collection in step with a folder",
+        ingest.add_sync_arguments,
+        ingest.run_sync,
+        ingest.show,
+        ingest.has_passed,
+    ),
+    "jobs": Subcommand("list, watch, cancel and retry jobs", jobs.add_arguments, jobs.run, jobs.show, jobs.has_passed),
+    "search": Subcommand(
+        "find the best chunks of a collection",
+        query.add_search_arguments,
+        query.run_search,
+        query.show_results,
+    ),
+    "ask": Subcommand("answer a question from a collection", query.add_ask_arguments, query.run_ask, query.show_answer),
+    "judgements": Subcommand(
+        "count or forget what chat models said as judges and is kept",
+        judgements.add_arguments,
+        judgements.run,
+        judgements.show,
+    ),
+    "evaluate": Subcommand(
+        "evaluate a golden set and check its pass criteria",
+        evaluate.add_arguments,
+        evaluate.run,
+        evaluate.show,
+        evaluate.has_passed,
+    ),
+    "export": Subcommand(
+        "write a collection into one file",
+        transfers.add_export_arguments,
+        transfers.run_export,
+        transfers.show_export,
+    ),
+    "import": Subcommand(
+        "make a collection of an export", transfers.add_import_arguments, transfers.run_import, transfers.show_import
+    ),
+    "export-spans": Subcommand(
+        "write spans as OTLP JSON, OpenInference JSON Lines or OCSF events",
+        export_spans.add_arguments,
+        export_spans.run,
+        export_spans.show,
+    ),
+    "evidence": Subcommand(
+        "report the field coverage of framework controls",
+        evidence.add_arguments,
+        evidence.run,
+        evidence.show,
+    ),
+    "conformance": Subcommand(
+        "try every rule of the specification on this database, and keep the result",
+        no_arguments,
+        server.run_conformance,
+        server.show_conformance,
+        has_passed=lambda answer: bool(answer["passed"]),
+    ),
+    "rebuild": Subcommand(
+        "rebuild a collection's index as a new index version",
+        rebuild.add_arguments,
+        rebuild.run,
+        rebuild.show,
+        rebuild.has_passed,
+    ),
+    "calibrate": Subcommand(
+        "fit on golden questions when a retrieval is correct or incorrect; exit status 1 without thresholds",
+        calibrate.add_arguments,
+        calibrate.run,
+        calibrate.show,
+        calibrate.has_passed,
+    ),
+    "check": Subcommand(
+        "check the consistency of stored data; exit status 1 on problems",
+        checks.add_arguments,
+        checks.run,
+        checks.show,
+        checks.has_passed,
+    ),
+    "scan": Subcommand(
+        "scan stored chunks for prompt injection, secrets and personal data",
+        scan.add_arguments,
+        scan.run,
+        scan.show,
+    ),
+    "validate-spans": Subcommand(
+        "check stored spans, or those of a file, against the span conventions; exit status 1 when one is wrong",
+        validate_spans.add_arguments,
+        validate_spans.run,
+        validate_spans.show,
+        validate_spans.has_passed,
+    ),
+    "status": Subcommand(
+        "workers, jobs, runs and spans at a glance", no_arguments, server.run_status, server.show_status
+    ),
+}

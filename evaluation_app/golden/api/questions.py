@@ -1,0 +1,156 @@
+"""Golden questions and suggestions over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, answer
+from collections_app.domain.identity import can_be_stored
+from collections_app.errors import ServiceError
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from evaluation_app.golden import edits, sets
+from evaluation_app.golden.api.responses import question_responses
+from evaluation_app.golden.api.schemas import (
+    QuestionChanges,
+    QuestionIds,
+    QuestionList,
+    QuestionOut,
+    QuestionRequest,
+    QuestionsCounted,
+    SuggestOut,
+    SuggestRequest,
+)
+from evaluation_app.golden.suggestions.from_runs import make_from_run
+from evaluation_app.golden.suggestions.suggestions import suggest_questions
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from retrieval_app.models import QueryRun
+
+router = Router(auth=BearerAuth(), tags=["evaluation"])
+
+ALL = "/golden-sets/{golden_set}/questions"
+ONE = "/golden-sets/{golden_set}/questions/{question_id}"
+SUGGESTIONS = "/golden-sets/{golden_set}/suggestions"
+Kind = Literal["accepted", "suggested", "all"]
+
+
+def _set(request: HttpRequest, name: str) -> GoldenSet:
+    return sets.find_set(name, request_key(request).collections)
+
+
+def _question(request: HttpRequest, name: str, question_id: int) -> GoldenQuestion:
+    return edits.find_question(_set(request, name), question_id)
+
+
+def _answer_one(question: GoldenQuestion) -> dict[str, Any]:
+    return question_responses(question.golden_set, [question])[0]
+
+
+@router.get(ALL, operation_id="golden-questions-list", response={200: QuestionList, **ERRORS})
+def list_questions(
+    request: HttpRequest,
+    golden_set: str,
+    kind: Kind = "accepted",
+    category: str | None = None,
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = param.Query(None, description="next_cursor of the page before"),
+) -> Any:
+    """The questions in their order. kind: suggestions are left out unless they are asked for."""
+    found = _set(request, golden_set)
+    rows = found.questions.all() if kind == "all" else found.questions.filter(suggested=kind == "suggested")
+    if category is not None:
+        rows = rows.filter(category=category) if can_be_stored(category) else rows.none()
+    page = paginate(rows, ("position", "id"), limit=limit, cursor=cursor)
+    return {"items": question_responses(found, page.items), "next_cursor": page.next_cursor}
+
+
+@router.post(ALL, operation_id="golden-questions-create", response={201: QuestionOut, **ERRORS})
+def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest) -> HttpResponse:
+    """Add a question, or with run_id make one of a stored run. 409 when the set has it already."""
+    key = request_key(request)
+    found = _set(request, golden_set)
+    run = _run(payload.run_id, key.collections) if payload.run_id else None
+    stated = {name: value for name, value in payload.stated().items() if value is not None}
+
+    def produce() -> tuple[int, Any]:
+        if run is not None:
+            made = make_from_run(run, found, stated, actor=key)
+        else:
+            made = edits.add_question(found, stated, actor=key)
+        return 201, _answer_one(made)
+
+    return answer(request, produce)
+
+
+def _run(run_id: UUID, collections: list[str]) -> QueryRun:
+    run = QueryRun.objects.visible_to(collections).filter(pk=run_id).first()
+    if run is None:
+        raise ServiceError(
+            f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
+            type="unknown_run",
+            status=404,
+            field="run_id",
+        )
+    return run
+
+
+@router.get(ONE, operation_id="golden-questions-get", response={200: QuestionOut, **ERRORS})
+def get_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
+    return _answer_one(_question(request, golden_set, question_id))
+
+
+@router.patch(ONE, operation_id="golden-questions-update", response={200: QuestionOut, **ERRORS})
+def update_question(request: HttpRequest, golden_set: str, question_id: int, payload: QuestionChanges) -> Any:
+    """Change the stated fields, or move the question to a place. 409 when another question says the same."""
+    question = _question(request, golden_set, question_id)
+    changed = edits.change_question(question, payload.stated(), position=payload.position, actor=request_key(request))
+    return _answer_one(changed)
+
+
+@router.delete(ONE, operation_id="golden-questions-delete", response={200: QuestionsCounted, **ERRORS})
+def delete_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
+    question = _question(request, golden_set, question_id)
+    return {"count": edits.delete_questions(question.golden_set, [question.pk], actor=request_key(request))}
+
+
+@router.post(SUGGESTIONS, operation_id="golden-suggestions-create", response={201: SuggestOut, **ERRORS})
+def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> HttpResponse:
+    """Let documents suggest questions. They are marked as suggested, and no run asks them before they are accepted."""
+    key = request_key(request)
+    found = _set(request, golden_set)
+
+    def produce() -> tuple[int, Any]:
+        outcome = suggest_questions(
+            found, count=payload.count, doc_ids=payload.doc_ids, method=payload.method, actor=key
+        )
+        return 201, {
+            "items": question_responses(found, outcome.made),
+            "tried": outcome.tried,
+            "lost": outcome.lost,
+            "alike": outcome.alike,
+            "documents": outcome.documents,
+            "out_of_time": outcome.out_of_time,
+        }
+
+    return answer(request, produce)
+
+
+@router.post(
+    f"{SUGGESTIONS}/accept", operation_id="golden-suggestions-accept", response={200: QuestionsCounted, **ERRORS}
+)
+def accept(request: HttpRequest, golden_set: str, payload: QuestionIds) -> Any:
+    """Suggestions become questions; how many did."""
+    return {"count": edits.accept_suggestions(_set(request, golden_set), payload.ids, actor=request_key(request))}
+
+
+@router.post(
+    f"{SUGGESTIONS}/discard", operation_id="golden-suggestions-discard", response={200: QuestionsCounted, **ERRORS}
+)
+def discard(request: HttpRequest, golden_set: str, payload: QuestionIds) -> Any:
+    """Throw suggestions away; how many went. Accepted questions are left alone."""
+    return {"count": edits.discard_suggestions(_set(request, golden_set), payload.ids, actor=request_key(request))}

@@ -1,0 +1,85 @@
+"""Golden questions as files over HTTP: CSV and JSON Lines, in and out."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, answer
+from collections_app.http.auth import BearerAuth, request_key
+from evaluation_app.golden import sets
+from evaluation_app.golden.api.responses import import_response
+from evaluation_app.golden.api.schemas import ImportOut
+from evaluation_app.golden.pages.transfers import export_response
+from evaluation_app.golden.transfer.formats import Format, decode, read_rows
+from evaluation_app.golden.transfer.imports import Mode, carry_out, plan_import
+from ragd.errors import InvalidInput
+
+router = Router(auth=BearerAuth(), tags=["evaluation"])
+
+CONTENT_TYPES: dict[str, Format] = {
+    "text/csv": "csv",
+    "application/x-ndjson": "jsonl",
+    "application/jsonl": "jsonl",
+    "application/json-lines": "jsonl",
+}
+
+
+@router.get("/golden-sets/{golden_set}/export", operation_id="golden-sets-export", response={200: Any, **ERRORS})
+def export_set(
+    request: HttpRequest, golden_set: str, format: Literal["csv", "jsonl"] = "jsonl", suggested: bool = False
+) -> StreamingHttpResponse:
+    """The accepted questions as a file, in their order. suggested: the suggestions too, behind them."""
+    found = sets.find_set(golden_set, request_key(request).collections)
+    return export_response(found, format, with_suggested=suggested, for_spreadsheet=False)
+
+
+@router.post(
+    "/golden-sets/{golden_set}/import",
+    operation_id="golden-sets-import",
+    response={200: ImportOut, **ERRORS},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {kind: {"schema": {"type": "string"}} for kind in ("text/csv", "application/x-ndjson")},
+        }
+    },
+)
+def import_set(
+    request: HttpRequest,
+    golden_set: str,
+    format: Literal["csv", "jsonl"] | None = param.Query(None, description="By the content type where it is left out"),
+    mode: Mode = "merge",
+    dry_run: bool = False,
+) -> HttpResponse:
+    """Add and change questions from the body, all or none. A line is the question of the same words.
+
+    mode replace: the set then holds what the file holds, in its order. With dry_run nothing is written, and the answer
+    says line by line what would happen, errors too; without it one wrong line refuses the whole file with 422.
+    """
+    found = sets.find_set(golden_set, request_key(request).collections)
+    kind = format or _format_of(request)
+    rows = read_rows(decode(request.body), kind)
+    if dry_run:
+        planned = import_response(found, plan_import(found, rows, mode), dry_run=True)
+        return JsonResponse(planned)
+
+    def produce() -> tuple[int, Any]:
+        plan = carry_out(found, rows, mode, actor=request_key(request))
+        return 200, import_response(found, plan, dry_run=False)
+
+    body = hashlib.sha256(request.body).hexdigest()
+    return answer(request, produce, fingerprint=f"{kind} {mode} {body}")
+
+
+def _format_of(request: HttpRequest) -> Format:
+    kind = (request.content_type or "").lower()
+    if kind not in CONTENT_TYPES:
+        raise InvalidInput(
+            f"the content type must be text/csv or application/x-ndjson, not {kind!r}; or state format", field="format"
+        )
+    return CONTENT_TYPES[kind]

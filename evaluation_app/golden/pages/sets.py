@@ -1,0 +1,240 @@
+"""The pages of golden sets: the list, one set, its settings, and what is done to many questions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.urls import NoReverseMatch, reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.errors import ServiceError, describe
+from collections_app.http.page_requests import PageRequest, find_or_404, next_address, page_of, refuse, render_page
+from collections_app.models import Collection
+from evaluation_app.golden import edits, sets
+from evaluation_app.golden.expectation_status import Expected, read_status
+from evaluation_app.golden.expected_chunks import find_drifts
+from evaluation_app.golden.pages.forms import GoldenSetChangeForm, GoldenSetForm
+from evaluation_app.golden.questions import Golden
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from ragd.errors import RagdError
+
+PER_PAGE = 50
+BULK_MAX = 1000
+LOST = "lost"
+Act = Callable[[GoldenSet, Sequence[int]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """One question as a table shows it, with what it expects."""
+
+    row: GoldenQuestion
+    golden: Golden
+    expected: list[Expected]
+
+    @property
+    def lost(self) -> int:
+        return sum(item.state != "there" for item in self.expected)
+
+
+def find_set_or_404(pk: int) -> GoldenSet:
+    return find_or_404(sets.listed_sets(), pk=pk)
+
+
+@require_GET
+def list_sets(request: PageRequest) -> HttpResponse:
+    rows = sets.listed_sets()
+    if wanted := request.GET.get("collection", "").replace("\x00", ""):
+        rows = rows.filter(collection_name=wanted)
+    live = set(Collection.objects.live().values_list("name", flat=True))
+    newest = newest_runs([row.pk for row in rows])
+    context = {
+        "rows": [(row, row.collection_name in live, newest.get(row.pk)) for row in rows],
+        "collection": wanted,
+        "has_collections": bool(live),
+    }
+    return render_page(request, "evaluation/golden/sets.html", context)
+
+
+def newest_runs(set_ids: Sequence[int]) -> dict[int, EvaluationRun]:
+    """The newest evaluation run of each set that has one, in one query."""
+    rows = EvaluationRun.objects.filter(golden_set__in=set_ids).order_by("golden_set_id", "-created_at", "-id")
+    return {row.golden_set_id: row for row in rows.distinct("golden_set_id") if row.golden_set_id is not None}
+
+
+@require_http_methods(["GET", "POST"])
+def new_set(request: PageRequest) -> HttpResponse:
+    status = 200
+    form = GoldenSetForm(request.POST or None, initial={"collection": request.GET.get("collection", "")})
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            given = form.cleaned_data
+            try:
+                made = sets.create_set(
+                    given["name"], given["collection"], description=given["description"], actor=request.user
+                )
+                return redirect("evaluation:golden-set", made.pk)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+    return render_page(request, "evaluation/golden/new_set.html", {"form": form}, status=status)
+
+
+@require_GET
+def show_set(request: PageRequest, pk: int) -> HttpResponse:
+    """Its questions. q: words in the question; category; state "lost": expecting what is gone."""
+    golden_set = find_set_or_404(pk)
+    accepted = golden_set.questions.filter(suggested=False).order_by("position", "id")
+    wanted = {name: request.GET.get(name, "").replace("\x00", "").strip() for name in ("q", "category", "state")}
+    lost = lost_rows(golden_set)
+    rows = _filtered(accepted, wanted, lost)
+    page = page_of(request, rows, PER_PAGE)
+    context = set_context(golden_set, "questions") | {
+        "page": page,
+        "rows": question_rows(golden_set, list(page)),
+        "wanted": wanted,
+        "is_filtered": any(wanted.values()),
+        "categories": sorted(set(accepted.values_list("category", flat=True))),
+        "lost_total": len(lost),
+        "moved_total": sum(bool(expected.now) for item in lost for expected in item.expected),
+        "first_place": page.start_index(),
+    }
+    return render_page(request, "evaluation/golden/set.html", context, parts={"questions": QUESTIONS_PART})
+
+
+QUESTIONS_PART = "evaluation/golden/parts/questions.html"
+
+
+def _filtered(
+    rows: QuerySet[GoldenQuestion], wanted: dict[str, str], lost: Sequence[QuestionRow]
+) -> QuerySet[GoldenQuestion]:
+    if wanted["q"]:
+        rows = rows.filter(question__icontains=wanted["q"]) | rows.filter(expected_answer__icontains=wanted["q"])
+    if wanted["category"]:
+        rows = rows.filter(category=wanted["category"])
+    return rows.filter(pk__in=[item.row.pk for item in lost]) if wanted["state"] == LOST else rows
+
+
+def lost_rows(golden_set: GoldenSet) -> list[QuestionRow]:
+    """The accepted questions that expect something that is gone, switched off or another text now."""
+    rows = list(golden_set.questions.filter(suggested=False))
+    return [item for item in question_rows(golden_set, rows) if item.lost]
+
+
+def question_rows(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> list[QuestionRow]:
+    asked = [(row, Golden.of(row)) for row in rows]
+    standing = read_status(golden_set.collection_name, [golden for _, golden in asked])
+    drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
+    return [
+        QuestionRow(row, golden, standing.of(golden, drift)) for (row, golden), drift in zip(asked, drifts, strict=True)
+    ]
+
+
+def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
+    """What every page of one set shows."""
+    counts = golden_set.questions.all().values_list("suggested", flat=True)
+    suggested = sum(counts)
+    return {
+        "golden_set": golden_set,
+        "part": part,
+        "questions_total": len(counts) - suggested,
+        "suggested_total": suggested,
+        "versions_total": golden_set.versions.count(),
+        "runs_total": golden_set.runs.count(),
+        "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
+        "evaluate_href": _address("evaluation:new-evaluation-run", golden_set),
+        "runs_href": _address("evaluation:evaluation-runs", golden_set, "&purpose=all"),  # runs_total counts them all
+    }
+
+
+def _address(name: str, golden_set: GoldenSet, rest: str = "") -> str:
+    try:
+        return f"{reverse(name)}?set={golden_set.pk}{rest}"
+    except NoReverseMatch:
+        return ""
+
+
+@require_http_methods(["GET", "POST"])
+def set_settings(request: PageRequest, pk: int) -> HttpResponse:
+    golden_set, status = find_set_or_404(pk), 200
+    initial = {"name": golden_set.name, "description": golden_set.description}
+    form = GoldenSetChangeForm(request.POST or None, initial=initial)
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            try:
+                sets.update_set(golden_set, actor=request.user, **form.cleaned_data)
+                messages.success(request, f"{golden_set.name} saved.")
+                return redirect("evaluation:golden-set", pk)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+                golden_set = find_set_or_404(pk)
+    context = set_context(golden_set, "settings") | {"form": form}
+    return render_page(request, "evaluation/golden/settings.html", context, status=status)
+
+
+@require_http_methods(["GET", "POST"])
+def delete_set(request: PageRequest, pk: int) -> HttpResponse:
+    """Ask with the counts, then delete."""
+    golden_set = find_set_or_404(pk)
+    if request.method == "POST":
+        counts = sets.delete_set(golden_set, actor=request.user)
+        messages.success(request, f"{golden_set.name} deleted, with {counts['questions']} questions.")
+        return redirect("evaluation:golden-sets")
+    context = {"golden_set": golden_set, "counts": sets.what_goes(golden_set)}
+    return render_page(request, "evaluation/golden/delete_set.html", context)
+
+
+@require_POST
+def change_questions(request: PageRequest, pk: int) -> HttpResponse:
+    """action: delete (asks first), accept, discard, "up ID", "down ID", follow (chunks that moved). question: ids."""
+    golden_set = find_set_or_404(pk)
+    ids = [int(text) for text in request.POST.getlist("question")[:BULK_MAX] if _is_id(text)]
+    action, _, single = request.POST.get("action", "").partition(" ")
+    back = next_address(request, reverse("evaluation:golden-set", args=[pk]))
+    if action in ("up", "down") and _is_id(single):
+        _move(request, golden_set, int(single), -1 if action == "up" else 1)
+        return redirect(back)
+    if action == "follow":
+        count = edits.follow_moved_chunks(golden_set, actor=request.user)
+        messages.success(request, f"{count} expected chunk{'' if count == 1 else 's'} updated.")
+        return redirect(back)
+    if not ids:
+        messages.error(request, "Select questions first.")
+        return redirect(back)
+    if action == "delete" and not request.POST.get("confirmed"):
+        rows = list(golden_set.questions.filter(pk__in=ids).order_by("position", "id"))
+        context = {"golden_set": golden_set, "rows": rows, "next": back}
+        return render_page(request, "evaluation/golden/delete_questions.html", context)
+    known: dict[str, tuple[Callable[..., int], str]] = {
+        "delete": (edits.delete_questions, "deleted"),
+        "accept": (edits.accept_suggestions, "accepted"),
+        "discard": (edits.discard_suggestions, "rejected"),
+    }
+    if action not in known:
+        messages.error(request, "Unknown action.")
+        return redirect(back)
+    act, did = known[action]
+    try:
+        count = act(golden_set, ids, actor=request.user)
+        messages.success(request, f"{count} question{'' if count == 1 else 's'} {did}.")
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+    return redirect(back)
+
+
+def _move(request: PageRequest, golden_set: GoldenSet, question_id: int, by: int) -> None:
+    try:
+        edits.move_question(edits.find_question(golden_set, question_id), by, actor=request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, describe(error)[1]["error"]["message"])
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 19

@@ -1,0 +1,101 @@
+"""Import and export of golden questions on pages: a file is looked at first and imported as it was looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_GET, require_http_methods
+
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import PageRequest, refuse, render_page
+from evaluation_app.golden.pages.forms import ImportForm
+from evaluation_app.golden.pages.sets import find_set_or_404, set_context
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.transfer.formats import MEDIA_TYPES, decode, guess_format, read_rows, write_csv, write_jsonl
+from evaluation_app.golden.transfer.imports import ImportPlan, carry_out, plan_import
+from evaluation_app.models import GoldenSet
+from ragd.errors import RagdError
+
+ROWS_SHOWN = 200
+
+
+@require_http_methods(["GET", "POST"])
+def import_questions(request: PageRequest, pk: int) -> HttpResponse:
+    """do=look shows what the file would do; do=import does it, if the set is still as it was looked at."""
+    golden_set = find_set_or_404(pk)
+    form = ImportForm(request.POST or None, request.FILES or None, initial={"mode": "merge"})
+    context: dict[str, Any] = set_context(golden_set, "import") | {"form": form}
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            try:
+                text, name = _sent(form)
+                plan = _act(request, golden_set, form, text, name)
+                if plan is None:
+                    return redirect("evaluation:golden-set", pk)
+                context |= {"plan": plan, "text": text, "name": name, **_shown(request, plan)}
+                status = 200
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+    return render_page(request, "evaluation/golden/import.html", context, status=status)
+
+
+def _sent(form: ImportForm) -> tuple[str, str]:
+    """(text, the file's name). Raises InvalidInput for bytes that are no text."""
+    file = form.cleaned_data["file"]
+    if file is not None:
+        return decode(file.read()), str(file.name)
+    return decode(form.cleaned_data["text"].encode()), form.data.get("name", "")
+
+
+def _act(request: PageRequest, golden_set: GoldenSet, form: ImportForm, text: str, name: str) -> ImportPlan | None:
+    """The plan to be looked at; None once it is carried out."""
+    rows, mode = read_rows(text, guess_format(name, text)), form.cleaned_data["mode"]
+    if request.POST.get("do") != "import":
+        return plan_import(golden_set, rows, mode)
+    done = carry_out(golden_set, rows, mode, expected=request.POST.get("stand", ""), actor=request.user)
+    counts = done.counts
+    told = ", ".join(f"{counts[what]} {what}" for what in ("added", "changed", "removed", "unchanged") if counts[what])
+    messages.success(request, f"Imported: {told}.")
+    return None
+
+
+def _shown(request: PageRequest, plan: ImportPlan) -> dict[str, Any]:
+    """Wrong lines first, then those that change something."""
+    order = {"error": 0, "added": 1, "changed": 1, "unchanged": 2}
+    rows = sorted(plan.rows, key=lambda row: (order[row.status], row.number))
+    return {"rows": Paginator(rows, ROWS_SHOWN).get_page(1), "rows_more": max(len(rows) - ROWS_SHOWN, 0)}
+
+
+@require_GET
+def export_questions(request: PageRequest, pk: int, format: str) -> StreamingHttpResponse:
+    """The accepted questions as a file; ?suggested=1: the suggestions too."""
+    golden_set = find_set_or_404(pk)
+    if format not in MEDIA_TYPES:
+        raise Http404(f"there is no format {format!r}; there are csv and jsonl")
+    return export_response(golden_set, format, with_suggested=bool(request.GET.get("suggested")), for_spreadsheet=True)
+
+
+def export_response(
+    golden_set: GoldenSet, format: str, *, with_suggested: bool, for_spreadsheet: bool
+) -> StreamingHttpResponse:
+    rows = golden_set.questions.order_by("suggested", "position", "id")
+    if not with_suggested:
+        rows = rows.filter(suggested=False)
+    questions = [(Golden.of(row), row.suggested) for row in rows]
+    if format == "csv":
+        lines, kind = write_csv(questions, for_spreadsheet=for_spreadsheet), MEDIA_TYPES["csv"]
+    else:
+        lines, kind = write_jsonl(questions), MEDIA_TYPES["jsonl"]
+    name = f"{golden_set.name}-v{golden_set.version}.{format}"
+    return StreamingHttpResponse(
+        lines,
+        content_type=kind,
+        headers={"Content-Disposition": f"attachment; filename=\"golden.{format}\"; filename*=UTF-8''{quote(name)}"},
+    )

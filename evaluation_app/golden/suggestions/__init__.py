@@ -1,0 +1,1 @@
+"""Questions suggested from documents, runs and models."""

@@ -1,0 +1,90 @@
+"""A golden question out of a real run: the question as it was asked, and what the answer stands on as expected."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from collections_app.errors import ServiceError
+from collections_app.services.governance import audit
+from evaluation_app.golden.edits import add_question
+from evaluation_app.golden.question_rules import ANSWER_MAX_CHARS
+from evaluation_app.golden.sets import create_set, free_name
+from evaluation_app.golden.suggestions.rule_questions import plain
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from ragd.normalization import normalize
+from retrieval_app.citations.answer_html import cut_answer
+from retrieval_app.models import QueryRun
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionDraft:
+    """What a run proposes. stated: fields of `Golden`. retrieved: keys of all its chunks, in rank order.
+
+    is_sure: the answer cites what is expected, so that nobody has to choose.
+    """
+
+    stated: dict[str, Any]
+    retrieved: tuple[str, ...]
+    is_sure: bool
+
+
+def propose(run: QueryRun) -> QuestionDraft:
+    """Expected is what the answer cites: its documents and chunks. A search, which cites nothing, expects nothing yet.
+
+    An abstention is proposed as one that is right: expecting nothing, of the category "abstain".
+    """
+    cited = list(dict.fromkeys(f"{item['doc_id']}#{item['chunk_index']}" for item in run.citations))
+    abstained = run.status == QueryRun.Status.ABSTAINED
+    answered = run.status == QueryRun.Status.OK and run.answer is not None
+    stated = {
+        "question": run.query,
+        "expected_doc_ids": [] if abstained else run.cited_ids,
+        "expected_chunks": [] if abstained else cited,
+        "expected_answer": bare_answer(run) if answered else "",
+        "category": "abstain" if abstained else "factual",
+    }
+    return QuestionDraft(stated, tuple(run.retrieved_ids), abstained or bool(cited))
+
+
+def bare_answer(run: QueryRun) -> str:
+    """The answer without its citations and without Markdown's marks, as long as an expected answer may be."""
+    pieces = (piece.text for piece in cut_answer(run.answer or "", run.citations) if piece.citation is None)
+    return plain("".join(pieces))[:ANSWER_MAX_CHARS].strip()
+
+
+def golden_of(run: QueryRun) -> list[GoldenQuestion]:
+    """The questions of its collection's sets that ask the same, by set."""
+    rows = GoldenQuestion.objects.filter(
+        golden_set__collection_name=run.collection_name, question=normalize(run.query).strip()
+    )
+    return list(rows.select_related("golden_set").order_by("golden_set__name"))
+
+
+def sets_for(run: QueryRun) -> list[GoldenSet]:
+    """The sets over its collection, the one that was changed last first."""
+    return list(GoldenSet.objects.filter(collection_name=run.collection_name).order_by("-updated_at", "name"))
+
+
+def new_set_for(run: QueryRun, *, actor: audit.Actor = None) -> GoldenSet:
+    """An empty set over the run's collection, named after it."""
+    return create_set(free_name(run.collection_name, run.collection_name), run.collection_name, actor=actor)
+
+
+def make_from_run(
+    run: QueryRun, golden_set: GoldenSet | None, stated: dict[str, Any] | None = None, *, actor: audit.Actor = None
+) -> GoldenQuestion:
+    """Put the run's question into the set; None: into the one changed last, or a new one named after the collection.
+
+    stated: over what the run proposes. Raises ServiceError: 409 where the set has the question, 422 for a set over
+    another collection.
+    """
+    wanted = golden_set or next(iter(sets_for(run)), None) or new_set_for(run, actor=actor)
+    if wanted.collection_name != run.collection_name:
+        raise ServiceError(
+            f"the set {wanted.name!r} is about {wanted.collection_name!r}, and this run asked {run.collection_name!r}",
+            type="other_collection",
+            status=422,
+            field="golden_set",
+        )
+    return add_question(wanted, propose(run).stated | (stated or {}), source_run=run.pk, actor=actor)

@@ -1,0 +1,248 @@
+"""Suggestions of golden questions from a collection's documents: read, tried against the search, kept as suggestions.
+
+A suggestion is never evaluated before somebody accepts it. The rules make the same suggestions of the same documents;
+a chat model, where one is set up, may be asked instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collections_app.errors import ServiceError
+from collections_app.models import Chunk, Collection, Document
+from collections_app.services.collections.collections import get_collection
+from collections_app.services.governance import audit
+from collections_app.stores import embedder_for
+from evaluation_app.golden.edits import changing, write_golden
+from evaluation_app.golden.question_rules import clean_golden
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.suggestions.rule_questions import CATEGORY, RULES, Derived, Passage, derive
+from evaluation_app.golden.suggestions.trial_search import look
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from ragd.errors import InvalidInput
+from ragd.types import Vector
+
+COUNT, COUNT_MAX = 20, 200
+PER_DOCUMENT = 3
+CHUNKS_READ = 60  # of one document, spread over it
+DOCUMENTS_MAX = 400
+FOUND_WITHIN = 10
+ALIKE = 0.92  # cosine from which two questions ask the same
+DEADLINE_S = 25.0
+METHODS = ("rules", "model")
+
+
+@dataclass(slots=True)
+class Suggested:
+    """What became of a search for suggestions. tried: questions that were tried; lost: not found again; alike: asked
+    already. documents: how many were read; out_of_time: the deadline ended it."""
+
+    made: list[GoldenQuestion] = field(default_factory=list)
+    tried: int = 0
+    lost: int = 0
+    alike: int = 0
+    documents: int = 0
+    out_of_time: bool = False
+
+    @property
+    def words(self) -> str:
+        told = f"{len(self.made)} generated of {self.tried} tried in {self.documents} documents"
+        reasons = [f"{self.lost} not retrieved"] if self.lost else []
+        reasons += [f"{self.alike} duplicates"] if self.alike else []
+        reasons += ["time limit reached"] if self.out_of_time else []
+        return f"{told}; {', '.join(reasons)}" if reasons else told
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A question that the search finds again. doc_rank: of its document, from 1; chunk_rank: None beyond the first."""
+
+    derived: Derived
+    doc_rank: int
+    chunk_rank: int | None
+
+
+def suggest_questions(
+    golden_set: GoldenSet,
+    *,
+    count: int = COUNT,
+    doc_ids: Sequence[str] = (),
+    method: str = "rules",
+    deadline_s: float = DEADLINE_S,
+    actor: audit.Actor = None,
+) -> Suggested:
+    """Up to `count` suggestions from these documents, else from all, those that no question expects first.
+
+    Each is tried: the collection's search must find its document among the first 10 for the question alone, and it must
+    not ask what the set asks already. At most 3 of one document, the better rules first. Raises InvalidInput for a
+    count or method that is none, ServiceError 404 for a collection that is gone and 422 for a model that is not set up.
+    """
+    if not 1 <= count <= COUNT_MAX:
+        raise InvalidInput(f"count must be from 1 to {COUNT_MAX}, not {count}", field="count")
+    if method not in METHODS:
+        raise InvalidInput(f"method must be one of {', '.join(METHODS)}, not {method!r}", field="method")
+    collection = get_collection(golden_set.collection_name)
+    ends = time.monotonic() + deadline_s
+    outcome = Suggested()
+    asked = _Asked(collection, golden_set)
+    kept: list[Checked] = []
+    for document in _documents(collection, golden_set, doc_ids):
+        if len(kept) >= count:
+            break
+        if time.monotonic() > ends:
+            outcome.out_of_time = True
+            break
+        outcome.documents += 1
+        passages = read_passages(collection, document)
+        kept += _try(collection, _derive(passages, method, ends), asked, outcome, count - len(kept))
+    _keep(golden_set, collection, kept, method, outcome, actor)
+    return outcome
+
+
+def _derive(passages: Sequence[Passage], method: str, ends: float) -> list[Derived]:
+    if method == "model":
+        from evaluation_app.golden.suggestions.model_suggestions import ask_model
+
+        return ask_model(passages, timeout_s=max(ends - time.monotonic(), 1.0))
+    return sorted(derive(passages), key=lambda item: RULES.index(item.rule))
+
+
+def _try(
+    collection: Collection, derived: Iterable[Derived], asked: _Asked, outcome: Suggested, wanted: int
+) -> list[Checked]:
+    """The first that pass, at most PER_DOCUMENT."""
+    kept: list[Checked] = []
+    for item in derived:
+        if len(kept) >= min(PER_DOCUMENT, wanted):
+            break
+        outcome.tried += 1
+        if asked.holds(item.question):
+            outcome.alike += 1
+        elif (checked := check_found(collection, item)) is None:
+            outcome.lost += 1
+        else:
+            asked.add(item.question)
+            kept.append(checked)
+    return kept
+
+
+def check_found(collection: Collection, derived: Derived) -> Checked | None:
+    """None where the search for the question does not bring up its document among the first FOUND_WITHIN."""
+    found = look(collection, derived.question, FOUND_WITHIN)
+    documents = list(dict.fromkeys(item.doc_id for item in found))
+    if derived.doc_id not in documents:
+        return None
+    keys = [item.key for item in found]
+    place = (derived.doc_id, derived.chunk_index)
+    return Checked(derived, documents.index(derived.doc_id) + 1, keys.index(place) + 1 if place in keys else None)
+
+
+def read_passages(collection: Collection, document: Document) -> list[Passage]:
+    """At most CHUNKS_READ chunks of a document that are retrieved, spread evenly over it."""
+    rows = Chunk.objects.filter(collection=collection, doc_id=document.doc_id, enabled=True).order_by("chunk_index")
+    indexes = list(rows.values_list("chunk_index", flat=True))
+    step = max(1, -(-len(indexes) // CHUNKS_READ))
+    columns = ("chunk_index", "content", "context", "start_char")
+    return [
+        Passage(document.doc_id, index, content, tuple(part for part in context.split(" > ") if part), start)
+        for index, content, context, start in rows.filter(chunk_index__in=indexes[::step]).values_list(*columns)
+    ]
+
+
+def _documents(collection: Collection, golden_set: GoldenSet, doc_ids: Sequence[str]) -> Iterator[Document]:
+    """Those that no question expects first, each group in an order that depends on nothing but the ids."""
+    rows = Document.objects.filter(collection=collection, enabled=True).only("doc_id", "collection_id")
+    if doc_ids:
+        known = {row.doc_id: row for row in rows.filter(doc_id__in=doc_ids)}
+        if gone := next((doc_id for doc_id in doc_ids if doc_id not in known), None):
+            raise ServiceError(
+                f"collection {collection.name!r} has no enabled document {gone!r}",
+                type="unknown_document",
+                status=404,
+                field="doc_ids",
+            )
+        yield from (known[doc_id] for doc_id in dict.fromkeys(doc_ids))
+        return
+    expected = {doc_id for row in golden_set.questions.all() for doc_id in Golden.of(row).relevant_docs}
+    ids = sorted(
+        rows.values_list("doc_id", flat=True),
+        key=lambda doc_id: (doc_id in expected, hashlib.sha256(doc_id.encode()).hexdigest()),
+    )
+    for doc_id in ids[:DOCUMENTS_MAX]:
+        yield Document(collection=collection, doc_id=doc_id)
+
+
+class _Asked:
+    """The questions that a set has, suggestions too, and what the embedder makes of them."""
+
+    def __init__(self, collection: Collection, golden_set: GoldenSet) -> None:
+        self.embedder = embedder_for(collection.embed_model, collection.embed_dims)
+        texts = list(golden_set.questions.values_list("question", flat=True))
+        self.texts = {text.lower() for text in texts}
+        self.vectors: list[Vector] = list(self.embedder.embed(texts))
+        self.last: tuple[str, Vector] | None = None
+
+    def holds(self, question: str) -> bool:
+        """Whether a question of the set says or means the same."""
+        if question.lower() in self.texts:
+            return True
+        vector = self.embedder.embed_query(question)
+        self.last = (question, vector)
+        return bool(self.vectors) and float(np.max(np.stack(self.vectors) @ vector)) >= ALIKE
+
+    def add(self, question: str) -> None:
+        known = self.last[1] if self.last and self.last[0] == question else self.embedder.embed_query(question)
+        self.texts.add(question.lower())
+        self.vectors.append(known)
+
+
+def _keep(
+    golden_set: GoldenSet,
+    collection: Collection,
+    kept: Sequence[Checked],
+    method: str,
+    outcome: Suggested,
+    actor: audit.Actor,
+) -> None:
+    with changing(golden_set, actor) as change:
+        taken = set(golden_set.questions.values_list("question", flat=True))
+        for place, checked in enumerate(kept):
+            golden = _golden(collection, checked, method)
+            if golden.question in taken:
+                continue
+            taken.add(golden.question)
+            row = GoldenQuestion(golden_set=change.golden_set, suggested=True, position=place)
+            write_golden(row, golden)
+            outcome.made.append(row)
+        change.told = f"suggested {len(outcome.made)} questions" if outcome.made else ""
+
+
+def _golden(collection: Collection, checked: Checked, method: str) -> Golden:
+    derived = checked.derived
+    by = "by a chat model" if method == "model" else f"by rule ({derived.rule})"
+    chunk = f", the chunk at {checked.chunk_rank}" if checked.chunk_rank else ""
+    return clean_golden(
+        {
+            "question": derived.question,
+            "expected_doc_ids": [derived.doc_id],
+            "expected_chunks": _holders(collection, derived),
+            "expected_answer": derived.answer,
+            "category": CATEGORY[derived.rule],
+            "notes": f"Generated {by} from {derived.doc_id}#{derived.chunk_index}. The search finds the document at "
+            f"rank {checked.doc_rank}{chunk}.",
+        }
+    )
+
+
+def _holders(collection: Collection, derived: Derived) -> list[str]:
+    """The chunks that hold the whole sentence, of which overlap makes more than one; at least that it came from."""
+    rows = Chunk.objects.filter(
+        collection=collection, doc_id=derived.doc_id, start_char__lte=derived.start, end_char__gte=derived.end
+    )
+    indexes = {derived.chunk_index, *rows.values_list("chunk_index", flat=True)}
+    return [f"{derived.doc_id}#{index}" for index in sorted(indexes)]

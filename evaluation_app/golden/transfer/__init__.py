@@ -1,0 +1,1 @@
+"""Golden questions as files: CSV and JSON Lines."""

@@ -1,0 +1,127 @@
+"""What differs between two versions of a golden set. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from collections_app.domain.differences import Part, mark_words
+from evaluation_app.golden.questions import Golden
+
+ALIKE = 0.5  # share of words from which a question that went and one that came are one that was reworded
+PAIRS_MAX = 40_000
+Kind = Literal["added", "removed", "changed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDifference:
+    """One field that differs, as texts. parts: the words of both in order, as marked pieces."""
+
+    name: str
+    before: str
+    after: str
+
+    @property
+    def parts(self) -> list[Part]:
+        return mark_words(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionDifference:
+    """One question that differs. fields: [] where it came or went. place: from 1, in the version that has it."""
+
+    kind: Kind
+    place: int
+    golden: Golden
+    fields: Sequence[FieldDifference] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDifference:
+    """changes: by place. moved: questions that stand elsewhere among those that both have. same: those untouched."""
+
+    changes: Sequence[QuestionDifference]
+    same: int
+    moved: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found = dict.fromkeys(("added", "removed", "changed"), 0)
+        for change in self.changes:
+            found[change.kind] += 1
+        return found | {"same": self.same, "moved": self.moved}
+
+    @property
+    def is_same(self) -> bool:
+        return not self.changes and not self.moved
+
+
+def compare_versions(before: Sequence[Golden], after: Sequence[Golden]) -> VersionDifference:
+    """Questions are one by their words; what is left over is one when it shares at least half of its words."""
+    old = {golden.question: place for place, golden in enumerate(before)}
+    new = {golden.question: place for place, golden in enumerate(after)}
+    pairs = {old[text]: new[text] for text in old if text in new}
+    pairs |= _reworded(
+        [place for text, place in old.items() if text not in new],
+        [place for text, place in new.items() if text not in old],
+        before,
+        after,
+    )
+    changes = [QuestionDifference("removed", place + 1, before[place]) for place in old.values() if place not in pairs]
+    taken = set(pairs.values())
+    changes += [QuestionDifference("added", place + 1, after[place]) for place in new.values() if place not in taken]
+    same = 0
+    for first, second in pairs.items():
+        if fields := _fields(before[first].as_dict(), after[second].as_dict()):
+            changes.append(QuestionDifference("changed", second + 1, after[second], fields))
+        else:
+            same += 1
+    return VersionDifference(sorted(changes, key=lambda change: (change.place, change.kind)), same, _moved(pairs))
+
+
+def _reworded(gone: list[int], come: list[int], before: Sequence[Golden], after: Sequence[Golden]) -> dict[int, int]:
+    """Of questions that went the one that came with most words in common, each once. {} for very many of both."""
+    if len(gone) * len(come) > PAIRS_MAX:
+        return {}
+    words_before = {place: _words(before[place].question) for place in gone}
+    words_after = {place: _words(after[place].question) for place in come}
+    alike = [(_share(words_before[one], words_after[two]), one, two) for one in gone for two in come]
+    found: dict[int, int] = {}
+    taken: set[int] = set()
+    for share, one, two in sorted(alike, key=lambda item: (-item[0], item[1], item[2])):
+        if share >= ALIKE and one not in found and two not in taken:
+            found[one] = two
+            taken.add(two)
+    return found
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.lower().split())
+
+
+def _share(one: frozenset[str], other: frozenset[str]) -> float:
+    return 2 * len(one & other) / ((len(one) + len(other)) or 1)
+
+
+def _moved(pairs: Mapping[int, int]) -> int:
+    """How many of the questions that both have stand at another place among themselves."""
+    order = [second for _, second in sorted(pairs.items())]
+    return sum(here != there for here, there in zip(order, sorted(order), strict=True))
+
+
+def _fields(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[FieldDifference]:
+    return [
+        FieldDifference(name, format_value(before[name]), format_value(after[name]))
+        for name in before
+        if before[name] != after[name]
+    ]
+
+
+def format_value(value: Any) -> str:
+    """A field's value as a text for people: lists by line, thresholds as "recall@10 = 1"."""
+    if isinstance(value, Mapping):
+        return "\n".join(f"{name} = {least:g}" for name, least in value.items())
+    if isinstance(value, (list, tuple)):
+        return "\n".join(str(item) for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

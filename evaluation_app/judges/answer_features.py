@@ -1,0 +1,149 @@
+"""What is measured of the sentences of an answer: whether the context holds what they say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluation_app.judges.case_reading import REFUSAL, SHORT_WORDS, Numbers, Reading, share_in
+from retrieval_app.answerers.extractive_answerer import list_stems
+
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+# A capital that opens no sentence: most names, few other words.
+NAME = re.compile(r"(?<![.!?]\s)(?<!^)\b[A-Z][\w-]+")
+NEGATION = re.compile(
+    r"\b(?:not|no|never|none|neither|nor|cannot|without|unable|fail\w*|lack\w*|\w+n['\u2019]t)\b", re.IGNORECASE
+)
+
+ANSWER_NAMES = (
+    "cosine_best",
+    "cosine_best_three",
+    "question_cosine",
+    "words_in_context",
+    "words_in_context_or_question",
+    "words_in_best_sentence",
+    "words_in_nearest_three",
+    "words_in_nearest",
+    "pairs_in_context",
+    "unknown_numbers",
+    "numbers_not_beside",
+    "has_number",
+    "unknown_names",
+    "share_of_unknown_names",
+    "unknown_words",
+    "weighted_words_in_context",
+    "negates",
+    "negation_differs",
+    "refuses",
+    "words",
+    "is_short",
+    "place",
+    "is_last",
+    "is_first",
+    "sentences",
+    "context_question_best",
+    "announces",
+)
+
+
+def answer_table(reading: Reading) -> Numbers:
+    """(sentences of the answer, ANSWER_NAMES); rows of 0 without context.
+
+    The sentence of the context that is nearest by meaning is `nearest`; the one that holds most words, `best`.
+    """
+    if not reading.answer or not reading.texts:
+        return np.zeros((len(reading.answer), len(ANSWER_NAMES)))
+    cosines = reading.vectors @ reading.answer_vectors.T
+    everything = _Context.of(reading)
+    asked = reading.answer_vectors @ reading.question_vector
+    context_best = float((reading.vectors @ reading.question_vector).max())
+    rows = []
+    for place, text in enumerate(reading.answer):
+        row = _sentence_row(reading, everything, place, cosines[:, place])
+        row |= {
+            "question_cosine": float(asked[place]),
+            "refuses": float(bool(REFUSAL.search(text))),
+            "place": place / max(1, len(reading.answer) - 1),
+            "is_last": float(place == len(reading.answer) - 1 and place > 0),
+            "is_first": float(place == 0),
+            "sentences": math.log1p(len(reading.answer)),
+            "context_question_best": context_best,
+            "announces": float(text.rstrip().endswith(":")),
+        }
+        rows.append([row[name] for name in ANSWER_NAMES])
+    return np.asarray(rows, dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """All of the context together. words: with stop words; pairs: neighbours; text: in lower case."""
+
+    lines: list[frozenset[str]]
+    content: frozenset[str]
+    words: frozenset[str]
+    asked: frozenset[str]
+    pairs: frozenset[tuple[str, str]]
+    numbers: frozenset[str]
+    text: str
+
+    @classmethod
+    def of(cls, reading: Reading) -> _Context:
+        full = [list_stems(text, with_stop_words=True) for text in reading.texts]
+        joined = " ".join(reading.texts)
+        return cls(
+            lines=[frozenset(line) for line in reading.words],
+            content=frozenset(word for line in reading.words for word in line),
+            words=frozenset(word for line in full for word in line),
+            asked=frozenset(list_stems(reading.question, with_stop_words=True)),
+            pairs=frozenset(pair for line in full for pair in itertools.pairwise(line)),
+            numbers=frozenset(NUMBER.findall(joined)),
+            text=joined.lower(),
+        )
+
+
+def _sentence_row(reading: Reading, everything: _Context, place: int, cosines: Numbers) -> dict[str, float]:
+    text, words = reading.answer[place], frozenset(reading.answer_words[place])
+    order = np.argsort(-cosines, kind="stable")
+    nearest = int(order[0])
+    shares = [share_in(words, line) for line in everything.lines]
+    best = int(np.argmax(shares))
+    full = list_stems(text, with_stop_words=True)
+    numbers, names = NUMBER.findall(text), [name.lower() for name in NAME.findall(text)]
+    beside = set(NUMBER.findall(f"{reading.texts[nearest]} {reading.texts[best]}"))
+    strange = [name for name in names if name not in everything.text]
+    negates, source_negates = (bool(NEGATION.search(line)) for line in (text, reading.texts[nearest]))
+    near = frozenset(word for number in order[:3] for word in everything.lines[number])
+    known = everything.words | everything.asked
+    return {
+        "cosine_best": float(cosines[nearest]),
+        "cosine_best_three": float(cosines[order[:3]].mean()),
+        "words_in_context": share_in(words, everything.content),
+        "words_in_context_or_question": share_in(words, known),
+        "words_in_best_sentence": shares[best],
+        "words_in_nearest_three": share_in(words, near),
+        "words_in_nearest": share_in(words, everything.lines[nearest]),
+        "pairs_in_context": share_in(itertools.pairwise(full), everything.pairs),
+        "unknown_numbers": math.log1p(sum(number not in everything.numbers for number in numbers)),
+        "numbers_not_beside": math.log1p(sum(number not in beside for number in numbers)),
+        "has_number": float(bool(numbers)),
+        "unknown_names": math.log1p(len(strange)),
+        "share_of_unknown_names": len(strange) / max(1, len(names)),
+        "unknown_words": math.log1p(len(words - known)),
+        "weighted_words_in_context": _weighted_share(reading, words),
+        "negates": float(negates),
+        "negation_differs": float(negates != source_negates),
+        "words": math.log1p(len(reading.answer_words[place])),
+        "is_short": float(len(words) < SHORT_WORDS),
+    }
+
+
+def _weighted_share(reading: Reading, words: Set[str]) -> float:
+    """The share of the words that the context holds, each weighted by its rarity there. 1.0 without words."""
+    weights = {word: reading.idf.get(word, reading.unseen_idf) for word in words}
+    total = math.fsum(weights.values())
+    return math.fsum(weight for word, weight in weights.items() if word in reading.idf) / total if total else 1.0

@@ -1,0 +1,255 @@
+"""The page of one question: what was retrieved and used, what supports the answer, what each chunk is worth."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import Q
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.models import Collection, Document
+from evaluation_app.analysis.figures import Figure, first_names, make_figure, means_of
+from evaluation_app.golden.addresses import address_or_none, key_address, split_key
+from evaluation_app.measures.catalogue import order_of
+from evaluation_app.measures.scores import Score
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, row_of
+from evaluation_app.pages.dashboard.marked_answer import (
+    Expectation,
+    Passage,
+    Worth,
+    find_expected,
+    mark_answer,
+    mark_context,
+    mark_tally,
+    worth_of,
+)
+from evaluation_app.scoring.modes.bands import Bands, bands_for
+from evaluation_app.scoring.modes.catalogue import mode_title, stored_table
+from retrieval_app.models import QueryRun
+from retrieval_app.pages.playground import address_of_run
+
+EARLIER_RUNS = 12
+EARLIER_COLUMNS = 4
+LIST_NAMES = ("vector", "lexical", "fused", "reranked")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """One measure of the question. mean: the run's figure. bound: the threshold that holds for the question.
+
+    earlier: its values in earlier runs and this one, oldest first.
+    """
+
+    mean: Figure
+    score: Score
+    bound: float | None
+    misses: bool
+    earlier: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierItem:
+    """The same question in another run over the same set, or in this one (is_this)."""
+
+    run: EvaluationRun
+    position: int
+    outcome: str
+    scores: Mapping[str, Score]
+    is_this: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPassage:
+    passage: Passage
+    href: str
+    is_gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownExpectation:
+    expectation: Expectation
+    href: str
+    is_gone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownWorth:
+    """disable_href: the page that asks whether the document is to be disabled and the set to be run again."""
+
+    worth: Worth
+    href: str
+    disable_href: str
+
+
+@require_GET
+def show_item(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
+    """With the filter of the run's list in the address: before and after are its neighbours there."""
+    item = get_object_or_404(
+        EvaluationItem.objects.select_related("run__golden_set", "question"), run_id=pk, position=position
+    )
+    listed = ItemList.read(item.run, request.GET)
+    return render_page(request, "evaluation/dashboard/item.html", describe_item(item, listed))
+
+
+def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
+    run = item.run
+    bands = bands_for(run.golden_set)
+    query_run = QueryRun.objects.filter(pk=item.query_run).first() if item.query_run else None
+    before, after, place = listed.beside(item.position)
+    earlier = earlier_items(item)
+    row = row_of(item, run.thresholds)
+    passages = mark_context(item)
+    expected = find_expected(item, _lists_of(query_run))
+    live = _live_documents(run.collection_name, item)
+    shown_names = first_names(list(item.scores), EARLIER_COLUMNS)
+    return {
+        "item": item,
+        "row": row,
+        "run": run,
+        "listed": listed,
+        "before": before,
+        "after": after,
+        "place": place,
+        "query_run": query_run,
+        "lives": live is not None,
+        "passages": [_shown_passage(run, passage, live) for passage in passages],
+        "is_judged": bool(item.annotation),
+        "tally": mark_tally(passages),
+        "answer": mark_answer(item),
+        "expected": [_shown_expectation(run, each, live) for each in expected],
+        "list_names": [name for name, _ in expected[0].places] if expected else [],
+        "worth": [_shown_worth(run, each, live) for each in worth_of(item)],
+        "scores": score_rows(item, row, earlier, bands),
+        "earlier": list(reversed(earlier)),
+        "earlier_heads": [make_figure(name, {}, bands).measure for name in shown_names],
+        "modes": [
+            (key, mode_title(key), stored_table().modes.get(key), _board_address(run, key)) for key in item.modes
+        ],
+        "bounds": {**run.thresholds, **(item.golden.get("thresholds") or {})},
+        "question_href": _question_address(item),
+        "playground_href": address_of_run(query_run) if query_run is not None and live is not None else "",
+        "trace_href": reverse("evaluation:trace", args=[item.trace_id]) if item.trace_id else "",
+        "ask_href": _ask_address(run, item) if live is not None else "",
+        "other_details": {
+            name: value for name, value in item.details.items() if name not in ("explanation", "likely", "store_state")
+        },
+    }
+
+
+def score_rows(item: EvaluationItem, row: ItemRow, earlier: Sequence[EarlierItem], bands: Bands) -> list[ScoreRow]:
+    """Every measure of the question in the catalogue's order."""
+    means = means_of(item.run.summary)
+    bounds = {**item.run.thresholds, **(item.golden.get("thresholds") or {})}
+    missed = {miss.measure for miss in row.misses or ()}
+    return [
+        ScoreRow(
+            mean=make_figure(name, means.get(name, {}), bands),
+            score=row.scores[name],
+            bound=bounds.get(name),
+            misses=name in missed,
+            earlier=tuple(each.scores[name].value if name in each.scores else None for each in earlier),
+        )
+        for name in sorted(row.scores, key=order_of)
+    ]
+
+
+def earlier_items(item: EvaluationItem) -> list[EarlierItem]:
+    """The same question in runs up to this one, oldest first, this one last; at most EARLIER_RUNS before it.
+
+    The same question is the same row, or the same words in a run over a set of the same name.
+    """
+    run = item.run
+    same = Q(question_text=item.question_text, run__set_name=run.set_name)
+    if item.question_id is not None:
+        same |= Q(question_id=item.question_id)
+    before = Q(run__created_at__lt=run.created_at) | Q(run__created_at=run.created_at, run_id__lt=run.pk)
+    found = EvaluationItem.objects.filter(same & before).order_by("-run__created_at", "-run_id")
+    fields = (
+        "position",
+        "outcome",
+        "scores",
+        "run__id",
+        "run__name",
+        "run__set_name",
+        "run__created_at",
+        "run__plan_name",
+    )
+    rows = list(found.select_related("run").only(*fields)[:EARLIER_RUNS])
+    return [_earlier(each, is_this=False) for each in reversed(rows)] + [_earlier(item, is_this=True)]
+
+
+def _earlier(item: EvaluationItem, *, is_this: bool) -> EarlierItem:
+    scores = {name: Score.from_dict(values) for name, values in item.scores.items()}
+    return EarlierItem(item.run, item.position, item.outcome, scores, is_this)
+
+
+def _lists_of(query_run: QueryRun | None) -> dict[str, Any]:
+    """The lists behind the result in the order of the work; {} where the query run is gone."""
+    if query_run is None:
+        return {}
+    return {name: query_run.lists[name] for name in LIST_NAMES if query_run.lists.get(name)}
+
+
+def _live_documents(collection: str, item: EvaluationItem) -> set[str] | None:
+    """Which of the documents that the item names are there; None where the collection is gone."""
+    found = Collection.objects.live().filter(name=collection).first()
+    if found is None:
+        return None
+    golden = item.golden
+    keys = [*item.retrieved_ids, *golden.get("expected_chunks", ()), *(each["key"] for each in item.contributions)]
+    wanted = {*(split_key(str(key))[0] for key in keys), *golden.get("expected_doc_ids", ())}
+    return set(Document.objects.filter(collection=found, doc_id__in=wanted).values_list("doc_id", flat=True))
+
+
+def _shown_passage(run: EvaluationRun, passage: Passage, live: set[str] | None) -> ShownPassage:
+    is_there = live is not None and passage.doc_id in live
+    return ShownPassage(passage, key_address(run.collection_name, passage.key) if is_there else "", not is_there)
+
+
+def _shown_expectation(run: EvaluationRun, expected: Expectation, live: set[str] | None) -> ShownExpectation:
+    """An expected "guide.md#3" may be a document of that very name."""
+    doc_id = split_key(expected.key)[0]
+    is_there = live is not None and (doc_id in live or expected.key in live)
+    href = ""
+    if is_there and live is not None:
+        is_document = expected.key in live
+        href = (
+            reverse("collections:document", args=[run.collection_name, expected.key])
+            if is_document
+            else key_address(run.collection_name, expected.key)
+        )
+    return ShownExpectation(expected, href, not is_there)
+
+
+def _shown_worth(run: EvaluationRun, worth: Worth, live: set[str] | None) -> ShownWorth:
+    if live is None or worth.doc_id not in live:
+        return ShownWorth(worth, "", "")
+    without = reverse("evaluation:run-without", args=[run.pk])
+    return ShownWorth(
+        worth, key_address(run.collection_name, worth.key), f"{without}?{urlencode({'doc_id': worth.doc_id})}"
+    )
+
+
+def _board_address(run: EvaluationRun, mode: str) -> str:
+    board = address_or_none("evaluation:board")
+    return f"{board}?{urlencode({'run': run.pk, 'mode': mode})}" if board else ""
+
+
+def _question_address(item: EvaluationItem) -> str:
+    """The question as it is now; "" where it or its set was deleted."""
+    if item.question_id is None or item.run.golden_set_id is None:
+        return ""
+    return address_or_none("evaluation:golden-question", item.run.golden_set_id, item.question_id)
+
+
+def _ask_address(run: EvaluationRun, item: EvaluationItem) -> str:
+    return f"{reverse('retrieval:ask')}?{urlencode({'collection': run.collection_name, 'q': item.question_text})}"

@@ -1,0 +1,283 @@
+"""The questions of a run as its table shows them: filtered, sorted, each with its neighbours in the same list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.http import QueryDict
+from django.urls import reverse
+
+from evaluation_app.analysis.figures import measure_of
+from evaluation_app.measures.catalogue import order_of
+from evaluation_app.measures.scores import STATES, Score
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.runs.threshold_results import Miss, question_misses
+from evaluation_app.scoring.modes.catalogue import mode_title
+
+LIGHT = (
+    "position", "question_text", "category", "weight", "outcome", "scores", "golden__thresholds", "modes", "took_ms",
+    "error",
+)  # fmt: skip
+OWN_SORTS = ("position", "question", "category", "outcome", "took")
+PASSED, MISSED, UNJUDGED = "passed", "failed", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """misses: the thresholds that the question does not reach; None where no threshold speaks of it."""
+
+    position: int
+    question: str
+    category: str
+    weight: float
+    outcome: str
+    scores: Mapping[str, Score]
+    modes: tuple[str, ...]
+    misses: tuple[Miss, ...] | None
+    took_ms: float
+    error: str
+
+    @property
+    def verdict(self) -> str:
+        """passed, failed, or none where no threshold speaks of it."""
+        return UNJUDGED if self.misses is None else MISSED if self.misses else PASSED
+
+    def value(self, measure: str) -> float | None:
+        score = self.scores.get(measure)
+        return score.value if score is not None else None
+
+
+@dataclass(slots=True)
+class _Judged:
+    """What a verdict reads of an item."""
+
+    outcome: str
+    scores: Any
+    golden: Any
+
+
+def read_rows(run: EvaluationRun) -> list[ItemRow]:
+    """Every question that is done, by position, without its context: one query."""
+    return [_row(values, run.thresholds) for values in run.items.order_by("position").values(*LIGHT)]
+
+
+def row_of(item: EvaluationItem, thresholds: Mapping[str, float]) -> ItemRow:
+    values = {name: getattr(item, name) for name in LIGHT if "__" not in name}
+    return _row(values | {"golden__thresholds": item.golden.get("thresholds")}, thresholds)
+
+
+def _row(values: Mapping[str, Any], thresholds: Mapping[str, float]) -> ItemRow:
+    judged = _Judged(values["outcome"], values["scores"], {"thresholds": values["golden__thresholds"]})
+    misses = question_misses(judged, thresholds)
+    return ItemRow(
+        position=values["position"],
+        question=values["question_text"],
+        category=values["category"],
+        weight=values["weight"],
+        outcome=values["outcome"],
+        scores={name: Score.from_dict(score) for name, score in values["scores"].items()},
+        modes=tuple(values["modes"]),
+        misses=None if misses is None else tuple(misses),
+        took_ms=values["took_ms"],
+        error=values["error"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """What there is to choose from: (value, words, how many questions), most frequent first except measures."""
+
+    outcomes: list[tuple[str, str, int]]
+    categories: list[tuple[str, str, int]]
+    modes: list[tuple[str, str, int]]
+    verdicts: list[tuple[str, str, int]]
+    measures: list[str]
+
+    @classmethod
+    def of(cls, rows: Sequence[ItemRow]) -> Facets:
+        verdicts = {PASSED: "Passed", MISSED: "Failed", UNJUDGED: "No thresholds"}
+        labels = dict(EvaluationItem.Outcome.choices)
+        return cls(
+            outcomes=_counted((row.outcome for row in rows), labels),
+            categories=_counted((row.category for row in rows), {}),
+            modes=_counted((mode for row in rows for mode in row.modes), {}, title=True),
+            verdicts=_counted((row.verdict for row in rows), verdicts),
+            measures=sorted({name for row in rows for name in row.scores}, key=order_of),
+        )
+
+
+def _counted(values: Iterable[str], labels: Mapping[str, str], *, title: bool = False) -> list[tuple[str, str, int]]:
+    counts: dict[str, int] = {}
+    for value in values:
+        counts[value] = counts.get(value, 0) + 1
+    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [(value, mode_title(value) if title else labels.get(value, value), count) for value, count in ordered]
+
+
+class ItemFilterForm(forms.Form):
+    """The filter of a run's questions. What is wrong in an address is told and left out, not refused."""
+
+    text = forms.CharField(label="Search", required=False)
+    outcome = forms.CharField(label="Outcome", required=False)
+    verdict = forms.ChoiceField(
+        label="Thresholds", required=False, choices=[(each, each) for each in (PASSED, MISSED, UNJUDGED)]
+    )
+    category = forms.CharField(label="Category", required=False)
+    mode = forms.CharField(label="Failure mode", required=False)
+    measure = forms.CharField(label="Metric", required=False)
+    score = forms.ChoiceField(label="Score", required=False, choices=[(each, each) for each in (*STATES, "unscored")])
+    low = forms.FloatField(label="From", required=False, min_value=0, max_value=1)
+    high = forms.FloatField(label="Below", required=False, min_value=0, max_value=1)
+    sort = forms.CharField(required=False)
+
+
+FILTERS = ("text", "outcome", "verdict", "category", "mode", "measure", "score", "low", "high")
+
+
+@dataclass(frozen=True)
+class ItemList:
+    """The rows of a run that a filter lets through, in its order. form: for what was wrong in the address."""
+
+    run: EvaluationRun
+    everything: Sequence[ItemRow]
+    form: ItemFilterForm
+    wanted: Mapping[str, Any]
+    sort: str
+
+    @classmethod
+    def read(cls, run: EvaluationRun, query: QueryDict) -> ItemList:
+        rows = read_rows(run)
+        form = ItemFilterForm(query)
+        form.is_valid()
+        wanted = {name: form.cleaned_data.get(name) for name in FILTERS}
+        known = {name for row in rows for name in row.scores}
+        sort = form.cleaned_data.get("sort") or "position"
+        return cls(run, rows, form, wanted, sort if sort.removeprefix("-") in {*OWN_SORTS, *known} else "position")
+
+    @cached_property
+    def rows(self) -> list[ItemRow]:
+        """By the chosen column, ties by position; what has no value there comes last either way."""
+        return _sorted([row for row in self.everything if self._passes(row)], self.sort)
+
+    @cached_property
+    def facets(self) -> Facets:
+        return Facets.of(self.everything)
+
+    @property
+    def is_filtered(self) -> bool:
+        return any(value not in (None, "") for value in self.wanted.values())
+
+    @property
+    def query(self) -> str:
+        """ "?mode=noise&sort=-took" of what differs from the whole list by position; "" for that."""
+        kept = {name: value for name, value in self.wanted.items() if value not in (None, "")}
+        kept |= {"sort": self.sort} if self.sort != "position" else {}
+        return f"?{urlencode(kept)}" if kept else ""
+
+    def beside(self, position: int) -> tuple[ItemRow | None, ItemRow | None, int | None]:
+        """(the one before, the one after, its place from 1) in the list; by position for one that is not in it."""
+        places = [row.position for row in self.rows]
+        if position in places:
+            place = places.index(position)
+            before = self.rows[place - 1] if place else None
+            after = self.rows[place + 1] if place + 1 < len(self.rows) else None
+            return before, after, place + 1
+        earlier = [row for row in self.rows if row.position < position]
+        later = [row for row in self.rows if row.position > position]
+        return (
+            max(earlier, key=lambda row: row.position, default=None),
+            min(later, key=lambda row: row.position, default=None),
+            None,
+        )
+
+    def _passes(self, row: ItemRow) -> bool:
+        wanted = self.wanted
+        text = (wanted["text"] or "").casefold()
+        return (
+            (not text or text in row.question.casefold())
+            and wanted["outcome"] in (None, "", row.outcome)
+            and wanted["verdict"] in (None, "", row.verdict)
+            and wanted["category"] in (None, "", row.category)
+            and (not wanted["mode"] or wanted["mode"] in row.modes)
+            and (not wanted["measure"] or self._score_passes(row))
+        )
+
+    def _score_passes(self, row: ItemRow) -> bool:
+        """With a measure: its state and, of what is scored, its value; high is included where it is 1."""
+        score = row.scores.get(self.wanted["measure"])
+        if score is None:
+            return False
+        state, low, high = self.wanted["score"], self.wanted["low"], self.wanted["high"]
+        if state and not (score.state == state or (state == "unscored" and not score.is_scored)):
+            return False
+        if low is None and high is None:
+            return True
+        if score.value is None:
+            return False
+        value = score.value + 1e-9  # as the bars of a distribution count: see `score_charts.bin_of`
+        return (low is None or value >= low) and (high is None or value < high or high >= 1)
+
+
+def _sorted(rows: list[ItemRow], sort: str) -> list[ItemRow]:
+    key = sort.removeprefix("-")
+    ordered = sorted(rows, key=lambda row: row.position)
+    known = [row for row in ordered if _sort_value(row, key) is not None]
+    unknown = [row for row in ordered if _sort_value(row, key) is None]
+    return [*sorted(known, key=lambda row: _sort_value(row, key), reverse=sort.startswith("-")), *unknown]
+
+
+def _sort_value(row: ItemRow, key: str) -> Any:
+    own = {
+        "position": row.position,
+        "question": row.question.casefold(),
+        "category": row.category,
+        "outcome": row.outcome,
+        "took": row.took_ms,
+    }
+    return own[key] if key in own else row.value(key)
+
+
+def items_address(run: EvaluationRun, **wanted: Any) -> str:
+    """The run's page, with the questions of this filter in view. Unknown filters are a mistake: KeyError."""
+    kept = {name: value for name, value in wanted.items() if value not in (None, "")}
+    if strange := set(kept) - {*FILTERS, "sort"}:
+        raise KeyError(f"unknown filter: {', '.join(sorted(strange))}")
+    return f"{reverse('evaluation:evaluation-run', args=[run.pk])}?{urlencode(kept)}#questions"
+
+
+def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
+    """(words of one condition, the list without it), to be taken off one by one."""
+    wanted = listed.wanted
+    told: list[tuple[str, tuple[str, ...]]] = []
+    labels = dict(EvaluationItem.Outcome.choices)
+    if wanted["text"]:
+        told.append((f"contains “{wanted['text']}”", ("text",)))
+    if wanted["outcome"]:
+        told.append((labels.get(wanted["outcome"], wanted["outcome"]), ("outcome",)))
+    if wanted["verdict"]:
+        words = {PASSED: "passed", MISSED: "failed", UNJUDGED: "no threshold"}
+        told.append((words[wanted["verdict"]], ("verdict",)))
+    if wanted["category"]:
+        told.append((f"category {wanted['category']}", ("category",)))
+    if wanted["mode"]:
+        told.append((mode_title(wanted["mode"]), ("mode",)))
+    if wanted["measure"]:
+        told.append((_measure_words(wanted), ("measure", "score", "low", "high")))
+    return [(words, replace(listed, wanted={**wanted, **dict.fromkeys(names)})) for words, names in told]
+
+
+def _measure_words(wanted: Mapping[str, Any]) -> str:
+    words = measure_of(wanted["measure"]).title
+    states = {"scored": "scored", "unscorable": "unscorable", "error": "failed", "unscored": "not scored"}
+    if wanted["score"]:
+        words += f" {states[wanted['score']]}"
+    if wanted["low"] is not None:
+        words += f" from {wanted['low']:g}"
+    if wanted["high"] is not None:
+        words += f" to {wanted['high']:g}" if wanted["high"] >= 1 else f" below {wanted['high']:g}"
+    return words

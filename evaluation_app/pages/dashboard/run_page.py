@@ -1,0 +1,259 @@
+"""The page of one evaluation run: what it found, how sure that is, and every question behind it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from collections_app.http.page_requests import PageRequest, is_part, render_page
+from collections_app.models import Collection
+from evaluation_app.analysis.figures import (
+    Figure,
+    coverage_of,
+    first_names,
+    grouped,
+    make_figure,
+    measure_of,
+    run_figures,
+)
+from evaluation_app.analysis.ragbench import shares_of
+from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
+from evaluation_app.golden.addresses import address_or_none
+from evaluation_app.measures.catalogue import order_of
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, describe_filter, items_address
+from evaluation_app.runs.threshold_results import run_misses
+from evaluation_app.scoring.modes.bands import Bands, bands_for
+from evaluation_app.scoring.modes.catalogue import mode_title, stored_table
+
+ITEMS_PER_PAGE = 50
+COLUMNS = 4  # measures shown of each question; the filter's measure is always among them
+CATEGORY_COLUMNS = 6
+LIVE_FIGURES = 6  # told while a run goes on
+TWO_VALUED = ("hit", "chunk_hit", "adherence", "right_outcome", "exact_match", "contains", "accuracy")
+PARTS = {
+    "questions": "evaluation/dashboard/parts/questions.html",
+    "evaluation-progress": "evaluation/dashboard/parts/progress.html",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRow:
+    """A measure's line: what its numbers open."""
+
+    figure: Figure
+    href: str
+    unscored_href: str
+
+
+@dataclass(frozen=True, slots=True)
+class CategoryRow:
+    name: str
+    count: int
+    href: str
+    cells: tuple[tuple[Figure, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModeRow:
+    key: str
+    title: str
+    cause: str
+    count: int
+    share: float
+    href: str
+
+
+@require_GET
+def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
+    """With the filter of its questions in the address; see `item_rows.ItemFilterForm`."""
+    run = get_object_or_404(EvaluationRun.objects.select_related("golden_set__baseline", "base_run", "sweep"), pk=pk)
+    if is_part(request, ["evaluation-progress"]):
+        response = render_page(request, "evaluation/dashboard/run.html", describe_progress(run), parts=PARTS)
+        if not run.is_active:
+            response["HX-Refresh"] = "true"
+        return response
+    if is_part(request, [f"run-state-{pk}"]):
+        parts = {f"run-state-{pk}": "evaluation/dashboard/parts/run_state.html"}
+        return render_page(request, "evaluation/dashboard/run.html", {"run": run}, parts=parts)
+    context = describe_run(run, ItemList.read(run, request.GET), request)
+    return render_page(request, "evaluation/dashboard/run.html", context, parts=PARTS)
+
+
+def describe_progress(run: EvaluationRun) -> dict[str, Any]:
+    left_ms = run.took_ms / run.done * (run.total - run.done) if run.done else None
+    figures = run_figures(run, bands_for(run.golden_set))
+    shown = first_names([figure.name for figure in figures], LIVE_FIGURES)
+    rows = _figure_rows(run, [figure for figure in figures if figure.name in shown])
+    return {"run": run, "rows": rows, "left_ms": left_ms}
+
+
+def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> dict[str, Any]:
+    bands = bands_for(run.golden_set)
+    base = base_of(run)
+    figures = run_figures(run, bands, base)
+    return {
+        **describe_progress(run),
+        "base": base,
+        "is_baseline": run.golden_set is not None and run.golden_set.baseline_id == run.pk,
+        "groups": [(title, _figure_rows(run, members)) for title, members in grouped(figures)],
+        "misses": [(measure_of(miss.measure, bands), miss) for miss in run_misses(run.summary, run.thresholds)]
+        if not run.is_active
+        else [],
+        "coverage": coverage_of(figures),
+        "categories": _category_rows(run, bands, listed.everything),
+        "category_heads": [measure_of(name) for name in _category_names(run)],
+        "distributions": distributions_of(run, figures, listed.everything),
+        "outcomes": [
+            (label, run.summary.get("outcomes", {}).get(value, 0), items_address(run, outcome=value))
+            for value, label in EvaluationItem.Outcome.choices
+            if run.summary.get("outcomes", {}).get(value)
+        ],
+        "modes": mode_rows(run),
+        "lives": Collection.objects.live().filter(name=run.collection_name).exists(),
+        **question_context(run, listed, request),
+        **_links(run, base),
+    }
+
+
+def base_of(run: EvaluationRun) -> EvaluationRun | None:
+    """The run that it tries to better, else the baseline of its set; None for the baseline itself."""
+    if run.base_run is not None:
+        return run.base_run
+    baseline = run.golden_set.baseline if run.golden_set is not None else None
+    return None if baseline is None or baseline.pk == run.pk else baseline
+
+
+def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest) -> dict[str, Any]:
+    """The table of questions, with the measures that it has columns for."""
+    page = Paginator(listed.rows, ITEMS_PER_PAGE).get_page(request.GET.get("page"))
+    names = listed.facets.measures
+    columns = first_names(names, COLUMNS)
+    wanted = {str(listed.wanted["measure"] or ""), listed.sort.removeprefix("-")}
+    columns = sorted({*columns, *(name for name in names if name in wanted)}, key=order_of)
+    bands = bands_for(run.golden_set)
+    return {
+        "listed": listed,
+        "mode_counts": mode_counts(run),
+        "filter_form": listed.form,
+        "sort": listed.sort,
+        "sort_target": "questions",
+        "page": page,
+        "columns": [measure_of(name, bands) for name in columns],
+        "all_measures": [measure_of(name, bands) for name in names],
+        "conditions": [
+            (words, reverse("evaluation:evaluation-run", args=[run.pk]) + rest.query + "#questions")
+            for words, rest in describe_filter(listed)
+        ],
+    }
+
+
+def _figure_rows(run: EvaluationRun, figures: Sequence[Figure]) -> list[FigureRow]:
+    return [
+        FigureRow(
+            figure=figure,
+            href=items_address(
+                run, measure=figure.name, sort=figure.name if figure.measure.higher_is_better else f"-{figure.name}"
+            ),
+            unscored_href=items_address(run, measure=figure.name, score="unscored"),
+        )
+        for figure in figures
+    ]
+
+
+def _category_names(run: EvaluationRun) -> list[str]:
+    return first_names(list(run.summary.get("measures", {})), CATEGORY_COLUMNS)
+
+
+def _category_rows(run: EvaluationRun, bands: Bands, rows: Sequence[ItemRow]) -> list[CategoryRow]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.category] = counts.get(row.category, 0) + 1
+    names = _category_names(run)
+    return [
+        CategoryRow(
+            name=category,
+            count=counts.get(category, 0),
+            href=items_address(run, category=category),
+            cells=tuple(
+                (
+                    make_figure(name, means.get(name, {}), bands),
+                    items_address(run, category=category, measure=name, sort=name),
+                )
+                for name in names
+            ),
+        )
+        for category, means in sorted(run.summary.get("categories", {}).items())
+    ]
+
+
+def distributions_of(run: EvaluationRun, figures: Sequence[Figure], rows: Sequence[ItemRow]) -> list[Distribution]:
+    """One picture per measure with a scored question; what has two values only is told by its mean alone."""
+    return [
+        distribution_of(run, figure, rows)
+        for figure in figures
+        if figure.scored and figure.name.partition("@")[0] not in TWO_VALUED
+    ]
+
+
+def distribution_of(run: EvaluationRun, figure: Figure, rows: Sequence[ItemRow]) -> Distribution:
+    known = (row.value(figure.name) for row in rows)
+    return draw_distribution(
+        figure.measure,
+        [value for value in known if value is not None],
+        mean=figure.value,
+        reference=shares_of(figure.name, BINS),
+        address=lambda low, high: items_address(
+            run, measure=figure.name, low=f"{low:g}", high=f"{high:g}", sort=figure.name
+        ),
+    )
+
+
+def mode_rows(run: EvaluationRun) -> list[ModeRow]:
+    """The failure modes of a run, most frequent first; share: of the largest one, for the bar."""
+    counts = mode_counts(run)
+    most = max(counts.values(), default=1)
+    known = stored_table().modes
+    return [
+        ModeRow(
+            key=key,
+            title=mode_title(key),
+            cause=known[key].cause if key in known else "",
+            count=count,
+            share=count / most,
+            href=items_address(run, mode=key),
+        )
+        for key, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+
+
+def mode_counts(run: EvaluationRun) -> Mapping[str, int]:
+    counts: Mapping[str, int] = run.summary.get("modes", {})
+    return counts
+
+
+def _links(run: EvaluationRun, base: EvaluationRun | None) -> dict[str, str]:
+    """Addresses of other parts, "" for one that is not there."""
+    compare = address_or_none("evaluation:compare")
+    board = address_or_none("evaluation:board")
+    start = address_or_none("evaluation:new-evaluation-run")
+    review = address_or_none("evaluation:review")
+    comparable = base is not None and base.set_digest == run.set_digest
+    return {
+        "compare_href": f"{compare}?{urlencode({'base': base.pk, 'other': run.pk})}"
+        if base is not None and comparable and compare
+        else "",
+        "board_href": f"{board}?{urlencode({'run': run.pk})}" if board else "",
+        "again_href": f"{start}?{urlencode({'run': run.pk})}" if start else "",
+        "review_href": f"{review}?{urlencode({'run': run.pk})}" if review else "",
+        "jsonl_href": address_or_none("evaluation:evaluation-run-jsonl", run.pk),
+    }

@@ -1,0 +1,175 @@
+"""The list of evaluation runs, found by set, collection, state, verdict, judge, purpose and words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.db.models import Q, QuerySet
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_GET
+
+from collections_app.domain.identity import can_be_stored
+from collections_app.http.page_requests import PageRequest, page_of, render_page
+from evaluation_app.analysis.figures import (
+    Figure,
+    coverage_of,
+    first_names,
+    make_figure,
+    means_of,
+    measure_of,
+    run_figures,
+)
+from evaluation_app.golden.addresses import address_or_none
+from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.scoring.modes.bands import Bands, bands_for
+from evaluation_app.scoring.run_settings import JUDGES
+
+RUNS_PER_PAGE = 50
+SHOWN_FIGURES = 3
+VERDICTS = {"passed": True, "failed": False, "none": None}
+PURPOSES_OF_PEOPLE = ("manual", "api", "cli", "fix")  # sweeps and gates make many runs that nobody looks at one by one
+
+
+class RunsFilterForm(forms.Form):
+    """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
+
+    text = forms.CharField(label="Search", required=False)
+    set = forms.CharField(label="Test set", required=False)
+    collection = forms.CharField(label="Collection", required=False)
+    state = forms.ChoiceField(label="State", required=False, choices=[("", "All"), *EvaluationRun.State.choices])
+    verdict = forms.ChoiceField(
+        label="Thresholds",
+        required=False,
+        choices=[("", "All"), ("passed", "Passed"), ("failed", "Failed"), ("none", "No criteria")],
+    )
+    judge = forms.ChoiceField(label="Judge", required=False, choices=[("", "All"), *((name, name) for name in JUDGES)])
+    purpose = forms.ChoiceField(
+        label="Origin", required=False, choices=[("", "People"), ("all", "All"), *EvaluationRun.Purpose.choices]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """figures: the few measures of the run that a list has room for. coverage: scores of all its measures."""
+
+    run: EvaluationRun
+    figures: tuple[Figure, ...]
+    coverage: dict[str, int]
+    is_baseline: bool
+
+    @property
+    def scored(self) -> int:
+        return self.coverage["scored"]
+
+    @property
+    def scores(self) -> int:
+        return sum(self.coverage.values())
+
+
+@require_GET
+def list_runs(request: PageRequest) -> HttpResponse:
+    """With pick=ID twice or more: on to their comparison, the oldest as its base."""
+    picked = [value for value in request.GET.getlist("pick") if can_be_stored(value)]
+    if "compare" in request.GET and (address := _comparison_of(picked)):
+        return redirect(address)
+    form = RunsFilterForm(request.GET)
+    form.is_valid()
+    wanted = {name: form.cleaned_data.get(name) or "" for name in form.fields}
+    page = page_of(request, filtered_runs(**wanted), RUNS_PER_PAGE)
+    columns = columns_of(list(page))
+    rows = run_rows(list(page), columns)
+    context: dict[str, Any] = {
+        "form": form,
+        "wanted": wanted,
+        "page": page,
+        "rows": rows,
+        "run_columns": [measure_of(name) for name in columns],
+        "is_filtered": any(wanted.values()),
+        "is_active": any(row.run.is_active for row in rows),
+        "picked_too_few": "compare" in request.GET,
+        "sets": EvaluationRun.objects.order_by("set_name").values_list("set_name", flat=True).distinct(),
+        "collections": EvaluationRun.objects.order_by("collection_name")
+        .values_list("collection_name", flat=True)
+        .distinct(),
+        "start_href": address_or_none("evaluation:new-evaluation-run"),
+        "has_compare": bool(address_or_none("evaluation:compare")),
+    }
+    parts = {"evaluation-runs": "evaluation/dashboard/parts/runs.html"}
+    return render_page(request, "evaluation/dashboard/runs.html", context, parts=parts)
+
+
+def filtered_runs(
+    *,
+    text: str = "",
+    set: str = "",
+    collection: str = "",
+    state: str = "",
+    verdict: str = "",
+    judge: str = "",
+    purpose: str = "",
+) -> QuerySet[EvaluationRun]:
+    """Newest first, with the golden set. "" leaves a condition out; purpose "": what people started; "all": all."""
+    rows = EvaluationRun.objects.select_related("golden_set").order_by("-created_at", "-id")
+    if not all(can_be_stored(value) for value in (text, set, collection)):
+        return rows.none()
+    named = {"set_name": set, "collection_name": collection, "state": state, "judge": judge}
+    rows = rows.filter(**{name: value for name, value in named.items() if value})
+    if text:
+        rows = rows.filter(
+            Q(name__icontains=text) | Q(plan_name__icontains=text) | Q(set_name__icontains=text)
+            | Q(plan_hash__startswith=text.lower())
+        )  # fmt: skip
+    if verdict in VERDICTS:
+        rows = rows.filter(passed=VERDICTS[verdict])
+    if purpose == "":
+        return rows.filter(purpose__in=PURPOSES_OF_PEOPLE)
+    return rows if purpose == "all" else rows.filter(purpose=purpose)
+
+
+def columns_of(runs: Sequence[EvaluationRun]) -> list[str]:
+    """The few measures that a table of these runs has room for."""
+    return first_names(list({name: None for run in runs for name in means_of(run.summary)}), SHOWN_FIGURES)
+
+
+def run_rows(runs: Sequence[EvaluationRun], names: Sequence[str]) -> list[RunRow]:
+    """names: the measures to show, also of a run that lacks them. Bands are read once per golden set."""
+    bands: dict[int | None, Bands] = {}
+    rows = []
+    for run in runs:
+        if run.golden_set_id not in bands:
+            bands[run.golden_set_id] = bands_for(run.golden_set)
+        figures = {figure.name: figure for figure in run_figures(run, bands[run.golden_set_id])}
+        rows.append(
+            RunRow(
+                run=run,
+                figures=tuple(figures.get(name) or make_figure(name, {}, bands[run.golden_set_id]) for name in names),
+                coverage=coverage_of(list(figures.values())),
+                is_baseline=_is_baseline(run, run.golden_set),
+            )
+        )
+    return rows
+
+
+def _is_baseline(run: EvaluationRun, golden_set: GoldenSet | None) -> bool:
+    return golden_set is not None and golden_set.baseline_id == run.pk
+
+
+def _comparison_of(picked: Sequence[str]) -> str:
+    """The address of the comparison of these runs; "" for fewer than two that exist, or where there is no such page."""
+    compare = address_or_none("evaluation:compare")
+    form = forms.UUIDField()
+    known = []
+    for value in picked:
+        try:
+            known.append(form.clean(value))
+        except forms.ValidationError:
+            continue
+    found = EvaluationRun.objects.filter(pk__in=known).order_by("created_at", "id").values_list("pk", flat=True)
+    if not compare or len(found) < 2:
+        return ""
+    return f"{compare}?{urlencode([('base', found[0]), *(('other', pk) for pk in found[1:])])}"

@@ -1,0 +1,308 @@
+"""The spans that match a filter, and the traces of queries and ingests. The filter stands whole in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db import OperationalError
+from django.http import HttpResponse, QueryDict
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.models import Collection
+from evaluation_app.models import Span
+from evaluation_app.pages.explorer.limits import read_briefly
+from evaluation_app.pages.explorer.span_neighbours import span_address
+from evaluation_app.pages.overview.figures import PIPELINE_TYPE, STAGE_WORDS
+from evaluation_app.spans.search.filters import FIELDS, OPERATORS
+from evaluation_app.spans.search.names import WRITTEN
+from evaluation_app.spans.search.search import (
+    Facets,
+    SpanFilter,
+    SpanPage,
+    facet_counts,
+    known_attributes,
+    parse_filter,
+    search_spans,
+    slowest_spans,
+)  # fmt: skip
+from ragd import telemetry
+from ragd.errors import InvalidInput
+from ragd.telemetry import names
+from retrieval_app.models import QueryRun
+
+PER_PAGE = 50
+OWN_NAMES = ("cursor", "sort", "from", "attr_name", "attr_op", "attr_value")  # of the address, beside the filter's
+FORM_FIELDS = ("text", "since", "until", "min_ms", "max_ms", "where", "name")
+FACETS_SHOWN = 8
+AGES = (("", "Any time"), ("1h", "Last hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
+OPERATOR_WORDS = {
+    "eq": "is", "ne": "is not", "gt": ">", "ge": "≥", "lt": "<", "le": "≤", "contains": "contains",
+    "starts": "starts with", "exists": "exists", "missing": "is missing",
+}  # fmt: skip
+# what the list on the left offers: field of the address, field of SpanFilter and of Facets, words
+FACETS = (
+    ("status", "statuses", "Status"),
+    ("type", "types", "Type"),
+    ("collection", "collections", "Collection"),
+    ("model", "models", "Model"),
+    ("api_key", "api_keys", "API key"),
+)
+ENTRY_TYPES = (PIPELINE_TYPE, telemetry.INGEST)
+TOO_SLOW = "The search timed out. Narrow the time range, type or collection, or try again"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One value of a facet. count: None where it was not counted. href: with it, or without it where it is chosen."""
+
+    value: str
+    label: str
+    count: int | None
+    chosen: bool
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    name: str
+    label: str
+    choices: list[Choice]
+    rest: list[Choice]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of the filter in words, and the address without it."""
+
+    words: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """share: of the longest duration on the page, 0 to 1. href: the span's page, which knows the filter."""
+
+    span: Span
+    href: str
+    share: float
+
+
+@require_GET
+def spans(request: PageRequest) -> HttpResponse:
+    """The filter of `span_filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
+    condition, for the form. 422 with the form as it was for a filter that says nothing, or a name that is unknown."""
+    given = with_condition(request.GET)
+    context: dict[str, Any] = {"slowest": given.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}
+    status = 200
+    try:
+        with read_briefly():
+            wanted = parse_filter(given, also=OWN_NAMES)
+            given = _spelled_out(wanted, given)
+            context |= _found(wanted, given) | {"attribute_names": known_attributes()}
+    except InvalidInput as error:
+        context |= {"error": error.message, "error_field": error.field, "is_wrong": True}
+        status = 422
+    except OperationalError:
+        context |= {"error": TOO_SLOW, "error_field": ""}
+        status = 503
+    context |= {"given": given, "form": _form_values(given), "kept": _kept_values(given)}
+    context |= {"conditions": conditions_of(given), "is_filtered": any(given.get(name) for name in FIELDS)}
+    parts = {"spans": "evaluation/parts/spans.html"}
+    return render_page(request, "evaluation/spans.html", context | _choices(), parts=parts, status=status)
+
+
+def _found(wanted: SpanFilter, given: QueryDict) -> dict[str, Any]:
+    slowest = given.get("sort") == "slowest"
+    page = SpanPage(slowest_spans(wanted, PER_PAGE), None) if slowest else _page(wanted, given)
+    counts = facet_counts(wanted)
+    longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
+    older = _address(given, cursor=page.next_cursor) if page.next_cursor else ""
+    return {
+        "wanted": wanted,
+        "page": page,
+        "rows": [_row(span, wanted, longest, slowest=slowest) for span in page.spans],
+        "older": older,
+        "newest": _address(given) if given.get("cursor") else "",
+        "counts": counts,
+        "facets": facets_of(wanted, given, counts),
+    }
+
+
+def _row(span: Span, wanted: SpanFilter, longest: float, *, slowest: bool) -> Row:
+    """The list by duration has no next one: its spans lead to their neighbours in the trace."""
+    plain = reverse("evaluation:span", args=[span.trace_id, span.span_id])
+    return Row(span, plain if slowest else span_address(span, wanted), span.duration_ms / longest)
+
+
+def _page(wanted: SpanFilter, given: QueryDict) -> SpanPage:
+    return search_spans(wanted, given.get("cursor") or None, PER_PAGE)
+
+
+def with_condition(query: QueryDict) -> QueryDict:
+    """The parameters of the address; the three fields of the form for one attribute are put together into attr."""
+    given = query.copy()
+    name = given.get("attr_name", "").strip()
+    op = given.get("attr_op", "eq")
+    if name:
+        value = given.get("attr_value", "")
+        given.appendlist("attr", f"{name}:{op}" if op in ("exists", "missing") else f"{name}:{op}:{value}")
+    for field in ("attr_name", "attr_op", "attr_value"):
+        given.pop(field, None)
+    return given
+
+
+def _spelled_out(wanted: SpanFilter, given: QueryDict) -> QueryDict:
+    """The parameters as the filter spells them, so that each value is found again in the lists."""
+    query = QueryDict(mutable=True)
+    for name, value in wanted.as_params():
+        query.appendlist(name, value)
+    for name in ("cursor", "sort"):
+        if given.get(name):
+            query[name] = str(given[name])
+    return query
+
+
+def _address(given: QueryDict, **changes: str | None) -> str:
+    """The page with the same filter, from its newest span on; a value of None leaves a parameter out."""
+    query = given.copy()
+    for name in ("cursor", *changes):
+        query.pop(name, None)
+    for name, value in changes.items():
+        if value:
+            query[name] = value
+    kept = [(name, value) for name, values in query.lists() for value in values if value]
+    return f"?{urlencode(kept)}" if kept else "?"
+
+
+def _address_toggled(given: QueryDict, name: str, value: str) -> str:
+    """With the value among those of the parameter, or without it where it was there."""
+    query = given.copy()
+    values = query.getlist(name)
+    query.setlist(name, [each for each in values if each != value] if value in values else [*values, value])
+    return _address(query)
+
+
+def facets_of(wanted: SpanFilter, given: QueryDict, counts: Facets) -> list[Facet]:
+    """What can be chosen, what is chosen first, also where nothing has it; then the most frequent."""
+    found = []
+    for name, field, label in FACETS:
+        chosen: tuple[str, ...] = getattr(wanted, field)
+        counted: list[tuple[str, int | None]] = [
+            (_facet_value(name, value), count) for value, count in counts.by_field.get(field, ())
+        ]
+        known = {value for value, _ in counted}
+        choices = [
+            Choice(value, _facet_label(name, value), count, value in chosen, _address_toggled(given, name, value))
+            for value, count in [*((value, None) for value in chosen if value not in known), *counted]
+        ]
+        choices.sort(key=lambda choice: not choice.chosen)
+        if choices:
+            found.append(Facet(name, label, choices[:FACETS_SHOWN], choices[FACETS_SHOWN:]))
+    return found
+
+
+def _facet_value(name: str, value: str) -> str:
+    return value.lower() if name == "status" else value
+
+
+def _facet_label(name: str, value: str) -> str:
+    return STAGE_WORDS.get(value, value) if name == "type" else value
+
+
+def conditions_of(given: QueryDict) -> list[Condition]:
+    """What the address states and the list on the left does not show, each with the address without it."""
+    shown = {name for name, _, _ in FACETS}
+    found = []
+    for name in FIELDS:
+        if name in shown or name == "text":
+            continue
+        values = [value for value in given.getlist(name) if value]
+        found += [Condition(_condition_words(name, value), _address_toggled(given, name, value)) for value in values]
+    return found
+
+
+def _condition_words(name: str, value: str) -> str:
+    if name == "attr":
+        attribute, _, rest = value.partition(":")
+        op, _, text = rest.partition(":")
+        return f"{attribute} {OPERATOR_WORDS.get(op, op)} {text}".strip()
+    words = {"min_ms": "at least {} ms", "max_ms": "at most {} ms", "name": "name starts with {}", "where": "{}"}
+    return words.get(name, name.replace("_", " ") + " {}").format(value)
+
+
+def _form_values(given: QueryDict) -> dict[str, str]:
+    return {name: given.get(name, "") for name in FORM_FIELDS}
+
+
+def _kept_values(given: QueryDict) -> list[tuple[str, str]]:
+    """What the form sends along unseen: the choices made in the list on the left, and the conditions."""
+    kept = [name for name in given if name not in (*FORM_FIELDS, "cursor")]
+    return [(name, value) for name in kept for value in given.getlist(name) if value]
+
+
+def _choices() -> dict[str, Any]:
+    return {
+        "ages": AGES,
+        "operators": [(op, OPERATOR_WORDS[op]) for op in OPERATORS],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRow:
+    """One query or ingest. subject: its question or its document, else the name of its span."""
+
+    span: Span
+    is_ingest: bool
+    subject: str
+    run: QueryRun | None
+
+
+@require_GET
+def traces(request: PageRequest) -> HttpResponse:
+    """The newest queries and ingests, each as one trace. show=queries or ingests, status, collection, cursor."""
+    shown = request.GET.get("show", "")
+    types = {"queries": ENTRY_TYPES[:1], "ingests": ENTRY_TYPES[1:]}.get(shown, ENTRY_TYPES)
+    given = request.GET.copy()
+    context: dict[str, Any] = {"given": given, "shown": shown, "collections": Collection.objects.live().by_name()}
+    status = 200
+    try:
+        with read_briefly():
+            wanted = replace(parse_filter(given, also=("show", "cursor")), types=types)
+            page = _page(wanted, given)
+            rows = trace_rows(page.spans)
+        context |= {
+            "rows": rows,
+            "page": page,
+            "older": _address(given, cursor=page.next_cursor) if page.next_cursor else "",
+            "newest": _address(given) if given.get("cursor") else "",
+        }
+    except InvalidInput as error:
+        context |= {"error": error.message, "is_wrong": True}
+        status = 422
+    except OperationalError:
+        context |= {"error": TOO_SLOW}
+        status = 503
+    context["is_filtered"] = any(given.get(name) for name in ("show", "cursor", *FIELDS))
+    parts = {"traces": "evaluation/parts/traces.html"}
+    return render_page(request, "evaluation/traces.html", context, parts=parts, status=status)
+
+
+def trace_rows(found: Iterable[Span]) -> list[TraceRow]:
+    """Two queries, whatever there is: the runs, and what the ingests were of."""
+    entries = list(found)
+    runs = QueryRun.objects.filter(pk__in=[span.run_id for span in entries if span.run_id]).for_lists().in_bulk()
+    ingests = [span.trace_id for span in entries if span.type == telemetry.INGEST]
+    named = Span.objects.filter(trace_id__in=ingests, type=telemetry.INGEST).order_by()
+    documents = dict(named.values_list("pk", f"attributes__{names.DOCUMENT_ID}"))
+    return [_trace_row(span, runs.get(span.run_id) if span.run_id else None, documents) for span in entries]
+
+
+def _trace_row(span: Span, run: QueryRun | None, documents: dict[int, Any]) -> TraceRow:
+    is_ingest = span.type == telemetry.INGEST
+    subject = documents.get(span.pk) if is_ingest else (run.query if run else "")
+    return TraceRow(span, is_ingest, str(subject or span.name), run)

@@ -1,0 +1,1 @@
+"""Scores of live traffic, and of one stored run."""

@@ -1,0 +1,139 @@
+"""Live traffic: what is scored of each collection while it serves, and the settings of that."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_http_methods
+
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
+from collections_app.models import Collection
+from evaluation_app.analysis.figures import measure_of
+from evaluation_app.measures.scores import Score
+from evaluation_app.models import RunScore
+from evaluation_app.models.querysets import RunScoreQuerySet
+from evaluation_app.pages.live.figures import (
+    DAYS,
+    OVERVIEW,
+    USUAL_DAYS,
+    collection_rows,
+    first_moment,
+    live_address,
+    live_panels,
+    read_rows,
+)
+from evaluation_app.pages.live.forms import SamplingForm
+from evaluation_app.scoring.modes.bands import bands_for
+from evaluation_app.scoring.modes.catalogue import mode_title
+from evaluation_app.scoring.sampling import sampling_of, save_sampling
+from ragd.errors import RagdError
+
+PER_PAGE = 25
+COLUMNS = (*OVERVIEW, "answer_relevance")
+
+
+@require_GET
+def live(request: PageRequest) -> HttpResponse:
+    """Every collection with the means of what was scored of it. days= of DAYS."""
+    days = _days(request)
+    rows = collection_rows(days)
+    bands = bands_for()
+    context = {
+        "rows": rows,
+        "columns": [measure_of(name, bands) for name in OVERVIEW],
+        "days": days,
+        "stretches": [(each, live_address(days=each)) for each in DAYS],
+        "enabled": sum(row.sampling.enabled for row in rows),
+    }
+    return render_page(request, "evaluation/scoring/live.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def live_collection(request: PageRequest, name: str) -> HttpResponse:
+    """One collection: trends, spread, the newest scored runs, the settings. A POST changes the settings."""
+    collection = find_or_404(Collection.objects.live(), name=name)
+    sampling = sampling_of(name)
+    form = SamplingForm(request.POST if request.method == "POST" else None, sampling=sampling)
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            try:
+                save_sampling(collection, **form.values, actor=request.user)
+                messages.success(request, _told(form))
+                return redirect("evaluation:live-collection", name)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+    context = {"collection": collection, "sampling": sampling, "form": form} | _describe(request, name)
+    parts = {"scored-runs": "evaluation/scoring/parts/scored_runs.html"}
+    return render_page(request, "evaluation/scoring/live_collection.html", context, parts=parts, status=status)
+
+
+def _told(form: SamplingForm) -> str:
+    if not form.cleaned_data["enabled"]:
+        return "Online evaluation disabled."
+    return f"Online evaluation enabled: sampling rate {form.cleaned_data['percent']:g} %."
+
+
+def _describe(request: PageRequest, name: str) -> dict[str, Any]:
+    days, bands = _days(request), bands_for()
+    stretch = RunScore.objects.filter(collection_name=name).since(first_moment(days))
+    rows = read_rows(stretch.sampled()).get(name, [])
+    listed, wanted = _listed(request, name, stretch)
+    page = page_of(request, listed, PER_PAGE)
+    return {
+        "days": days,
+        "stretches": [(each, live_address(name, days=each)) for each in DAYS],
+        "rows": rows,
+        "judges": sorted({row.judge for row in rows}),
+        "panels": live_panels(name, rows, days),
+        "outcomes": Counter(row.outcome for row in rows).most_common(),
+        "modes": [
+            (mode_title(key), count, live_address(name, days=days, mode=key) + "#newest")
+            for key, count in _mode_counts(stretch.sampled())
+        ],
+        "page": page,
+        "columns": [measure_of(each, bands) for each in COLUMNS],
+        "listed": [(score, {key: Score.from_dict(value) for key, value in score.scores.items()}) for score in page],
+        "wanted": wanted,
+        "all_href": live_address(name, days=days) + "#newest",
+    }
+
+
+def _mode_counts(rows: RunScoreQuerySet) -> list[tuple[str, int]]:
+    counts = Counter(mode for modes in rows.values_list("modes", flat=True) for mode in modes)
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _listed(request: PageRequest, name: str, stretch: RunScoreQuerySet) -> tuple[RunScoreQuerySet, str]:
+    """The rows of the table, newest first, and in words what they are narrowed to. What is wrong is left out."""
+    told, rows = [], stretch
+    if (day := _day(request.GET.get("day", ""))) is not None:
+        begin = timezone.make_aware(datetime(day.year, day.month, day.day))
+        rows = RunScore.objects.filter(
+            collection_name=name, asked_at__gte=begin, asked_at__lt=begin + timedelta(days=1)
+        )
+        told.append(f"of {day.day} {day:%B}")
+    if mode := request.GET.get("mode", "").replace("\x00", ""):
+        rows = rows.filter(modes__contains=[mode])
+        told.append(f"with “{mode_title(mode)}”")
+    return rows.without_texts().order_by("-asked_at", "-query_run"), " ".join(told)
+
+
+def _day(text: str) -> date | None:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _days(request: PageRequest) -> int:
+    wanted = request.GET.get("days", "")
+    return next((days for days in DAYS if str(days) == wanted), USUAL_DAYS)

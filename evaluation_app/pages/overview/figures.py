@@ -1,0 +1,311 @@
+"""Figures of all spans of a time: how long each stage takes, what fails, what models read, write and cost, by what."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection
+from django.utils import timezone
+
+from evaluation_app.pages.overview.rollups import (
+    BUCKET_SQL,
+    MODEL_TYPES,
+    lower_edge,
+    percentile,
+    rolled_until,
+    summed_over,
+)  # fmt: skip
+from ragd.telemetry import names
+
+DAY = timedelta(days=1)
+SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
+SLOWEST = 10
+PIPELINE_TYPE = "aitf.rag.pipeline"
+# the stages in the order of the work, and their words; others follow by name
+STAGE_WORDS = {
+    PIPELINE_TYPE: "Pipeline (root)",
+    "aitf.rag.query": "Question",
+    "gen_ai.embeddings": "Embeddings",
+    "aitf.rag.retrieve": "Retrieval",
+    names.LEXICAL: "Keyword search",
+    names.VECTOR: "Vector search",
+    names.FUSE: "Fusion",
+    "aitf.rag.rerank": "Reranking",
+    names.COMPRESS: "Compression",
+    "gen_ai.inference": "Chat",
+    "aitf.rag.evaluate": "Evaluation",
+    names.INGEST: "Ingest",
+    names.FETCH: "Fetch",
+    names.UNPACK: "Extract",
+    names.PARSE: "Parse",
+    names.CHUNK: "Chunk",
+    names.STORE: "Store",
+    names.FILL: "Build index version",
+    names.BUILD_INDEX: "Build index",
+    names.PROBE: "Recall probe",
+}
+# what consumption is told apart by: the word in the address -> (column, words)
+DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}
+
+# days that are rolled up, then hours; the spans that began after them are added
+ROLLED = """
+rolled AS (
+    SELECT *, date_bin(%(step)s, hour, %(since)s) AS step FROM span_rollups
+    WHERE summed_over = %(summed_over)s
+      AND ((hours = 24 AND hour >= %(since)s AND hour < %(day_edge)s)
+        OR (hours = 1 AND hour >= %(day_edge)s AND hour < %(edge)s))
+      AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
+"""
+BEGAN = f"""
+began AS (
+    SELECT *, {BUCKET_SQL} AS bucket, date_bin(%(step)s, started_at, %(since)s) AS step FROM spans
+    WHERE started_at >= greatest(%(since)s, %(edge)s) AND started_at < %(until)s AND type <> ''
+      AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s))
+"""  # noqa: S608  (constants)
+# how many took how long, as {bucket: spans}
+STAGES = f"""
+WITH {ROLLED}, {BEGAN},
+parts AS (
+    SELECT step, type, bucket, sum(count)::bigint AS spans
+    FROM rolled, unnest(buckets, counts) AS part (bucket, count) WHERE type <> '' GROUP BY 1, 2, 3
+    UNION ALL
+    SELECT step, type, bucket, count(*) FROM began GROUP BY 1, 2, 3),
+failures AS (
+    SELECT step, type, failed FROM rolled
+    UNION ALL
+    SELECT step, type, count(*) FILTER (WHERE status_code = 'ERROR') FROM began GROUP BY 1, 2)
+SELECT step, type, durations, failed
+FROM (SELECT step, type, jsonb_object_agg(bucket, spans) AS durations
+      FROM (SELECT step, type, bucket, sum(spans) AS spans FROM parts GROUP BY 1, 2, 3) AS whole GROUP BY 1, 2) AS took
+JOIN (SELECT step, type, sum(failed)::bigint AS failed FROM failures GROUP BY 1, 2) AS went USING (step, type)
+"""  # noqa: S608  (constants)
+CONSUMPTION = {
+    name: f"""
+WITH {ROLLED}, {BEGAN}
+SELECT step, {column}, sum(spans)::bigint, sum(input_tokens)::bigint, sum(output_tokens)::bigint, sum(cost_usd),
+       sum(priced)::bigint
+FROM rolled WHERE type = ANY(%(types)s) GROUP BY 1, 2
+UNION ALL
+SELECT step, {column}, count(*), coalesce(sum(input_tokens), 0)::bigint, coalesce(sum(output_tokens), 0)::bigint,
+       coalesce(sum(cost_usd), 0), count(cost_usd)
+FROM began WHERE type = ANY(%(types)s) GROUP BY 1, 2
+"""  # noqa: S608  (constants)
+    for name, (column, _) in DIMENSIONS.items()
+}
+SLOWEST_QUERIES = """
+SELECT trace_id, span_id, name, started_at, duration_ms, status_code, collection, run_id FROM spans
+WHERE started_at >= %(since)s AND started_at < %(until)s AND duration_ms >= %(at_least)s AND type = %(type)s
+  AND (%(collection)s = '' OR collection = %(collection)s) AND (%(key)s = '' OR api_key = %(key)s)
+ORDER BY duration_ms DESC, trace_id, span_id LIMIT %(limit)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A time up to now in equal steps, which begin at round times. The last step is not over yet."""
+
+    name: str
+    words: str
+    step: timedelta
+    count: int
+    since: datetime
+    until: datetime
+
+    def begins(self) -> list[datetime]:
+        return [self.since + number * self.step for number in range(self.count)]
+
+    @property
+    def is_rolled(self) -> bool:
+        """Whether whole hours are enough for its steps."""
+        return self.step >= timedelta(hours=1)
+
+
+PERIODS: dict[str, tuple[str, timedelta, int]] = {
+    "1h": ("Last hour", timedelta(minutes=2), 30),
+    "24h": ("24 hours", timedelta(hours=1), 24),
+    "7d": ("7 days", timedelta(hours=6), 28),
+    "30d": ("30 days", timedelta(days=1), 30),
+}
+USUAL_PERIOD = "24h"
+
+
+def period_until(name: str, now: datetime | None = None) -> Period:
+    """The named period up to now. Raises KeyError for a name that is none."""
+    words, step, count = PERIODS[name]
+    until = (now or timezone.now()).astimezone(UTC)
+    epoch = datetime(2000, 1, 1, tzinfo=UTC)
+    last = epoch + (until - epoch) // step * step
+    return Period(name, words, step, count, last - (count - 1) * step, until)
+
+
+@dataclass(slots=True)
+class StageFigures:
+    """One type of span. buckets: how many by duration, see `overview_rollups`; steps: the same for each step."""
+
+    type: str
+    steps: list[Counter[int]]
+    failed_steps: list[int]
+    buckets: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def label(self) -> str:
+        return STAGE_WORDS.get(self.type, self.type)
+
+    @property
+    def spans(self) -> int:
+        return self.buckets.total()
+
+    @property
+    def failed(self) -> int:
+        return sum(self.failed_steps)
+
+    @property
+    def failed_share(self) -> float | None:
+        return self.failed / self.spans if self.spans else None
+
+    @property
+    def p50(self) -> float | None:
+        return percentile(self.buckets, 0.5)
+
+    @property
+    def p90(self) -> float | None:
+        return percentile(self.buckets, 0.9)
+
+    @property
+    def p99(self) -> float | None:
+        return percentile(self.buckets, 0.99)
+
+    def over_time(self, share: float) -> tuple[float | None, ...]:
+        """The percentile of each step, None for one without spans."""
+        return tuple(percentile(step, share) for step in self.steps)
+
+    def add(self, place: int, durations: Mapping[str, int], failed: int) -> None:
+        """durations: how many spans by bucket, as JSON has it."""
+        buckets = {int(bucket): spans for bucket, spans in durations.items()}
+        self.steps[place].update(buckets)
+        self.buckets.update(buckets)
+        self.failed_steps[place] += failed
+
+
+@dataclass(slots=True)
+class Consumption:
+    """What the model calls of one model, collection or key read, wrote and cost, per step and together.
+
+    name: "" where the spans name none. cost_usd: of the priced calls alone.
+    """
+
+    name: str
+    input_steps: list[int]
+    output_steps: list[int]
+    cost_steps: list[float]
+    calls: int = 0
+    priced: int = 0
+
+    @property
+    def input_tokens(self) -> int:
+        return sum(self.input_steps)
+
+    @property
+    def output_tokens(self) -> int:
+        return sum(self.output_steps)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """None where no call has a known price."""
+        return sum(self.cost_steps) if self.priced else None
+
+
+@dataclass(frozen=True, slots=True)
+class SlowQuery:
+    trace_id: str
+    span_id: str
+    name: str
+    started_at: datetime
+    duration_ms: float
+    status_code: str
+    collection: str
+    run_id: Any
+
+
+@dataclass(frozen=True, slots=True)
+class FigureFilter:
+    """The part of all spans that is looked at; "" for all collections, all keys."""
+
+    period: Period
+    collection: str = ""
+    key: str = ""
+
+    def values(self, *told_apart: str) -> dict[str, Any]:
+        """Of a statement that tells apart by these columns."""
+        columns = [*told_apart, *(["collection"] if self.collection else []), *(["api_key"] if self.key else [])]
+        since, days = self.period.since, self.period.step >= DAY
+        edge = (rolled_until() or since) if self.period.is_rolled else since
+        day_edge = (rolled_until(24) or since) if days else since
+        return {
+            "since": since,
+            "until": self.period.until,
+            "step": self.period.step,
+            "edge": edge,
+            "day_edge": max(since, min(day_edge, edge)),
+            "summed_over": summed_over(columns),
+            "collection": self.collection,
+            "key": self.key,
+        }
+
+    def place(self, step: datetime) -> int:
+        return (step - self.period.since) // self.period.step
+
+
+def stage_figures(wanted: FigureFilter) -> dict[str, StageFigures]:
+    """Every type with spans in the period, in the order of the work; the whole query always, first."""
+    empty = range(wanted.period.count)
+    found: dict[str, StageFigures] = {}
+    for step, name, durations, failed in [(None, PIPELINE_TYPE, "{}", 0), *_rows(STAGES, wanted.values())]:
+        stage = found.get(name)
+        if stage is None:
+            stage = found[name] = StageFigures(name, [Counter() for _ in empty], [0 for _ in empty])
+        if step is not None:
+            stage.add(wanted.place(step), json.loads(durations), failed)
+    order = list(STAGE_WORDS)
+    return dict(sorted(found.items(), key=lambda item: (_index(order, item[0]), item[0])))
+
+
+def _index(order: Sequence[str], name: str) -> int:
+    return order.index(name) if name in order else len(order)
+
+
+def consumption(wanted: FigureFilter, by: str) -> list[Consumption]:
+    """What models read, wrote and cost by `by`, a name of DIMENSIONS; the most tokens first, ties by name."""
+    found: dict[str, Consumption] = {}
+    count = wanted.period.count
+    values = wanted.values(DIMENSIONS[by][0]) | {"types": list(MODEL_TYPES)}
+    for step, name, calls, read, written, cost, priced in _rows(CONSUMPTION[by], values):
+        part = found.setdefault(name, Consumption(name, [0] * count, [0] * count, [0.0] * count))
+        place = wanted.place(step)
+        part.input_steps[place] += read
+        part.output_steps[place] += written
+        part.cost_steps[place] += cost
+        part.calls += calls
+        part.priced += priced
+    return sorted(found.values(), key=lambda part: (-part.input_tokens - part.output_tokens, part.name))
+
+
+def slowest_queries(wanted: FigureFilter, whole: StageFigures) -> list[SlowQuery]:
+    """The ten slowest queries, the slowest first. whole: the figures of the whole query in the same period."""
+    values = wanted.values() | {"type": PIPELINE_TYPE, "limit": SLOWEST}
+    at_least = lower_edge(whole.buckets, SLOWEST) * 0.999
+    rows = _rows(SLOWEST_QUERIES, values | {"at_least": at_least})
+    if len(rows) < SLOWEST and at_least:  # the slowest that were counted are past their retention
+        rows = _rows(SLOWEST_QUERIES, values | {"at_least": 0})
+    return [SlowQuery(*row) for row in rows]
+
+
+def _rows(statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())

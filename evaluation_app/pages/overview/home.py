@@ -1,0 +1,130 @@
+"""Home, operations, the status of the rules, the command palette, the style page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET, require_POST
+
+from collections_app.http.page_requests import PageRequest, is_part, render_page
+from collections_app.models import Collection, Document, IngestJob
+from collections_app.replicas import has_replica, replica_state
+from collections_app.services.generations.recall_probes import collections_with_low_recall
+from collections_app.views.jobs import answer_changed
+from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
+from evaluation_app.models import ConformanceResult, GoldenQuestion
+from evaluation_app.pages.overview.destinations import find_destinations
+from evaluation_app.pages.overview.storage import index_builds, storage_summary
+from evaluation_app.pages.overview.summaries import home_summary, operations_summary
+from evaluation_app.pages.overview.trends import home_trends
+from evaluation_app.pages.overview.work_summary import retry_all_failed, work_summary
+from evaluation_app.pages.style_examples import style_examples
+from evaluation_app.runs.requests import under_way
+from evaluation_app.sample.loading import SAMPLE_NAME
+from evaluation_app.spans.store.collector_state import collector_state
+
+SUGGESTED = 4
+CONFORMANCE_DOCS = "docs/conformance.md"
+
+
+@require_GET
+def home(request: PageRequest) -> HttpResponse:
+    context: dict[str, Any] = {"summary": home_summary(), "active": _active_jobs()}
+    if is_part(request, ["running"]):
+        return render_page(request, "evaluation/home.html", context, parts={"running": "evaluation/parts/running.html"})
+    context |= {"trends": home_trends(), "sample": _sample_questions()}
+    return render_page(request, "evaluation/home.html", context)
+
+
+def _active_jobs() -> list[IngestJob]:
+    """Running ones first, then those that wait longest."""
+    return list(IngestJob.objects.active().listed().order_by("-state", "created_at", "id")[:6])
+
+
+def _sample_questions() -> list[GoldenQuestion]:
+    """A few questions that the sample collection answers, for somebody who is new; none once it is deleted."""
+    if not Collection.objects.live().filter(name=SAMPLE_NAME).exists():
+        return []
+    questions = GoldenQuestion.objects.filter(golden_set__collection_name=SAMPLE_NAME).exclude(expected_doc_ids=[])
+    return list(questions.order_by("position", "id")[:SUGGESTED])
+
+
+@require_GET
+def operations(request: PageRequest) -> HttpResponse:
+    parts = {"operations": "evaluation/parts/operations.html", "storage": "evaluation/parts/storage.html"}
+    if is_part(request, ["storage"]):
+        return render_page(request, "evaluation/operations.html", {"storage": storage_summary()}, parts=parts)
+    context: dict[str, Any] = {
+        "summary": operations_summary(),
+        "work": work_summary(),
+        "builds": index_builds(),
+        "replica": replica_state() if has_replica() else None,
+        "low_recall": collections_with_low_recall(),
+        "collector": collector_state(),
+        "evaluations": under_way(),
+    }
+    if not is_part(request, parts):
+        context["storage"] = storage_summary()
+    return render_page(request, "evaluation/operations.html", context, parts=parts)
+
+
+@require_POST
+def retry_failed(request: PageRequest) -> HttpResponse:
+    """Everything that failed, in all collections; back to the page."""
+    answer_changed(request, lambda: retry_all_failed(request.user), "queued for retry")
+    return redirect("evaluation:operations")
+
+
+@require_GET
+def status(request: PageRequest) -> HttpResponse:
+    """The rules of the specification and how the last run over this database found them. result=ID: an older run."""
+    results = list(ConformanceResult.objects.all()[:SHOWN_RESULTS])
+    shown = _shown_result(request, results)
+    context = {
+        "versions": read_versions(),
+        "result": shown,
+        "chapters": group_rules(shown),
+        "running": next((result for result in results if result.state == "running"), None),
+        "results": results,
+        "has_docs": Document.objects.filter(collection__name=SAMPLE_NAME, doc_id=CONFORMANCE_DOCS).exists(),
+        "docs": (SAMPLE_NAME, CONFORMANCE_DOCS),
+    }
+    parts = {"conformance": "evaluation/parts/conformance.html"}
+    return render_page(request, "evaluation/status.html", context, parts=parts)
+
+
+def _shown_result(request: PageRequest, results: list[ConformanceResult]) -> ConformanceResult | None:
+    """The one that the address names, else the newest that is not under way. Http404 for one that is not there."""
+    wanted = request.GET.get("result", "")
+    if wanted:
+        if not wanted.isdecimal() or len(wanted) > 18:
+            raise Http404(f"result must be a number, not {wanted!r}")
+        return get_object_or_404(ConformanceResult, pk=int(wanted))
+    return next((result for result in results if result.state != "running"), None)
+
+
+@require_POST
+def try_rules(request: PageRequest) -> HttpResponse:
+    """Ask the worker for a run, then back to the page, which shows it."""
+    result = request_run(request.user)
+    result.refresh_from_db()
+    if result.error:
+        messages.error(request, f"The check failed: {result.error}.")
+    return redirect("evaluation:status")
+
+
+@require_GET
+def palette(request: PageRequest) -> HttpResponse:
+    """Where one can go: pages, collections, documents and runs whose names hold the words."""
+    words = request.GET.get("q", "").replace("\x00", "").strip()
+    context = {"q": words, "groups": find_destinations(words, is_staff=request.user.is_staff)}
+    parts = {"palette-results": "evaluation/parts/palette.html"}
+    return render_page(request, "evaluation/palette.html", context, parts=parts)
+
+
+@require_GET
+def style(request: PageRequest) -> HttpResponse:
+    return render_page(request, "evaluation/style.html", style_examples(request))

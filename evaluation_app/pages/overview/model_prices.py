@@ -1,0 +1,138 @@
+"""Which models are in use, what each costs, the source of that price, and what was spent in the last 30 days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import urlencode, urlsplit
+
+from django.conf import settings
+from django.http import HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_GET
+
+from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.models import Collection, ModelPrice
+from collections_app.services.governance.prices import entered, find_cost, table_version
+from collections_app.stores import embedder_for
+from evaluation_app.models import Span
+from evaluation_app.pages.overview.figures import Consumption, FigureFilter, consumption, period_until
+from evaluation_app.pages.overview.rollups import MODEL_TYPES
+from ragd import telemetry
+from retrieval_app.answerers.selection import has_chat_model
+from retrieval_app.llm.chat_endpoint import OPENAI_URL
+
+PERIOD = "30d"
+SAMPLE = 1000  # tokens: a price that grows with the number of tokens is shown as it begins
+
+Use = tuple[str, str, str]  # (operation, provider, model)
+
+
+@dataclass(frozen=True, slots=True)
+class PricedModel:
+    """input, output: US dollars per million tokens, None where nobody prices them. is_tiered: more tokens cost more.
+
+    source: "table", "override", "" for none. calls, spent_usd: in the period. system: "" where no span names it.
+    """
+
+    operation: str
+    system: str
+    model: str
+    calls: int
+    spent_usd: float
+    unpriced_calls: int
+    is_configured: bool
+    source: str = ""
+    input: float | None = None
+    output: float | None = None
+    is_tiered: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        return telemetry.is_local(self.system)
+
+    @property
+    def was_paid(self) -> bool:
+        """Whether any call of it had a price."""
+        return not self.is_local and self.calls > self.unpriced_calls
+
+    @property
+    def calls_href(self) -> str:
+        """The spans of its calls that are still kept."""
+        return f"{reverse('evaluation:spans')}?{urlencode({'type': self.operation, 'model': self.model})}"
+
+    @property
+    def enter_href(self) -> str:
+        """The form that enters a price for it."""
+        asked = urlencode({"system": self.system, "model": self.model})
+        return f"{reverse('admin:collections_app_modelprice_add')}?{asked}"
+
+
+def priced_models() -> list[PricedModel]:
+    """The configured models and those that were called in the period, by provider, model, operation.
+
+    Raises DatabaseError.
+    """
+    entered.read()
+    configured = set(_configured())
+    rows = {row.name: row for row in consumption(FigureFilter(period_until(PERIOD)), "model") if row.name}
+    uses = configured | _recent_uses(rows.keys() - {model for _, _, model in configured})
+    unused = Consumption("", [], [], [])
+    return [
+        _priced(use, rows.get(use[2], unused), use in configured)
+        for use in sorted(uses, key=lambda use: (use[1], use[2], use[0]))
+    ]
+
+
+def _recent_uses(models: Iterable[str]) -> set[Use]:
+    """Operation and provider of the newest call of each model."""
+    spans = Span.objects.filter(type__in=MODEL_TYPES, model__in=list(models)).order_by("model", "-started_at")
+    return {
+        (
+            str(attributes.get(telemetry.OPERATION_NAME, "")),
+            str(attributes.get(telemetry.PROVIDER_NAME, "")),
+            model,
+        )
+        for model, attributes in spans.distinct("model").values_list("model", "attributes")
+    }
+
+
+def _configured() -> Iterable[Use]:
+    models = Collection.objects.live().order_by().values_list("embed_model", "embed_dims").distinct()
+    for model, dims in models:
+        yield telemetry.EMBEDDINGS, embedder_for(model, dims).system, model
+    if has_chat_model():
+        host = urlsplit(settings.RAGD_LLM_BASE_URL or OPENAI_URL).hostname
+        yield telemetry.CHAT, telemetry.provider_of(host), settings.RAGD_LLM_MODEL
+
+
+def _priced(use: Use, calls: Consumption, is_configured: bool) -> PricedModel:
+    operation, system, model = use
+    unpriced = 0 if telemetry.is_local(system) else calls.calls - calls.priced
+    base = (operation, system, model, calls.calls, calls.cost_usd or 0.0, unpriced, is_configured)
+    writes = SAMPLE if operation == telemetry.CHAT else 0
+    cost = find_cost(system, model, SAMPLE, writes, 0)
+    if cost is None:
+        return PricedModel(*base)
+    million = 1_000_000 / SAMPLE
+    return PricedModel(
+        *base,
+        source=cost.source,
+        input=cost.input * million,
+        output=cost.output * million if writes else None,
+        is_tiered=cost.input_per_million is None,
+    )
+
+
+@require_GET
+def prices_page(request: PageRequest) -> HttpResponse:
+    rows = priced_models()
+    context = {
+        "models": rows,
+        "entered": list(ModelPrice.objects.all()),
+        "table": table_version(),
+        "spent": sum(row.spent_usd for row in rows),
+        "unpriced": sum(row.unpriced_calls for row in rows),
+        "may_enter": request.user.has_perm("collections_app.add_modelprice"),
+    }
+    return render_page(request, "evaluation/prices.html", context)

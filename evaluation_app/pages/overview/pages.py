@@ -1,0 +1,245 @@
+"""The first page of Traces: where it is slow, what fails, what it costs; every number opens the spans behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import OperationalError
+from django.http import HttpResponse
+from django.views.decorators.http import require_GET
+
+from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.models import ApiKey, Collection
+from collections_app.templatetags.interface import dollars, duration
+from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars, draw_lines
+from evaluation_app.pages.explorer.limits import read_briefly
+from evaluation_app.pages.explorer.links import explorer_address, step_conditions
+from evaluation_app.pages.overview import figures as overview
+from evaluation_app.pages.overview.figures import (
+    DIMENSIONS,
+    PERIODS,
+    PIPELINE_TYPE,
+    USUAL_PERIOD,
+    FigureFilter,
+    Period,
+    StageFigures,
+)  # fmt: skip
+from evaluation_app.pages.overview.rollups import MODEL_TYPES
+from retrieval_app.models import QueryRun
+
+IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}
+UNNAMED = {"model": "no model", "collection": "no collection", "key": "no API key"}
+EXPLORER_NAMES = {"model": "model", "collection": "collection", "key": "api_key"}
+FIRST_LETTERS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """A line of the table of stages with what its numbers open. spark: the median over time."""
+
+    stage: StageFigures
+    spark: tuple[float | None, ...]
+    href: str
+    failed_href: str
+    slow_href: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlowRow:
+    query: overview.SlowQuery
+    question: str
+
+
+@require_GET
+def show_overview(request: PageRequest) -> HttpResponse:
+    """period=1h, 24h, 7d or 30d; collection=, key=; stage= whose times are drawn; by= what tokens are told apart by.
+
+    What is wrong in the address is as if it were not there.
+    """
+    asked = {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
+    period = overview.period_until(asked["period"] if asked.get("period") in PERIODS else USUAL_PERIOD)
+    wanted = FigureFilter(period, asked.get("collection", ""), asked.get("key", ""))
+    by = asked["by"] if asked.get("by") in DIMENSIONS else "model"
+    context: dict[str, Any] = {
+        "period": period,
+        "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
+        "wanted": wanted,
+        "collections": _with_wanted(
+            Collection.objects.live().by_name().values_list("name", flat=True), wanted.collection
+        ),
+        "keys": _with_wanted(ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(), wanted.key),
+        "by": by,
+        "dimensions": [(name, words) for name, (_, words) in DIMENSIONS.items()],
+    }
+    status = 200
+    try:
+        with read_briefly():
+            context |= _figures(wanted, asked.get("stage", "")) | _consumption_context(wanted, by)
+    except OperationalError:
+        context["is_late"], status = True, 503
+    return render_page(request, "evaluation/overview.html", context, status=status)
+
+
+def _with_wanted(names: Iterable[str], wanted: str) -> list[str]:
+    """The names to choose from, and the one that was chosen even if it was deleted or never was."""
+    known = list(names)
+    return known if not wanted or wanted in known else [*known, wanted]
+
+
+def _figures(wanted: FigureFilter, chosen: str) -> dict[str, Any]:
+    stages = overview.stage_figures(wanted)
+    whole = stages[PIPELINE_TYPE]
+    shown = stages.get(chosen, whole)
+    return {
+        "whole": whole,
+        "queries_per_step": [float(step.total()) for step in whole.steps],
+        "failed_per_step": [float(count) for count in whole.failed_steps],
+        "links": _head_links(wanted),
+        "stages": [_stage_row(wanted, stage) for stage in stages.values() if stage.spans],
+        "shown": shown,
+        "times": _times_chart(wanted, shown),
+        "failures": _failures_chart(wanted, stages.values()),
+        "rate": _rate_chart(wanted, whole),
+        "slowest": _slow_rows(wanted, whole),
+    }
+
+
+def _conditions(wanted: FigureFilter) -> dict[str, Any]:
+    period = wanted.period
+    return {"collection": wanted.collection, "api_key": wanted.key, "since": period.since, "until": period.until}
+
+
+def _head_links(wanted: FigureFilter) -> dict[str, str]:
+    conditions = _conditions(wanted) | {"type": PIPELINE_TYPE}
+    return {
+        "queries": explorer_address(**conditions),
+        "failed": explorer_address(**conditions, status="error"),
+    }
+
+
+def _stage_row(wanted: FigureFilter, stage: StageFigures) -> StageRow:
+    conditions = _conditions(wanted) | {"type": stage.type}
+    return StageRow(
+        stage=stage,
+        spark=stage.over_time(0.5),
+        href=explorer_address(**conditions),
+        failed_href=explorer_address(**conditions, status="error"),
+        slow_href=explorer_address(**conditions, min_ms=round((stage.p99 or 0.0) * 0.95, 3)),
+    )
+
+
+def _steps(wanted: FigureFilter, **conditions: Any) -> list[Step]:
+    """Every step with the explorer's address of its spans."""
+    period = wanted.period
+    base = _conditions(wanted) | conditions
+    return [
+        Step(
+            _axis_word(begin, period),
+            _step_title(begin, period),
+            explorer_address(**base | step_conditions(begin, period.step, period.until)),
+        )
+        for begin in period.begins()
+    ]
+
+
+def _axis_word(begin: datetime, period: Period) -> str:
+    return f"{begin:%H:%M}" if period.count * period.step.total_seconds() <= 86400 else f"{begin.day} {begin:%b}"
+
+
+def _step_title(begin: datetime, period: Period) -> str:
+    end = begin + period.step
+    day = f"{begin.day} {begin:%b}"
+    return day if period.step.days else f"{day} {begin:%H:%M} to {end:%H:%M}"
+
+
+def _times_chart(wanted: FigureFilter, stage: StageFigures) -> Picture:
+    series = [Series(name, stage.over_time(share)) for name, share in overview.SHARES]
+    title = f"{stage.label}: latency percentiles, logarithmic scale, UTC."
+    return draw_lines(title, _steps(wanted, type=stage.type), series, spell=duration, log=True)
+
+
+def _failures_chart(wanted: FigureFilter, stages: Any) -> Picture:
+    series = [
+        Series(
+            stage.label,
+            tuple(float(count) for count in stage.failed_steps),
+            explorer_address(**_conditions(wanted), type=stage.type, status="error"),
+        )
+        for stage in stages
+        if stage.failed
+    ]
+    return draw_bars("Errors by stage, UTC.", _steps(wanted, status="error"), series, spell=spell_count, counts=True)
+
+
+def _rate_chart(wanted: FigureFilter, whole: StageFigures) -> Picture:
+    """The share of queries that failed; a step without queries has none."""
+    counts = zip(whole.failed_steps, whole.steps, strict=True)
+    shares = tuple(100 * failed / step.total() if step.total() else None for failed, step in counts)
+    steps = _steps(wanted, type=PIPELINE_TYPE, status="error")
+    return draw_lines("Error rate of queries in percent, UTC.", steps, [Series("failed", shares)], spell=spell_percent)
+
+
+def _slow_rows(wanted: FigureFilter, whole: StageFigures) -> list[SlowRow]:
+    """A query that left no run, or whose run is gone, is told by the name of its span."""
+    slow = overview.slowest_queries(wanted, whole) if whole.spans else []
+    ids = [query.run_id for query in slow if query.run_id]
+    questions = dict(QueryRun.objects.filter(pk__in=ids).values_list("pk", "query"))
+    return [SlowRow(query, questions.get(query.run_id, "")[:FIRST_LETTERS]) for query in slow]
+
+
+def _consumption_context(wanted: FigureFilter, by: str) -> dict[str, Any]:
+    parts = overview.consumption(wanted, by)
+    rows = [
+        (part, part.name or UNNAMED[by], _consumption_address(wanted, by, part.name)) for part in parts if part.calls
+    ]
+    tokens = [
+        (
+            name,
+            address,
+            [float(read + written) for read, written in zip(part.input_steps, part.output_steps, strict=True)],
+        )
+        for part, name, address in rows
+    ]
+    costs = [(name, address, part.cost_steps) for part, name, address in rows if part.priced]
+    words = IN_A_SENTENCE[by]
+    return {
+        "consumption": rows,
+        "total": {
+            "calls": sum(part.calls for part in parts),
+            "priced": sum(part.priced for part in parts),
+            "tokens": sum(part.input_tokens + part.output_tokens for part in parts),
+            "cost": sum(part.cost_usd or 0.0 for part in parts) if any(part.priced for part in parts) else None,
+        },
+        "tokens": _bars(wanted, f"Input and output tokens by {words}. UTC.", tokens, spell_count),
+        "costs": _bars(wanted, f"Cost in US dollars by {words}, priced calls, UTC.", costs, dollars),
+        "models_href": explorer_address(**_conditions(wanted), type=MODEL_TYPES),
+    }
+
+
+def _consumption_address(wanted: FigureFilter, by: str, name: str) -> str:
+    if not name:
+        return ""
+    return explorer_address(**_conditions(wanted) | {EXPLORER_NAMES[by]: name, "type": MODEL_TYPES})
+
+
+def _bars(
+    wanted: FigureFilter, title: str, rows: Sequence[tuple[str, str, Sequence[float]]], spell: Callable[[float], str]
+) -> Picture:
+    series = [Series(name, tuple(values), address) for name, address, values in rows]
+    return draw_bars(title, _steps(wanted, type=MODEL_TYPES), series, spell=spell)
+
+
+def spell_percent(value: float) -> str:
+    return f"{value:.1f} %" if 0 < value < 10 else f"{value:.0f} %"
+
+
+def spell_count(value: float) -> str:
+    """Short from ten thousand on: 12.3k, 4.5M."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            shown = value / (1e3 if unit == "k" else size)
+            return f"{shown:.0f}{unit}" if shown >= 100 or shown == int(shown) else f"{shown:.1f}{unit}"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"

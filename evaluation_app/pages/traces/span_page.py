@@ -1,0 +1,170 @@
+"""What the page of one span shows: its place in the trace, figures, documents, messages, fields, events, links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collections_app.templatetags.interface import dollars
+from evaluation_app.models import Span
+from evaluation_app.pages.traces.cards import Documents, documents_of, events_of, links_of, messages_of
+from evaluation_app.pages.traces.span_fields import TAB_TABLES, TABS, controls_of, rows_of, table_of, tabs_of
+from evaluation_app.pages.traces.span_usage import with_facts
+from evaluation_app.pages.traces.stage_styles import stage_of
+from evaluation_app.pages.traces.validity import spans_validity
+from evaluation_app.pages.traces.waterfall import SPANS_READ, tree_of, walk_tree
+from evaluation_app.spans.store.span_reads import span_dict
+from ragd.conventions import Violation
+from ragd.telemetry import names
+
+LINKED_BACK = 5
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _milliseconds(value: Any) -> str:
+    return f"{value:,.0f} ms" if isinstance(value, int | float) else str(value)
+
+
+def _rate(value: Any) -> str:
+    return f"{value:,.1f}" if isinstance(value, int | float) else str(value)
+
+
+def _risk(value: Any) -> str:
+    return f"{value:.0f} of 100" if isinstance(value, int | float) else str(value)
+
+
+def _dollars(value: Any) -> str:
+    return dollars(value) if isinstance(value, int | float) else str(value)
+
+
+def _joined(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+# attribute, label, how it is spelled; what a span does not have is left out
+FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    (names.GEN_AI_SYSTEM, "Provider", str),
+    (names.REQUEST_MODEL, "Model", str),
+    (names.RESPONSE_MODEL, "Response model", str),
+    (names.RERANK_MODEL, "Reranker", str),
+    (names.RETRIEVE_DATABASE, "Database", str),
+    (names.RETRIEVE_INDEX, "Index", str),
+    (names.RETRIEVE_TOP_K, "Top k", _count),
+    (names.RETRIEVE_RESULTS_COUNT, "Results", _count),
+    (names.RERANK_INPUT_COUNT, "Given", _count),
+    (names.RERANK_OUTPUT_COUNT, "Kept", _count),
+    (names.USAGE_INPUT_TOKENS, "Input tokens", _count),
+    (names.USAGE_OUTPUT_TOKENS, "Output tokens", _count),
+    (names.USAGE_CACHED_TOKENS, "Cached tokens", _count),
+    (names.USAGE_REASONING_TOKENS, "Reasoning tokens", _count),
+    (names.COST_TOTAL, "Cost", _dollars),
+    (names.LATENCY_FIRST_TOKEN_MS, "Time to first token", _milliseconds),
+    (names.LATENCY_TOKENS_PER_SECOND, "Tokens per second", _rate),
+    (names.LATENCY_QUEUE_MS, "Queue time", _milliseconds),
+    (names.RESPONSE_FINISH_REASONS, "Finish reason", _joined),
+    (names.SECURITY_RISK_SCORE, "Risk", _risk),
+    (names.DOOR, "Channel", str),
+    (f"{names.OWN}api_key", "API key", str),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TracePosition:
+    """Where a span stands: what is above it from the top down, below it by start, before and after in the waterfall."""
+
+    above: list[Span]
+    below: list[Span]
+    before: Span | None
+    after: Span | None
+
+
+def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
+    """The context of the page. tab: a key of TABS that has something to show; any other gives the first that has."""
+    around = list(with_facts(Span.objects.of_trace(span.trace_id))[:SPANS_READ])
+    place = place_of(span, around)
+    violations = violations_of(span, place)
+    tabs = tabs_of(span)
+    chosen = tab if tab in tabs else next(iter(tabs))
+    own = violations.get(TAB_TABLES[chosen].name, []) if chosen in TAB_TABLES else []
+    rows, groups = rows_of(span, chosen, own) if chosen != "raw" else ([], [])
+    return {
+        "span": span,
+        "stage": stage_of(span),
+        "is_governed": any(table_of(span, key) for key in TAB_TABLES),
+        "place": place,
+        "violations": [(name, violation) for name, found in violations.items() for violation in found],
+        "figures": figures_of(span),
+        "documents": span_documents(span),
+        "messages_said": messages_of(span),
+        "tabs": [(key, TABS[key], count) for key, count in tabs.items()],
+        "tab": chosen,
+        "rows": rows,
+        "groups": groups,
+        "controls": controls_of(span) if chosen == "aitf" else [],
+        "raw": span_dict(span) if chosen == "raw" else None,
+        "event_groups": events_of(span),
+        "links": links_of(span, _linked_back(span)),
+    }
+
+
+def place_of(span: Span, around: Sequence[Span]) -> TracePosition:
+    """around: the spans of the same trace, the span among them."""
+    by_id = {other.span_id: other for other in around}
+    above: list[Span] = []
+    parent = by_id.get(span.parent_span_id or "")
+    while parent is not None and parent not in above and parent.span_id != span.span_id:
+        above.append(parent)
+        parent = by_id.get(parent.parent_span_id or "")
+    children = tree_of(around)
+    ordered = [other for other, _ in walk_tree(children)]
+    index = next((number for number, other in enumerate(ordered) if other.span_id == span.span_id), None)
+    return TracePosition(
+        above=above[::-1],
+        below=children.get(span.span_id, []),
+        before=ordered[index - 1] if index else None,
+        after=ordered[index + 1] if index is not None and index + 1 < len(ordered) else None,
+    )
+
+
+def violations_of(span: Span, place: TracePosition) -> dict[str, list[Violation]]:
+    """Vocabulary -> what it finds wrong with this span alone. Its parent and children are read only for that."""
+    ids = [other.span_id for other in (*place.above[-1:], *place.below)]
+    near = Span.objects.of_trace(span.trace_id).filter(span_id__in=ids)
+    return {
+        name: [violation for violation in report.violations if violation.span_id == span.span_id]
+        for name, report in spans_validity([span, *near]).items()
+    }
+
+
+def figures_of(span: Span) -> list[tuple[str, str]]:
+    """(label, value) of what was counted, in the order of FIGURES."""
+    told = [(label, spell(span.attributes[name])) for name, label, spell in FIGURES if name in span.attributes]
+    if span.attributes.get(names.USAGE_ESTIMATED) is True:
+        told = [(label, f"{value}, estimated" if label.startswith("Input tokens") else value) for label, value in told]
+    return told
+
+
+def span_documents(span: Span) -> Documents:
+    """What it retrieved or reranked, with each document's place in every list."""
+    return documents_of(span, _retrieved(span))
+
+
+def _retrieved(span: Span) -> Span | None:
+    """The retrieve span beside a rerank span, with all that it carries."""
+    if not span.name.startswith(f"{names.RERANK} "):
+        return None
+    beside = Span.objects.of_trace(span.trace_id).filter(parent_span_id=span.parent_span_id)
+    return beside.filter(name__startswith=f"{names.RETRIEVE} ").first()
+
+
+def _linked_back(span: Span) -> list[Span]:
+    """Evaluations of this span that came later, in traces of their own; of a run's span, those that name the run."""
+    wanted = [{"trace_id": span.trace_id, "span_id": span.span_id}]
+    later = Span.objects.filter(type="aitf.rag.evaluate", started_at__gte=span.started_at, links__contains=wanted)
+    if span.run_id:
+        later = later.filter(run_id=span.run_id)  # few, by an index: links have none
+    return list(later.without_content().order_by("started_at", "id")[:LINKED_BACK])

@@ -1,0 +1,165 @@
+"""What is told of a span in a few words: tokens, cost, counts. Read without the rest of what it carries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import JSONField
+from django.db.models.expressions import RawSQL
+
+from collections_app.templatetags.interface import dollars, duration
+from evaluation_app.models import Span
+from evaluation_app.models.querysets import SpanQuerySet
+from ragd.telemetry import names
+
+READ_FACTS = """
+(SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(spans.attributes) WHERE key = ANY(%s))
+"""
+FIRST_TABLE = re.compile(r"\b(?:FROM|INTO|UPDATE)\s+\"?([A-Za-z_][\w.]*)", re.IGNORECASE)
+QUEUE_TOLD_MS = 1.0
+FILE_NAME = f"{names.OWN}file_name"
+CHUNKS_COUNT = f"{names.OWN}chunks_count"
+RESULTS_COUNT = f"{names.OWN}results_count"
+TOKENS_BEFORE = f"{names.OWN}tokens_before"
+TOKENS_AFTER = f"{names.OWN}tokens_after"
+FACT_NAMES = (
+    names.USAGE_INPUT_TOKENS, names.USAGE_OUTPUT_TOKENS, names.USAGE_ESTIMATED, names.COST_TOTAL,
+    names.RETRIEVE_RESULTS_COUNT, names.RERANK_INPUT_COUNT, names.RERANK_OUTPUT_COUNT, names.TEXTS_COUNT,
+    names.SECURITY_RISK_SCORE, names.LATENCY_FIRST_TOKEN_MS, names.LATENCY_QUEUE_MS, names.OPERATION_NAME,
+    names.GEN_AI_SYSTEM, names.REQUEST_MODEL, names.RUN_ID, FILE_NAME, names.DOCUMENT_ID, names.JOB_ID, names.JOB_KIND,
+    names.JOB_ATTEMPT, CHUNKS_COUNT, RESULTS_COUNT, TOKENS_BEFORE, TOKENS_AFTER, names.DB_QUERY_TEXT, names.URL_FULL,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens and US dollars. calls: how many model calls; priced: of how many of them the cost is known."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    calls: int = 0
+    priced: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cost_usd + other.cost_usd,
+            self.calls + other.calls,
+            self.priced + other.priced,
+        )
+
+    def __str__(self) -> str:
+        """ "911 tokens in, 87 out, $0.0024"; "" without a call. A cost is told as soon as one call has one."""
+        if not self.calls:
+            return ""
+        noun = "token" if self.input_tokens == 1 else "tokens"
+        tokens = f"{self.input_tokens:,} {noun} in" + (f", {self.output_tokens:,} out" if self.output_tokens else "")
+        return f"{tokens}, {dollars(self.cost_usd)}" if self.priced else tokens
+
+
+def with_facts(spans: SpanQuerySet) -> SpanQuerySet:
+    """Spans whose `facts` hold the few attributes that a waterfall shows; attributes, events and links are not read."""
+    facts = RawSQL(READ_FACTS, [list(FACT_NAMES)], output_field=JSONField())  # noqa: S611  (a constant)
+    return spans.without_content().annotate(facts=facts)
+
+
+def facts_of(span: Span) -> Mapping[str, Any]:
+    """What `with_facts` read, else the span's attributes."""
+    found: Mapping[str, Any] | None = getattr(span, "facts", None)
+    return span.attributes if found is None else found
+
+
+def usage_of(span: Span) -> Usage:
+    """Of one model call; nothing for any other span."""
+    facts = facts_of(span)
+    if names.GEN_AI_SYSTEM not in facts:
+        return Usage()
+    cost = _number(facts.get(names.COST_TOTAL))
+    return Usage(
+        input_tokens=int(_number(facts.get(names.USAGE_INPUT_TOKENS)) or 0),
+        output_tokens=int(_number(facts.get(names.USAGE_OUTPUT_TOKENS)) or 0),
+        cost_usd=cost or 0.0,
+        calls=1,
+        priced=int(cost is not None),
+    )
+
+
+def sum_usage(children: Mapping[str | None, Sequence[Span]], ordered: Sequence[Span]) -> dict[str | None, Usage]:
+    """Of each span with all that is below it, and of everything under None. ordered: parents before their children."""
+    found: dict[str | None, Usage] = {}
+    for span in reversed(ordered):
+        below = [found[child.span_id] for child in children.get(span.span_id, ())]
+        found[span.span_id] = sum(below, usage_of(span))
+    found[None] = sum((found[span.span_id] for span in children.get(None, ())), Usage())
+    return found
+
+
+def describe_span(span: Span, usage: Usage) -> str:
+    """What was counted, for the span's bar; "" where nothing was. usage: of the span with all that is below it."""
+    facts = facts_of(span)
+    parts = [str(usage)] if _tells_usage(span) and usage.calls else []
+    parts += [words for words in (_documents(facts), _subject(span, facts), _work(facts)) if words]
+    risk = _number(facts.get(names.SECURITY_RISK_SCORE))
+    return ", ".join(parts + ([f"risk {risk:.0f}"] if risk else []))
+
+
+def _tells_usage(span: Span) -> bool:
+    """A call itself, and the whole query or ingest."""
+    is_whole = span.name.startswith(names.PIPELINE) or span.name == names.INGEST
+    return is_whole or names.GEN_AI_SYSTEM in facts_of(span)
+
+
+def table_of(span: Span) -> str:
+    """The first table that a statement's span names; "" for any other span."""
+    text = facts_of(span).get(names.DB_QUERY_TEXT)
+    found = FIRST_TABLE.search(text) if isinstance(text, str) else None
+    return found[1] if found else ""
+
+
+def count_documents(span: Span) -> int:
+    """How many documents a retrieve or rerank span gave on; 0 for any other."""
+    facts = facts_of(span)
+    count = facts.get(names.RETRIEVE_RESULTS_COUNT, facts.get(names.RERANK_OUTPUT_COUNT))
+    return count if isinstance(count, int) else 0
+
+
+def _documents(facts: Mapping[str, Any]) -> str:
+    given, kept = facts.get(names.RERANK_INPUT_COUNT), facts.get(names.RERANK_OUTPUT_COUNT)
+    if given is not None and kept is not None:
+        return f"{given} → {kept} documents"
+    before, after = facts.get(TOKENS_BEFORE), facts.get(TOKENS_AFTER)
+    if before is not None and after is not None:
+        return f"{before:,} → {after:,} tokens"
+    for name, noun in (
+        (names.RETRIEVE_RESULTS_COUNT, "document"),
+        (RESULTS_COUNT, "result"),
+        (CHUNKS_COUNT, "chunk"),
+    ):
+        count = facts.get(name)
+        if isinstance(count, int):
+            return f"{count:,} {noun}{'' if count == 1 else 's'}"
+    return ""
+
+
+def _subject(span: Span, facts: Mapping[str, Any]) -> str:
+    """The file, document or address that it is about."""
+    address = facts.get(names.URL_FULL) if span.name == names.FETCH else None
+    return str(facts.get(FILE_NAME) or facts.get(names.DOCUMENT_ID) or address or "")
+
+
+def _work(facts: Mapping[str, Any]) -> str:
+    """How long a job waited and which attempt it is, where that says something."""
+    waited, attempt = _number(facts.get(names.LATENCY_QUEUE_MS)), facts.get(names.JOB_ATTEMPT)
+    queued = f"queued {duration(waited)}" if waited and waited >= QUEUE_TOLD_MS else ""
+    again = f"attempt {attempt}" if isinstance(attempt, int) and attempt > 1 else ""
+    return ", ".join(filter(None, (queued, again)))
+
+
+def _number(value: Any) -> float | None:
+    """A count or an amount; None for whatever an import may have put in its place."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

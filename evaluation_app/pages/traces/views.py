@@ -1,0 +1,131 @@
+"""Waterfalls and spans: of a trace, of a run, of a job; one span with everything that it carries; their validity."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.views.decorators.http import require_GET
+
+from collections_app.http.page_requests import PageRequest, find_or_404, is_part, render_page
+from collections_app.models import Collection, IngestJob
+from evaluation_app.models import Span
+from evaluation_app.pages.explorer.span_neighbours import nearby_matches
+from evaluation_app.pages.traces.ingest_traces import job_waterfall, traces_of_document
+from evaluation_app.pages.traces.span_page import describe_span_page, span_documents
+from evaluation_app.pages.traces.validity import run_validity, trace_validity
+from evaluation_app.pages.traces.waterfall import SHOWN, run_waterfall, trace_waterfall
+from evaluation_app.spans.store.span_reads import flush_pending
+from ragd.conventions import Report, Violation
+from retrieval_app.models import QueryRun
+
+PARTS = {"waterfall": "evaluation/parts/waterfall.html", "waterfall-rows": "evaluation/parts/waterfall_rows.html"}
+VALIDITY_PARTS = {"validity": "evaluation/parts/validity.html"}
+RUNS_SHOWN = 5
+WRONG_SHOWN = 40
+
+
+def _filter(request: PageRequest) -> dict[str, str]:
+    """What the address asks for; a word for `show` that means nothing shows everything."""
+    words = request.GET.get("q", "").replace("\x00", "").strip()
+    shown = request.GET.get("show", "")
+    return {"words": words, "shown": shown if shown in SHOWN else ""}
+
+
+def _waterfall_context(waterfall: Any, wanted: dict[str, str]) -> dict[str, Any]:
+    return {"waterfall": waterfall, "wanted": wanted, "choices": SHOWN.items()}
+
+
+@require_GET
+def trace(request: PageRequest, trace_id: str) -> HttpResponse:
+    trace_id, wanted = trace_id.replace("\x00", ""), _filter(request)
+    waterfall = trace_waterfall(trace_id, **wanted)
+    if not waterfall.span_count:
+        raise Http404(f"no span of the trace {trace_id} is stored")
+    runs = QueryRun.objects.filter(trace_id=trace_id).for_lists()[:RUNS_SHOWN]
+    context = {"trace_id": trace_id, "runs": runs} | _waterfall_context(waterfall, wanted)
+    return render_page(request, "evaluation/trace.html", context, parts=PARTS)
+
+
+@require_GET
+def waterfall_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """The waterfall alone for the run's page, which includes it; a page of its own otherwise."""
+    run = get_object_or_404(QueryRun, pk=run_id)
+    flush_pending(run)
+    wanted = _filter(request)
+    context = {"run": run} | _waterfall_context(run_waterfall(run, **wanted), wanted)
+    return render_page(request, "evaluation/run_waterfall.html", context, parts=PARTS)
+
+
+@require_GET
+def waterfall_of_job(request: PageRequest, job_id: uuid.UUID) -> HttpResponse:
+    """What one job did, without the other jobs of its upload. For the job's page; a page of its own otherwise."""
+    job = get_object_or_404(IngestJob.objects.select_related("collection"), pk=job_id)
+    wanted = _filter(request)
+    context = {"job": job} | _waterfall_context(job_waterfall(job, **wanted), wanted)
+    return render_page(request, "evaluation/job_waterfall.html", context, parts=PARTS)
+
+
+@require_GET
+def document_traces(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """The last ingests of a document as traces. For the document's page; a page of its own otherwise."""
+    collection, doc_id = find_or_404(Collection.objects.live(), name=name), doc_id.replace("\x00", "")
+    context = {"collection": collection, "doc_id": doc_id, "ingests": traces_of_document(collection, doc_id)}
+    parts = {"ingests": "evaluation/parts/ingests.html"}
+    return render_page(request, "evaluation/ingests.html", context, parts=parts)
+
+
+@require_GET
+def span(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
+    """One span with everything that it carries. tab=: which vocabulary."""
+    found = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
+    run = QueryRun.objects.filter(pk=found.run_id).for_lists().first() if found.run_id else None
+    context = describe_span_page(found, request.GET.get("tab", "")) | {"run": run}
+    context["nearby"] = nearby_matches(found, request.GET)
+    return render_page(request, "evaluation/span.html", context)
+
+
+@require_GET
+def documents(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
+    """The documents of a span as cards, for its row in a waterfall; the span's page otherwise."""
+    found = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
+    parts = {f"documents-{span_id}": "evaluation/parts/span_documents.html"}
+    if not is_part(request, parts):
+        return redirect("evaluation:span", trace_id, span_id)
+    return render_page(request, "evaluation/span.html", {"documents": span_documents(found)}, parts=parts)
+
+
+@require_GET
+def validity_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """Whether the run's spans are what the conventions ask for: a badge that opens to what is not."""
+    run = get_object_or_404(QueryRun, pk=run_id)
+    flush_pending(run)
+    context = {"run": run, "trace_id": run.trace_id} | _describe_reports(run_validity(run))
+    return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
+
+
+@require_GET
+def validity_of_trace(request: PageRequest, trace_id: str) -> HttpResponse:
+    context = {"trace_id": trace_id} | _describe_reports(trace_validity(trace_id.replace("\x00", "")))
+    return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
+
+
+def _describe_reports(reports: Mapping[str, Report]) -> dict[str, Any]:
+    """reports: those of the vocabularies that govern a span. wrong: [(vocabulary, violation)] of each of the first
+    WRONG_SHOWN spans that do not conform. other: how many spans no vocabulary governs."""
+    wrong: dict[tuple[str, str], list[tuple[str, Violation]]] = {}
+    for name, report in reports.items():
+        for violation in report.violations:
+            wrong.setdefault((violation.trace_id, violation.span_id), []).append((name, violation))
+    governing = [(name, report) for name, report in reports.items() if report.spans]
+    return {
+        "reports": governing,
+        "wrong": list(wrong.values())[:WRONG_SHOWN],
+        "wrong_total": len(wrong),
+        "wrong_more": max(0, len(wrong) - WRONG_SHOWN),
+        "total": sum(map(len, wrong.values())),
+        "other": min((report.other for report in reports.values()), default=0),
+    }

@@ -1,0 +1,337 @@
+"""A trace as nested bars: where each span stands, what the trace waited for, what was counted on it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from collections_app.domain.identity import can_be_stored
+from evaluation_app.models import Span
+from evaluation_app.pages.traces.critical_path import CriticalPath, Stretch, find_critical_path
+from evaluation_app.pages.traces.span_usage import (
+    Usage,
+    count_documents,
+    describe_span,
+    sum_usage,
+    table_of,
+    with_facts,
+)
+from evaluation_app.pages.traces.stage_styles import STAGE_WORDS, stage_of
+from evaluation_app.spans.store.span_reads import run_spans
+from retrieval_app.models import QueryRun
+
+Children = Mapping[str | None, Sequence[Span]]
+
+SHOWN = {
+    "": "All spans",
+    "stages": "Without SQL and HTTP",
+    "path": "Critical path",
+    "failed": "Failed",
+}
+ALIKE_MAX = 24  # of siblings with one name more than this many are told in one row
+ROWS_MAX = 600
+SPANS_READ = 20_000
+LARGEST_SHOWN = 4
+WAIT_SHARE_MIN = 0.01  # what took less is not worth a word
+MARK_GAP = 0.002  # of the track between two marks that can be told apart
+LABEL_CHAR = 2.0  # percent of the track that a character of a label takes
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A stretch of a bar's track, both in percent of the whole."""
+
+    left: float
+    width: float
+
+
+@dataclass(frozen=True, slots=True)
+class WaterfallRow:
+    """One span as a bar. depth counts from 0; offset_ms from the waterfall's start; left and width in percent.
+
+    critical: where the trace waited for this span itself; critical_ms: for how long in sum. label: what was counted on
+    it, label_side: where there is room for it. alike: how many spans of the same name this row stands for besides.
+    documents: how many documents it carries. table: which a statement reads or writes first.
+    opens: rows below it follow. closes: how many lists of rows end behind it.
+    """
+
+    span: Span
+    depth: int
+    offset_ms: float
+    duration_ms: float
+    left: float
+    width: float
+    children_count: int
+    stage: str = "pipeline"
+    critical: Sequence[Mark] = ()
+    critical_ms: float = 0.0
+    label: str = ""
+    label_side: str = "right"
+    alike: int = 0
+    alike_ms: float = 0.0
+    documents: int = 0
+    table: str = ""
+    opens: bool = False
+    closes: Sequence[int] = ()
+
+    @property
+    def label_x(self) -> float:
+        """Where the label begins or, to the left of its bar, ends."""
+        return self.left + self.width if self.label_side == "right" else self.left
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What the trace waited for: a span, or None where nothing that is recorded was running. share: 0 to 1."""
+
+    span: Span | None
+    took_ms: float
+    share: float
+    stage: str = "pipeline"
+
+
+@dataclass(frozen=True, slots=True)
+class Waterfall:
+    """rows: each span directly before its children, siblings by start. Empty: no span is stored (yet).
+
+    waits: the largest parts of the critical path, at least WAIT_SHARE_MIN of it each, the longest first. gaps: see
+    `CriticalPath`. hidden_count: spans that the filter or the number of rows leaves out. broken: the failed spans with
+    no failed one inside, by start.
+    """
+
+    rows: list[WaterfallRow]
+    started_at: datetime | None
+    total_ms: float
+    failed_count: int
+    waits: list[Wait] = field(default_factory=list)
+    gaps: list[Mark] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    span_count: int = 0
+    hidden_count: int = 0
+    broken: list[Span] = field(default_factory=list)
+
+    @property
+    def stages(self) -> list[tuple[str, str]]:
+        """(stage, words) of the rows that are shown, in the order of STAGE_WORDS."""
+        found = {row.stage for row in self.rows}
+        return [(stage, words) for stage, words in STAGE_WORDS.items() if stage in found]
+
+    @property
+    def ticks(self) -> list[float]:
+        """Four times between the start and the end, in ms."""
+        return [self.total_ms * quarter / 4 for quarter in range(4)]
+
+
+def run_waterfall(run: QueryRun, *, words: str = "", shown: str = "") -> Waterfall:
+    """Of the run alone, in however large a trace it stands. words and shown: see `build_waterfall`."""
+    spans = run_spans(run, with_facts(Span.objects.all()))
+    return build_waterfall(spans, words=words, shown=shown, found=_ids_with(words, run.trace_id))
+
+
+def trace_waterfall(trace_id: str, *, words: str = "", shown: str = "") -> Waterfall:
+    """Of everything in the trace, as far as SPANS_READ reaches. words and shown: see `build_waterfall`."""
+    spans = list(with_facts(Span.objects.of_trace(trace_id))[:SPANS_READ])
+    return build_waterfall(spans, words=words, shown=shown, found=_ids_with(words, trace_id))
+
+
+def _ids_with(words: str, trace_id: str) -> frozenset[str]:
+    """The spans of a trace that carry the words in an attribute or event, whatever their case."""
+    if not words or not can_be_stored(words):
+        return frozenset()
+    rows = Span.objects.of_trace(trace_id).holding(words).order_by()
+    return frozenset(rows.values_list("span_id", flat=True)[:SPANS_READ])
+
+
+def build_waterfall(
+    spans: Sequence[Span], *, words: str = "", shown: str = "", found: frozenset[str] = frozenset()
+) -> Waterfall:
+    """Spans as nested bars. A span whose parent is not among them stands at the top.
+
+    words: only spans whose name or label holds them, or whose id is in `found`. shown: a key of SHOWN. What is above a
+    span that is wanted is shown with it.
+    """
+    if not spans:
+        return Waterfall([], None, 0.0, 0)
+    layout = _Layout(spans)
+    wanted = layout.wanted(words, shown, found)
+    rows = _nest(list(layout.rows(wanted)))
+    return Waterfall(
+        rows=rows,
+        started_at=layout.first,
+        total_ms=layout.total_ms,
+        failed_count=sum(span.has_failed for span in spans),
+        waits=layout.waits(),
+        gaps=[layout.mark(gap) for gap in layout.path.gaps],
+        usage=layout.usage[None],
+        span_count=len(spans),
+        broken=[span for span, _ in layout.ordered if layout.stage(span) == "failed"][:LARGEST_SHOWN],
+        hidden_count=len(spans) - sum(1 + row.alike for row in rows),
+    )
+
+
+def tree_of(spans: Sequence[Span]) -> dict[str | None, list[Span]]:
+    """span id -> the spans directly below it, by start; None -> those whose parent is not among the spans."""
+    known = {span.span_id for span in spans}
+    children: dict[str | None, list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda item: (item.started_at, item.id or 0)):
+        children[span.parent_span_id if span.parent_span_id in known else None].append(span)
+    return children
+
+
+def walk_tree(children: Children) -> Iterator[tuple[Span, int]]:
+    """(span, depth), each span directly before its children. Spans that are their own ancestors are left out."""
+    waiting = [(span, 0) for span in reversed(children.get(None, ()))]
+    while waiting:
+        span, depth = waiting.pop()
+        yield span, depth
+        waiting.extend((child, depth + 1) for child in reversed(children.get(span.span_id, ())))
+
+
+class _Layout:
+    """The places of one trace's spans."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.children = tree_of(spans)
+        self.first = min(span.started_at for span in spans)
+        self.total_ms = max((span.ended_at - self.first) / timedelta(milliseconds=1) for span in spans)
+        self.share = 100 / self.total_ms if self.total_ms > 0 else 0.0
+        self.mark_gap = timedelta(milliseconds=self.total_ms * MARK_GAP)
+        self.path: CriticalPath = find_critical_path(self.children)
+        self.ordered = list(walk_tree(self.children))
+        self.usage = sum_usage(self.children, [span for span, _ in self.ordered])
+
+    def stage(self, span: Span) -> str:
+        below = self.children.get(span.span_id, ())
+        return stage_of(span, failed_below=any(child.has_failed for child in below))
+
+    def mark(self, stretch: Stretch) -> Mark:
+        begin, end = ((moment - self.first) / timedelta(milliseconds=1) for moment in stretch)
+        return Mark(round(begin * self.share, 3), round((end - begin) * self.share, 3))
+
+    def wanted(self, words: str, shown: str, found: frozenset[str]) -> set[str] | None:
+        """Ids of the spans to show with all that is above them; None: all."""
+        if not words and not shown:
+            return None
+        spans = {span.span_id: span for span, _ in self.ordered}
+        keep: set[str] = set()
+        for span_id, span in spans.items():
+            if not self._is_shown(span, shown) or not self._is_found(span, words, found):
+                continue
+            above: str | None = span_id
+            while above in spans and above not in keep:
+                keep.add(above)
+                above = spans[above].parent_span_id
+        return keep
+
+    def _is_shown(self, span: Span, shown: str) -> bool:
+        if shown == "failed":
+            return span.has_failed
+        if shown == "path":
+            return span.span_id in self.path.stretches
+        return shown != "stages" or span.kind != "CLIENT" or stage_of(span) != "pipeline"
+
+    def _is_found(self, span: Span, words: str, found: frozenset[str]) -> bool:
+        said = f"{span.name} {table_of(span)} {span.status_description} {self._label(span)}".lower()
+        return not words or span.span_id in found or words.lower() in said
+
+    def _label(self, span: Span) -> str:
+        return describe_span(span, self.usage[span.span_id])
+
+    def rows(self, wanted: set[str] | None) -> Iterator[WaterfallRow]:
+        """Those that are wanted, at most ROWS_MAX; of many siblings with one name the later ones share a row."""
+        told = self._told_together() if wanted is None else {}
+        skipped: set[str] = set()
+        drawn = 0
+        for span, depth in self.ordered:
+            if span.parent_span_id in skipped or (wanted is not None and span.span_id not in wanted):
+                skipped.add(span.span_id)
+                continue
+            more = told.get(span.span_id, [])
+            if more is None or drawn >= ROWS_MAX:
+                skipped.add(span.span_id)
+                continue
+            drawn += 1
+            yield self._row(span, depth, more)
+
+    def _told_together(self) -> dict[str, list[Span] | None]:
+        """id of the span whose row stands for others -> those; id of one that has no row -> None."""
+        told: dict[str, list[Span] | None] = {}
+        for siblings in self.children.values():
+            alike: dict[str, list[Span]] = defaultdict(list)
+            for span in siblings:
+                if not span.has_failed and span.span_id not in self.children:
+                    alike[span.name].append(span)
+            for spans in alike.values():
+                if len(spans) > ALIKE_MAX:
+                    last, *rest = spans[ALIKE_MAX - 1 :]
+                    told |= {last.span_id: rest} | dict.fromkeys(span.span_id for span in rest)
+        return told
+
+    def _row(self, span: Span, depth: int, more: Sequence[Span]) -> WaterfallRow:
+        stretches = [part for item in (span, *more) for part in self.path.stretches.get(item.span_id, ())]
+        end = max(item.ended_at for item in (span, *more))
+        place = self.mark((span.started_at, end))
+        width = place.width if self.share else 100.0
+        label = self._label(span)
+        return WaterfallRow(
+            span=span,
+            depth=depth,
+            offset_ms=(span.started_at - self.first) / timedelta(milliseconds=1),
+            duration_ms=span.duration_ms,
+            left=place.left,
+            width=width,
+            children_count=len(self.children.get(span.span_id, ())),
+            stage=self.stage(span),
+            critical=[self.mark(stretch) for stretch in _joined(stretches, self.mark_gap)],
+            critical_ms=_length_ms(stretches),
+            label=label,
+            label_side=_side(place.left, width, label),
+            alike=len(more),
+            documents=count_documents(span),
+            table=table_of(span),
+            alike_ms=sum(item.duration_ms for item in more),
+        )
+
+    def waits(self) -> list[Wait]:
+        whole = self.total_ms or 1.0
+        parts = [(span, _length_ms(self.path.stretches.get(span.span_id, ()))) for span, _ in self.ordered]
+        found = [Wait(span, took, took / whole, self.stage(span)) for span, took in parts if took > 0]
+        idle = _length_ms(self.path.gaps)
+        if idle > 0:
+            found.append(Wait(None, idle, idle / whole))
+        largest = sorted(found, key=lambda wait: wait.took_ms, reverse=True)[:LARGEST_SHOWN]
+        return [wait for wait in largest if wait.share >= WAIT_SHARE_MIN]
+
+
+def _length_ms(stretches: Sequence[Stretch]) -> float:
+    return sum((end - begin) / timedelta(milliseconds=1) for begin, end in stretches)
+
+
+def _joined(stretches: Sequence[Stretch], gap: timedelta) -> list[Stretch]:
+    """The stretches by start, those as one that are nearer to each other than the gap."""
+    found: list[Stretch] = []
+    for begin, end in sorted(stretches):
+        if found and begin - found[-1][1] < gap:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _side(left: float, width: float, label: str) -> str:
+    """Where a label has room: behind the bar, before it, or else on it."""
+    needed = len(label) * LABEL_CHAR
+    if left + width + needed <= 100:
+        return "right"
+    return "left" if left >= needed else "on"
+
+
+def _nest(rows: Sequence[WaterfallRow]) -> list[WaterfallRow]:
+    """The rows with what a nested list needs to know: where lists open and close."""
+    depths = [*(row.depth for row in rows[1:]), *([0] if rows else [])]
+    return [
+        replace(row, opens=after > row.depth, closes=range(max(0, row.depth - after)))
+        for row, after in zip(rows, depths, strict=True)
+    ]

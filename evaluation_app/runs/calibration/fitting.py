@@ -1,0 +1,165 @@
+"""From labelled retrievals to weights and thresholds, and how well those tell retrievals that they were not fitted on.
+
+A list is one retrieval of one question: the features of its passages, which of them are expected, and whether any is.
+A question that expects something and finds it gives two: what was found, and the same pool as if the expected documents
+were not there, since a set of good questions alone never shows what a miss looks like.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from evaluation_app.judges.logistic import fit_logistic
+from evaluation_app.measures.statistics import auroc
+from retrieval_app.corrective.evaluator import FEATURES, Row, Weights
+from retrieval_app.corrective.rules import ACTIONS, Action, Rule
+
+RIDGE = 1.0
+FOLDS = 5
+TARGET = 0.9
+SIDE_MIN = 5  # lists on one side of a threshold, so that one lucky list makes none
+LISTS_MIN = 20
+Z = 1.959964  # of a 95 % interval
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledList:
+    """rows: FEATURES by rank. labels: 1 for a passage that is expected, 0 for one that is not, None for one of an
+    expected document that need not be the place itself. answers: whether the list holds what is expected."""
+
+    question: str
+    rows: tuple[Row, ...]
+    labels: tuple[int | None, ...]
+    answers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    rule: Rule
+    figures: dict[str, Any]
+
+
+def fit(lists: Sequence[LabelledList], *, target: float = TARGET) -> Fitted:
+    """The rule of all lists, with the figures of FOLDS-fold cross-validation by question.
+
+    target: the least share of lists called correct that answer, and of lists called incorrect that do not, on the data
+    of the fit. Raises ValueError for fewer than LISTS_MIN lists, or lists of one kind alone.
+    """
+    answering = sum(item.answers for item in lists)
+    if len(lists) < LISTS_MIN or not SIDE_MIN <= answering <= len(lists) - SIDE_MIN:
+        raise ValueError(
+            f"at least {LISTS_MIN} retrievals are needed, {SIDE_MIN} of them with what is expected and {SIDE_MIN} "
+            f"without; there are {answering} with and {len(lists) - answering} without"
+        )
+    return Fitted(fit_rule(lists, target), held_out_figures(lists, target))
+
+
+def fit_rule(lists: Sequence[LabelledList], target: float) -> Rule:
+    weights = fit_weights(lists)
+    scores = [confidence(weights, item) for item in lists]
+    upper, lower = thresholds(scores, [item.answers for item in lists], target)
+    return Rule(weights, upper, lower)
+
+
+def fit_weights(lists: Sequence[LabelledList]) -> Weights:
+    """Ridge logistic regression over the labelled passages; every list weighs the same, whatever its length."""
+    rows, labels, shares = [], [], []
+    for item in lists:
+        labelled = [(row, label) for row, label in zip(item.rows, item.labels, strict=True) if label is not None]
+        for row, label in labelled:
+            rows.append(row)
+            labels.append(label)
+            shares.append(1 / len(labelled))
+    model = fit_logistic(FEATURES, np.asarray(rows, dtype=np.float64), labels, ridge=RIDGE, weights=shares)
+    return Weights(model.intercept, model.coefficients, model.means, model.scales)
+
+
+def confidence(weights: Weights, item: LabelledList) -> float:
+    return max((weights.probability(row) for row in item.rows), default=0.0)
+
+
+def thresholds(scores: Sequence[float], answers: Sequence[bool], target: float) -> tuple[float | None, float | None]:
+    """(upper, lower), halfway between two scores. None where no place parts at least SIDE_MIN lists at the target.
+
+    upper: under the lowest list that answers from which on at least the target's share of lists answer. lower: over the
+    highest list that does not answer up to which at least that share do not. Where they cross, lower comes down to
+    upper: all lists are decided.
+    """
+    pairs = sorted(zip(scores, answers, strict=True))
+    upper = lower = None
+    for place, (score, does_answer) in enumerate(pairs):
+        above = [answer for other, answer in pairs if other >= score]
+        upto = [answer for other, answer in pairs if other <= score]
+        if does_answer and upper is None and len(above) >= SIDE_MIN and sum(above) >= target * len(above):
+            upper = (score + max((other for other, _ in pairs[:place] if other < score), default=score)) / 2
+        if not does_answer and len(upto) >= SIDE_MIN and len(upto) - sum(upto) >= target * len(upto):
+            lower = (score + min((other for other, _ in pairs[place:] if other > score), default=1.0)) / 2
+    return upper, lower if lower is None or upper is None else min(lower, upper)
+
+
+def held_out_figures(lists: Sequence[LabelledList], target: float) -> dict[str, Any]:
+    """What rules say of the questions of a fold that were fitted on the others.
+
+    {"lists", "answering", "folds", "target", "auroc" (None without both kinds), "actions": {action: {"answering",
+    "not_answering"}}, "correct" and "incorrect": share of those called so that are, "decided": share that is not called
+    ambiguous, "right": share of the decided that is right}; shares as `share` gives them.
+    """
+    told: list[tuple[float, Action, bool]] = []
+    for fold in range(FOLDS):
+        held = [item for item in lists if fold_of(item.question) == fold]
+        rest = [item for item in lists if fold_of(item.question) != fold]
+        if not held or len({item.answers for item in rest}) < 2:
+            continue
+        rule = fit_rule(rest, target)
+        for item in held:
+            scores = [rule.weights.probability(row) for row in item.rows]
+            told.append((max(scores, default=0.0), rule.action(scores), item.answers))
+    counts = {
+        action: {
+            "answering": sum(said == action and answers for _, said, answers in told),
+            "not_answering": sum(said == action and not answers for _, said, answers in told),
+        }
+        for action in ACTIONS
+    }
+    correct, incorrect = counts["correct"], counts["incorrect"]
+    decided = sum(correct.values()) + sum(incorrect.values())
+    return {
+        "lists": len(told),
+        "answering": sum(answers for _, _, answers in told),
+        "folds": FOLDS,
+        "target": target,
+        "auroc": auroc([score for score, _, _ in told], [answers for _, _, answers in told]),
+        "actions": counts,
+        "correct": share(correct["answering"], sum(correct.values())),
+        "incorrect": share(incorrect["not_answering"], sum(incorrect.values())),
+        "decided": share(decided, len(told)),
+        "right": share(correct["answering"] + incorrect["not_answering"], decided),
+    }
+
+
+def fold_of(question: str) -> int:
+    """By the hash of the text, so that the order of a set decides nothing."""
+    return int.from_bytes(hashlib.sha256(question.encode()).digest()[:4], "big") % FOLDS
+
+
+def share(right: int, total: int) -> dict[str, Any]:
+    """{"right", "of", "share", "low", "high"}: with Wilson's 95 % interval (1927); the last three None for 0 of 0."""
+    if not total:
+        return {"right": 0, "of": 0, "share": None, "low": None, "high": None}
+    value = right / total
+    scale = 1 + Z * Z / total
+    middle = (value + Z * Z / (2 * total)) / scale
+    reach = Z * sqrt(value * (1 - value) / total + Z * Z / (4 * total * total)) / scale
+    return {
+        "right": right,
+        "of": total,
+        "share": value,
+        "low": max(0.0, middle - reach),
+        "high": min(1.0, middle + reach),
+    }

@@ -1,0 +1,200 @@
+"""What a failure mode suggests for one run: its plan or settings changed, and one step that runs the set with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services.collections.collections import get_collection
+from collections_app.services.governance import audit
+from evaluation_app.analysis.diagnosis.mode_refresh import refresh_modes
+from evaluation_app.golden.versions import asked_questions, digest_of
+from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.runs.lifecycle import start_run
+from evaluation_app.scoring.modes.catalogue import Change, Mode, ModeFix, find_mode
+from evaluation_app.scoring.run_settings import RunSettings
+from ragd.errors import InvalidInput, RagdError
+from ragd.types import RetrievePlan
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.answerers.selection import has_chat_model
+from retrieval_app.corrective.calibrations import calibration_of
+from retrieval_app.models import SavedPlan
+from retrieval_app.runs.plans import OFF, save_plan
+
+STANDS_FOR: Mapping[Any, Any] = {"$reranker": "builtin", OFF: None}  # in the table: the reranker that is always here
+SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field of the plan or the settings, before and after, as people read it."""
+
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixProposal:
+    """One fix for one run. reason: why it cannot be tried there, "" when it can; then there is something to change."""
+
+    fix: ModeFix
+    plan: RetrievePlan
+    settings: RunSettings
+    changes: tuple[FieldChange, ...]
+    reason: str = ""
+
+
+def propose_fixes(mode: Mode, run: EvaluationRun) -> list[FixProposal]:
+    """The mode's fixes over the run's plan and settings, in the table's order.
+
+    One that changes nothing, or that needs what this server or collection does not have, says so.
+    """
+    plan, settings = RetrievePlan.from_dict(run.plan), RunSettings.from_dict(run.settings)
+    collection = Collection.objects.live().filter(name=run.collection_name).first()
+    return [_propose(fix, plan, settings, collection, run) for fix in mode.fixes]
+
+
+def try_fix(
+    run: EvaluationRun, mode_key: str, fix_key: str, *, actor: audit.Actor = None, send: bool = True
+) -> EvaluationRun:
+    """A run of the set with the changed plan; the given one is its base run. Its thresholds are the base run's.
+
+    The base run's modes are found again, so that both are told by the bands of now.
+
+    Raises InvalidInput for a mode or a fix that is not known, ServiceError 409: "set_gone" without the set,
+    "set_changed" when it asks other questions now, so that the two could not be compared, "fix_unavailable" with the
+    reason; and what `start_run` raises.
+    """
+    mode = find_mode(mode_key)
+    proposal = next((item for item in propose_fixes(mode, run) if item.fix.key == fix_key), None)
+    if proposal is None:
+        known = ", ".join(fix.key for fix in mode.fixes) or "none"
+        raise InvalidInput(f"{mode.title} has no fix {fix_key!r}; it has {known}", field="fix")
+    if proposal.reason:
+        raise ServiceError(
+            f"{proposal.fix.title} cannot be tried on this run: {proposal.reason}", type="fix_unavailable", status=409
+        )
+    golden_set = _same_set(run)
+    if not run.is_active:
+        refresh_modes(run, actor=actor)
+    return start_run(
+        golden_set,
+        plan=proposal.plan,
+        settings=proposal.settings,
+        name=f"{mode.title}: {proposal.fix.title}",
+        purpose=EvaluationRun.Purpose.FIX,
+        thresholds=run.thresholds,
+        base_run=run,
+        actor=actor,
+        send=send,
+    )
+
+
+def keep_plan(run: EvaluationRun, name: str, *, is_default: bool = False, actor: audit.Actor = None) -> SavedPlan:
+    """The run's plan as a saved plan of its collection. Raises UnknownCollection, and what `save_plan` raises."""
+    collection = get_collection(run.collection_name)
+    description = f"from the evaluation run {run}"
+    plan = RetrievePlan.from_dict(run.plan)
+    return save_plan(collection, name, plan, description=description, is_default=is_default or None, actor=actor)
+
+
+def has_changed(run: EvaluationRun) -> bool:
+    """Whether the run's set asks other questions now than it did then."""
+    if run.golden_set is None:
+        return True
+    return digest_of([golden for _, golden in asked_questions(run.golden_set)]) != run.set_digest
+
+
+def changed_fields(
+    before: tuple[RetrievePlan, RunSettings], after: tuple[RetrievePlan, RunSettings]
+) -> tuple[FieldChange, ...]:
+    """Where two runs differ in plan and settings, by field."""
+    old = before[0].as_dict() | before[1].as_dict()
+    new = after[0].as_dict() | after[1].as_dict()
+    return tuple(
+        FieldChange(name, format_value(old[name]), format_value(new[name])) for name in new if old[name] != new[name]
+    )
+
+
+def format_value(value: Any) -> str:
+    """A value of a plan or of settings in a few words."""
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        return ", ".join(
+            f"{key} {item:g}" if isinstance(item, float) else f"{key} {item}" for key, item in value.items()
+        )
+    text = str(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+
+
+def _same_set(run: EvaluationRun) -> GoldenSet:
+    if run.golden_set is None:
+        raise ServiceError(
+            f"the golden set {run.set_name!r} was deleted; there is nothing to run", type="set_gone", status=409
+        )
+    if has_changed(run):
+        raise ServiceError(
+            f"the golden set {run.set_name!r} asks other questions now than this run of version {run.set_version} did, "
+            "so the two could not be compared; run the set with its present plan first",
+            type="set_changed",
+            status=409,
+        )
+    return run.golden_set
+
+
+def _propose(
+    fix: ModeFix, plan: RetrievePlan, settings: RunSettings, collection: Collection | None, run: EvaluationRun
+) -> FixProposal:
+    reason = _missing(fix, settings, collection, run)
+    try:
+        changed_plan = replace(plan, **_changed(fix.plan, plan))
+        changed_settings = replace(settings, **_changed(fix.settings, settings))
+    except RagdError as error:
+        return FixProposal(fix, plan, settings, (), str(error))
+    changes = changed_fields((plan, settings), (changed_plan, changed_settings))
+    return FixProposal(fix, changed_plan, changed_settings, changes, reason or ("" if changes else "already set"))
+
+
+def _changed(changes: Mapping[str, Change], holder: RetrievePlan | RunSettings) -> dict[str, Any]:
+    values = {name: _value(change, getattr(holder, name)) for name, change in changes.items()}
+    if "compress" in values and values["compress"] is None:
+        values["token_budget"] = None  # it bounds what compress keeps
+    if "k" in values and "candidate_pool" not in values and isinstance(holder, RetrievePlan):
+        values["candidate_pool"] = max(holder.candidate_pool, values["k"])
+    return values
+
+
+def _value(change: Change, before: Any) -> Any:
+    if change.times is None:
+        return STANDS_FOR.get(change.value, change.value)
+    grown = max(int(before * change.times), change.least or 1)
+    return grown if change.most is None else max(before, min(grown, change.most))
+
+
+def _missing(fix: ModeFix, settings: RunSettings, collection: Collection | None, run: EvaluationRun) -> str:
+    """What the fix needs and this run cannot have, "" for nothing."""
+    if collection is None:
+        return f"the collection {run.collection_name!r} was deleted"
+    if fix.needs == "lexical" and not collection.hybrid_enabled:
+        return "keyword search is disabled for the collection"
+    if fix.needs == "llm" and (not has_chat_model() or settings.llm_model == ExtractiveAnswerer.model):
+        return "requires a chat model"
+    if fix.needs == "calibration" and not _is_calibrated(collection):
+        return (
+            f"the collection is not calibrated; run: manage.py ragd calibrate {collection.name} --set {run.set_name!r}"
+        )
+    if fix.settings and not settings.answers:
+        return "search-only run"
+    return ""
+
+
+def _is_calibrated(collection: Collection) -> bool:
+    kept = calibration_of(collection)
+    return kept is not None and kept.embed_model == collection.embed_model

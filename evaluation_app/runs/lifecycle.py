@@ -1,0 +1,375 @@
+"""Evaluation runs as the doors see them: started, worked off, cancelled, resumed, deleted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from uuid import UUID
+
+from django.conf import settings as server
+from django.db import DatabaseError, DataError, transaction
+from django.db.models import F, Q
+from django.utils import timezone
+
+from collections_app.domain.identity import clean_line
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services.governance import audit
+from collections_app.stores import open_rerankers
+from collections_app.work.leases import worker_name
+from evaluation_app.golden.versions import keep_version
+from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
+from evaluation_app.runs.claims import RunLostError, claim_run, release_host, release_run, silence_limit
+from evaluation_app.runs.item_execution import has_failed
+from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
+from evaluation_app.runs.runner import FINAL, OnItem, RunExecutor
+from evaluation_app.runs.threshold_results import check_thresholds
+from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.scorer import Scorer
+from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
+from ragd.types import SPEC_VERSION, RetrievePlan
+
+__all__ = [
+    "cancel_run",
+    "delete_old_evaluations",
+    "delete_run",
+    "process_run",
+    "release_host",
+    "resume_run",
+    "retry_failed",
+    "run_now",
+    "send_waiting",
+    "start_run",
+]  # fmt: skip
+
+log = logging.getLogger(__name__)
+
+State = EvaluationRun.State
+SLICE_S = 20.0  # of work, after which ingest jobs that wait go first
+SEND_AGAIN = timedelta(seconds=60)
+DELETE_BATCH = 20
+NAME_CHARS_MAX = 200
+
+
+def start_run(
+    golden_set: GoldenSet,
+    *,
+    plan: RetrievePlan,
+    plan_name: str = "",
+    settings: RunSettings | None = None,
+    name: str = "",
+    purpose: str = "manual",
+    thresholds: Mapping[str, float] | None = None,
+    base_run: EvaluationRun | None = None,
+    sweep: Sweep | None = None,
+    sweep_place: int | None = None,
+    actor: audit.Actor = None,
+    send: bool = True,
+) -> EvaluationRun:
+    """A new run of the set's present version, with its header complete; a worker begins when the transaction ends.
+
+    settings: None for the defaults. thresholds: measure -> the least mean that passes. base_run: the one that this
+    tries to better. send: False for a caller that works the run off itself, by `run_now`.
+    Raises UnknownCollection, LexicalDisabled, InvalidInput for a plan, a name or thresholds that this run cannot have,
+    ServiceError: 409 "empty_set" for a set without accepted questions, 422 for a model that is not set up.
+    """
+    chosen = settings or RunSettings()
+    collection = _find_collection(golden_set)
+    _check_plan(plan, collection)
+    bounds = check_thresholds(thresholds or {}, chosen)
+    answerer, prompt_hash = read_answerer(collection, chosen)
+    calibration = read_calibration(collection, chosen)
+    judge_version = Scorer(chosen, collection).judge_version
+    with transaction.atomic():
+        version = keep_version(golden_set, actor=actor)
+        if not version.questions:
+            raise ServiceError(
+                f"the golden set {golden_set.name!r} has no question to ask; add one, or accept a suggestion",
+                type="empty_set",
+                status=409,
+            )
+        run = EvaluationRun.objects.create(
+            golden_set=golden_set,
+            set_name=golden_set.name,
+            set_version=version.version,
+            set_digest=version.digest,
+            collection_name=collection.name,
+            name=_check_name(name),
+            purpose=purpose,
+            sweep=sweep,
+            sweep_place=sweep_place,
+            base_run=base_run,
+            plan=plan.as_dict(),
+            plan_hash=plan.hash,
+            plan_name=plan_name,
+            settings=chosen.as_dict(),
+            answerer=answerer,
+            prompt_hash=prompt_hash,
+            judge=chosen.judge,
+            judge_version=judge_version,
+            calibration=calibration,
+            generation=collection.generation,
+            embed_model=collection.embed_model,
+            spec_version=SPEC_VERSION,
+            code_version=code_version(),
+            total=len(version.questions),
+            thresholds=bounds,
+            cost_usd=0.0,
+            judge_cost_usd=0.0,
+            beat_at=timezone.now(),
+            created_by=audit.name_actor(actor),
+        )
+        audit.record(actor, [run], audit.ADDITION, f"started evaluation of {golden_set.name} on {collection.name}")
+        if send:
+            _send_after(run.pk)
+    return run
+
+
+def run_now(run: EvaluationRun, on_item: OnItem | None = None) -> EvaluationRun:
+    """Work the run off in this process, however many others run; the run as it is then.
+
+    on_item: told of each item as it is stored. Raises ServiceError 409 when the run is not waiting, or is lost to
+    another worker meanwhile.
+    """
+    claimed = claim_run(run.pk, worker_name(), most=None)
+    if claimed is None:
+        raise ServiceError(
+            f"evaluation run {run.pk} is not waiting, it is {_state_of(run)}; resume it, or start a new one",
+            type="not_waiting",
+            status=409,
+        )
+    try:
+        with _released(claimed):
+            RunExecutor(claimed, on_item).work()
+    except RunLostError:
+        raise ServiceError(
+            f"evaluation run {run.pk} was taken over or deleted while it ran here", type="run_lost", status=409
+        ) from None
+    return EvaluationRun.objects.get(pk=run.pk)
+
+
+def process_run(run_id: str) -> None:
+    """The worker's side: go on with the run, for a while when others wait. Nothing happens when somebody has it."""
+    claimed = claim_run(run_id, worker_name(), most=server.RAGD_EVALUATION_PROCESSES)
+    if claimed is None:
+        return
+    try:
+        with _released(claimed):
+            ended = RunExecutor(claimed).work(limit_s=SLICE_S)
+    except RunLostError:
+        log.info("evaluation run %s went on elsewhere, or was cancelled", run_id)
+        return
+    if ended:
+        send_next()
+    else:
+        _send_now(claimed.pk)
+
+
+@contextmanager
+def _released(claimed: EvaluationRun) -> Iterator[None]:
+    """What ends an attempt from outside is not its questions' fault: the run waits again, and no attempt is lost.
+
+    What cannot be stored comes of the question, every time: that attempt counts as lost at it.
+    """
+    try:
+        yield
+    except RunLostError:
+        raise
+    except BaseException as error:
+        try:
+            release_run(claimed, losses=F("losses") + int(isinstance(error, (DataError, ValueError))))
+        except DatabaseError:
+            log.warning("evaluation run %s was not put back; the sweep does it when its lease is over", claimed.pk)
+        raise
+
+
+def cancel_run(run: EvaluationRun, actor: audit.Actor) -> EvaluationRun:
+    """End a run: at once while it waits, else after the question that it is at. What it found stays.
+
+    Raises ServiceError 409 for one that has ended.
+    """
+    with transaction.atomic():
+        held = EvaluationRun.objects.select_for_update().get(pk=run.pk)
+        if not held.is_active:
+            raise ServiceError(
+                f"evaluation run {run.pk} has ended already: {held.get_state_display().lower()}",
+                type="already_ended",
+                status=409,
+            )
+        held.cancel_requested = True
+        if held.state == State.QUEUED or held.beat_at is None or held.beat_at < silence_limit(timezone.now()):
+            held.state, held.finished_at, held.worker = State.CANCELLED, timezone.now(), ""
+        held.save(update_fields=["cancel_requested", "state", "finished_at", "worker"])
+        audit.record(actor, [held], audit.CHANGE, f"cancelled evaluation of {held.set_name}")
+    return held
+
+
+def resume_run(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> EvaluationRun:
+    """Go on with a run that was cancelled or stopped: the questions without an item are asked.
+
+    Raises ServiceError 409: it is under way, nothing is left, or it stopped for good.
+    """
+    with transaction.atomic():
+        held = _require_ended(run)
+        if held.done >= held.total:
+            raise ServiceError(
+                f"all {held.total} questions of evaluation run {run.pk} were asked; retry what failed, or start a new "
+                "run",
+                type="nothing_left",
+                status=409,
+            )
+        _queue_again(held)
+        audit.record(actor, [held], audit.CHANGE, f"resumed evaluation of {held.set_name}")
+        if send:
+            _send_after(held.pk)
+    return held
+
+
+def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> EvaluationRun:
+    """Ask those questions again that failed, or score them again where only that failed; the others stay.
+
+    Raises ServiceError 409: it is under way, nothing failed, or it stopped for good.
+    """
+    with transaction.atomic():
+        held = _require_ended(run)
+        items = held.items.only("pk", "outcome", "scores")
+        failed = [item.pk for item in items if has_failed(item)]
+        if not failed:
+            raise ServiceError(f"nothing failed in evaluation run {run.pk}", type="nothing_failed", status=409)
+        held.items.filter(pk__in=failed).delete()
+        held.retries += 1
+        held.done, held.failed = held.items.count(), 0
+        _queue_again(held)
+        audit.record(actor, [held], audit.CHANGE, f"retried {len(failed)} failed questions of {held.set_name}")
+        if send:
+            _send_after(held.pk)
+    return held
+
+
+def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
+    """With its items. The stored runs of its questions stay, under their own retention. 409 while it is under way."""
+    with transaction.atomic():
+        held = EvaluationRun.objects.select_for_update().get(pk=run.pk)
+        if held.is_active:
+            raise ServiceError(
+                f"evaluation run {run.pk} is under way; cancel it, then delete it", type="under_way", status=409
+            )
+        audit.record(actor, [held], audit.DELETION, f"deleted evaluation run {held} of {held.set_name}")
+        held.delete()
+
+
+def send_waiting() -> int:
+    """The sweep's part: send the next run when a place is free, also one whose worker was lost. Returns 0 or 1."""
+    now = timezone.now()
+    lost = Q(state=State.RUNNING, beat_at__lt=silence_limit(now))
+    silent = Q(state=State.QUEUED) & (Q(beat_at=None) | Q(beat_at__lt=now - SEND_AGAIN))
+    alive = EvaluationRun.objects.filter(state=State.RUNNING).exclude(lost).count()
+    if alive >= server.RAGD_EVALUATION_PROCESSES:
+        return 0
+    return _send_first(lost | silent)
+
+
+def send_next() -> int:
+    """Send the run that waits longest, those of sweeps behind all others. Returns 0 or 1."""
+    return _send_first(Q(state=State.QUEUED))
+
+
+def _send_first(which: Q) -> int:
+    waiting = EvaluationRun.objects.filter(which).order_by("created_at", "id")
+    found = waiting.exclude(purpose=EvaluationRun.Purpose.SWEEP).first() or waiting.first()
+    if found is None:
+        return 0
+    if found.state == State.QUEUED:
+        EvaluationRun.objects.filter(pk=found.pk, state=State.QUEUED).update(beat_at=timezone.now())
+    _send_now(found.pk)
+    return 1
+
+
+def delete_old_evaluations(days: int | None = None) -> int:
+    """Delete runs that ended longer ago than RAGD_EVALUATION_RETENTION_DAYS, in batches; returns how many went.
+
+    0 days keeps all. A set's baseline and its newest run that went through always stay.
+    """
+    kept_days = server.RAGD_EVALUATION_RETENTION_DAYS if days is None else days
+    if not kept_days:
+        return 0
+    ended = EvaluationRun.objects.filter(finished_at__lt=timezone.now() - timedelta(days=kept_days))
+    kept = set(GoldenSet.objects.exclude(baseline=None).values_list("baseline_id", flat=True))
+    newest = EvaluationRun.objects.filter(state=State.SUCCEEDED).order_by("golden_set_id", "-created_at", "-id")
+    kept |= set(newest.distinct("golden_set_id").values_list("pk", flat=True))
+    rows = ended.exclude(state__in=(State.QUEUED, State.RUNNING)).exclude(pk__in=kept).order_by("created_at", "id")
+    deleted = 0
+    while batch := list(rows.values_list("pk", flat=True)[:DELETE_BATCH]):
+        EvaluationRun.objects.filter(pk__in=batch).delete()
+        deleted += len(batch)
+    return deleted
+
+
+def _find_collection(golden_set: GoldenSet) -> Collection:
+    found = Collection.objects.live().filter(name=golden_set.collection_name).first()
+    if found is None:
+        raise UnknownCollection(
+            f"the golden set {golden_set.name!r} asks collection {golden_set.collection_name!r}, which is not there",
+            field="collection",
+        )
+    return found
+
+
+def _check_plan(plan: RetrievePlan, collection: Collection) -> None:
+    """What would make every question fail is told before the first one."""
+    if plan.mode != "vector" and not collection.hybrid_enabled:
+        raise LexicalDisabled(
+            f"collection {collection.name!r} has no keyword search, and the plan's mode is {plan.mode!r}; take mode "
+            "'vector'",
+            field="mode",
+        )
+    if plan.rerank is not None and plan.rerank not in (known := open_rerankers()):
+        raise InvalidInput(
+            f"there is no reranker {plan.rerank!r}; the rerankers here are: {', '.join(sorted(known))}", field="rerank"
+        )
+
+
+def _check_name(name: str) -> str:
+    kept = clean_line(name)
+    if len(kept) > NAME_CHARS_MAX:
+        raise InvalidInput(f"name must have at most {NAME_CHARS_MAX} characters, not {len(kept)}", field="name")
+    return kept
+
+
+def _require_ended(run: EvaluationRun) -> EvaluationRun:
+    held = EvaluationRun.objects.select_for_update().get(pk=run.pk)
+    if held.is_active:
+        raise ServiceError(f"evaluation run {run.pk} is under way", type="under_way", status=409)
+    if held.error_type in FINAL:
+        raise ServiceError(
+            f"evaluation run {run.pk} cannot go on: {held.error}. Start a new run",
+            type="cannot_go_on",
+            status=409,
+        )
+    return held
+
+
+def _queue_again(held: EvaluationRun) -> None:
+    held.state, held.cancel_requested, held.finished_at, held.passed = State.QUEUED, False, None, None
+    held.error, held.error_type, held.worker, held.losses, held.beat_at = "", "", "", 0, timezone.now()
+    held.save()
+
+
+def _send_after(run_id: UUID) -> None:
+    transaction.on_commit(lambda: _send_now(run_id))
+
+
+def _send_now(run_id: UUID) -> None:
+    from evaluation_app.tasks import run_evaluation  # tasks call this module
+
+    try:
+        run_evaluation.apply_async([str(run_id)])
+    except Exception:  # every transport has errors of its own
+        log.exception("evaluation run %s was not sent; the sweeper sends it later", run_id)
+
+
+def _state_of(run: EvaluationRun) -> str:
+    found = EvaluationRun.objects.filter(pk=run.pk).first()
+    return found.get_state_display().lower() if found else "deleted"

@@ -1,0 +1,73 @@
+"""What decides a run's figures beside its questions, read when it starts and compared when it goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import ragd
+from collections_app.models import Collection
+from collections_app.services.transfer.export import ragd_version
+from collections_app.stores import embedder_for
+from evaluation_app.scoring.run_settings import RunSettings
+from retrieval_app.answerers.selection import open_answerer
+from retrieval_app.corrective.calibrations import open_corrector
+
+ROOT = Path(ragd.__file__).resolve().parent.parent
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
+COMMIT_SHOWN = 12
+
+
+def read_answerer(collection: Collection, settings: RunSettings) -> tuple[str, str]:
+    """(model, SHA-256 of its instructions) of who will answer; ("", "") for a run that only searches.
+
+    A model without instructions has the hash "". Raises ServiceError 422 when a chat model is asked for and none is
+    set up.
+    """
+    if not settings.answers:
+        return "", ""
+    answerer = open_answerer(
+        embedder_for(collection.embed_model, collection.embed_dims),
+        llm_model=settings.llm_model,
+        system_prompt=settings.system_prompt,
+    )
+    instructions = answerer.instructions
+    return answerer.model, hashlib.sha256(instructions.encode()).hexdigest() if instructions else ""
+
+
+def read_calibration(collection: Collection, settings: RunSettings) -> str:
+    """The calibration by which answers will be corrected, "" where the corrective step is off.
+
+    Raises ServiceError 422 when the step is asked for and the collection is not calibrated.
+    """
+    if not settings.answers:
+        return ""
+    corrector = open_corrector(collection, corrects=settings.corrective)
+    return corrector.calibration if corrector.corrects else ""
+
+
+@lru_cache(maxsize=1)
+def code_version() -> str:
+    """The version of the package, with the commit behind a "+" where it runs from a checkout; at most 60 characters."""
+    commit = _read_commit(ROOT / ".git")
+    return f"{ragd_version()}+{commit[:COMMIT_SHOWN]}"[:60] if commit else ragd_version()[:60]
+
+
+def _read_commit(folder: Path) -> str:
+    """The checked-out commit, "" where there is none. Read from the files, because a server may have no git."""
+    try:
+        head = (folder / "HEAD").read_text(encoding="utf-8").strip()
+        if head.startswith("ref: "):
+            name = head.removeprefix("ref: ")
+            loose = folder / name
+            head = loose.read_text(encoding="utf-8").strip() if loose.is_file() else _packed(folder, name)
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return head if COMMIT.fullmatch(head) else ""
+
+
+def _packed(folder: Path, name: str) -> str:
+    lines = (folder / "packed-refs").read_text(encoding="utf-8").splitlines()
+    return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")

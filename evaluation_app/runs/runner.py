@@ -1,0 +1,217 @@
+"""How a run is worked off: question by question, each stored with the run's counts in one transaction."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from collections_app.errors import describe
+from collections_app.models import Collection, IngestJob
+from evaluation_app.golden.questions import Golden
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
+from evaluation_app.runs.claims import RunLostError, heartbeat, release_run, write_run
+from evaluation_app.runs.item_execution import GenerationMovedError, ItemExecutor, Pending, has_failed
+from evaluation_app.runs.item_summaries import Line, summarize
+from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
+from evaluation_app.runs.threshold_results import run_verdict
+from evaluation_app.scoring.judgement_store import StoredJudgements
+from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.scorer import Scorer
+
+log = logging.getLogger(__name__)
+
+State = EvaluationRun.State
+OnItem = Callable[[EvaluationItem], object]
+
+SUM_EVERY_S = 5.0
+LOSSES_MAX = 3  # attempts that end at the same question before it is left out
+STREAK_MAX = 20  # questions in a row that fail alike before the run stops: something is down
+CODE_CHARS = 60
+DECIDING = ("answerer", "prompt", "calibration", "judge", "embedding model")
+FINAL = ("generation_moved", "header_changed", "set_deleted")  # what no further attempt mends
+
+
+class StopError(Exception):
+    """The run cannot go on. kind: a stable word for programs."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+
+class RunExecutor:
+    """One go at a run that was claimed."""
+
+    def __init__(self, run: EvaluationRun, on_item: OnItem | None = None) -> None:
+        self.run, self.on_item = run, on_item
+        self.settings = RunSettings.from_dict(run.settings)
+        self.began, self.took_before = time.monotonic(), run.took_ms
+        self.summed_at = 0.0
+        self.lines: list[Line] = []
+        self.streak: tuple[str, int] = ("", 0)
+
+    def work(self, limit_s: float | None = None) -> bool:
+        """Go on until the end, or give the run back after limit_s when jobs wait; whether it has ended.
+
+        Raises RunLostError when another attempt took the run, and what the database raises; the run then waits.
+        """
+        try:
+            with heartbeat(self.run) as lost:
+                asker = self._open()
+                for pending in self._pending():
+                    if lost.is_set():
+                        raise RunLostError
+                    if self._is_cancelled():
+                        return self._end(State.CANCELLED)
+                    if limit_s is not None and time.monotonic() - self.began >= limit_s and _jobs_wait():
+                        release_run(self.run, took_ms=self._took_ms())
+                        return False
+                    self._do(asker, pending)
+            return self._end(State.SUCCEEDED)
+        except StopError as stop:
+            return self._end(State.FAILED, error=stop.message, error_type=stop.kind)
+
+    def _open(self) -> ItemExecutor:
+        """Everything that the questions share. Raises StopError when it is no longer what the header says."""
+        run = self.run
+        collection = Collection.objects.live().filter(name=run.collection_name).first()
+        if collection is None:
+            raise StopError("unknown_collection", f"collection {run.collection_name!r} was deleted")
+        try:
+            scorer = Scorer(self.settings, collection, cache=StoredJudgements())
+            answered = (*read_answerer(collection, self.settings), read_calibration(collection, self.settings))
+        except Exception as error:
+            told = describe(error)[1]["error"]
+            raise StopError(told["type"], told["message"]) from error
+        before = (run.answerer, run.prompt_hash, run.calibration, run.judge_version, run.embed_model)
+        now = (*answered, scorer.judge_version, collection.embed_model)
+        for name, old, new in zip(DECIDING, before, now, strict=True):
+            if old != new:
+                raise StopError(
+                    "header_changed", f"the {name} changed from {old!r} to {new!r} while it waited; start a new run"
+                )
+        if (code := code_version()) not in run.code_version.split(", "):
+            write_run(run, code_version=f"{run.code_version}, {code}"[:CODE_CHARS])
+        return ItemExecutor(run, collection, scorer)
+
+    def _pending(self) -> list[Pending]:
+        """The questions without an item, in order; what is stored already is counted."""
+        stored = self.run.items.order_by("position").defer("context", "answer_sentences", "annotation", "contributions")
+        done = set()
+        for item in stored.iterator():
+            done.add(item.position)
+            self.lines.append(Line.of(item))
+        questions = read_questions(self.run)
+        return [pending for pending in questions if pending.position not in done]
+
+    def _is_cancelled(self) -> bool:
+        found = EvaluationRun.objects.filter(pk=self.run.pk).values_list("cancel_requested", flat=True).first()
+        if found is None:
+            raise RunLostError
+        return found
+
+    def _do(self, asker: ItemExecutor, pending: Pending) -> None:
+        usage: Mapping[str, Any] = {}
+        if self.run.losses >= LOSSES_MAX:
+            item = asker.lost_item(pending, self.run.losses)
+        else:
+            try:
+                item, usage = asker.make_item(pending)
+            except GenerationMovedError as error:
+                raise StopError(
+                    "generation_moved", f"{error}; start a new run, so that all questions meet the same index"
+                ) from None
+        self._store(item, usage)
+        if self.on_item is not None:
+            self.on_item(item)
+        self._watch_streak(item)
+
+    def _store(self, item: EvaluationItem, usage: Mapping[str, Any]) -> None:
+        """The item and what the run says of it, together: nothing is counted that is not there."""
+        run, failed = self.run, has_failed(item)
+        self.lines.append(Line.of(item))
+        values: dict[str, Any] = {
+            "done": run.done + 1,
+            "failed": run.failed + failed,
+            "took_ms": self._took_ms(),
+            "losses": 0,
+            "cost_usd": _add(run.cost_usd, usage.get("cost_usd", 0.0)),
+            "judge_cost_usd": _add(run.judge_cost_usd, item.judge_usage.get("cost_usd", 0.0)),
+            "token_usage": _add_tokens(run.token_usage, usage, item.judge_usage),
+        }
+        if time.monotonic() - self.summed_at >= SUM_EVERY_S:
+            self.summed_at = time.monotonic()
+            values["summary"] = self._summarize(intervals=False)
+        with transaction.atomic():
+            write_run(run, **values)
+            item.save(force_insert=True)
+
+    def _watch_streak(self, item: EvaluationItem) -> None:
+        kind = item.error_type if item.outcome == EvaluationItem.Outcome.ERROR else ""
+        self.streak = (kind, self.streak[1] + 1 if kind == self.streak[0] else 1)
+        if kind and self.streak[1] >= STREAK_MAX:
+            raise StopError(
+                "too_many_failures",
+                f"{STREAK_MAX} questions in a row failed with {kind}: {item.error}. Put that right, then retry what "
+                "failed",
+            )
+
+    def _end(self, state: str, *, error: str = "", error_type: str = "") -> bool:
+        summary = self._summarize(intervals=True)
+        passed = run_verdict(summary, self.run.thresholds, self.run.failed)
+        if state != State.SUCCEEDED:
+            passed = False if state == State.FAILED else None
+        write_run(
+            self.run,
+            state=state,
+            summary=summary,
+            passed=passed,
+            error=error,
+            error_type=error_type,
+            took_ms=self._took_ms(),
+            finished_at=timezone.now(),
+        )
+        return True
+
+    def _summarize(self, *, intervals: bool) -> dict[str, Any]:
+        return summarize(self.lines, self.settings, thresholds=self.run.thresholds, intervals=intervals)
+
+    def _took_ms(self) -> float:
+        return round(self.took_before + (time.monotonic() - self.began) * 1000, 1)
+
+
+def read_questions(run: EvaluationRun) -> list[Pending]:
+    """Those of the set's version that the run asks, in order. Raises StopError when the version is gone."""
+    version = GoldenSetVersion.objects.filter(golden_set_id=run.golden_set_id, version=run.set_version).first()
+    if version is None or run.golden_set is None:
+        raise StopError("set_deleted", f"the golden set {run.set_name!r} was deleted, and its questions with it")
+    rows = dict(run.golden_set.questions.values_list("question", "pk"))
+    questions = [Golden.from_dict(values) for values in version.questions]
+    return [Pending(place, golden, rows.get(golden.question)) for place, golden in enumerate(questions)]
+
+
+def _jobs_wait() -> bool:
+    return IngestJob.objects.filter(state=IngestJob.State.QUEUED).exists()
+
+
+def _add(total: float | None, more: float | None) -> float | None:
+    """None once a price is not known: a sum without it would be a wrong one."""
+    return None if total is None or more is None else total + more
+
+
+def _add_tokens(total: Mapping[str, Any], answer: Mapping[str, Any], judge: Mapping[str, Any]) -> dict[str, int | bool]:
+    """Counts by name added up, the judge's under "judge_input_tokens" and "judge_output_tokens"."""
+    added: dict[str, int | bool] = dict(total)
+    counted = [(name, answer.get(name)) for name in ("context_tokens", "generation_tokens", "total_tokens")]
+    counted += [(f"judge_{name}", judge.get(name)) for name in ("input_tokens", "output_tokens")]
+    for name, value in counted:
+        if isinstance(value, int):
+            added[name] = int(added.get(name, 0)) + value
+    if answer.get("estimated"):
+        added["estimated"] = True
+    return added

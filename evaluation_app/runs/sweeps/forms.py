@@ -1,0 +1,138 @@
+"""The grid as a form: several values per field of a plan, and by which measure the plans are ranked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+from collections_app.stores import open_rerankers
+from evaluation_app.measures.catalogue import CHUNK, CUTS, MEASURES
+from evaluation_app.models import GoldenSet
+from evaluation_app.runs.sweeps.lifecycle import Draft, draft_sweep
+from evaluation_app.runs.sweeps.plan_grid import OFF
+from evaluation_app.scoring.judge_selection import has_judge_model
+from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
+from retrieval_app.models import SavedPlan
+from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES
+from retrieval_app.runs.plans import SERVER_PLAN
+
+VALUES_MAX = 40
+SEARCH = "search"
+JUDGES = [
+    (SEARCH, "Retrieval only"),
+    ("embedded", "Answers + embedded judge"),
+    ("llm", "Answers + LLM judge"),
+]
+
+
+class ValuesField(forms.CharField):
+    """Numbers separated by commas or blanks, each once, in the order typed; [] when nothing is typed."""
+
+    def __init__(self, *, number: Callable[[str], Any], example: str, **kwargs: Any) -> None:
+        self.number = number
+        widget = forms.TextInput(attrs={"placeholder": example, "inputmode": "text", "autocomplete": "off"})
+        super().__init__(required=False, widget=widget, **kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        parts = str(value or "").replace(",", " ").replace(";", " ").split()
+        if len(parts) > VALUES_MAX:
+            raise ValidationError(f"at most {VALUES_MAX} values, not {len(parts)}")
+        found: list[Any] = []
+        for part in parts:
+            try:
+                number = self.number(part)
+            except ValueError:
+                raise ValidationError(f"numbers separated by commas are needed; {part!r} is none") from None
+            if number not in found:
+                found.append(number)
+        return found
+
+    def validate(self, value: Any) -> None:
+        return
+
+    def run_validators(self, value: Any) -> None:
+        return
+
+
+class SweepForm(forms.Form):
+    """What is left empty stays as in the plan that the sweep begins from."""
+
+    name = forms.CharField(label="Name", required=False, max_length=200, help_text="Shown in lists.")
+    plan = forms.ChoiceField(label="Preset", required=False)
+    measured = forms.ChoiceField(label="Evaluate", choices=JUDGES, initial=SEARCH)
+    measure = forms.ChoiceField(label="Rank by")
+    cut = forms.IntegerField(
+        label="k", min_value=1, max_value=CUT_MAX, initial=CUT, help_text="For recall@k and other ranking metrics."
+    )
+    mode = forms.MultipleChoiceField(label="Mode", choices=MODES, required=False, widget=forms.CheckboxSelectMultiple)
+    k = ValuesField(label="Results (k)", number=int, example="5, 10, 20")
+    candidate_pool = ValuesField(label="Top-N candidates", number=int, example="25, 50, 100")
+    rrf_k = ValuesField(label="RRF constant", number=int, example="10, 60, 100")
+    weight_lexical = ValuesField(
+        label="Keyword weight", number=float, example="0.5, 1, 2", help_text="Relative to vector weight 1."
+    )
+    rerank = forms.MultipleChoiceField(label="Rerank", required=False, widget=forms.CheckboxSelectMultiple)
+    exact = forms.MultipleChoiceField(
+        label="Exact vector search", choices=EXACT, required=False, widget=forms.CheckboxSelectMultiple
+    )
+    ef_search = ValuesField(label="ef_search", number=int, example="40, 100, 200")
+    compress = forms.MultipleChoiceField(
+        label="Compress", choices=COMPRESS, required=False, widget=forms.CheckboxSelectMultiple,
+        help_text="Affects answers only.",
+    )  # fmt: skip
+    token_budget = ValuesField(label="Max context tokens", number=int, example="300, 600")
+
+    def __init__(self, *args: Any, golden_set: GoldenSet, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.golden_set = golden_set
+        saved = SavedPlan.objects.filter(collection__name=golden_set.collection_name, collection__deleted_at=None)
+        plans = [(name, name) for name in saved.order_by("name").values_list("name", flat=True)]
+        self._choose("plan", [("", "Collection default"), *plans, (SERVER_PLAN, "Server defaults")])
+        self._choose("rerank", [(OFF, "Off"), *((name, name) for name in sorted(open_rerankers()))])
+        self._choose("measure", _measures())
+        self.fields["measure"].initial = "ndcg"
+        if not has_judge_model():
+            self._choose("measured", JUDGES[:2])
+
+    def _choose(self, name: str, choices: Sequence[Any]) -> None:
+        self.fields[name].choices = choices  # type: ignore[attr-defined]
+
+    def settings(self) -> RunSettings:
+        measured, cut = self.cleaned_data["measured"], self.cleaned_data["cut"]
+        if measured == SEARCH:
+            return RunSettings(answers=False, judge="none", cut=cut)
+        return RunSettings(judge=measured, cut=cut)
+
+    def grid(self) -> dict[str, list[Any]]:
+        given = self.cleaned_data
+        names = (
+            "mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget",
+        )  # fmt: skip
+        grid: dict[str, list[Any]] = {name: given[name] for name in names if given[name]}
+        if given["weight_lexical"]:
+            grid["weights"] = [{"vector": 1.0, "lexical": weight} for weight in given["weight_lexical"]]
+        return grid
+
+    def draft(self) -> Draft:
+        """Raises what `draft_sweep` raises."""
+        measure, cut = self.cleaned_data["measure"], self.cleaned_data["cut"]
+        named = f"{measure}@{cut}" if measure.removeprefix(CHUNK) in CUTS else measure
+        return draft_sweep(
+            self.golden_set,
+            grid=self.grid(),
+            measure=named,
+            plan=self.cleaned_data["plan"] or None,
+            settings=self.settings(),
+        )
+
+
+def _measures() -> list[Any]:
+    documents = [(name, f"{MEASURES[name].title}@k") for name in CUTS]
+    chunks = [(f"{CHUNK}{name}", f"{MEASURES[name].title}@k, chunks") for name in CUTS]
+    judged = [
+        (name, item.title) for name, item in MEASURES.items() if item.group in ("trace", "answer", "noise", "outcome")
+    ]
+    return [("Documents", documents), ("Chunks", chunks), ("Answers", judged)]

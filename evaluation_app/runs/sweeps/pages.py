@@ -1,0 +1,194 @@
+"""Pages: sweeps, a new one, one with its ranking."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
+from collections_app.models import Collection
+from evaluation_app.analysis.comparison.item_reader import measure_of
+from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX
+from evaluation_app.models import GoldenSet, Sweep
+from evaluation_app.runs.sweeps import lifecycle, presenters
+from evaluation_app.runs.sweeps.comparable_sweeps import index_of, other_sweeps
+from evaluation_app.runs.sweeps.estimate import estimate_sweep
+from evaluation_app.runs.sweeps.forms import SweepForm
+from evaluation_app.runs.sweeps.plan_grid import PLANS_MAX, TITLES, label_of, varied
+from evaluation_app.runs.sweeps.ranking import Ranking, rank_sweep
+from ragd.errors import RagdError
+from retrieval_app.pages.plan_forms import SavePlanForm
+
+PER_PAGE = 25
+HEADS = {"weights": "Vector : keyword"}
+
+
+@require_GET
+def sweeps(request: PageRequest) -> HttpResponse:
+    """Newest first. set=NAME: those of that golden set."""
+    name = request.GET.get("set", "").replace("\x00", "")
+    rows = Sweep.objects.filter(set_name=name) if name else Sweep.objects.all()
+    page = page_of(request, rows, PER_PAGE)
+    progress = lifecycle.read_progress(list(page))
+    context = {
+        "page": page,
+        "rows": [(sweep, progress[sweep.pk], measure_of(sweep.measure).title) for sweep in page],
+        "set_name": name,
+        "sets": list(GoldenSet.objects.values_list("name", flat=True)),
+    }
+    return render_page(request, "evaluation/sweeps/sweeps.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def new_sweep(request: PageRequest) -> HttpResponse:
+    """set=ID chooses the golden set. The form first shows what it would try and take, then starts it."""
+    live = Collection.objects.live().values("name")
+    sets = GoldenSet.objects.filter(collection_name__in=live)
+    wanted = request.GET.get("set", "")
+    chosen = sets.filter(pk=int(wanted)).first() if wanted.isdecimal() and len(wanted) < 18 else sets.first()
+    context: dict[str, Any] = {"sets": list(sets), "golden_set": chosen, "most": PLANS_MAX}
+    if chosen is None:
+        return render_page(request, "evaluation/sweeps/new.html", context)
+    form = SweepForm(request.POST if request.method == "POST" else None, golden_set=chosen)
+    context["form"] = form
+    status = 200
+    if request.method == "POST" and form.is_valid():
+        try:
+            draft = form.draft()
+            if request.POST.get("do") == "start":
+                made = lifecycle.start_sweep(chosen, draft, name=form.cleaned_data["name"], actor=request.user)
+                return redirect("evaluation:sweep", made.pk)
+            context |= _estimated(chosen, draft)
+        except (ServiceError, RagdError) as error:
+            status = refuse(form, error)
+    elif form.errors:
+        status = 422
+    return render_page(request, "evaluation/sweeps/new.html", context, status=status)
+
+
+def _estimated(golden_set: GoldenSet, draft: lifecycle.Draft) -> dict[str, Any]:
+    plans = [plan.as_dict() for plan in draft.plans]
+    names = varied(plans)
+    return {
+        "draft": draft,
+        "estimate": estimate_sweep(golden_set, draft.plans, draft.settings),
+        "labels": [label_of(plan, names) for plan in plans],
+        "measure_title": measure_of(draft.measure).title,
+    }
+
+
+@require_GET
+def sweep(request: PageRequest, pk: int) -> HttpResponse:
+    """One sweep, its plans ranked. by=NAME: by another measure; across and down: the fields of the heat map."""
+    found = find_or_404(Sweep.objects.select_related("golden_set"), pk=pk)
+    return _sweep_page(request, found)
+
+
+def _sweep_page(
+    request: PageRequest, found: Sweep, form: SavePlanForm | None = None, status: int = 200
+) -> HttpResponse:
+    measures = _measures(found)
+    wanted = request.GET.get("by", "")
+    ranking = rank_sweep(found, wanted if wanted in measures else "")
+    lines, axis = presenters.show_lines(ranking)
+    collection = Collection.objects.live().filter(name=found.collection_name).first()
+    progress = lifecycle.progress_of(found)
+    context: dict[str, Any] = {
+        "sweep": found,
+        "progress": progress,
+        "can_save": collection is not None and not progress.is_active,  # what is typed would go when the part does
+        "ranking": ranking,
+        "measure": measure_of(ranking.measure),
+        "measures": [measure_of(name) for name in measures],
+        "heads": [HEADS.get(name, TITLES[name]) for name in ranking.fields],
+        "lines": lines,
+        "axis": axis,
+        "map": _map(request, found, ranking),
+        "map_fields": [(name, TITLES[name]) for name in ranking.fields],
+        "collection": collection,
+        "compare_href": _compare_href(ranking),
+        "index": index_of(ranking, found.collection_name),
+        "others": [] if progress.is_active else other_sweeps(found, ranking),
+        "form": form or (SavePlanForm(collection=collection) if collection else None),
+        "chosen_run": request.POST.get("run") or request.GET.get("run", ""),
+    }
+    parts = {"sweep": "evaluation/sweeps/ranking.html"}
+    return render_page(request, "evaluation/sweeps/sweep.html", context, parts=parts, status=status)
+
+
+def _measures(found: Sweep) -> list[str]:
+    """What its runs have measured, the sweep's own first."""
+    summaries = found.runs.values_list("summary", flat=True)
+    return list(dict.fromkeys([found.measure, *(name for each in summaries for name in each.get("measures", {}))]))
+
+
+def _map(request: PageRequest, found: Sweep, ranking: Ranking) -> presenters.HeatMap | None:
+    fields = presenters.map_fields(ranking, [request.GET.get("across", ""), request.GET.get("down", "")])
+    return presenters.draw_map(ranking, *fields, found.plans) if fields else None
+
+
+def _compare_href(ranking: Ranking) -> str:
+    """The best plan as the base against those that cannot be told from it, else against the next ones; "" for none."""
+    rows = [row for row in ranking.rows if row.behind is not None or row.standing == "best"]
+    if len(rows) < 2:
+        return ""
+    others = (ranking.level or rows[1:])[:OTHERS_MAX]
+    return f"{reverse('evaluation:compare')}?base={rows[0].run.pk}" + "".join(f"&other={row.run.pk}" for row in others)
+
+
+@require_POST
+def cancel(request: PageRequest, pk: int) -> HttpResponse:
+    found = find_or_404(Sweep.objects.all(), pk=pk)
+    try:
+        lifecycle.cancel_sweep(found, request.user)
+    except ServiceError as error:
+        messages.warning(request, f"{error.message}.")
+    return redirect("evaluation:sweep", pk)
+
+
+@require_http_methods(["GET", "POST"])
+def delete(request: PageRequest, pk: int) -> HttpResponse:
+    """A page that says what would go, then its POST."""
+    found = find_or_404(Sweep.objects.all(), pk=pk)
+    if request.method == "POST":
+        try:
+            lifecycle.delete_sweep(found, request.user)
+        except ServiceError as error:
+            messages.warning(request, f"{error.message}.")
+            return redirect("evaluation:sweep", pk)
+        messages.success(request, f"{found} deleted.")
+        return redirect("evaluation:sweeps")
+    context = {"sweep": found, "progress": lifecycle.progress_of(found), "runs": found.runs.count()}
+    return render_page(request, "evaluation/sweeps/delete.html", context)
+
+
+@require_POST
+def save(request: PageRequest, pk: int) -> HttpResponse:
+    """Keep the plan of run=ID under a name, at once or with what is wrong beside the field."""
+    found = find_or_404(Sweep.objects.all(), pk=pk)
+    collection = Collection.objects.live().filter(name=found.collection_name).first()
+    if collection is None:
+        messages.warning(request, f"Collection {found.collection_name} was deleted, with its presets.")
+        return redirect("evaluation:sweep", pk)
+    form = SavePlanForm(request.POST, collection=collection)
+    if not form.is_valid():
+        return _sweep_page(request, found, form, 422)
+    try:
+        given = form.cleaned_data
+        run_id = UUID(request.POST.get("run", ""))
+        default = True if given["is_default"] else None
+        lifecycle.save_swept_plan(found, run_id, given["name"], is_default=default, actor=request.user)
+    except ValueError:
+        form.add_error(None, "select a variant to save")
+        return _sweep_page(request, found, form, 422)
+    except (ServiceError, RagdError) as error:
+        return _sweep_page(request, found, form, refuse(form, error))
+    messages.success(request, f"Saved as preset {given['name']}.")
+    return redirect("evaluation:sweep", pk)

@@ -1,0 +1,142 @@
+"""A grid of plans: values for some fields of a plan, and every combination of them that means something of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from math import prod
+from typing import Any
+
+from evaluation_app.scoring.run_settings import RunSettings
+from ragd.errors import InvalidInput
+from ragd.types import LISTS, RetrievePlan
+
+PLANS_MAX = 64
+COMBINATIONS_MAX = 4096
+OFF = "none"
+FIELDS = (
+    "mode", "k", "candidate_pool", "rrf_k", "weights", "exact", "ef_search", "rerank", "compress", "token_budget",
+)  # fmt: skip
+ANSWERING = ("compress", "token_budget")  # change what an answerer reads, and no ranking
+TITLES: Mapping[str, str] = {
+    "mode": "Mode",
+    "k": "k",
+    "candidate_pool": "Top-N candidates",
+    "rrf_k": "RRF constant",
+    "weights": "Weights",
+    "exact": "Exact",
+    "ef_search": "ef_search",
+    "rerank": "Rerank",
+    "compress": "Compress",
+    "token_budget": "Max context tokens",
+}
+
+
+def read_grid(given: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """A grid in canonical form: fields in the order of FIELDS, each with its values, each once; empty lists left out.
+
+    given: field -> list of values as a plan takes them; "none" for rerank and compress means off. Raises InvalidInput
+    for an unknown field and for what is no list.
+    """
+    if unknown := sorted(set(given) - set(FIELDS)):
+        raise InvalidInput(
+            f"a sweep cannot vary {unknown[0]!r}; it varies {', '.join(FIELDS)}. Filters and what is indexed stay as "
+            "they are: a chunk policy needs another generation",
+            field="grid",
+        )
+    grid: dict[str, list[Any]] = {}
+    for name in FIELDS:
+        values = given.get(name)
+        if values is None:
+            continue
+        if not isinstance(values, Sequence) or isinstance(values, str):
+            raise InvalidInput(f"grid.{name} must be a list of values, not {values!r}", field="grid")
+        kept: list[Any] = []
+        for value in values:
+            plain = None if value == OFF and name in ("rerank", "compress") else value
+            if plain not in kept:
+                kept.append(plain)
+        if kept:
+            grid[name] = kept
+    return grid
+
+
+def build_plans(base: RetrievePlan, grid: Mapping[str, Sequence[Any]], settings: RunSettings) -> list[RetrievePlan]:
+    """Every combination of the grid over the base, the last field changing fastest; plans that rank alike once.
+
+    Fields that a combination does not use (fusion outside hybrid mode, a word budget without compress, an ef_search
+    where vectors are always scanned) keep the base's value, so that combinations that differ in them alone are one.
+    Raises InvalidInput (field "grid") for an empty grid, a wrong value, compress in a sweep that only searches, one
+    plan alone, and more than PLANS_MAX of them.
+    """
+    if not grid:
+        raise InvalidInput("a sweep needs at least one field with values, for example k: 5, 10, 20", field="grid")
+    if not settings.answers and (unused := [name for name in ANSWERING if name in grid]):
+        raise InvalidInput(
+            f"{unused[0]} changes what is answered from, not what is found, and this sweep only searches; leave it "
+            "out, or let the sweep answer",
+            field="grid",
+        )
+    combinations = prod(len(values) for values in grid.values())
+    if combinations > COMBINATIONS_MAX:
+        raise _too_many(combinations)
+    plans: dict[str, RetrievePlan] = {}
+    for values in product(*grid.values()):
+        plan = _combine(base, dict(zip(grid, values, strict=True)))
+        plans.setdefault(plan.hash, plan)
+    if len(plans) > PLANS_MAX:
+        raise _too_many(len(plans))
+    if len(plans) < 2:
+        raise InvalidInput(
+            "this grid gives one plan alone, and a sweep compares at least two; give a field that the plan uses more "
+            "than one value",
+            field="grid",
+        )
+    return list(plans.values())
+
+
+def _too_many(count: int) -> InvalidInput:
+    return InvalidInput(
+        f"this grid gives {count:,} plans, and a sweep tries at most {PLANS_MAX}; give fewer values", field="grid"
+    )
+
+
+def _combine(base: RetrievePlan, values: Mapping[str, Any]) -> RetrievePlan:
+    changes = dict(values)
+    mode, compress = changes.get("mode", base.mode), changes.get("compress", base.compress)
+    if mode != "hybrid":
+        changes |= {"rrf_k": base.rrf_k, "weights": base.weights}
+    if mode == "lexical" or changes.get("exact", base.exact) == "always":
+        changes["ef_search"] = base.ef_search
+    if mode == "lexical":
+        changes["exact"] = base.exact
+    if compress is None:
+        changes["token_budget"] = None
+    if isinstance(changes.get("weights"), Mapping):
+        changes["weights"] = {**base.weights, **changes["weights"]}
+    try:
+        return replace(base, **changes)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field="grid") from None
+    except TypeError as error:
+        raise InvalidInput(f"the grid holds a value that no plan takes: {error}", field="grid") from None
+
+
+def spell_value(name: str, value: Any) -> str:
+    """A value of a field in a few words: weights as "1 : 0.5" (vector, lexical), off for none."""
+    if name == "weights":
+        return " : ".join(f"{float(value[each]):g}" for each in LISTS if each in value)
+    if value is None:
+        return "auto" if name == "ef_search" else "off" if name in ("rerank", "compress") else "usual"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def varied(plans: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The fields in which plans (as dicts) differ, in the order of FIELDS."""
+    return [name for name in FIELDS if any(plan.get(name) != plans[0].get(name) for plan in plans[1:])]
+
+
+def label_of(plan: Mapping[str, Any], names: Sequence[str]) -> str:
+    """ "k 5, RRF constant 60": the plan's values of these fields."""
+    return ", ".join(f"{TITLES[name]} {spell_value(name, plan.get(name))}" for name in names)

@@ -1,0 +1,122 @@
+"""What the page of a sweep draws: the heat map of two fields, and intervals on one axis."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from evaluation_app.analysis.comparison.item_reader import measure_of
+from evaluation_app.measures.statistics import Interval
+from evaluation_app.runs.sweeps.plan_grid import TITLES, spell_value
+from evaluation_app.runs.sweeps.ranking import Ranked, Ranking
+
+STEP = 0.05
+LEVELS = 8  # shades of the heat map, in static/css/evaluation.css
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One place of the map. row: the best plan there by rank, None without one. plans: how many share the place."""
+
+    row: Ranked | None
+    plans: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeatMap:
+    """The mean by two fields. columns: values of the first across; rows: values of the second with their cells.
+
+    folded: whether a cell is the best of several plans, which differ in other fields.
+    """
+
+    across: str
+    down: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    low: float
+    high: float
+    folded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A stretch of the measure's scale: 0 and 1 are far apart when all plans lie close together."""
+
+    low: float
+    high: float
+
+    def place(self, value: float) -> float:
+        """In percent of the width, within it."""
+        return round(100 * min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A plan of the table with its interval on the axis, in percent."""
+
+    rank: int
+    row: Ranked
+    low: float | None
+    high: float | None
+    dot: float | None
+
+
+def show_lines(ranking: Ranking) -> tuple[list[Line], Axis]:
+    """The plans in order with their intervals. The axis holds all of them, in steps of 0.05."""
+    known = [row.interval for row in ranking.rows if row.interval is not None]
+    axis = _axis(known)
+    lines = []
+    for rank, row in enumerate(ranking.rows, 1):
+        found = row.interval
+        places = (None, None, None) if found is None else tuple(map(axis.place, (found.low, found.high, found.mean)))
+        lines.append(Line(rank, row, *places))
+    return lines, axis
+
+
+def _axis(intervals: Sequence[Interval]) -> Axis:
+    if not intervals:
+        return Axis(0.0, 1.0)
+    low = math.floor(min(each.low for each in intervals) / STEP + 1e-9) * STEP
+    high = math.ceil(max(each.high for each in intervals) / STEP - 1e-9) * STEP
+    return Axis(round(low, 2), round(max(high, low + STEP), 2))
+
+
+def map_fields(ranking: Ranking, wanted: Sequence[str]) -> tuple[str, str] | None:
+    """The two fields of the map: those that are wanted as far as the sweep varies them. None where it varies one."""
+    names = [name for name in dict.fromkeys((*wanted, *ranking.fields)) if name in ranking.fields]
+    return (names[0], names[1]) if len(names) > 1 else None
+
+
+def draw_map(ranking: Ranking, across: str, down: str, plans: Sequence[Mapping[str, Any]]) -> HeatMap:
+    """The best mean at each pair of values; values stand in the order of the sweep's plans."""
+    columns, downs = _values(plans, across), _values(plans, down)
+    ranked = [row for row in ranking.rows if row.standing in ("best", "level", "worse")]
+    known = [row.mean.value for row in ranked if row.mean.value is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    places: dict[tuple[str, str], list[Ranked]] = {}
+    for row in ranked:  # best first
+        places.setdefault((row.values[across], row.values[down]), []).append(row)
+    flipped = not measure_of(ranking.measure).higher_is_better
+    rows = tuple(
+        (value, tuple(_cell(places.get((column, value), []), low, high, flipped) for column in columns))
+        for value in downs
+    )
+    return HeatMap(
+        TITLES[across], TITLES[down], tuple(columns), rows, low, high, any(len(found) > 1 for found in places.values())
+    )
+
+
+def _values(plans: Sequence[Mapping[str, Any]], name: str) -> list[str]:
+    return list(dict.fromkeys(spell_value(name, plan.get(name)) for plan in plans))
+
+
+def _cell(found: Sequence[Ranked], low: float, high: float, flipped: bool) -> Cell:
+    best = found[0] if found else None
+    if best is None or best.mean.value is None:
+        return Cell(best, len(found), 0)
+    share = (best.mean.value - low) / (high - low) if high > low else 1.0
+    share = 1.0 - share if flipped else share
+    return Cell(best, len(found), 1 + min(LEVELS - 1, int(share * LEVELS)))

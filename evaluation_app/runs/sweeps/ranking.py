@@ -1,0 +1,208 @@
+"""The plans of a sweep by the mean of its measure, with what of their order is more than noise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID
+
+import numpy as np
+from django.db.models.fields.json import KeyTransform
+
+from evaluation_app.analysis.comparison.item_reader import measure_of
+from evaluation_app.analysis.comparison.paired_intervals import Draws, Resampled, judge_difference, weighted_interval
+from evaluation_app.measures.scores import Mean, Score, mean
+from evaluation_app.measures.statistics import Interval
+from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
+from evaluation_app.runs.sweeps.plan_grid import label_of, spell_value, varied
+
+Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
+Row = dict[int, tuple[Score, float]]  # position -> score and weight
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """One plan. interval: of its own mean. behind: best - this over the questions that both scored.
+
+    standing: "level" when it cannot be told from the best; "unfinished" while others have asked more questions, as
+    its mean is over fewer; "unscored" without any score. won: the share of the bootstrap's draws in which no plan
+    had a better mean, over the questions that all plans scored; None where there are none. per_question_ms: time at
+    work by questions done.
+    """
+
+    place: int
+    run: EvaluationRun
+    label: str
+    values: Mapping[str, str]
+    mean: Mean
+    interval: Interval | None
+    behind: Interval | None
+    standing: Standing
+    won: float | None
+
+    @property
+    def cells(self) -> list[str]:
+        """Its values of the fields in which the plans differ, in their order."""
+        return list(self.values.values())
+
+    @property
+    def per_question_ms(self) -> float | None:
+        return self.run.took_ms / self.run.done if self.run.done else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "place": self.place,
+            "run_id": str(self.run.pk),
+            "state": self.run.state,
+            "plan": self.run.plan,
+            "label": self.label,
+            "mean": self.mean.as_dict(),
+            "interval": self.interval.as_dict() if self.interval else None,
+            "behind_best": self.behind.as_dict() if self.behind else None,
+            "standing": self.standing,
+            "won": self.won,
+            "per_question_ms": self.per_question_ms,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """rows: the best mean first, ties by place, then what is unfinished, then what is unscored, each by place.
+
+    fields: in which the plans differ. shared: the questions that all ranked plans scored; `won` speaks of those alone.
+    """
+
+    measure: str
+    fields: tuple[str, ...]
+    rows: tuple[Ranked, ...]
+    shared: int
+
+    @property
+    def ranked(self) -> int:
+        """How many plans are ranked."""
+        return sum(row.standing in ("best", "level", "worse") for row in self.rows)
+
+    @property
+    def best(self) -> Ranked | None:
+        return next((row for row in self.rows if row.standing == "best"), None)
+
+    @property
+    def level(self) -> list[Ranked]:
+        """Those that cannot be told from the best."""
+        return [row for row in self.rows if row.standing == "level"]
+
+    @property
+    def quickest(self) -> Ranked | None:
+        """Of the best and those level with it the one that takes least time per question."""
+        known = [row for row in self.rows if row.standing in ("best", "level") and row.per_question_ms is not None]
+        return min(known, key=lambda row: (row.per_question_ms or 0.0, row.place), default=None)
+
+
+def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
+    """The runs of a sweep, finished or not, by the mean of the measure (the sweep's own unless one is named).
+
+    Two queries. Nothing is corrected for having chosen the best of many: `won` tells how sure the choice is.
+    """
+    name = measure or sweep.measure
+    runs = list(sweep.runs.order_by("sweep_place"))
+    scores = _read_scores(sweep, name)
+    names = varied(sweep.plans) if sweep.plans else []
+    draws = Draws()
+    sign = 1.0 if measure_of(name).higher_is_better else -1.0
+    means = {run.pk: _mean(scores.get(run.pk, {})) for run in runs}
+    most = max((run.done for run in runs), default=0)
+    pool = [run for run in runs if means[run.pk].value is not None and run.done == most]
+    ordered = sorted(pool, key=lambda run: (-sign * (means[run.pk].value or 0.0), run.sweep_place or 0))
+    rest = sorted((run for run in runs if run not in pool), key=lambda run: means[run.pk].value is None)
+    table = _Table([scores[run.pk] for run in ordered], draws)
+    won = table.share_best(sign)
+    rows: list[Ranked] = []
+    for place, run in enumerate((*ordered, *rest)):
+        is_ranked = place < len(ordered)
+        behind, standing = table.stand(place, name) if is_ranked else (None, _unranked(means[run.pk]))
+        rows.append(
+            Ranked(
+                place=run.sweep_place or 0,
+                run=run,
+                label=label_of(run.plan, names),
+                values={field: spell_value(field, run.plan.get(field)) for field in names},
+                mean=means[run.pk],
+                interval=table.interval(place) if is_ranked else _interval(scores.get(run.pk, {}), draws),
+                behind=behind,
+                standing=standing,
+                won=won[place] if is_ranked else None,
+            )
+        )
+    return Ranking(name, tuple(names), tuple(rows), len(table.shared))
+
+
+class _Table:
+    """The scores of the ranked plans, the best first, with the draws over the questions that all of them scored."""
+
+    def __init__(self, rows: Sequence[Row], draws: Draws) -> None:
+        self.rows, self.draws = rows, draws
+        self.scored = [_scored(row) for row in rows]
+        self.shared = sorted(set.intersection(*self.scored)) if rows else []
+        weights = [rows[0][place][1] for place in self.shared] if rows else []
+        values = np.array([[row[place][0].value for row in rows] for place in self.shared], dtype=np.float64)
+        self.drawn = Resampled(values, weights, draws) if any(weight > 0 for weight in weights) else None
+
+    def share_best(self, sign: float) -> list[float | None]:
+        return list(self.drawn.share_best(sign)) if self.drawn else [None] * len(self.rows)
+
+    def interval(self, place: int) -> Interval | None:
+        if self.drawn and len(self.scored[place]) == len(self.shared):
+            return self.drawn.interval(place)
+        return _interval(self.rows[place], self.draws)
+
+    def stand(self, place: int, name: str) -> tuple[Interval | None, Standing]:
+        """The difference of the best to the plan, over the questions that these two scored, and what it says."""
+        if place == 0:
+            return None, "best"
+        pairs = _pairs(self.rows[place], self.rows[0])
+        moved = [after - before for before, after, _ in pairs]
+        if self.drawn and len(pairs) == len(self.shared):
+            behind: Interval | None = self.drawn.difference(place, 0)
+        else:
+            behind = weighted_interval(moved, [weight for *_, weight in pairs], self.draws)
+        better = measure_of(name).higher_is_better
+        verdict = judge_difference(behind, sum(value != 0 for value in moved), higher_is_better=better)
+        return behind, "worse" if verdict == "improved" else "level"
+
+
+def _unranked(value: Mean) -> Standing:
+    return "unscored" if value.value is None else "unfinished"
+
+
+def _interval(row: Row, draws: Draws) -> Interval | None:
+    known = [(score.value, weight) for score, weight in row.values() if score.value is not None]
+    return weighted_interval([value for value, _ in known], [weight for _, weight in known], draws)
+
+
+def _read_scores(sweep: Sweep, measure: str) -> dict[UUID, Row]:
+    found: dict[UUID, Row] = {}
+    items = EvaluationItem.objects.filter(run__sweep=sweep).order_by("run_id", "position")
+    for run_id, position, weight, value in items.values_list(
+        "run_id", "position", "weight", KeyTransform(measure, "scores")
+    ):
+        if value is not None:
+            found.setdefault(run_id, {})[position] = (Score.from_dict(value), weight)
+    return found
+
+
+def _mean(row: Row) -> Mean:
+    return mean([score for score, _ in row.values()], [weight for _, weight in row.values()])
+
+
+def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
+    found = []
+    for place in sorted(before.keys() & after.keys()):
+        (old, weight), (new, _) = before[place], after[place]
+        if old.value is not None and new.value is not None:
+            found.append((old.value, new.value, weight))
+    return found
+
+
+def _scored(row: Row) -> set[int]:
+    return {place for place, (score, _) in row.items() if score.is_scored}

@@ -1,0 +1,122 @@
+"""Whether a run and a question pass: thresholds against means, and against the scores of one question."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from evaluation_app.measures.catalogue import CUTS, find
+from evaluation_app.scoring.run_settings import RunSettings
+from ragd.errors import InvalidInput
+
+
+class ScoredQuestion(Protocol):
+    """What a verdict reads of an item."""
+
+    @property
+    def outcome(self) -> str: ...
+    @property
+    def scores(self) -> Any: ...
+    @property
+    def golden(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """A threshold that was not reached. value: None where nothing could be scored."""
+
+    measure: str
+    bound: float
+    value: float | None
+    reason: str
+
+
+def check_thresholds(thresholds: Mapping[str, Any], settings: RunSettings) -> dict[str, float]:
+    """Thresholds of a run as plain numbers, by measure. InvalidInput for what a run of these settings cannot reach.
+
+    Which is: an unknown measure, a cut other than the run's, a measure whose judge or answers are switched off, and a
+    bound that is no finite number.
+    """
+    kept: dict[str, float] = {}
+    for name, bound in thresholds.items():
+        _check_measured(name, settings)
+        if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
+            raise InvalidInput(f"the threshold of {name} must be a finite number, not {bound!r}", field="thresholds")
+        kept[name] = float(bound)
+    return kept
+
+
+def _check_measured(name: str, settings: RunSettings) -> None:
+    group, base = find(name).group, name.partition("@")[0].removeprefix("chunk_")
+    if base in CUTS and not name.endswith(f"@{settings.cut}"):
+        raise InvalidInput(
+            f"a threshold of {name} is never reached by a run whose cut is {settings.cut}; state "
+            f"{name.partition('@')[0]}@{settings.cut}, or another cut",
+            field="thresholds",
+        )
+    wanting = {
+        "trace": None if settings.judge != "none" else "a judge",
+        "answer": None if settings.answers else "answers",
+        "noise": None if settings.judge != "none" else "a judge",
+        "erag": None if settings.contributions else "contributions",
+    }.get(group)
+    if wanting:
+        raise InvalidInput(
+            f"a threshold of {name} needs {wanting}, and this run has none; switch that on, or leave {name} out",
+            field="thresholds",
+        )
+
+
+def reaches(name: str, value: float, bound: float) -> bool:
+    """Whether the value is at least the bound, or at most, where less is better."""
+    return value >= bound if find(name).higher_is_better else value <= bound
+
+
+def question_misses(item: ScoredQuestion, thresholds: Mapping[str, float]) -> list[Miss] | None:
+    """What a question misses, [] when it passes, None when no threshold speaks of it.
+
+    thresholds: of the run; the question's own go over them. A score that failed is a miss. What cannot be scored is one
+    only where the question itself demands it. A measure that the run does not have at all speaks of nobody.
+    """
+    own: Mapping[str, float] = item.golden.get("thresholds") or {}
+    misses: list[Miss] = []
+    spoken = False
+    for name, bound in {**thresholds, **own}.items():
+        score = item.scores.get(name)
+        if score is None and item.outcome != "error":
+            continue
+        state = score["state"] if score else "error"
+        if state == "unscorable" and name not in own:
+            continue
+        spoken = True
+        value = score.get("value") if score else None
+        if value is None:
+            misses.append(Miss(name, bound, None, (score or {}).get("reason") or "the question failed"))
+        elif not reaches(name, value, bound):
+            misses.append(Miss(name, bound, value, f"{value:.4g} does not reach {bound:g}"))
+    return misses if spoken else None
+
+
+def run_misses(summary: Mapping[str, Any], thresholds: Mapping[str, float]) -> list[Miss]:
+    """The thresholds of a run that its means do not reach, in their order."""
+    misses = []
+    for name, bound in thresholds.items():
+        mean = summary.get("measures", {}).get(name)
+        value = mean["value"] if mean else None
+        if value is None:
+            misses.append(Miss(name, bound, None, "nothing was scored"))
+        elif not reaches(name, value, bound):
+            misses.append(Miss(name, bound, value, f"{value:.4g} does not reach {bound:g}"))
+    return misses
+
+
+def run_verdict(summary: Mapping[str, Any], thresholds: Mapping[str, float], failed: int) -> bool | None:
+    """False where an item failed, a mean misses its threshold or a question one of its own; None: none is set."""
+    if failed:
+        return False
+    own = summary.get("own_thresholds", {"passed": 0, "failed": 0})
+    if not thresholds and not own["passed"] + own["failed"]:
+        return None
+    return not run_misses(summary, thresholds) and not own["failed"]

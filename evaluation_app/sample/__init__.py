@@ -1,0 +1,1 @@
+"""The sample collection and its golden questions."""

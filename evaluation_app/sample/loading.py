@@ -1,0 +1,135 @@
+"""The sample collection: the project's own documentation, and questions that it answers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from collections_app.models import Collection, Document
+from collections_app.services.collections import collections as collection_services
+from collections_app.services.documents import documents as document_services
+from evaluation_app.golden.versions import keep_version
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.runs.lifecycle import start_run
+from retrieval_app.runs.plans import choose_plan
+
+SAMPLE_NAME = "ragd-docs"
+SAMPLE_DESCRIPTION = "The documentation of ragd: a sample to try search and answers."
+REPOSITORY = Path(__file__).resolve().parents[2]
+GOLDEN_FILE = Path(__file__).with_name("golden.jsonl")
+SHIPPED = "ships with ragd"
+FIRST_EVALUATION = "The sample as it came"
+QUESTION_FIELDS = ("expected_doc_ids", "expected_answer", "category")
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOutcome:
+    """How many documents were written anew, were there already, and went; and the questions of the golden set."""
+
+    collection: str
+    written: int
+    unchanged: int
+    deleted: int
+    questions: int
+
+
+def load_sample() -> SampleOutcome:
+    """Bring the sample collection and its golden questions to what stands in the repository.
+
+    Idempotent. Documents that the sample brought and that are gone from the repository are deleted; a person's own
+    documents in the collection are left alone, and so are those of the sample that somebody archived.
+    """
+    collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
+    if collection is None:
+        collection = collection_services.create_collection(name=SAMPLE_NAME, description=SAMPLE_DESCRIPTION)
+    files = sample_files()
+    archived = set(
+        Document.objects.filter(collection=collection, archived_at__isnull=False).values_list("doc_id", flat=True)
+    )
+    outcomes = [_ingest_file(collection, doc_id, path) for doc_id, path in files.items() if doc_id not in archived]
+    stale = Document.objects.filter(collection=collection, metadata__sample=True).exclude(doc_id__in=files)
+    stale_ids = list(stale.values_list("doc_id", flat=True))
+    if stale_ids:
+        document_services.delete_documents(collection, stale_ids, actor=None)
+    return SampleOutcome(
+        collection=SAMPLE_NAME,
+        written=outcomes.count(False),
+        unchanged=outcomes.count(True),
+        deleted=len(stale_ids),
+        questions=load_golden_set(SAMPLE_NAME, SAMPLE_NAME, read_questions(GOLDEN_FILE)),
+    )
+
+
+def evaluate_sample() -> EvaluationRun | None:
+    """A first evaluation of the sample's golden set by the collection's own plan, left to the worker.
+
+    None when the set was evaluated before, or is gone or empty: then there is nothing to begin with.
+    """
+    golden = GoldenSet.objects.filter(name=SAMPLE_NAME, collection_name=SAMPLE_NAME).first()
+    collection = Collection.objects.live().filter(name=SAMPLE_NAME).first()
+    if golden is None or collection is None or golden.runs.exists() or not golden.questions.exists():
+        return None
+    chosen = choose_plan(collection, None, {})
+    return start_run(golden, plan=chosen.plan, plan_name=chosen.name, name=FIRST_EVALUATION)
+
+
+def sample_files(root: Path = REPOSITORY) -> dict[str, Path]:
+    """doc_id -> file: README.md and docs/*.md, by name. The id is the path in the repository."""
+    found = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return {path.relative_to(root).as_posix(): path for path in found if path.is_file()}
+
+
+def _ingest_file(collection: Collection, doc_id: str, path: Path) -> bool:
+    text = path.read_text(encoding="utf-8")
+    outcome = document_services.ingest_text(
+        collection,
+        doc_id,
+        text,
+        title=read_title(text) or doc_id,
+        tags=["documentation"],
+        metadata={"sample": True, "source": doc_id},
+        source=doc_id,
+    )
+    return outcome.unchanged
+
+
+def read_title(text: str) -> str:
+    """The first Markdown heading of level 1, "" when there is none."""
+    return next((line[2:].strip() for line in text.splitlines() if line.startswith("# ")), "")
+
+
+def read_questions(path: Path) -> list[dict[str, Any]]:
+    """The golden questions of a JSON Lines file: question, expected_doc_ids, expected_answer, category."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+@transaction.atomic
+def load_golden_set(name: str, collection_name: str, questions: list[dict[str, Any]]) -> int:
+    """Make the set hold these questions in this order; its version grows when anything changes. Returns their number.
+
+    Questions that ship with ragd and are no longer among these go; those that a person added stay.
+    """
+    golden, _ = GoldenSet.objects.get_or_create(name=name, defaults={"collection_name": collection_name})
+    stored = {question.question: question for question in golden.questions.all()}
+    for position, item in enumerate(questions):
+        _place(golden, stored.get(item["question"]), position, item)
+    golden.questions.filter(notes=SHIPPED).exclude(question__in=[item["question"] for item in questions]).delete()
+    keep_version(golden, reason="loaded what ships with ragd")
+    return len(questions)
+
+
+def _place(golden: GoldenSet, stored: GoldenQuestion | None, position: int, item: dict[str, Any]) -> None:
+    """A question that a person has made their own, by another note than that it ships with ragd, is left alone."""
+    values = {"position": position, "notes": SHIPPED} | {name: item[name] for name in QUESTION_FIELDS}
+    if stored is None:
+        GoldenQuestion.objects.create(golden_set=golden, question=item["question"], **values)
+    elif stored.suggested or (
+        stored.notes == SHIPPED and any(getattr(stored, name) != values[name] for name in values)
+    ):
+        for name, value in (values | {"suggested": False}).items():
+            setattr(stored, name, value)
+        stored.save()

@@ -1,0 +1,87 @@
+"""Which judge judges: none, the embedded one, or a chat model."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from django.conf import settings as site
+
+from collections_app.errors import ServiceError
+from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
+from evaluation_app.judges.embedded_judge import EmbeddedJudge
+from evaluation_app.judges.judgement_cache import JudgementCache
+from evaluation_app.judges.llm_judge import LlmJudge
+from evaluation_app.judges.protocol import Judge
+from evaluation_app.measures.trace import Unit
+from evaluation_app.scoring.embedding_cache import RememberingEmbedder
+from evaluation_app.scoring.judgement_store import StoredJudgements
+from evaluation_app.scoring.run_settings import RunSettings
+from retrieval_app.llm.chat_endpoint import Endpoint
+
+
+def open_judge(settings: RunSettings, cache: JudgementCache | None = None) -> Judge | None:
+    """None for judge "none". cache: for a chat model's judgements; None: those kept in the database.
+
+    Raises ServiceError (422, "no_judge_model") when a chat model is asked for and no endpoint is set up.
+    """
+    if settings.judge == "none":
+        return None
+    if settings.judge == "embedded":
+        return _embedded_judge(settings.unit)
+    return LlmJudge(
+        judge_model(settings.judge_model),
+        judge_endpoint(),
+        judging_embedder(),
+        cache=cache if cache is not None else StoredJudgements(),
+        unit=settings.unit,
+    )
+
+
+def has_judge_model() -> bool:
+    """Whether a chat model can judge: it has an endpoint or a key of its own, or those of answers."""
+    return bool(_base_url() or _api_key())
+
+
+def judge_model(named: str = "") -> str:
+    """The named model, else RAGD_JUDGE_MODEL, else RAGD_LLM_MODEL."""
+    return named or site.RAGD_JUDGE_MODEL or site.RAGD_LLM_MODEL
+
+
+def judge_endpoint() -> Endpoint:
+    """RAGD_JUDGE_BASE_URL and RAGD_JUDGE_API_KEY, or those of answers where they are unset. Raises ServiceError."""
+    if not has_judge_model():
+        raise ServiceError(
+            "the judge 'llm' needs a chat model, and none is set up; set RAGD_JUDGE_BASE_URL or LLM_BASE_URL (or a "
+            "key for OpenAI), or take the judge 'embedded'",
+            type="no_judge_model",
+            status=422,
+            field="judge",
+        )
+    return Endpoint(
+        base_url=_base_url(),
+        api_key=_api_key(),
+        timeout_s=site.RAGD_JUDGE_TIMEOUT_S,
+        max_tokens=site.RAGD_JUDGE_MAX_TOKENS,
+    )
+
+
+def _base_url() -> str:
+    return site.RAGD_JUDGE_BASE_URL or site.RAGD_LLM_BASE_URL or ""
+
+
+def _api_key() -> str:
+    """A key goes only to the server it was given for: that of answers not to another address."""
+    if site.RAGD_JUDGE_API_KEY or site.RAGD_JUDGE_BASE_URL:
+        return site.RAGD_JUDGE_API_KEY or ""
+    return site.RAGD_LLM_API_KEY or ""
+
+
+@lru_cache(maxsize=1)
+def judging_embedder() -> RememberingEmbedder:
+    """The local model, whatever the collection uses: the judge and the noise figures are made for its vectors."""
+    return RememberingEmbedder(embedder_for(LOCAL_MODEL, LOCAL_DIMS))
+
+
+@lru_cache(maxsize=4)
+def _embedded_judge(unit: Unit) -> EmbeddedJudge:
+    return EmbeddedJudge(judging_embedder(), unit=unit)

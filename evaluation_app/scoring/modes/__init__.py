@@ -1,0 +1,1 @@
+"""Failure modes of a scored question, and the bands of its scores."""

@@ -1,0 +1,273 @@
+"""Everything that is measured of one stored run: the ranking, the answer, TRACe by a judge, eRAG, the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+from collections_app.errors import ServiceError, describe
+from collections_app.models import Collection
+from collections_app.services.governance.security_policy import SecurityPolicy, policy_of, redacted_spans
+from collections_app.stores import LOCAL_MODEL, embedder_for
+from evaluation_app.golden.questions import Golden
+from evaluation_app.judges.judgement_cache import JudgementCache
+from evaluation_app.judges.protocol import Case, Judgement
+from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures.scores import Score, failed, scored, unscorable
+from evaluation_app.measures.trace import NO_ANSWER, REFUSED
+from evaluation_app.scoring.cases import Outcome, RunCase, annotation_dict, sentences_of
+from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
+from evaluation_app.scoring.contributions import Contributions, measure_contributions
+from evaluation_app.scoring.embedding_cache import RememberingEmbedder
+from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
+from evaluation_app.scoring.judge_selection import judging_embedder, open_judge
+from evaluation_app.scoring.modes.noise import NOISE, noise_scores
+from evaluation_app.scoring.retrieval_scores import retrieval_scores
+from evaluation_app.scoring.run_settings import RunSettings
+from ragd.errors import RagdError, UnknownCollection
+from retrieval_app.answerers.selection import Answerer, open_answerer
+from retrieval_app.models import QueryRun
+
+TRACE = ("context_relevance", "context_utilization", "completeness", "adherence")  # the keys of `trace_scores`
+JUDGED = (*TRACE, "faithfulness", "answer_relevance")
+TURNED_AWAY = "the collection's security turned the question or the answer away"
+NOT_ASKED = "no answer was asked for"
+SILENT: Mapping[Outcome, str] = {"abstained": REFUSED, "refused": TURNED_AWAY, "searched": NOT_ASKED}
+LIKELY_DIGITS = 4
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What was found of one run; the shapes are those of EvaluationItem.
+
+    scores: measure -> Score, only what the settings ask for. context, answer_sentences and annotation: what the judge
+    read and marked; the first two are there without a judge too. details: {"explanation", "likely", ...} as far as a
+    judge gives them.
+    """
+
+    outcome: Outcome
+    scores: dict[str, Score]
+    context: list[dict[str, Any]] = field(default_factory=list)
+    answer_sentences: list[list[str]] = field(default_factory=list)
+    annotation: dict[str, Any] = field(default_factory=dict)
+    contributions: list[dict[str, Any]] = field(default_factory=list)
+    details: dict[str, Any] = field(default_factory=dict)
+    judge_usage: dict[str, Any] = field(default_factory=dict)
+
+
+class Scorer:
+    """Scores the runs of one collection under one setting. May be used by several threads.
+
+    collection: None when it is gone; then single chunks cannot be answered from, and all else is scored. cache: for a
+    chat model's judgements; None: those kept in the database. Raises ServiceError (422, "no_judge_model") when the
+    settings ask for a chat model as judge and none is set up.
+    """
+
+    def __init__(
+        self, settings: RunSettings, collection: Collection | None, *, cache: JudgementCache | None = None
+    ) -> None:
+        self.settings = settings
+        self.collection = collection
+        self.judge = open_judge(settings, cache)
+        self._remembering = _embedder_of(collection)
+
+    @property
+    def judge_version(self) -> str:
+        """Changes when the same run may get other figures from the judge; "" without a judge."""
+        return "" if self.judge is None else self.judge.version
+
+    def score(self, run: QueryRun, golden: Golden | None) -> Scored:
+        """Everything that can be measured of the run. golden: None for traffic that nobody expected anything of.
+
+        Never raises for what a run holds. A run that failed has the failed score of its kind for everything. The run's
+        trace_scores and doc_contribution_scores are written, and the figures leave as a `rag.evaluate` span that points
+        at the run's root, where something was judged and that root is known.
+        """
+        case = RunCase.of(run, policy_of(self.collection) if self.collection else SecurityPolicy())
+        if case.outcome == "error":
+            return self._lost(run, case, golden)
+        with redacted_spans(self.collection) if self.collection else nullcontext(), judged_span(run) as span:
+            judgement = self._judge(case)
+            contributions = self._contributions(run, case, golden)
+            found = self._gather(run, case, golden, judgement, contributions)
+            record_scores(span, found.scores, self.judge, found.details)
+        self._keep(run, found, contributions)
+        return found
+
+    def _judge(self, case: RunCase) -> tuple[Case, Judgement | None]:
+        as_case = case.as_case()
+        if self.judge is None or case.outcome == "refused":
+            return as_case, None
+        return as_case, self.judge.judge(as_case)
+
+    def _contributions(self, run: QueryRun, case: RunCase, golden: Golden | None) -> Contributions | None:
+        if not self.settings.contributions or golden is None or case.outcome == "searched":
+            return None
+        if case.outcome == "refused":
+            return Contributions(dict.fromkeys(ERAG_NAMES, unscorable(TURNED_AWAY)))
+        try:
+            answerer = self._answerer_of(run)
+        except (ServiceError, RagdError) as error:
+            return Contributions(dict.fromkeys(ERAG_NAMES, failed(describe(error)[1]["error"]["type"])))
+        return measure_contributions(
+            answerer, case.question, case.results, golden.expected_answer, self.settings.downstream
+        )
+
+    def _answerer_of(self, run: QueryRun) -> Answerer:
+        """The answerer that answered the run, with its prompt and its earlier turns."""
+        if self.collection is None:
+            raise UnknownCollection(f"the collection {run.collection_name!r} is gone")
+        return open_answerer(
+            self._remembering,
+            llm_model=run.answerer or None,
+            system_prompt=run.system_prompt or None,
+            history=run.history,
+        )
+
+    def _gather(
+        self,
+        run: QueryRun,
+        case: RunCase,
+        golden: Golden | None,
+        judged: tuple[Case, Judgement | None],
+        contributions: Contributions | None,
+    ) -> Scored:
+        as_case, judgement = judged
+        outcome: Outcome = case.outcome
+        if outcome == "answered" and judgement is not None and judgement.refused:
+            outcome = "abstained"  # it declined in words of its own
+        annotation = annotation_dict(judgement.annotation if judgement else None)
+        context, sentences = _context(case, as_case), sentences_of(as_case.answer)
+        scores: dict[str, Score] = {}
+        if golden is not None:
+            scores |= retrieval_scores(run.retrieved_ids, golden, self.settings.cut)
+        scores |= self._trace_scores(outcome, judgement)
+        if golden is not None and outcome != "searched":
+            scores |= answer_scores(case.answer, outcome, golden)
+            scores["right_outcome"] = right_outcome(outcome, golden)
+            if self.judge is not None:
+                silent = SILENT.get(outcome)
+                scores |= (
+                    dict.fromkeys(NOISE, unscorable(silent))
+                    if silent
+                    else noise_scores(annotation, context, sentences, golden, judging_embedder())
+                )
+        if contributions is not None:
+            scores |= contributions.scores
+        return Scored(
+            outcome=outcome,
+            scores=scores,
+            context=context,
+            answer_sentences=sentences,
+            annotation=annotation,
+            contributions=contributions.records if contributions else [],
+            details=_details(judgement),
+            judge_usage=_usage(judgement, contributions),
+        )
+
+    def _trace_scores(self, outcome: Outcome, judgement: Judgement | None) -> dict[str, Score]:
+        """Of what was not answered only context relevance can be told."""
+        if self.judge is None:
+            return {}
+        if judgement is None:
+            return dict.fromkeys(JUDGED, unscorable(TURNED_AWAY))
+        silent = SILENT.get(outcome)
+        return {
+            name: unscorable(silent) if silent and name != "context_relevance" else judgement.scores[name]
+            for name in JUDGED
+        }
+
+    def _lost(self, run: QueryRun, case: RunCase, golden: Golden | None) -> Scored:
+        """An error is a hole, never a zero: every measure that the settings ask for is failed."""
+        kind = run.error_type or "internal_error"
+        names: list[str] = []
+        if golden is not None:
+            names += retrieval_scores([], golden, self.settings.cut)
+        if self.judge is not None:
+            names += JUDGED
+        if golden is not None and run.kind == QueryRun.Kind.ASK:
+            names += [*DOWNSTREAM, "right_outcome", *(NOISE if self.judge is not None else ())]
+            names += ERAG_NAMES if self.settings.contributions else ()
+        return Scored("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
+
+    def _keep(self, run: QueryRun, found: Scored, contributions: Contributions | None) -> None:
+        """Onto the run, as far as it was stored; a run is not given back a figure that this setting did not make."""
+        values: dict[str, Any] = {}
+        if self.judge is not None:
+            values["trace_scores"] = trace_record(found.scores)
+        if contributions is not None and contributions.records:
+            values["doc_contribution_scores"] = contributions.labels
+        for name, value in values.items():
+            setattr(run, name, value)
+        if values and run.pk is not None:
+            QueryRun.objects.filter(pk=run.pk).update(**values)
+
+
+def _embedder_of(collection: Collection | None) -> RememberingEmbedder:
+    """One that remembers: the sentences of a chunk are read for the list and again for the chunk alone. What the judge
+    has read serves too, where the collection has the model of the judge."""
+    if collection is None or collection.embed_model == LOCAL_MODEL:
+        return judging_embedder()
+    return RememberingEmbedder(embedder_for(collection.embed_model, collection.embed_dims))
+
+
+def trace_record(scores: Mapping[str, Score]) -> dict[str, float | None]:
+    """`trace_scores` of the minimal logging fields: all four figures, None for one that could not be told."""
+    return {name: scores[name].value if name in scores else None for name in TRACE}
+
+
+def answer_scores(answer: str, outcome: Outcome, golden: Golden) -> dict[str, Score]:
+    """The answer against the expected one by every downstream measure. What was not answered is unscorable."""
+    expected = [golden.expected_answer] if golden.expected_answer.strip() else []
+    silent = SILENT.get(outcome) or ("" if answer else NO_ANSWER)
+    return {
+        name: unscorable(silent) if silent and expected else measure(answer, expected)
+        for name, measure in DOWNSTREAM.items()
+    }
+
+
+def right_outcome(outcome: Outcome, golden: Golden) -> Score:
+    """1.0 when a question that expects something was answered, or one that expects nothing was not; else 0.0.
+
+    A question that the collection's security turned away is unscorable: nobody tried to answer it.
+    """
+    if outcome not in ("answered", "abstained"):
+        return unscorable(TURNED_AWAY if outcome == "refused" else NOT_ASKED)
+    wants_answer = not golden.expects_nothing or bool(golden.expected_answer.strip())
+    return scored(float((outcome == "answered") == wants_answer))
+
+
+def _context(case: RunCase, as_case: Case) -> list[dict[str, Any]]:
+    return [
+        {"key": key, "sentences": sentences_of(sentences)}
+        for key, sentences in zip(case.keys, as_case.context, strict=True)
+    ]
+
+
+def _usage(judgement: Judgement | None, contributions: Contributions | None) -> dict[str, Any]:
+    """Of the judge and of the answers from single chunks together; a cost is None when one of them is not known."""
+    usage = dict(judgement.usage) if judgement else {}
+    more = contributions.usage if contributions else {}
+    if not more or not more["calls"]:
+        return usage
+    if not usage:
+        return dict(more) | {"cached": False}
+    costs = (usage.get("cost_usd"), more["cost_usd"])
+    sums = {name: usage.get(name, 0) + more[name] for name in ("input_tokens", "output_tokens", "calls")}
+    return usage | sums | {"cost_usd": None if None in costs else sum(cost or 0.0 for cost in costs)}
+
+
+def _details(judgement: Judgement | None) -> dict[str, Any]:
+    if judgement is None:
+        return {}
+    details: dict[str, Any] = {}
+    if judgement.explanation:
+        details["explanation"] = judgement.explanation
+    if judgement.likely:
+        details["likely"] = {
+            name: {key: round(chance, LIKELY_DIGITS) for key, chance in chances.items()}
+            for name, chances in judgement.likely.items()
+        }
+    return details

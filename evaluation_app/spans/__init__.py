@@ -1,0 +1,1 @@
+"""Spans: stored, searched, exported."""

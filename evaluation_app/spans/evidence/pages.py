@@ -1,0 +1,84 @@
+"""The evidence report as a page, as JSON, and over the API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
+from django.views.decorators.http import require_GET
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS
+from collections_app.errors import describe
+from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.models import Collection
+from evaluation_app.spans.evidence.report import LOOKED_AT, build_report
+from evaluation_app.spans.evidence.tallies import Range
+from evaluation_app.spans.search.filters import parse_moment
+from ragd.errors import InvalidInput, RagdError
+
+DEFAULT_SINCE = "30d"
+PRESETS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
+
+router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
+
+
+def read_range(given: Mapping[str, str], within: tuple[str, ...] = ()) -> Range:
+    """since and until as in searches for spans: a time, or an age such as 7d. Raises InvalidInput."""
+    since = parse_moment("since", given.get("since") or DEFAULT_SINCE)
+    until = parse_moment("until", given.get("until") or "") or timezone.now() + timedelta(seconds=1)
+    assert since is not None
+    if until <= since:
+        raise InvalidInput(f"until must be later than since; {until:%Y-%m-%d %H:%M} is not", field="until")
+    return Range(since, until, within)
+
+
+@require_GET
+def evidence(request: PageRequest) -> HttpResponse:
+    """whole=1: every span, however long that takes; format=json: the same as a file."""
+    name = request.GET.get("collection", "").replace("\x00", "")
+    context = {
+        "presets": PRESETS,
+        "since": request.GET.get("since") or DEFAULT_SINCE,
+        "until": request.GET.get("until", ""),
+        "collection": name,
+        "collections": Collection.objects.live().by_name().values_list("name", flat=True),
+        "limit": LOOKED_AT,
+    }
+    try:
+        wanted = read_range(request.GET.dict(), (name,) if name else ())
+        report = build_report(wanted, limit=None if request.GET.get("whole") else LOOKED_AT)
+    except RagdError as error:
+        status, told = describe(error)
+        return render_page(request, "evaluation/evidence.html", context | {"error": told["detail"]}, status=status)
+    if request.GET.get("format") == "json":
+        response = JsonResponse(report.as_dict(), json_dumps_params={"indent": 1})
+        response["Content-Disposition"] = f'attachment; filename="evidence-{report.made_at:%Y%m%d-%H%M%S}.json"'
+        return response
+    return render_page(request, "evaluation/evidence.html", context | {"report": report})
+
+
+@router.get(
+    "/evidence",
+    operation_id="evidence",
+    summary="Field coverage of the controls of four frameworks",
+    response={200: dict[str, object], **ERRORS},
+)
+def evidence_report(
+    request: HttpRequest,
+    since: str = param.Query(DEFAULT_SINCE, description="a time, or an age such as 7d"),
+    until: str = param.Query("", description="a time, or an age; now when left out"),
+    collection: str = param.Query("", description="its spans alone"),
+    whole: bool = param.Query(False, description=f"look at every span, not at the newest {LOOKED_AT} of each type"),
+) -> JsonResponse:
+    """Per framework and control the fields that it names, for how many spans they were recorded, and each gap."""
+    key, collection = request_key(request), collection.replace("\x00", "")
+    if collection:
+        check_collection_scope(key, collection)
+    within = (collection,) if collection else tuple(key.collections)
+    wanted = read_range({"since": since, "until": until}, within)
+    return JsonResponse(build_report(wanted, limit=None if whole else LOOKED_AT).as_dict())

@@ -1,0 +1,229 @@
+"""The evidence report of a time range: frameworks, their controls, the fields that each control names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from evaluation_app.spans.evidence.controls import FRAMEWORKS, Control, control_of, controls_of_tables
+from evaluation_app.spans.evidence.reasons import advise
+from evaluation_app.spans.evidence.tallies import Range, Tally, tally
+from evaluation_app.spans.store.span_reads import lost_spans
+
+LOOKED_AT = 1000  # spans per type that the page looks at, the newest, unless it is asked for all
+COMPLETE, PARTLY, MISSING, IDLE = "complete", "partly", "missing", "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class FieldEvidence:
+    """One field on one type of span. event: which event of it carries the field, "" for the span itself.
+
+    spans: how many of the type were looked at; applies: how many of them the field applies to; recorded: how many of
+    those have it; hidden: of those, where the content switch put a digest or a fixed word for the text.
+    state: complete, partly, missing, or idle: it applies to no span of the range. reason, advice: "" when complete.
+    examples: (trace_id, span_id) of a few spans that lack it.
+    """
+
+    name: str
+    span_type: str
+    event: str
+    requirement: str
+    spans: int
+    applies: int
+    recorded: int
+    hidden: int
+    state: str
+    reason: str
+    advice: str
+    examples: Sequence[tuple[str, str]]
+
+    @property
+    def is_gap(self) -> bool:
+        """Whether somebody should look: it is missing where it applies."""
+        return self.state in (PARTLY, MISSING)
+
+    @property
+    def percent(self) -> int:
+        """0 to 100, rounded down, so that only what is complete shows 100; 0 where it applies nowhere."""
+        return 100 * self.recorded // self.applies if self.applies else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.__slots__ if name != "examples"}
+        return values | {"examples": [{"trace_id": trace, "span_id": span} for trace, span in self.examples]}
+
+
+@dataclass(frozen=True, slots=True)
+class ControlEvidence:
+    control: Control
+    fields: Sequence[FieldEvidence]
+
+    @property
+    def state(self) -> str:
+        """complete: every field that applies is; idle: none applies; else partly, or missing when nothing is there."""
+        live = [each for each in self.fields if each.state != IDLE]
+        if not live:
+            return IDLE
+        if all(each.state == COMPLETE for each in live):
+            return COMPLETE
+        return PARTLY if any(each.recorded for each in live) else MISSING
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "control": self.control.number,
+            "title": self.control.title,
+            "state": self.state,
+            "fields": [each.as_dict() for each in self.fields],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkEvidence:
+    name: str
+    about: str
+    controls: Sequence[ControlEvidence]
+
+    def count(self, state: str) -> int:
+        return sum(each.state == state for each in self.controls)
+
+    @property
+    def complete(self) -> int:
+        return self.count(COMPLETE)
+
+    @property
+    def idle(self) -> int:
+        return self.count(IDLE)
+
+    @property
+    def lacking(self) -> int:
+        return self.count(PARTLY) + self.count(MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceReport:
+    """counts, seen: spans of each type in the range, and how many of them were looked at, the newest."""
+
+    wanted: Range
+    made_at: datetime
+    frameworks: Sequence[FrameworkEvidence]
+    counts: dict[str, int]
+    seen: dict[str, int]
+    is_whole: bool
+    truncated: int
+    lost: int
+    capture: str
+    leaves: str
+
+    @property
+    def spans(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def looked_at(self) -> int:
+        return sum(self.seen.values())
+
+    @property
+    def gaps(self) -> list[FieldEvidence]:
+        """What is missing where it applies, each field of a type once, in the order of the tables."""
+        return self._fields(lambda each: each.is_gap)
+
+    @property
+    def idle(self) -> list[FieldEvidence]:
+        """What applies to nothing in the range, each once."""
+        return self._fields(lambda each: each.state == IDLE)
+
+    def _fields(self, is_wanted: Any) -> list[FieldEvidence]:
+        found = {
+            (each.span_type, each.event, each.name): each
+            for framework in self.frameworks
+            for control in framework.controls
+            for each in control.fields
+            if is_wanted(each)
+        }
+        return list(found.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "since": self.wanted.since.isoformat(),
+            "until": self.wanted.until.isoformat(),
+            "collections": list(self.wanted.within),
+            "made_at": self.made_at.isoformat(),
+            "spans": self.counts,
+            "looked_at": self.seen,
+            "is_whole": self.is_whole,
+            "spans_with_lost_attributes": self.truncated,
+            "spans_lost": self.lost,
+            "capture_content": self.capture,
+            "otlp_content": self.leaves,
+            "frameworks": [
+                {
+                    "framework": each.name,
+                    "complete": each.complete,
+                    "lacking": each.lacking,
+                    "idle": each.idle,
+                    "controls": [control.as_dict() for control in each.controls],
+                }
+                for each in self.frameworks
+            ],
+            "gaps": [each.as_dict() for each in self.gaps],
+        }
+
+
+def build_report(wanted: Range, *, limit: int | None = LOOKED_AT) -> EvidenceReport:
+    """limit: spans of each type to look at, the newest; None for all, which takes about a second per 10,000 spans."""
+    found = tally(wanted, limit)
+    fields = [(each, _evidence(each)) for each in found.rows]
+    return EvidenceReport(
+        wanted=wanted,
+        made_at=timezone.now(),
+        frameworks=[_framework(name, about, fields) for name, about in FRAMEWORKS.items()],
+        counts=found.counts,
+        seen=found.seen,
+        is_whole=found.is_whole,
+        truncated=found.truncated,
+        lost=lost_spans(),
+        capture=settings.RAGD_CAPTURE_CONTENT,
+        leaves=settings.RAGD_OTLP_CONTENT,
+    )
+
+
+def _framework(name: str, about: str, fields: Sequence[tuple[Tally, FieldEvidence]]) -> FrameworkEvidence:
+    numbers = [control.number for control in controls_of_tables() if control.framework == name]
+    controls = [
+        ControlEvidence(
+            control_of(name, number), [evidence for each, evidence in fields if (name, number) in each.row.controls]
+        )
+        for number in numbers
+    ]
+    return FrameworkEvidence(name, about, controls)
+
+
+def _evidence(each: Tally) -> FieldEvidence:
+    state = _state(each)
+    reason, advice = ("", "") if state == COMPLETE else advise(each)
+    return FieldEvidence(
+        name=each.row.name,
+        span_type=each.span_type,
+        event=each.event,
+        requirement=each.row.requirement,
+        spans=each.spans,
+        applies=each.applies,
+        recorded=each.recorded,
+        hidden=each.hidden,
+        state=state,
+        reason=reason,
+        advice=advice,
+        examples=tuple(each.missing),
+    )
+
+
+def _state(each: Tally) -> str:
+    if not each.applies:
+        return IDLE
+    if each.recorded == each.applies:
+        return COMPLETE
+    return PARTLY if each.recorded else MISSING

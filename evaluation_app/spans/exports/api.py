@@ -1,0 +1,90 @@
+"""Spans as files over HTTP."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from django.http import HttpRequest, StreamingHttpResponse
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS
+from collections_app.errors import ServiceError
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.models import ApiKey
+from evaluation_app.spans.exports.downloads import stream
+from evaluation_app.spans.exports.formats import FORMATS, JSON, JSON_LINES
+from evaluation_app.spans.exports.services import STORED, choose_capture, export_matching, export_run, note_download
+from evaluation_app.spans.search.search import parse_filter
+from evaluation_app.spans.store.span_reads import flush_pending
+from retrieval_app.models import QueryRun
+
+OWN = ("format", "content", "limit")
+FORMAT = param.Query("otlp", description=f"one of {', '.join(FORMATS)}")
+CONTENT = param.Query(
+    None,
+    description=f"{STORED}: texts as they are stored, for keys with write scope; left out: as RAGD_OTLP_CONTENT says",
+)
+LIMIT = param.Query(None, ge=1, description="at most so many spans, the newest")
+FILE = {
+    "responses": {
+        200: {
+            "content": {
+                JSON: {"schema": {"type": "object"}},
+                JSON_LINES: {"schema": {"type": "string"}},
+            }
+        }
+    }
+}
+
+router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
+
+
+@router.get(
+    "/spans/export",
+    operation_id="spans-export",
+    summary="Spans as OTLP JSON, OpenInference JSON Lines or OCSF events",
+    response={200: None, **ERRORS},
+    openapi_extra=FILE,
+)
+def export_spans(
+    request: HttpRequest, format: str = FORMAT, content: str | None = CONTENT, limit: int | None = LIMIT
+) -> StreamingHttpResponse:
+    """A stream, newest first, with the filters of GET /v1/spans. Texts are replaced as RAGD_OTLP_CONTENT says.
+
+    A JSON document that broke off lacks its end. 422 for an unknown filter, 429 when three downloads run already.
+    """
+    key = request_key(request)
+    capture = choose_capture(content, may_read_stored=key.scope == ApiKey.Scope.WRITE)
+    wanted = parse_filter(request.GET, also=OWN).only_of(key.collections)
+    export = export_matching(wanted, format, capture, limit=limit)
+    if content:
+        note_download(export, key, "a selection of spans")
+    return stream(request, export)
+
+
+@router.get(
+    "/runs/{run_id}/spans/export",
+    operation_id="runs-spans-export",
+    summary="The spans of a run as OTLP JSON, OpenInference JSON Lines or OCSF events",
+    response={200: None, **ERRORS},
+    openapi_extra=FILE,
+)
+def export_run_spans(
+    request: HttpRequest, run_id: UUID, format: str = FORMAT, content: str | None = CONTENT
+) -> StreamingHttpResponse:
+    """By start. Texts are replaced as RAGD_OTLP_CONTENT says, unless content=stored."""
+    key = request_key(request)
+    run = QueryRun.objects.visible_to(key.collections).filter(pk=run_id).first()
+    if run is None:
+        raise ServiceError(
+            f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
+            type="unknown_run",
+            status=404,
+        )
+    capture = choose_capture(content, may_read_stored=key.scope == ApiKey.Scope.WRITE)
+    flush_pending(run)
+    export = export_run(run, format, capture)
+    if content:
+        note_download(export, key, f"run {run.pk}")
+    return stream(request, export)

@@ -1,0 +1,135 @@
+"""Conditions on stored spans that Django has no words for: the value of an attribute, and words."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+from django.db.models import BooleanField, F, Func, Q, Value
+
+from evaluation_app.spans.store.columns import WORD_CHARS, span_type, split_words
+from ragd import telemetry
+
+NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,15})?([eE][+-]?\d{1,2})?")
+LITERALS = ("true", "false", "null")
+COMPARISONS = (">", ">=", "<", "<=")
+LONE = ("exists", "missing")
+RERANK_TYPE = span_type(telemetry.RERANK)
+TEXT_COLUMNS = {
+    telemetry.OI_KIND: "oi_kind", telemetry.COLLECTION: "collection", telemetry.API_KEY: "api_key",
+}  # fmt: skip
+NUMBER_COLUMNS = {
+    telemetry.USAGE_INPUT_TOKENS: "input_tokens", telemetry.USAGE_OUTPUT_TOKENS: "output_tokens",
+    telemetry.COST_TOTAL: "cost_usd", telemetry.SECURITY_RISK_SCORE: "risk_score",
+}  # fmt: skip
+LOOKUPS = {"==": "exact", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte"}
+TEXT_LOOKUPS = {"==": "exact", "contains": "icontains", "starts with": "startswith"}
+Literal = str | int | float | bool | None
+
+
+def attribute_condition(name: str, op: str, value: Literal) -> Q:
+    """`attribute_matches`, read from the column that holds the same value where there is one: an attribute lies beside
+    texts that take long to unpack."""
+    exact = Q(attribute_matches(name, op, value))
+    if name == telemetry.REQUEST_MODEL and op == "==" and isinstance(value, str) and value:
+        return Q(model=value) & (~Q(type=RERANK_TYPE) | exact)  # of a reranking, the column holds another attribute
+    if column := TEXT_COLUMNS.get(name):
+        return _text_condition(column, op, value) if isinstance(value, str | None) and value != "" else exact
+    column = NUMBER_COLUMNS.get(name)
+    number = float(str(value)) if not isinstance(value, bool) and NUMBER.fullmatch(str(value)) else None
+    if not column or isinstance(value, bool) or (number is None and op not in LONE):
+        return exact
+    if op in LONE:
+        return Q(**{f"{column}__isnull": op == "missing"})
+    if op == "!=":
+        return Q(**{f"{column}__isnull": False}) & ~Q(**{column: number})
+    return Q(**{f"{column}__{LOOKUPS[op]}": number}) if op in LOOKUPS else exact
+
+
+def _text_condition(column: str, op: str, value: str | None) -> Q:
+    """The columns are empty where the attribute is not there; COMPARISONS would depend on the database's collation."""
+    if op in LONE:
+        return Q(**{column: ""}) if op == "missing" else ~Q(**{column: ""})
+    if op == "!=":
+        return ~Q(**{column: ""}) & ~Q(**{column: value})
+    if op in TEXT_LOOKUPS:
+        return Q(**{f"{column}__{TEXT_LOOKUPS[op]}": value})
+    name = next(name for name, each in TEXT_COLUMNS.items() if each == column)
+    return Q(attribute_matches(name, op, value))
+
+
+def attribute_matches(name: str, op: str, value: Literal) -> Func:
+    """attributes @@ jsonpath. op: ==, !=, >, >=, <, <=, contains, starts with, exists, missing.
+
+    A text that reads as a number or as true or false also equals that value. "!=" wants the attribute to be there.
+    Greater and less compare numbers with numbers and texts with texts. contains ignores case. Of a list, any item.
+    """
+    path = f"$.{_quoted(name)}"
+    if op in LONE:
+        return _on_attributes(f"exists({path})" if op == "exists" else f"!exists({path})")
+    if op == "!=":
+        return _on_attributes(f"exists({path}) && !{_some(path, _equals(value))}")
+    return _on_attributes(_some(path, _test(op, value)))
+
+
+def words_match(text: str) -> Func:
+    """Spans whose words hold all words of `text`, in any order, whatever their case; `pum*` is a beginning.
+
+    Quotes keep what stands between them together only as words that all must occur. `-word` must not occur.
+    """
+    return Func(F("words"), Value(_tsquery(text)), template="%(expressions)s::tsquery", arg_joiner=" @@ ",
+                output_field=BooleanField())  # fmt: skip
+
+
+def _tsquery(text: str) -> str:
+    try:
+        parts = shlex.split(text)
+    except ValueError:  # a quote that does not end
+        parts = text.split()
+    terms = []
+    for part in parts:
+        words = [f"'{word}'" for word in split_words(part)]
+        if words and part.endswith("*"):
+            words[-1] += ":*"
+        joined = " & ".join(words)
+        if words:
+            terms.append(f"!({joined})" if part.startswith("-") and len(part) > 1 else joined)
+    return " & ".join(terms) or f"'{'-' * WORD_CHARS}'"  # no span holds that word
+
+
+def _some(path: str, test: str) -> str:
+    """Whether a value at the path passes: true or false, never unknown, whatever types are compared."""
+    return f"exists({path} ? ({test}))"
+
+
+def _test(op: str, value: Literal) -> str:
+    if op == "contains":
+        return f'@ like_regex {_quoted(str(value))} flag "iq"'
+    if op == "starts with":
+        return f"@ starts with {_quoted(str(value))}"
+    if op == "==":
+        return _equals(value)
+    if op not in COMPARISONS:
+        raise ValueError(op)
+    is_text = isinstance(value, str) and not NUMBER.fullmatch(value)
+    return f"@ {op} {_quoted(str(value)) if is_text else value}"
+
+
+def _equals(value: Literal) -> str:
+    """Equal to the value in any of the forms in which it may be stored."""
+    if not isinstance(value, str):
+        return f"@ == {json.dumps(value)}"
+    forms = [value] if NUMBER.fullmatch(value) or value in LITERALS else []
+    return " || ".join(f"@ == {form}" for form in [*forms, _quoted(value)])
+
+
+def _on_attributes(path: str) -> Func:
+    return Func(F("attributes"), Value(path), template="%(expressions)s::jsonpath", arg_joiner=" @@ ",
+                output_field=BooleanField())  # fmt: skip
+
+
+def _quoted(text: str) -> str:
+    """A string of jsonpath: JSON's, without what PostgreSQL refuses."""
+    clean = text.replace("\x00", "").encode("utf-8", "replace").decode()
+    return json.dumps(clean, ensure_ascii=False)

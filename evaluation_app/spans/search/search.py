@@ -1,0 +1,204 @@
+"""Reads of the span store by filter: pages, neighbours, counts by value, the slowest. Newest first, ties by id.
+
+A search goes back in time stretch by stretch and stops when it has what was asked for or when its time is over: then
+it says how far it came, and its cursor goes on from there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+from django.db.models import Q
+
+from evaluation_app.models import Span
+from evaluation_app.models.querysets import SpanQuerySet
+from evaluation_app.spans.search.filters import AttributeCondition, SpanFilter, filter_condition, parse_filter
+from evaluation_app.spans.search.names import known_attributes, known_types
+from evaluation_app.spans.search.time_windows import BUDGET_S, SlowSearch, TimeWindows, in_time
+from ragd.errors import InvalidInput
+
+__all__ = [
+    "AttributeCondition", "Facets", "Neighbours", "SlowSearch", "SpanFilter", "SpanPage", "facet_counts", "find_span",
+    "known_attributes", "known_types", "neighbours", "parse_filter", "search_spans", "slowest_spans",
+]  # fmt: skip
+
+DEFAULT_LIMIT = 50
+LIMIT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SpanPage:
+    """Spans, newest first. next_cursor goes on behind the last one; None: there are no more.
+
+    searched_until: None when the page is whole; else the search ran out of time there, and older spans were not looked
+    at (next_cursor looks on).
+    """
+
+    spans: list[Span]
+    next_cursor: str | None
+    searched_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """The next span of the filter in each direction; None at an end."""
+
+    newer: Span | None
+    older: Span | None
+
+
+@dataclass(frozen=True, slots=True)
+class Facets:
+    """by_field: field of SpanFilter (types, kinds, collections, models, api_keys, statuses) -> [(value, spans)], most
+    first. counted: how many spans were looked at, the newest that match; is_whole: whether those are all."""
+
+    by_field: Mapping[str, list[tuple[str, int]]]
+    counted: int
+    is_whole: bool
+
+
+def search_spans(
+    wanted: SpanFilter, cursor: str | None = None, limit: int = DEFAULT_LIMIT, *, with_content: bool = False
+) -> SpanPage:
+    """One page. with_content: attributes, events and links too.
+
+    Raises InvalidInput for a limit or cursor, SlowSearch when not even the newest minutes could be searched in time.
+    """
+    if not 1 <= limit <= LIMIT_MAX:
+        raise InvalidInput(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", field="limit")
+    rows, start = _newest(matching(wanted, with_content=with_content)), wanted.until
+    if cursor:
+        place = _decode(cursor)
+        rows, start = rows.filter(_behind(*place)), place[0]
+    stretches = TimeWindows(rows, start)
+    found = stretches.walk(limit + 1, _read)
+    if stretches.reached is not None:
+        return SpanPage(found, _encode(stretches.reached, 0), stretches.reached)
+    return SpanPage(found[:limit], _encode(*_place(found[limit - 1])) if len(found) > limit else None)
+
+
+def matching(wanted: SpanFilter, *, with_content: bool = False) -> SpanQuerySet:
+    """Every span of the filter, in no order."""
+    rows = Span.objects.filter(filter_condition(wanted))
+    if wanted.since is not None:
+        rows = rows.filter(started_at__gte=wanted.since)
+    if wanted.until is not None:
+        rows = rows.filter(started_at__lt=wanted.until)
+    return rows if with_content else rows.without_content()
+
+
+def neighbours(wanted: SpanFilter, span: Span) -> Neighbours:
+    """Before and after a span in the filtered list, also when the span itself is not in it; without content."""
+    rows, place = matching(wanted), _place(span)
+    after = rows.filter(_before(*place)).order_by("started_at", "id")
+    newer = TimeWindows(after, span.started_at, forward=True).walk(1, _read)
+    older = TimeWindows(_newest(rows.filter(_behind(*place))), span.started_at).walk(1, _read)
+    return Neighbours(newer[0] if newer else None, older[0] if older else None)
+
+
+def slowest_spans(wanted: SpanFilter, limit: int = 10) -> list[Span]:
+    """The longest first, ties newest first; without content. Raises SlowSearch."""
+    rows = matching(wanted).order_by("-duration_ms", "-started_at", "-id")
+    try:
+        return in_time(lambda: _read(rows, limit), BUDGET_S)
+    except TimeoutError:
+        raise SlowSearch(f"the slowest were not found within {BUDGET_S:g} s") from None
+
+
+def find_span(trace_id: str, span_id: str) -> Span | None:
+    """One span with its content; None when it is not stored. Of two with the same ids the newest."""
+    rows = Span.objects.filter(trace_id=trace_id.lower(), span_id=span_id.lower())
+    return rows.order_by("-started_at", "-id").first()
+
+
+FACET_COLUMNS = {
+    "types": "type", "kinds": "oi_kind", "collections": "collection", "models": "model", "api_keys": "api_key",
+    "statuses": "status_code",
+}  # fmt: skip
+FACET_ROWS = 5_000
+FACET_BUDGET_S, OWN_BUDGET_S = 0.25, 0.15  # of all fields together, and of one that the filter states
+COUNT_VALUES = "SELECT {columns}, count(*) FROM ({rows}) newest GROUP BY {columns}"
+
+
+def facet_counts(wanted: SpanFilter) -> Facets:
+    """How many of the newest FACET_ROWS matching spans have each value. A field that the filter states is counted as if
+    it did not, so that its other values can be chosen."""
+    counts, is_whole = _count_values(wanted, FACET_COLUMNS.values(), FACET_BUDGET_S)
+    by_field = {}
+    for field, column in FACET_COLUMNS.items():
+        own = _count_values(wanted.without(field), [column], OWN_BUDGET_S)[0] if getattr(wanted, field) else counts
+        values = Counter(own[column])
+        del values[""]
+        by_field[field] = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    return Facets(by_field, sum(counts["status_code"].values()), is_whole)
+
+
+def _count_values(wanted: SpanFilter, columns: Iterable[str], budget_s: float) -> tuple[dict[str, Counter[str]], bool]:
+    """column -> value -> spans, of the newest FACET_ROWS that match or as time allows; whether those are all."""
+    columns = list(columns)
+    counts: dict[str, Counter[str]] = {column: Counter() for column in columns}
+
+    def count(rows: SpanQuerySet, left: int) -> list[None]:
+        sql, params = rows.values(*columns)[:left].query.sql_with_params()
+        total = 0
+        with connection.cursor() as cursor:
+            cursor.execute(COUNT_VALUES.format(columns=", ".join(columns), rows=sql), params)
+            for *values, spans in cursor.fetchall():
+                total += spans
+                for column, value in zip(columns, values, strict=True):
+                    counts[column][value] += spans
+        return [None] * total
+
+    stretches = TimeWindows(_newest(matching(wanted)), wanted.until, budget_s=budget_s)
+    try:
+        found = len(stretches.walk(FACET_ROWS, count))
+    except SlowSearch:
+        return counts, False
+    return counts, found < FACET_ROWS and stretches.reached is None
+
+
+def _newest(rows: SpanQuerySet) -> SpanQuerySet:
+    return rows.order_by("-started_at", "-id")
+
+
+def _read(rows: SpanQuerySet, wanted: int) -> list[Span]:
+    return list(rows[:wanted])
+
+
+def _place(span: Span) -> tuple[datetime, int]:
+    return span.started_at, span.pk
+
+
+def _behind(started_at: datetime, pk: int) -> Q:
+    return Q(started_at__lte=started_at) & (Q(started_at__lt=started_at) | Q(pk__lt=pk))
+
+
+def _before(started_at: datetime, pk: int) -> Q:
+    return Q(started_at__gte=started_at) & (Q(started_at__gt=started_at) | Q(pk__gt=pk))
+
+
+def _encode(started_at: datetime, pk: int) -> str:
+    text = json.dumps([started_at.isoformat(), pk], separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def _decode(cursor: str) -> tuple[datetime, int]:
+    try:
+        padded = cursor.encode() + b"=" * (-len(cursor) % 4)
+        moment, pk = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        started_at = datetime.fromisoformat(moment)
+    except (ValueError, TypeError, binascii.Error, RecursionError):
+        started_at, pk = None, None
+    if started_at is None or started_at.tzinfo is None or not isinstance(pk, int) or abs(pk) >= 2**63:
+        raise InvalidInput(
+            "cursor is not one that a search of spans gave; take next_cursor from the page before, or leave it out",
+            field="cursor",
+        )
+    return started_at, pk

@@ -1,0 +1,220 @@
+"""Writes finished spans into Postgres, off the request's path, and never raises into it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import format_span_id, format_trace_id
+
+from evaluation_app.spans.store.columns import span_columns
+from ragd import telemetry
+
+COPY_SPANS = """
+COPY spans (trace_id, span_id, parent_span_id, name, kind, scope, service, started_at, ended_at, duration_ms,
+            status_code, status_description, collection, run_id, attributes, events, links, dropped_count,
+            type, oi_kind, model, api_key, input_tokens, output_tokens, cost_usd, risk_score, words)
+FROM STDIN
+"""
+COUNT_SPANS = """
+INSERT INTO span_writers (name, written, lost, last_error, last_error_at, updated_at)
+VALUES (%(name)s, %(written)s, %(lost)s, %(last_error)s, %(last_error_at)s, now())
+ON CONFLICT (name) DO UPDATE SET written = excluded.written, lost = excluded.lost, last_error = excluded.last_error,
+    last_error_at = excluded.last_error_at, updated_at = now()
+"""
+NAME_CHARS = 500  # callers name models, and an index takes no longer value than 2,704 bytes
+RETRY_AFTER_S = 5.0  # after a failure the database is left alone this long; spans of that time are lost and counted
+LOG_EVERY_S = 60.0
+
+log = logging.getLogger(__name__)
+_abandoned: list[object] = []  # connections inherited over a fork: kept, so that nothing closes the parent's socket
+
+
+class PostgresSpanExporter(SpanExporter):
+    """COPYs batches over a connection of its own. A batch that cannot be written is lost and counted, never retried.
+
+    connect opens an autocommit connection with short timeouts. capture is the content switch of the local store.
+    """
+
+    def __init__(
+        self, connect: Callable[[], psycopg.Connection[Any]], *, name: str, capture: telemetry.Capture = "full"
+    ) -> None:
+        self._connect = connect
+        self._name = name
+        self._capture = capture
+        self._connection: psycopg.Connection[Any] | None = None
+        self._lock = threading.Lock()
+        self._count_lock = threading.Lock()
+        self._retry_at = 0.0
+        self._logged_at = float("-inf")
+        self._offered = 0
+        self._received = 0
+        self._refused = 0
+        self.waiting: Callable[[], int] = lambda: 0
+        self.written = 0
+        self.last_error = ""
+        self.last_error_at: datetime | None = None
+        begin_anew = weakref.WeakMethod(self._begin_anew)
+        os.register_at_fork(after_in_child=lambda: (begin := begin_anew()) and begin())
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        with self._lock:
+            self._received += len(spans)
+            if time.monotonic() < self._retry_at:
+                self._refused += len(spans)
+                return SpanExportResult.FAILURE
+            try:
+                self._write([span_row(span, self._capture) for span in spans])
+            except Exception as error:
+                self._give_up(error, len(spans))
+                return SpanExportResult.FAILURE
+            return SpanExportResult.SUCCESS
+
+    def offer(self) -> None:
+        """A span was put into the queue before this exporter; `waiting` tells how many are in it."""
+        with self._count_lock:
+            self._offered += 1
+
+    @property
+    def lost(self) -> int:
+        """Spans that could not be written, and those that a full queue threw away."""
+        overflowed = self._offered - self._received - self.waiting()
+        return self._refused + max(0, overflowed)
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return True
+
+    def shutdown(self) -> None:
+        with self._lock:
+            self._close()
+
+    def _write(self, rows: Iterable[Sequence[Any]]) -> None:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connect()
+        written = 0
+        with self._connection.cursor() as cursor, cursor.copy(COPY_SPANS) as copy:
+            for row in rows:
+                copy.write_row(row)
+                written += 1
+        self.written += written
+        self._connection.execute(
+            COUNT_SPANS,
+            {
+                "name": f"{self._name}:{os.getpid()}",
+                "written": self.written,
+                "lost": self.lost,
+                "last_error": self.last_error,
+                "last_error_at": self.last_error_at,
+            },
+        )
+
+    def _give_up(self, error: Exception, spans_count: int) -> None:
+        self._refused += spans_count
+        self.last_error = f"{type(error).__name__}: {error}".strip()[:500]
+        self.last_error_at = datetime.now(UTC)
+        self._retry_at = time.monotonic() + RETRY_AFTER_S
+        self._close()
+        if time.monotonic() - self._logged_at >= LOG_EVERY_S:
+            self._logged_at = time.monotonic()
+            log.warning("%d spans could not be stored: %s (%d lost so far)", spans_count, self.last_error, self.lost)
+
+    def _begin_anew(self) -> None:
+        """In a forked child: nothing of the parent's but its settings."""
+        _abandoned.append(self._connection)
+        self._connection = None
+        self._lock, self._count_lock = threading.Lock(), threading.Lock()
+        self.written = self._offered = self._received = self._refused = 0
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+def span_row(span: ReadableSpan, capture: telemetry.Capture) -> tuple[Any, ...]:
+    """One row for COPY_SPANS, with the content switch applied and what Postgres cannot store replaced."""
+    context = span.get_span_context()
+    assert context is not None and span.start_time is not None and span.end_time is not None
+    attributes = captured_attributes(span.attributes or {}, capture)
+    name = storable(span.name)[:NAME_CHARS]
+    description = storable(telemetry.captured_status(span.status.description or "", capture))
+    scope = span.instrumentation_scope.name if span.instrumentation_scope else ""
+    return (
+        format_trace_id(context.trace_id),
+        format_span_id(context.span_id),
+        format_span_id(span.parent.span_id) if span.parent else None,
+        name,
+        span.kind.name,
+        scope,
+        str(span.resource.attributes.get("service.name", "")),
+        _moment(span.start_time),
+        _moment(span.end_time),
+        (span.end_time - span.start_time) / 1e6,
+        span.status.status_code.name,
+        description,
+        storable(str(attributes.get(telemetry.COLLECTION, ""))),
+        attributes.get(telemetry.RUN_ID),
+        storable_json(attributes),
+        storable_json([_event(event, capture) for event in span.events]),
+        storable_json([_link(link.context, link.attributes or {}) for link in span.links]),
+        span.dropped_attributes + span.dropped_events + span.dropped_links,
+        *(storable(value) for value in span_columns(name, scope, description, attributes)),
+    )
+
+
+def captured_attributes(attributes: Mapping[str, Any], capture: telemetry.Capture) -> dict[str, Any]:
+    """Attributes as the content switch lets them through; what the instrumentations of others recorded included."""
+    if capture == "full":
+        return dict(attributes)
+    return {name: telemetry.captured(name, value, capture) for name, value in attributes.items()}
+
+
+def storable_json(value: Any) -> str:
+    """The value as JSON that jsonb takes. What it would refuse is looked for in the text, because it is rare."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(storable(value))
+    return json.dumps(storable(value)) if "\\u0000" in text or "\\ud" in text else text
+
+
+def storable(value: Any) -> Any:
+    """The value without what jsonb and text refuse: NUL is dropped, a lone surrogate becomes "?"."""
+    if isinstance(value, str):
+        return value.replace("\x00", "").encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {storable(key): storable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [storable(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return str(value)
+    return value
+
+
+def _event(event: Event, capture: telemetry.Capture) -> dict[str, Any]:
+    attributes = captured_attributes(event.attributes or {}, capture)
+    return {"name": event.name, "time": _moment(event.timestamp).isoformat(), "attributes": attributes}
+
+
+def _link(context: Any, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "trace_id": format_trace_id(context.trace_id),
+        "span_id": format_span_id(context.span_id),
+        "attributes": dict(attributes),
+    }
+
+
+def _moment(nanoseconds: int) -> datetime:
+    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).replace(
+        microsecond=nanoseconds % 1_000_000_000 // 1000
+    )

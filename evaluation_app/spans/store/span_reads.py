@@ -1,0 +1,119 @@
+"""Reads of the span store: the spans of a run or trace."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+from opentelemetry import trace
+
+from evaluation_app.models import Span, SpanWriter
+from evaluation_app.models.querysets import SpanQuerySet
+from ragd import telemetry
+from retrieval_app.models import QueryRun
+
+WRITER_DAYS = 7
+FRESH_S = 10.0
+FLUSH_TIMEOUT_MS = 1000
+
+
+def run_spans(run: QueryRun, rows: SpanQuerySet | None = None) -> list[Span]:
+    """The run's spans by start: its own, what they stand in (the request) and what stands in them. May be [].
+
+    rows: the spans to read from, for instance without their content; None: all with everything.
+    """
+    stored = Span.objects.all() if rows is None else rows
+    # a trace may be that of a caller who asked a thousand times: its tree alone is read first
+    tree = list(Span.objects.of_trace(run.trace_id).only("span_id", "parent_span_id", "run_id"))
+    if not tree:
+        return list(stored.of_run(run.pk))
+    own = {span.span_id for span in tree if span.run_id == run.pk}
+    ids = own | _ancestors(tree, own) | _descendants(tree, own)
+    whole = stored.of_trace(run.trace_id)
+    return list(whole.filter(span_id__in=ids) if own and len(ids) < len(tree) else whole)
+
+
+def trace_spans(trace_id: str, collections: Sequence[str] = ()) -> list[Span]:
+    """A trace's spans by start, for a caller who may see these collections; an empty sequence is no restriction.
+
+    A span without a collection, such as the request, is seen with those that stand in it or that it stands in.
+    """
+    spans = list(Span.objects.of_trace(trace_id))
+    if not collections:
+        return spans
+    own = {span.span_id for span in spans if span.collection in collections}
+    near = own | _ancestors(spans, own) | _descendants(spans, own)
+    return [span for span in spans if span.span_id in near and span.collection in ("", *collections)]
+
+
+def _ancestors(spans: Sequence[Span], ids: set[str]) -> set[str]:
+    parents = {span.span_id: span.parent_span_id for span in spans}
+    found: set[str] = set()
+    for span_id in ids:
+        parent = parents.get(span_id)
+        while parent and parent not in found:
+            found.add(parent)
+            parent = parents.get(parent)
+    return found
+
+
+def _descendants(spans: Sequence[Span], ids: set[str]) -> set[str]:
+    children: dict[str | None, list[str]] = defaultdict(list)
+    for span in spans:
+        children[span.parent_span_id].append(span.span_id)
+    found: set[str] = set()
+    waiting = list(ids)
+    while waiting:
+        for child in children[waiting.pop()]:
+            if child not in found:
+                found.add(child)
+                waiting.append(child)
+    return found
+
+
+def span_dict(span: Span) -> dict[str, Any]:
+    """A span as the API answers it: every vocabulary's attributes under their own names."""
+    return span_head(span) | {"attributes": span.attributes, "events": span.events, "links": span.links}
+
+
+def span_head(span: Span) -> dict[str, Any]:
+    """The same without attributes, events and links, which stay in the database."""
+    return {
+        "trace_id": span.trace_id,
+        "span_id": span.span_id,
+        "parent_span_id": span.parent_span_id,
+        "name": span.name,
+        "kind": span.kind,
+        "start": span.started_at.isoformat(),
+        "end": span.ended_at.isoformat(),
+        "status": {"code": span.status_code, "description": span.status_description},
+    }
+
+
+def flush_pending(run: QueryRun) -> None:
+    """Let the spans of a run that has only just ended reach the store, if this process made them."""
+    flush = getattr(trace.get_tracer_provider(), "force_flush", None)
+    if flush is not None and (timezone.now() - run.created_at).total_seconds() < FRESH_S:
+        flush(FLUSH_TIMEOUT_MS)
+
+
+def forget_writers() -> int:
+    """Forget the counts of processes that wrote nothing for WRITER_DAYS; returns how many."""
+    return SpanWriter.objects.filter(updated_at__lt=timezone.now() - timedelta(days=WRITER_DAYS)).delete()[0]
+
+
+def lost_spans() -> int:
+    """Spans that every process of the last days counted as lost."""
+    return sum(SpanWriter.objects.values_list("lost", flat=True))
+
+
+def model_calls(spans: Sequence[Span]) -> list[Span]:
+    """The chat and embeddings spans, by start."""
+    return [
+        span
+        for span in spans
+        if telemetry.OPERATION_NAME in span.attributes and telemetry.GEN_AI_SYSTEM in span.attributes
+    ]

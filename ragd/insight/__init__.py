@@ -1,0 +1,1 @@
+"""What explains or compares results: parts of scores, what-if, recall."""

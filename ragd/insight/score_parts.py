@@ -1,0 +1,203 @@
+"""What a score is made of: the words of a query with their weights, the share of each word in a chunk's BM25, and the
+dot product and lengths behind a cosine. For explaining a ranking; retrieve() needs none of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ragd.search.lexical_search import QUERY_TERMS, inverse_document_frequency
+from ragd.search.vector_search import vector_text
+from ragd.store.store import Store, StoreState, fetch_all
+from ragd.types import Vector
+
+# Each piece that the language's parser finds in the query, with the lexemes that its dictionaries make of it.
+QUERY_PIECES = """
+SELECT piece.token, tsvector_to_array(to_tsvector(%(language)s::regconfig, piece.token))
+FROM ts_parse((SELECT cfgparser FROM pg_ts_config WHERE oid = %(language)s::regconfig), %(query)s)
+    WITH ORDINALITY AS piece (kind, token, place)
+ORDER BY piece.place
+"""
+
+# One entry of the stored sparse vector: its inner product with 1 at that place.
+TERM_WEIGHTS = """
+SELECT c.id, wanted.term, -(c.lexical <#> ('{' || wanted.term || ':1}/1000000000')::sparsevec)
+FROM {chunks} AS c CROSS JOIN unnest(%(terms)s::integer[]) AS wanted (term)
+WHERE c.collection_id = %(collection_id)s AND c.id = ANY(%(ids)s)
+"""
+
+WRITTEN_FORMS = """
+SELECT DISTINCT piece.token, tsvector_to_array(to_tsvector(%(language)s::regconfig, piece.token))
+FROM {chunks} AS c
+CROSS JOIN LATERAL ts_parse(
+    (SELECT cfgparser FROM pg_ts_config WHERE oid = %(language)s::regconfig), c.context || ' ' || c.content
+) AS piece (kind, token)
+WHERE c.collection_id = %(collection_id)s AND c.id = ANY(%(ids)s)
+  AND tsvector_to_array(to_tsvector(%(language)s::regconfig, piece.token)) && %(lexemes)s::text[]
+"""
+
+DOT_PRODUCTS = """
+SELECT id, -(embedding <#> %(vector)s::vector), vector_norm(embedding), 1 - (embedding <=> %(vector)s::vector)
+FROM {chunks}
+WHERE collection_id = %(collection_id)s AND id = ANY(%(ids)s)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryWord:
+    """A word of the query. lexeme: what the language's dictionaries make of it, "" for a stop word.
+
+    repeats: how often the query has it. chunks: how many chunks of the collection hold it. idf: its inverse document
+    frequency, 0.0 when no chunk holds it, because it then adds nothing.
+    """
+
+    word: str
+    lexeme: str
+    repeats: int
+    chunks: int
+    idf: float
+
+    @property
+    def counts(self) -> bool:
+        return self.chunks > 0
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class WordShare:
+    """What one word adds to a chunk's BM25: share = repeats * idf * weight.
+
+    weight is the stored tf * (k1 + 1) / (tf + k1 * (1 - b + b * length / mean)), in single precision.
+    """
+
+    word: str
+    lexeme: str
+    repeats: int
+    idf: float
+    weight: float
+    share: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class CosineParts:
+    """cosine = dot / (query_length * chunk_length), in the precision of the database."""
+
+    cosine: float
+    dot: float
+    query_length: float
+    chunk_length: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
+    """The words of a normalized query in the order written: each lexeme once, under the word that it was first made
+    of; then the words that make no lexeme, each once. [] for a collection without lexical index."""
+    if not store.collection.hybrid_enabled:
+        return []
+    language = {"language": store.collection.language, "query": text}
+    pieces = [(token, list(made)) for token, made in fetch_all(store.connection, QUERY_PIECES, language)]
+    terms = fetch_all(store.connection, QUERY_TERMS, language | _scope(store))
+    known = {lexeme: (repeats, chunks) for lexeme, _, repeats, chunks in terms}
+    words: list[tuple[int, QueryWord]] = []
+    for lexeme, (repeats, chunks) in known.items():
+        place, word = _piece_of(lexeme, pieces)
+        idf = inverse_document_frequency(chunks, state.chunk_count) if chunks else 0.0
+        words.append((place, QueryWord(word, lexeme, repeats, chunks, idf)))
+    words.sort(key=lambda item: item[0])
+    ignored = [token for token, made in pieces if not made and any(map(str.isalnum, token))]
+    return [*(word for _, word in words), *(QueryWord(token, "", 1, 0, 0.0) for token in dict.fromkeys(ignored))]
+
+
+def _piece_of(lexeme: str, pieces: Sequence[tuple[str, Sequence[str]]]) -> tuple[int, str]:
+    """Where the query has the lexeme, and as which word: a compound makes the lexemes of its parts too, so the piece
+    that makes the fewest is the word itself. The lexeme when a dictionary made it of several words."""
+    holding = [(len(made), place, token) for place, (token, made) in enumerate(pieces) if lexeme in made]
+    return min(holding)[1:] if holding else (len(pieces), lexeme)
+
+
+def word_shares(words: Sequence[QueryWord], chunk_ids: Sequence[int], store: Store) -> dict[int, list[WordShare]]:
+    """chunk id -> the words of the query that the chunk holds, in their order; [] for a chunk that holds none.
+
+    The shares add up to the chunk's BM25 but for single precision, in which the database multiplies and adds.
+    """
+    counting = {word.lexeme: word for word in words if word.counts}
+    shares: dict[int, list[WordShare]] = {chunk_id: [] for chunk_id in chunk_ids}
+    if not counting or not chunk_ids:
+        return shares
+    terms = _terms(list(counting), store)
+    params = {"collection_id": store.collection.id, "ids": list(chunk_ids), "terms": list(terms.values())}
+    rows = fetch_all(store.connection, _of(store, TERM_WEIGHTS), params)
+    weights = {(chunk_id, term): float(weight or 0.0) for chunk_id, term, weight in rows}
+    for chunk_id in shares:
+        for lexeme, word in counting.items():
+            if weight := weights.get((chunk_id, terms[lexeme]), 0.0):
+                share = word.repeats * word.idf * weight
+                shares[chunk_id].append(WordShare(word.word, lexeme, word.repeats, word.idf, weight, share))
+    return shares
+
+
+def _terms(lexemes: Sequence[str], store: Store) -> dict[str, int]:
+    sql = "SELECT lexeme, ragd_term(lexeme) FROM unnest(%(lexemes)s::text[]) AS lexeme"
+    return dict(fetch_all(store.connection, sql, {"lexemes": list(lexemes)}))
+
+
+def cosine_parts(vector: Vector, chunk_ids: Sequence[int], store: Store) -> dict[int, CosineParts]:
+    """chunk id -> what its cosine to the query's vector is made of. Chunks that are gone are left out."""
+    if not chunk_ids:
+        return {}
+    params = {"collection_id": store.collection.id, "ids": list(chunk_ids), "vector": vector_text(vector)}
+    length = sum(float(entry) ** 2 for entry in vector) ** 0.5
+    return {
+        chunk_id: CosineParts(float(cosine), float(dot), length, float(norm))
+        for chunk_id, dot, norm, cosine in fetch_all(store.connection, _of(store, DOT_PRODUCTS), params)
+    }
+
+
+def written_forms(words: Sequence[QueryWord], chunk_ids: Sequence[int], store: Store) -> dict[str, str]:
+    """How the chunks write the query's words: text as it stands there -> lexeme. For `find_words`."""
+    lexemes = [word.lexeme for word in words if word.counts]
+    if not lexemes or not chunk_ids:
+        return {}
+    params = {
+        "collection_id": store.collection.id,
+        "ids": list(chunk_ids),
+        "language": store.collection.language,
+        "lexemes": lexemes,
+    }
+    wanted = set(lexemes)
+    rows = fetch_all(store.connection, _of(store, WRITTEN_FORMS), params)
+    # a compound holds its parts, which are found in it by themselves
+    return {form: made[0] for form, made in rows if len(made) == 1 and made[0] in wanted}
+
+
+def find_words(text: str, forms: Mapping[str, str]) -> list[tuple[int, int, str]]:
+    """(start, end, lexeme) of every written form in the text, in order, without overlap; the longest form wins."""
+    if not forms:
+        return []
+    known = sorted(forms, key=lambda form: (-len(form), form))
+    pattern = re.compile("|".join(f"(?:{_bounded(form)})" for form in known))
+    return [(found.start(), found.end(), forms[found.group()]) for found in pattern.finditer(text)]
+
+
+def _scope(store: Store) -> dict[str, Any]:
+    return {"collection_id": store.collection.id, "generation": store.collection.generation}
+
+
+def _of(store: Store, sql: str) -> str:
+    """The statement over the table of the generation that the store reads."""
+    return sql.replace("{chunks}", store.collection.partition)
+
+
+def _bounded(form: str) -> str:
+    """The form where no letter or digit goes on before or behind it."""
+    before = r"(?<![^\W_])" if form[0].isalnum() else ""
+    return f"{before}{re.escape(form)}" + (r"(?![^\W_])" if form[-1].isalnum() else "")

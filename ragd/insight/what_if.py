@@ -1,0 +1,298 @@
+"""Retrieval as it would be if some chunks were hidden, gone or others: what is asked before anybody changes them.
+
+    supposed = Supposed(gone_documents=("old",), added=chunks_with_vectors)
+    with_change = WhatIf(store, supposed)
+    now, then = with_change.compare("how long are keys valid?", plan, vector)
+
+Nothing that others see is written: what leaves is left out of each list, and what comes is scored in a table of the
+session's own. Both lists, the counts of words and the mean length are those that the change would leave behind, so the
+result is that of retrieve() after it, as long as the vector list is exact. Searches and writers go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ragd.errors import InvalidInput
+from ragd.models.reranking import rerank
+from ragd.normalization import normalize
+from ragd.search.candidates import COLUMNS, passing, ranked, scope
+from ragd.search.fusion import fuse
+from ragd.search.lexical_search import LEXICAL, LexicalQuery, lexical_candidates, read_query, scanned_rows
+from ragd.search.pruned_search import pruned_rows
+from ragd.search.retrieval import check_mode, find_reranker
+from ragd.search.vector_search import (
+    VECTOR_EXACT,
+    VECTOR_FILTERED,
+    VECTOR_INDEXED,
+    is_exact,
+    read_state,
+    vector_candidates,
+    vector_parameter,
+)
+from ragd.store.chunk_writer import Change, copy_rows, count_words, parse_words
+from ragd.store.indexing import EXISTING, changed_chunks, read_rows, with_vectors
+from ragd.store.postings import POSTINGS_MIN
+from ragd.store.store import REBAKE_LIMIT, Store, StoreState, bake_length, execute, fetch_all
+from ragd.types import POOL_MAX, Candidate, Chunk, ListRank, RetrievePlan, sort_key
+
+SCRATCH = 0  # no generation has this number, so its table's name is free in the session's own schema
+
+MAKE_SCRATCH = """
+CREATE TEMP TABLE {scratch} (LIKE {chunks} INCLUDING DEFAULTS) ON COMMIT DROP
+"""
+GIVE_IDS = "ALTER TABLE pg_temp.{scratch} ALTER id SET DEFAULT 0"
+DROP_SCRATCH = "DROP TABLE IF EXISTS pg_temp.{scratch}"
+
+LEFT_OUT = """doc_id <> ALL(%(left_documents)s::text[])
+  AND (doc_id <> ALL(%(left_of)s::text[]) OR (doc_id || '#' || chunk_index) <> ALL(%(left_chunks)s::text[]))"""
+
+GONE_WORDS = """
+SELECT ragd_term(lexeme), count(*), sum(cardinality(positions))
+FROM {chunks}, unnest(fts)
+WHERE doc_id = ANY(%(left_documents)s::text[])
+   OR (doc_id = ANY(%(left_of)s::text[]) AND (doc_id || '#' || chunk_index) = ANY(%(left_chunks)s::text[]))
+GROUP BY lexeme
+"""
+
+GONE_ROWS = """
+SELECT count(*) FROM {chunks}
+WHERE doc_id = ANY(%(left_documents)s::text[])
+   OR (doc_id = ANY(%(left_of)s::text[]) AND (doc_id || '#' || chunk_index) = ANY(%(left_chunks)s::text[]))
+"""
+
+# By another mean length than the stored weights were computed with.
+REWEIGHED = f"""
+SELECT {COLUMNS}, -distance AS score
+FROM (SELECT *, ragd_bm25(fts, %(length)s) <#> %(weights)s::sparsevec AS distance
+      FROM {{chunks}} WHERE {{passing}} AND fts @@ %(words)s::tsquery) AS weighted
+ORDER BY distance, doc_id, chunk_index
+LIMIT %(pool)s
+"""  # noqa: S608  (constants of the library)
+
+STORED_VECTOR = "SELECT embedding::text FROM {chunks} WHERE doc_id = %(doc_id)s AND chunk_index = %(number)s"
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """A change that nobody has made. Hidden chunks stay counted and are not found; gone ones are neither.
+
+    Documents stand for all their chunks. added: with vectors; one that is disabled is counted and not found. A chunk
+    that is replaced is gone and added. Nothing at all: everything stays as it is.
+    """
+
+    hidden_documents: tuple[str, ...] = ()
+    gone_documents: tuple[str, ...] = ()
+    hidden: tuple[Key, ...] = ()
+    gone: tuple[Key, ...] = ()
+    added: tuple[Chunk, ...] = ()
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """The ids of all documents that it touches, sorted."""
+        whole = {*self.hidden_documents, *self.gone_documents}
+        return tuple(sorted(whole | {key[0] for key in (*self.hidden, *self.gone)} | {c.doc_id for c in self.added}))
+
+
+def suppose_chunks(chunks: Sequence[Chunk], store: Store) -> Supposed:
+    """That these are all the chunks of their documents from now on, which index() would make of them.
+
+    What is stored equal stays; what is new is embedded by the store's embedder where it has no vector. A document of
+    which no chunk is given is not touched.
+    """
+    names = sorted({chunk.doc_id for chunk in chunks})
+    params = {**store.scope, "doc_ids": names}
+    existing = read_rows(store, EXISTING.format(chunks=store.collection.partition), params)
+    ready, _ = with_vectors(changed_chunks(chunks, existing), existing, store)
+    sizes = Counter(chunk.doc_id for chunk in chunks)
+    gone = [key for key in existing if key[1] >= sizes[key[0]]]
+    hidden, added = [], []
+    for chunk in ready:
+        key = (chunk.doc_id, chunk.chunk_index)
+        if chunk.embedding is None and not chunk.enabled:
+            hidden.append(key)
+            continue
+        if key in existing:
+            gone.append(key)
+        added.append(chunk if chunk.embedding is not None else replace(chunk, embedding=_stored_vector(chunk, store)))
+    return Supposed(hidden=tuple(sorted(hidden)), gone=tuple(sorted(gone)), added=tuple(added))
+
+
+def _stored_vector(chunk: Chunk, store: Store) -> list[float]:
+    values = {"doc_id": chunk.doc_id, "number": chunk.chunk_index}
+    ((vector,),) = fetch_all(store.connection, STORED_VECTOR.format(chunks=store.collection.partition), values)
+    return [float(number) for number in vector.strip("[]").split(",")]
+
+
+class WhatIf:
+    """One supposed change over one store. In the caller's transaction, at whose end nothing is left of it.
+
+    Raises InvalidInput for an added chunk without a vector, and what the store raises.
+    """
+
+    def __init__(self, store: Store, supposed: Supposed) -> None:
+        if missing := next((chunk for chunk in supposed.added if chunk.embedding is None), None):
+            raise InvalidInput(
+                f"chunk {missing.chunk_index} of {missing.doc_id!r} has no vector; embed the chunks first",
+                field="embedding",
+            )
+        self.store, self.supposed = store, supposed
+        self.whole = frozenset((*supposed.hidden_documents, *supposed.gone_documents))
+        self.single = frozenset((*supposed.hidden, *supposed.gone))
+        self.left = _left(sorted(self.whole), sorted(self.single))
+        self.state = store.state()
+        self.moved, self.counted = self._count()
+        self.scratch = self._fill() if supposed.added else None
+
+    def _count(self) -> tuple[dict[int, int], StoreState]:
+        """What the change does to the words' counts, and the state that it leaves."""
+        change, supposed, store = Change(), self.supposed, self.store
+        gone = _left(supposed.gone_documents, supposed.gone)
+        chunks = store.collection.partition
+        if supposed.gone_documents or supposed.gone:
+            ((rows,),) = fetch_all(store.connection, GONE_ROWS.format(chunks=chunks), gone)
+            words = fetch_all(store.connection, GONE_WORDS.format(chunks=chunks), gone)
+            terms, counts, lengths = ([int(row[place]) for row in words] for place in range(3))
+            change.add(-int(rows), -sum(lengths), np.array(terms, np.int64), -np.array(counts, np.int64))
+        if supposed.added:
+            parsed = parse_words(supposed.added, store) if store.collection.hybrid_enabled else None
+            count_words(parsed, len(supposed.added), change)
+        terms_moved, by = change.per_term()
+        moved = dict(zip(terms_moved.tolist(), by.tolist(), strict=True))
+        count, total = self.state.chunk_count + change.rows, self.state.length_total + change.length
+        baked = self.state.length_baked
+        if (supposed.gone_documents or supposed.gone or supposed.added) and self.state.chunk_count <= REBAKE_LIMIT:
+            baked = bake_length(total / count) if count else 1.0
+        return moved, replace(self.state, chunk_count=count, length_total=total, length_baked=baked)
+
+    def _fill(self) -> Store:
+        """A store of the chunks that come, in a table of this session."""
+        store = self.store
+        scratch = copy.copy(store)
+        scratch.collection = replace(store.collection, generation=SCRATCH)
+        names = {"scratch": scratch.collection.partition, "chunks": store.collection.partition}
+        for statement in (DROP_SCRATCH, MAKE_SCRATCH, GIVE_IDS):
+            execute(store.connection, statement.format(**names))
+        added = self.supposed.added
+        words = parse_words(added, store) if store.collection.hybrid_enabled else None
+        documents = {chunk.doc_id: (0, True, 0) for chunk in added}
+        copy_rows(added, scratch, documents, words, self.counted.length_baked)
+        return scratch
+
+    def compare(
+        self, query: str, plan: RetrievePlan, vector: Sequence[float] | None
+    ) -> tuple[list[Candidate], list[Candidate]]:
+        """The plan's best k for the query now, and as they would be: as retrieve() gives them.
+
+        vector: of the query, by the store's embedder; None only where the mode is lexical. Raises as retrieve().
+        """
+        text = normalize(query).strip()
+        if not text:
+            raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
+        check_mode(plan, self.store)
+        state = read_state(plan, self.store)
+        now: dict[str, list[Candidate]] = {}
+        then: dict[str, list[Candidate]] = {}
+        if plan.mode != "lexical":
+            if vector is None:
+                raise InvalidInput(f"mode {plan.mode!r} needs the vector of the query", field="vector")
+            exact = is_exact(plan, self.store, state)
+            now["vector"] = vector_candidates(vector, plan, self.store, exact, rows=plan.pool)
+            then["vector"] = self._vector_list(now["vector"], vector, plan, exact)
+        if plan.mode != "vector":
+            now["lexical"] = lexical_candidates(text, plan, self.store, state)
+            then["lexical"] = self._lexical_list(now["lexical"], text, plan)
+        before = self._best(text, now, plan)
+        return before, before if then == now else self._best(text, then, plan)
+
+    def _vector_list(
+        self, now: list[Candidate], vector: Sequence[float], plan: RetrievePlan, exact: bool
+    ) -> list[Candidate]:
+        kept = now
+        if any(map(self._leaves, now)):
+            through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
+            sql = (VECTOR_EXACT if exact else through_index).format(
+                chunks=self.store.collection.partition,
+                cast=self.store.collection.vector_cast,
+                passing=self._passing(plan),
+                rows=plan.pool,
+            )
+            params = scope(plan, self.store) | self.left | {"vector": vector_parameter(vector, self.store)}
+            kept = ranked(fetch_all(self.store.connection, sql, params), "vector", "cosine", 1.0)
+        if self.scratch is None:
+            return kept
+        return _merge(kept, vector_candidates(vector, plan, self.scratch, True, rows=plan.pool), plan, "vector")
+
+    def _lexical_list(self, now: list[Candidate], text: str, plan: RetrievePlan) -> list[Candidate]:
+        if self.counted == self.state and not self.moved and not any(map(self._leaves, now)):
+            if self.scratch is None:
+                return now
+        query = read_query(text, self.store, self.counted, self.moved)
+        if not query.lexemes:
+            return []
+        kept = ranked(self._kept_rows(query, plan), "lexical", "bm25", query.highest)
+        if self.scratch is None:
+            return kept
+        come = ranked(scanned_rows(query, plan, self.scratch), "lexical", "bm25", query.highest)
+        return _merge(kept, come, plan, "lexical")
+
+    def _kept_rows(self, query: LexicalQuery, plan: RetrievePlan) -> list[tuple[Any, ...]]:
+        same_weights = self.counted.length_baked == self.state.length_baked
+        if same_weights and self.state.chunk_count >= POSTINGS_MIN:
+            rows = self._pruned(query, plan)
+            if rows is not None:
+                return rows
+        sql = (LEXICAL if same_weights else REWEIGHED).format(
+            chunks=self.store.collection.partition, passing=self._passing(plan)
+        )
+        values = {"weights": query.vector, "words": query.words, "length": self.counted.length_baked}
+        return fetch_all(self.store.connection, sql, scope(plan, self.store) | self.left | values)
+
+    def _pruned(self, query: LexicalQuery, plan: RetrievePlan) -> list[tuple[Any, ...]] | None:
+        """Of a large collection: the pool and as many rows again, without what leaves; None when that is too few."""
+        wider = replace(plan, candidate_pool=min(POOL_MAX, 2 * plan.pool))
+        rows = pruned_rows(query.weights, query.chunks, query.vector, wider, self.store)
+        if rows is None:
+            return None
+        found = ranked(rows, "lexical", "bm25", query.highest)
+        kept = [row for row, each in zip(rows, found, strict=True) if not self._leaves(each)]
+        return kept[: plan.pool] if len(kept) >= plan.pool or len(rows) < wider.pool else None
+
+    def _leaves(self, candidate: Candidate) -> bool:
+        """Whether what is found now would not be found any more, as it is."""
+        return candidate.doc_id in self.whole or candidate.key in self.single
+
+    def _passing(self, plan: RetrievePlan) -> str:
+        return f"{passing(plan)} AND {LEFT_OUT}"
+
+    def _best(self, text: str, lists: dict[str, list[Candidate]], plan: RetrievePlan) -> list[Candidate]:
+        if len(lists) == 1:
+            fused = list(next(iter(lists.values())))
+        else:
+            fused = fuse(lists, params={"rrf_k": plan.rrf_k, "weights": dict(plan.weights)})
+        reranker = find_reranker(plan, self.store)
+        if reranker is not None:
+            fused = rerank(text, fused, reranker)
+        return fused[: plan.k]
+
+
+def _left(documents: Sequence[str], chunks: Sequence[Key]) -> dict[str, list[str]]:
+    """The parameters of the statements that leave some chunks out."""
+    return {
+        "left_documents": list(documents),
+        "left_of": sorted({doc_id for doc_id, _ in chunks}),
+        "left_chunks": [f"{doc_id}#{number}" for doc_id, number in chunks],
+    }
+
+
+def _merge(kept: list[Candidate], come: list[Candidate], plan: RetrievePlan, name: str) -> list[Candidate]:
+    best = sorted([*kept, *come], key=sort_key)[: plan.pool]
+    return [replace(each, ranks={name: ListRank(rank, each.score)}) for rank, each in enumerate(best, 1)]

@@ -1,0 +1,1 @@
+"""Models: embedders and rerankers, local ones and those behind an endpoint."""

@@ -1,0 +1,81 @@
+"""Rows of chunks as ranked candidates, and the filter that every list shares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ragd.store.store import Store
+from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json
+
+COLUMNS = """id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, revision"""
+
+ENABLED = "enabled"
+DISABLED = "NOT enabled"
+TAGS_ANY = "tags && %(tags_any)s::text[]"
+TAGS_ALL = "tags @> %(tags_all)s::text[]"
+# Equality on top-level keys; the containment before it lets an index help and is never narrower.
+METADATA = """(metadata @> %(metadata)s::jsonb AND NOT EXISTS (
+        SELECT 1 FROM jsonb_each(%(metadata)s::jsonb) AS wanted
+        WHERE metadata -> wanted.key IS DISTINCT FROM wanted.value))"""
+
+# The same for a statement whose text may not depend on the plan: a parameter that is NULL restricts nothing.
+FILTERED = """
+collection_id = %(collection_id)s AND enabled
+  AND (%(tags_any)s::text[] IS NULL OR tags && %(tags_any)s::text[])
+  AND (%(tags_all)s::text[] IS NULL OR tags @> %(tags_all)s::text[])
+  AND (%(metadata)s::jsonb IS NULL OR (metadata @> %(metadata)s::jsonb AND NOT EXISTS (
+        SELECT 1 FROM jsonb_each(%(metadata)s::jsonb) AS wanted
+        WHERE metadata -> wanted.key IS DISTINCT FROM wanted.value)))
+"""
+
+
+def scope(plan: RetrievePlan, store: Store) -> dict[str, Any]:
+    """The parameters that COLUMNS and FILTERED statements share."""
+    filters = plan.filters
+    return {
+        "collection_id": store.collection.id,
+        "pool": plan.pool,
+        "tags_any": list(filters.tags_any) or None,
+        "tags_all": list(filters.tags_all) or None,
+        "metadata": canonical_json(dict(filters.metadata)) if filters.metadata else None,
+    }
+
+
+def passing(plan: RetrievePlan, *, enabled: bool = True) -> str:
+    """The condition for the rows of a partition that the plan may find, over the parameters of scope().
+
+    Filters that the plan does not use are not in it, so that the database need not plan them. enabled=False: the rows
+    that it would find if they were not disabled.
+    """
+    filters = plan.filters
+    used = ((filters.tags_any, TAGS_ANY), (filters.tags_all, TAGS_ALL), (filters.metadata, METADATA))
+    return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value)])
+
+
+def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> list[Candidate]:
+    """Rows in the order of the database, as candidates; unit_score is score / highest, clipped to 0..1."""
+    candidates = []
+    for rank, row in enumerate(rows, 1):
+        chunk_id, doc_id, chunk_index, content, start, end, context, tags, metadata, revision, score = row
+        score = float(score)
+        candidates.append(
+            Candidate(
+                doc_id=doc_id,
+                chunk_index=chunk_index,
+                content=content,
+                score=score,
+                tags=tuple(tags),
+                metadata=json.loads(metadata) if metadata != "{}" else {},
+                start=start,
+                end=end,
+                context=context,
+                score_kind=kind,
+                unit_score=min(1.0, max(0.0, score / highest)),
+                ranks={name: ListRank(rank, score)},
+                chunk_id=chunk_id,
+                revision=revision,
+            )
+        )
+    return candidates

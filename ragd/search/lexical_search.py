@@ -1,0 +1,112 @@
+"""The lexical list: BM25 over the collection's statistics, the best chunks that hold any word of the query."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ragd.search.candidates import COLUMNS, passing, ranked, scope
+from ragd.search.pruned_search import pruned_rows
+from ragd.store.postings import POSTINGS_MIN
+from ragd.store.store import Store, StoreState, execute, fetch_all
+from ragd.types import Candidate, RetrievePlan
+
+BM25_K1 = 1.2
+
+LEXICAL = f"""
+SELECT {COLUMNS}, -(lexical <#> %(weights)s::sparsevec) AS score
+FROM {{chunks}}
+WHERE {{passing}} AND fts @@ %(words)s::tsquery
+ORDER BY lexical <#> %(weights)s::sparsevec, doc_id, chunk_index
+LIMIT %(pool)s
+"""
+
+# A plan that is made once for all parameters cannot tell narrow tags from a common word: it may read every row.
+SET_CUSTOM_PLAN = "SELECT set_config('plan_cache_mode', 'force_custom_plan', true), set_config('jit', 'off', true)"
+
+# A look-up per word, not a join: without statistics of a young table a join would read all the collection's words.
+QUERY_TERMS = """
+SELECT lexeme, ragd_term(lexeme), cardinality(positions), coalesce((
+       SELECT t.chunk_count FROM chunk_terms t
+       WHERE t.collection_id = %(collection_id)s AND t.generation = %(generation)s AND t.term = ragd_term(lexeme)), 0)
+FROM unnest(to_tsvector(%(language)s::regconfig, %(query)s))
+ORDER BY lexeme COLLATE "C"
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalQuery:
+    """What a text asks of the lexical index: the words that some chunk holds, and what each counts.
+
+    lexemes: in order. weights: term -> idf times its repeats. chunks: term -> chunks that hold it. vector: the weights
+    as a sparse vector. highest: the score of a chunk that is all of these words, for unit scores.
+    """
+
+    lexemes: list[str]
+    weights: dict[int, float]
+    chunks: dict[int, int]
+
+    @property
+    def vector(self) -> str:
+        return "{" + ",".join(f"{term}:{self.weights[term]!r}" for term in sorted(self.weights)) + "}/1000000000"
+
+    @property
+    def words(self) -> str:
+        """A text search query that any of the words satisfies."""
+        return " | ".join(map(_quoted, self.lexemes))
+
+    @property
+    def highest(self) -> float:
+        return sum(self.weights.values()) * (BM25_K1 + 1)
+
+
+def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, int] | None = None) -> LexicalQuery:
+    """The words of the text that the store's chunks hold; none where no chunk holds any.
+
+    moved: term -> how many chunks more hold it than are counted, fewer below 0; state is what goes with it.
+    """
+    params = {"language": store.collection.language, "query": text} | store.scope
+    more = moved or {}
+    found = fetch_all(store.connection, QUERY_TERMS, params)
+    counted = [(lexeme, term, repeats, chunks + more.get(term, 0)) for lexeme, term, repeats, chunks in found]
+    terms = [row for row in counted if row[3] > 0]
+    weights: dict[int, float] = {}
+    for _, term, repeats, chunks in terms:
+        weights[term] = weights.get(term, 0.0) + repeats * inverse_document_frequency(chunks, state.chunk_count)
+    return LexicalQuery([lexeme for lexeme, *_ in terms], weights, {term: chunks for _, term, _, chunks in terms})
+
+
+def lexical_candidates(text: str, plan: RetrievePlan, store: Store, state: StoreState) -> list[Candidate]:
+    """BM25 over the collection's statistics: any word may match. Words that no chunk holds change nothing."""
+    query = read_query(text, store, state)
+    if not query.lexemes:
+        return []
+    rows = None
+    if state.chunk_count >= POSTINGS_MIN:
+        rows = pruned_rows(query.weights, query.chunks, query.vector, plan, store)
+    if rows is None:
+        if state.chunk_count >= POSTINGS_MIN:
+            execute(store.connection, SET_CUSTOM_PLAN)
+        rows = scanned_rows(query, plan, store)
+    return ranked(rows, "lexical", "bm25", query.highest)
+
+
+def scanned_rows(
+    query: LexicalQuery, plan: RetrievePlan, store: Store, *, enabled: bool = True
+) -> list[tuple[Any, ...]]:
+    """The plan's pool of rows (COLUMNS and score), best first, from scoring every chunk that holds any of the words."""
+    lexical = {"weights": query.vector, "words": query.words}
+    sql = LEXICAL.format(chunks=store.collection.partition, passing=passing(plan, enabled=enabled))
+    return fetch_all(store.connection, sql, scope(plan, store) | lexical)
+
+
+def inverse_document_frequency(chunks: int, total: int) -> float:
+    """ln(1 + (N - n + 0.5) / (n + 0.5)): Robertson and Sparck Jones' weight, kept above zero as Lucene does."""
+    return math.log(1 + (max(total, chunks) - chunks + 0.5) / (chunks + 0.5))
+
+
+def _quoted(lexeme: str) -> str:
+    escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"

@@ -1,0 +1,247 @@
+"""retrieve(): candidates under filters, fused, reranked and compressed by one plan; no tie depends on chance."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ragd import telemetry
+from ragd.errors import InvalidInput, LexicalDisabled
+from ragd.models.reranking import AnyReranker, rerank
+from ragd.normalization import normalize
+from ragd.search.compression import CompressPolicy, compress
+from ragd.search.fusion import fuse
+from ragd.search.lexical_search import lexical_candidates
+from ragd.search.vector_search import count_passing, is_exact, read_state, rows_needed, vector_candidates
+from ragd.store.store import Store, StoreState
+from ragd.types import Candidate, RetrievePlan
+
+ShortReason = Literal["collection_empty", "collection_small", "filters", "no_match", "approximate", "withheld"]
+
+
+@dataclass(frozen=True, slots=True)
+class ShortResult:
+    """Asked for k, got fewer, and why. "withheld": the caller of retrieve() left some out of what it gives."""
+
+    asked: int
+    got: int
+    reason: ShortReason
+    message: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"asked": self.asked, "got": self.got, "reason": self.reason, "message": self.message}
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieval:
+    """What one retrieval made: the final candidates (at most k), the pool of each list, times in ms.
+
+    fused holds the whole fused pool, reranked the same pool in the reranker's order (equal to fused without one);
+    candidates are the first k of reranked. spans is what compress() made of candidates, [] when the plan asks for none;
+    tokens_before and tokens_after count the words of the candidates and of their spans, None without compress.
+    exact is None when no vector list was asked for. query_tokens counts the embedder's tokens of the query (words when
+    nothing was embedded).
+    """
+
+    candidates: list[Candidate]
+    lists: dict[str, list[Candidate]]
+    fused: list[Candidate]
+    reranked: list[Candidate]
+    spans: list[dict[str, Any]]
+    tokens_before: int | None
+    tokens_after: int | None
+    short_result: ShortResult | None
+    timings_ms: dict[str, float]
+    exact: bool | None
+    query_tokens: int
+
+
+@dataclass(slots=True)
+class _Clock:
+    took_ms: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.took_ms[name] = round((time.perf_counter() - began) * 1000, 3)
+
+
+def retrieve(query: str, plan: RetrievePlan, store: Store) -> list[Candidate]:
+    """The plan's best k candidates for the query, best first, ties by (doc_id, chunk_index).
+
+    Must run inside a transaction (index settings are local to it). A filter that matches nothing gives []. An empty
+    collection gives []. Raises InvalidInput for an empty query, a reranker that the store does not have, or a store
+    without embedder in a mode that needs one, LexicalDisabled for hybrid and lexical mode on a collection without
+    lexical index, EmbedderError, RerankerError.
+    """
+    return _retrieve(query, plan, store, whole_pool=False).candidates
+
+
+def retrieve_detailed(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
+    """retrieve() with everything that explains the ranking."""
+    return _retrieve(query, plan, store, whole_pool=True)
+
+
+def _retrieve(query: str, plan: RetrievePlan, store: Store, *, whole_pool: bool) -> Retrieval:
+    """Not the whole pool: where the first k of the one list are the result, no more of it is read."""
+    text = normalize(query).strip()
+    if not text:
+        raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
+    check_mode(plan, store)
+    reranker = find_reranker(plan, store)
+    clock = _Clock()
+    state = read_state(plan, store)
+    lists: dict[str, list[Candidate]] = {}
+    exact: bool | None = None
+    vector, query_tokens = _embed_query(text, plan, store, clock)
+    with telemetry.retrieve_span(
+        query=text,
+        top_k=plan.k,
+        index=store.collection.name,
+        filters=plan.filters if plan.filters else None,
+        embedding_model=store.collection.embed_model,
+        metadata=_facts(plan, store),
+    ) as span:
+        if vector is not None:
+            exact = is_exact(plan, store, state)
+            needs_pool = whole_pool or reranker is not None or plan.mode == "hybrid"
+            rows = plan.pool if needs_pool else rows_needed(plan, state, exact)
+            with clock.time("vector"), telemetry.vector_span(pool=plan.pool, exact=exact):
+                lists["vector"] = vector_candidates(vector, plan, store, exact, rows=rows)
+        if plan.mode != "vector":
+            with clock.time("lexical"), telemetry.lexical_span(query=text, pool=plan.pool):
+                lists["lexical"] = lexical_candidates(text, plan, store, state)
+        with clock.time("fuse"):
+            fused = _fuse(lists, plan)
+        telemetry.record_results(span, fused[: plan.k])
+        short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
+        telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=len(fused))
+    reranked = _rerank(text, fused, plan, reranker, clock)
+    candidates = reranked[: plan.k]
+    spans = _compress(text, candidates, plan, clock)
+    return Retrieval(
+        candidates=candidates,
+        lists=lists,
+        fused=fused,
+        reranked=reranked,
+        spans=spans,
+        tokens_before=_count_words(candidates) if plan.compress else None,
+        tokens_after=_count_kept(spans) if plan.compress else None,
+        short_result=short,
+        timings_ms=clock.took_ms,
+        exact=exact,
+        query_tokens=query_tokens,
+    )
+
+
+def _facts(plan: RetrievePlan, store: Store) -> dict[str, Any]:
+    """What a span says of the search beside the conventions' fields."""
+    facts = {
+        "mode": plan.mode,
+        "candidate_pool": plan.pool,
+        "generation": store.collection.generation,
+        "plan_hash": plan.hash,
+        "rerank": plan.rerank,
+        "compress": plan.compress,
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def check_mode(plan: RetrievePlan, store: Store) -> None:
+    """Raise LexicalDisabled or InvalidInput for a mode that the store cannot serve."""
+    if plan.mode != "vector" and not store.collection.hybrid_enabled:
+        raise LexicalDisabled(
+            f"collection {store.collection.name!r} keeps no lexical index, so mode {plan.mode!r} cannot be used; "
+            "use mode 'vector', or make the collection with hybrid_enabled",
+            field="mode",
+        )
+    if plan.mode != "lexical" and store.embedder is None:
+        raise InvalidInput(f"mode {plan.mode!r} embeds the query, and the store has no embedder", field="mode")
+
+
+def find_reranker(plan: RetrievePlan, store: Store) -> AnyReranker | None:
+    """The one that the plan names, None where it names none. Raises InvalidInput for one that the store lacks."""
+    if plan.rerank is None:
+        return None
+    if plan.rerank not in store.rerankers:
+        known = ", ".join(sorted(store.rerankers)) or "none"
+        raise InvalidInput(f"there is no reranker {plan.rerank!r}; the rerankers here are: {known}", field="rerank")
+    return store.rerankers[plan.rerank]
+
+
+def _embed_query(text: str, plan: RetrievePlan, store: Store, clock: _Clock) -> tuple[Sequence[float] | None, int]:
+    name = store.collection.name
+    if plan.mode == "lexical" or store.embedder is None:
+        with telemetry.query_span(name, text):
+            return None, len(text.split())
+    embedder = store.embedder
+    with clock.time("embed_query"), telemetry.query_span(name, text, embedder.model, embedder.dims):
+        return embedder.embed_query(text), embedder.count_tokens(text)
+
+
+def _fuse(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
+    """One list keeps its own scores; two are fused by reciprocal rank."""
+    if len(lists) == 1:
+        return list(next(iter(lists.values())))
+    with telemetry.fuse_span(method="rrf", lists_count=len(lists)):
+        return fuse(lists, params={"rrf_k": plan.rrf_k, "weights": dict(plan.weights)})
+
+
+def _rerank(
+    text: str, fused: list[Candidate], plan: RetrievePlan, reranker: AnyReranker | None, clock: _Clock
+) -> list[Candidate]:
+    if reranker is None:
+        return fused
+    with (
+        clock.time("rerank"),
+        telemetry.rerank_span(model=reranker.name, query=text, candidates=fused, top_k=plan.k) as span,
+    ):
+        reranked = rerank(text, fused, reranker)
+        telemetry.record_reranked(span, reranked[: plan.k])
+    return reranked
+
+
+def _compress(text: str, candidates: list[Candidate], plan: RetrievePlan, clock: _Clock) -> list[dict[str, Any]]:
+    if plan.compress is None:
+        return []
+    policy = CompressPolicy(kind=plan.compress, token_budget=plan.token_budget or CompressPolicy().token_budget)
+    with clock.time("compress"), telemetry.compress_span(query=text, input_count=len(candidates)) as span:
+        spans = compress(text, candidates, policy)
+        before, after = _count_words(candidates), _count_kept(spans)
+        telemetry.record_counts(span, output_count=len(spans), tokens_before=before, tokens_after=after)
+    return spans
+
+
+def _count_words(candidates: Sequence[Candidate]) -> int:
+    return sum(len(candidate.content.split()) for candidate in candidates)
+
+
+def _count_kept(spans: Sequence[Mapping[str, Any]]) -> int:
+    return sum(int(span["tokens_after"]) for span in spans)
+
+
+def _short_result(
+    plan: RetrievePlan, state: StoreState, got: int, exact: bool | None, store: Store
+) -> ShortResult | None:
+    if got >= plan.k:
+        return None
+    reason: ShortReason
+    if state.chunk_count == 0:
+        reason, why = "collection_empty", "the collection has no chunks; upload documents first"
+    elif plan.filters and (exact or count_passing(plan, store, plan.k) < plan.k):
+        reason, why = "filters", "fewer chunks pass the filters (tags_any, tags_all, metadata); loosen them"
+    elif plan.mode == "lexical":
+        reason, why = "no_match", "fewer chunks hold any word of the query; try mode hybrid or vector"
+    elif state.chunk_count < plan.k:
+        reason, why = "collection_small", f"the collection has only {state.chunk_count} chunks"
+    elif exact is False:
+        reason, why = "approximate", "the HNSW scan stopped early; raise ef_search or set exact to always"
+    else:
+        reason, why = "filters", "some chunks are disabled"
+    return ShortResult(plan.k, got, reason, f"asked for {plan.k}, got {got}: {why}")

@@ -1,0 +1,170 @@
+"""The vector list: nearest chunks by cosine, by an exact scan or through the HNSW index."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import psycopg
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
+
+from ragd.search.candidates import COLUMNS, passing, ranked, scope
+from ragd.store.store import Store, StoreState, fetch_all
+from ragd.types import Candidate, RetrievePlan
+
+SCAN_TUPLES_MAX = 100_000
+EF_SEARCH_MAX = 1000
+SURE_INDEX_MIN = 10_000
+FILTERED_BEAM_MIN = 200
+
+# The limit and the type are whole numbers in the text, not parameters: the plan depends on them, and a prepared
+# statement keeps its plan only where it can see them.
+# Without the cast that the HNSW index is over, so that every row is compared.
+VECTOR_EXACT = f"""
+SELECT {COLUMNS}, 1 - (embedding <=> %(vector)s::vector) AS score
+FROM {{chunks}}
+WHERE {{passing}}
+ORDER BY embedding <=> %(vector)s::vector, doc_id, chunk_index
+LIMIT {{rows:d}}
+"""
+
+VECTOR_INDEXED = f"""
+SELECT {COLUMNS}, 1 - ((embedding::{{cast}}) <=> %(vector)s::vector::{{cast}}) AS score
+FROM {{chunks}}
+WHERE {{passing}}
+ORDER BY (embedding::{{cast}}) <=> %(vector)s::vector::{{cast}}, doc_id, chunk_index
+LIMIT {{rows:d}}
+"""
+
+MATCHING_UP_TO = "SELECT count(*) FROM (SELECT 1 FROM {chunks} WHERE {passing} LIMIT {most:d}) AS matching"
+
+# Under filters the scan goes on for rows that pass. In strict order it throws away every row that is nearer than one it
+# has given before; in relaxed order it gives them too, late, and they are sorted here.
+VECTOR_FILTERED = f"""
+WITH nearest AS MATERIALIZED (
+    SELECT {COLUMNS}, (embedding::{{cast}}) <=> %(vector)s::vector::{{cast}} AS distance
+    FROM {{chunks}}
+    WHERE {{passing}}
+    ORDER BY (embedding::{{cast}}) <=> %(vector)s::vector::{{cast}}
+    LIMIT {{rows:d}}
+)
+SELECT {COLUMNS}, 1 - distance AS score FROM nearest ORDER BY distance, doc_id, chunk_index
+"""
+
+# Until the end of the transaction.
+HNSW_SETTINGS = """set_config('hnsw.ef_search', %(ef_search)s, true),
+       set_config('hnsw.iterative_scan', %(scan_order)s, true),
+       set_config('hnsw.max_scan_tuples', %(scan_tuples)s, true),
+       set_config('hnsw.scan_mem_multiplier', '4', true)"""
+SET_HNSW = f"SELECT {HNSW_SETTINGS}"
+
+
+class BinaryVector:
+    """A vector as psycopg sends it to pgvector: in binary, where a text would take longer to write than to search."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, vector: Sequence[float]) -> None:
+        self.data = struct.pack("!hh", len(vector), 0) + np.asarray(vector, dtype=">f4").tobytes()
+
+    def __str__(self) -> str:
+        return vector_text(np.frombuffer(self.data, dtype=">f4", offset=4).tolist())
+
+
+class _BinaryVectorDumper(Dumper):
+    """Names no type: pgvector's has another number in every database, and the cast beside the parameter says it."""
+
+    format = Format.BINARY
+
+    def dump(self, obj: BinaryVector) -> bytes:
+        return obj.data
+
+
+psycopg.adapters.register_dumper(BinaryVector, _BinaryVectorDumper)
+
+
+def hnsw_settings(plan: RetrievePlan) -> dict[str, str]:
+    """The parameters of SET_HNSW. The beam holds the pool and one more: ties at its edge are looked for one row on,
+    and a beam that ends at the edge would make the scan begin again for that row. Under filters it has room for rows
+    that do not pass."""
+    least = max(plan.pool + 1, FILTERED_BEAM_MIN if plan.filters else 0)
+    return scan_settings(min(EF_SEARCH_MAX, max(plan.ef_search or 0, least)), filtered=bool(plan.filters))
+
+
+def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
+    """The parameters of SET_HNSW for a given beam."""
+    order = "relaxed_order" if filtered else "strict_order"
+    return {"ef_search": str(ef_search), "scan_order": order, "scan_tuples": str(SCAN_TUPLES_MAX)}
+
+
+def read_state(plan: RetrievePlan, store: Store) -> StoreState:
+    """The store's state; the settings of the index scan are made in the same round trip, where the plan may need it."""
+    if plan.mode == "lexical" or plan.exact == "always":
+        return store.state()
+    return store.state(HNSW_SETTINGS, hnsw_settings(plan))
+
+
+def is_exact(plan: RetrievePlan, store: Store, state: StoreState) -> bool:
+    """Scan or index? "auto" scans up to the threshold, counting only what the filters leave."""
+    if plan.exact == "always" or not state.vector_index:
+        return True
+    if plan.exact == "never":
+        return False
+    if state.chunk_count <= store.exact_threshold:
+        return True
+    return bool(plan.filters) and count_passing(plan, store, store.exact_threshold + 1) <= store.exact_threshold
+
+
+def count_passing(plan: RetrievePlan, store: Store, most: int) -> int:
+    """How many chunks the plan's filters let through; the count stops at `most`."""
+    sql = MATCHING_UP_TO.format(chunks=store.collection.partition, passing=passing(plan), most=most)
+    ((matching,),) = fetch_all(store.connection, sql, scope(plan, store))
+    return int(matching)
+
+
+def rows_needed(plan: RetrievePlan, state: StoreState, exact: bool) -> int:
+    """How many rows to ask for when only the first k count: k where that cannot change them, else the pool.
+
+    Through the index a smaller limit could make the database choose another plan, in a small table or under filters.
+    """
+    return plan.k if exact or (not plan.filters and state.chunk_count >= SURE_INDEX_MIN) else plan.pool
+
+
+def vector_candidates(
+    vector: Sequence[float],
+    plan: RetrievePlan,
+    store: Store,
+    exact: bool,
+    *,
+    rows: int | None = None,
+    enabled: bool = True,
+) -> list[Candidate]:
+    """The nearest chunks, best first, ties by (doc_id, chunk_index): the plan's pool, or the first `rows` of it.
+
+    Through the index it needs what read_state() set. enabled=False: among the disabled chunks.
+    """
+    params = scope(plan, store) | {"vector": vector_parameter(vector, store)}
+    through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
+    sql = (VECTOR_EXACT if exact else through_index).format(
+        chunks=store.collection.partition,
+        cast=store.collection.vector_cast,
+        passing=passing(plan, enabled=enabled),
+        rows=rows or plan.pool,
+    )
+    return ranked(fetch_all(store.connection, sql, params), "vector", "cosine", 1.0)
+
+
+def vector_parameter(vector: Sequence[float], store: Store) -> Any:
+    """The vector as the store's connection takes it: text where the driver writes it into the statement."""
+    connection = store.connection
+    if isinstance(connection, psycopg.Connection) and not issubclass(connection.cursor_factory, psycopg.ClientCursor):
+        return BinaryVector(vector)
+    return vector_text(vector)
+
+
+def vector_text(vector: Sequence[float]) -> str:
+    """pgvector's text form, with the shortest digits that give the same float back."""
+    return "[" + ",".join(map(repr, map(float, vector))) + "]"

@@ -1,0 +1,1 @@
+"""The tables of a collection: rows of chunks, postings, statistics, generations."""

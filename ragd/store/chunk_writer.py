@@ -1,0 +1,353 @@
+"""Rows of chunks into and out of a generation's table, with the statistics that move along. index() decides which.
+
+New rows go by binary COPY straight into the table. The words of a slice of chunks are parsed by the database in one
+statement; BM25 weights are computed from them here, as ragd_bm25() does, because the mean length they depend on is
+only known when every chunk of the slice has been parsed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ragd.store.copy_rows import binary_row
+from ragd.store.postings import drop_postings, extend_postings
+from ragd.store.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
+from ragd.types import Chunk, canonical_json
+
+SLICE = 10_000  # chunks whose parsed words are held at a time
+PARSED_AT_ONCE = 500
+COPY_BYTES = 1 << 16
+TERMS_AT_ONCE = 50_000
+LEXICAL_DIMS = 1_000_000_000
+
+READ_DOCUMENTS = """
+SELECT doc_id, revision, enabled, chunk_count FROM documents
+WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
+"""
+
+INSERT_DOCUMENTS = """
+INSERT INTO documents (collection_id, doc_id, tags)
+SELECT %(collection_id)s, doc_id, tags
+FROM jsonb_to_recordset(%(rows)s::jsonb) AS listed (doc_id text, tags text[])
+ON CONFLICT (collection_id, doc_id) DO NOTHING
+"""
+
+COUNT_DOCUMENTS = """
+UPDATE documents d
+SET chunk_count = listed.size
+FROM unnest(%(doc_ids)s::text[], %(sizes)s::integer[]) AS listed (doc_id, size)
+WHERE d.collection_id = %(collection_id)s AND d.doc_id = listed.doc_id AND d.chunk_count <> listed.size
+"""
+
+TOUCH = """
+UPDATE {chunks} c
+SET start_char = s.start_char, end_char = s.end_char, tags = s.tags, metadata = s.metadata,
+    switched_off = s.switched_off,
+    enabled = NOT s.switched_off AND coalesce(
+        (SELECT d.enabled FROM documents d WHERE d.collection_id = c.collection_id AND d.doc_id = c.doc_id), true
+    )
+FROM jsonb_to_recordset(%(rows)s::jsonb)
+     AS s (doc_id text, chunk_index integer, start_char integer, end_char integer, tags text[], metadata jsonb,
+           switched_off boolean)
+WHERE c.collection_id = %(collection_id)s AND c.doc_id = s.doc_id COLLATE "C" AND c.chunk_index = s.chunk_index
+"""
+
+# Rows that stay as they are belong to the present revision of their document too.
+STAMP = """
+UPDATE {chunks} c SET revision = d.revision
+FROM documents d
+WHERE d.collection_id = %(collection_id)s AND d.doc_id = ANY(%(doc_ids)s)
+  AND c.collection_id = d.collection_id AND c.doc_id = d.doc_id AND c.revision <> d.revision
+"""
+
+# What is replaced, and the tail of documents that have become shorter; their words leave the statistics.
+REMOVE = """
+WITH gone AS (
+    DELETE FROM {chunks} c
+    USING unnest(%(doc_ids)s::text[], %(numbers)s::integer[]) AS listed (doc_id, chunk_index)
+    WHERE c.collection_id = %(collection_id)s AND c.doc_id = listed.doc_id COLLATE "C"
+      AND c.chunk_index = listed.chunk_index
+    RETURNING c.fts
+), words AS (
+    SELECT ragd_term(lexeme) AS term, count(*) AS chunks, sum(cardinality(positions)) AS length
+    FROM gone, unnest(fts)
+    GROUP BY lexeme
+)
+SELECT (SELECT count(*) FROM gone), coalesce(array_agg(term), '{{}}'), coalesce(array_agg(chunks), '{{}}'),
+       coalesce(sum(length), 0)
+FROM words
+"""
+
+REMOVE_DOCUMENTS = REMOVE.replace(
+    "USING unnest(%(doc_ids)s::text[], %(numbers)s::integer[]) AS listed (doc_id, chunk_index)\n    ", ""
+).replace(
+    """c.doc_id = listed.doc_id COLLATE "C"
+      AND c.chunk_index = listed.chunk_index""",
+    "c.doc_id = ANY(%(doc_ids)s)",
+)
+
+PARSE = """
+SELECT tsvectorsend(parsed.fts), words.terms, words.counts
+FROM json_array_elements_text(%(texts)s::json) WITH ORDINALITY AS given (content, place)
+CROSS JOIN LATERAL (SELECT to_tsvector(%(language)s::regconfig, given.content) AS fts) AS parsed
+CROSS JOIN LATERAL (
+    SELECT array_agg(ragd_term(lexeme)) AS terms, array_agg(cardinality(positions)) AS counts FROM unnest(parsed.fts)
+) AS words
+ORDER BY given.place
+"""
+
+COUNT_TERMS = """
+INSERT INTO chunk_terms (collection_id, generation, term, chunk_count)
+SELECT %(collection_id)s, %(generation)s, term, change
+FROM unnest(%(terms)s::integer[], %(changes)s::bigint[]) AS counted (term, change)
+ON CONFLICT (collection_id, generation, term) DO UPDATE SET chunk_count = chunk_terms.chunk_count + excluded.chunk_count
+"""
+
+COUNT_CHUNKS = """
+UPDATE chunk_stats
+SET chunk_count = chunk_count + %(added)s, length_total = length_total + %(length)s
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s
+RETURNING chunk_count, length_total, length_baked
+"""
+
+COUNT_BOTH = f"WITH terms AS ({COUNT_TERMS}) {COUNT_CHUNKS}"
+
+COPY_CHUNKS = """
+COPY {chunks} (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, token_count,
+               revision, enabled, switched_off, embedding, fts, lexical)
+FROM STDIN (FORMAT BINARY)
+"""
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Change:
+    """What a write does to the statistics: rows and summed length (in lexemes) won or lost, and rows per term."""
+
+    rows: int = 0
+    length: int = 0
+    terms: list[Ints] = field(default_factory=list)
+    changes: list[Ints] = field(default_factory=list)
+
+    def add(self, rows: int, length: int, terms: Ints, changes: Ints) -> None:
+        self.rows += rows
+        self.length += length
+        self.terms.append(terms)
+        self.changes.append(changes)
+
+    def gather(self) -> None:
+        """Bring what was added into one entry per term, so that many additions take no more room than their terms."""
+        terms, changes = self.per_term()
+        self.terms, self.changes = [terms], [changes]
+
+    def per_term(self) -> tuple[Ints, Ints]:
+        """Terms in ascending order, each once, with how many rows hold it more than before; none where that is 0."""
+        if not self.terms:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        terms, places = np.unique(np.concatenate(self.terms), return_inverse=True)
+        changes = np.zeros(len(terms), np.int64)
+        np.add.at(changes, places, np.concatenate(self.changes))
+        return terms[changes != 0], changes[changes != 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The parsed words of a slice of chunks: fts[i] in tsvector's binary form, sizes[i] of the terms with counts."""
+
+    fts: list[bytes]
+    sizes: Ints
+    terms: Ints
+    counts: Ints
+
+
+def write_chunks(chunks: Sequence[Chunk], store: Store, change: Change, scope: Mapping[str, Any]) -> None:
+    """Write chunks of which no row exists, and all that `change` brings along from before into the statistics.
+
+    chunks: with vectors. scope: collection_id, generation, doc_ids and sizes of every document that is written. The
+    caller holds the lock of the statistics.
+    """
+    documents = read_documents(chunks, store, scope) if chunks else {}
+    before: int | None = None
+    fresh_weights = True
+    for first in range(0, max(1, len(chunks)), SLICE):
+        part = chunks[first : first + SLICE]
+        words = parse_words(part, store) if store.collection.hybrid_enabled else None
+        count_words(words, len(part), change)
+        count, total, baked = apply_change(change, store)
+        before = count - change.rows if before is None else before
+        if words is not None:
+            wanted = bake_length(total / count) if count else 1.0
+            if wanted != baked and before <= REBAKE_LIMIT and fresh_weights:
+                rebake(store, wanted)
+                baked = wanted
+        fresh_weights = False
+        copy_rows(part, store, documents, words, baked)
+        change = Change()
+    if store.collection.hybrid_enabled:
+        wanted = bake_length(total / count) if count else 1.0
+        if wanted != baked and before is not None and before <= REBAKE_LIMIT:
+            rebake(store, wanted)
+        extend_postings(store, count)
+    if store.serving and any(documents.get(doc_id, (1, True, -1))[2] != size for doc_id, size in _sizes(scope)):
+        execute(store.connection, COUNT_DOCUMENTS, dict(scope))
+
+
+def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
+    """New offsets, tags, metadata and switches for rows whose text stays."""
+    rows = [
+        {
+            "doc_id": chunk.doc_id,
+            "chunk_index": chunk.chunk_index,
+            "start_char": chunk.start,
+            "end_char": chunk.end,
+            "tags": list(chunk.tags),
+            "metadata": dict(chunk.metadata),
+            "switched_off": not chunk.enabled,
+        }
+        for chunk in chunks
+    ]
+    if rows:
+        sql = TOUCH.format(chunks=store.collection.partition)
+        execute(store.connection, sql, {**store.scope, "rows": canonical_json(rows)})
+
+
+def stamp_revisions(store: Store, scope: Mapping[str, Any]) -> None:
+    """Let every chunk of the documents in `scope` name the revision of its document."""
+    execute(store.connection, STAMP.format(chunks=store.collection.partition), dict(scope))
+
+
+def remove_chunks(keys: Sequence[tuple[str, int]], store: Store, change: Change) -> None:
+    """Delete these rows; what they leave in the statistics is added to `change`."""
+    if keys:
+        params = {**store.scope, "doc_ids": [key[0] for key in keys], "numbers": [key[1] for key in keys]}
+        _remove(REMOVE, params, store, change)
+
+
+def remove_documents(doc_ids: Sequence[str], store: Store, change: Change) -> int:
+    """Delete every row of these documents; returns how many there were."""
+    return _remove(REMOVE_DOCUMENTS, {**store.scope, "doc_ids": list(doc_ids)}, store, change)
+
+
+def _remove(sql: str, params: dict[str, Any], store: Store, change: Change) -> int:
+    ((rows, terms, chunks, length),) = fetch_all(
+        store.connection, sql.format(chunks=store.collection.partition), params
+    )
+    change.add(-int(rows), -int(length), np.array(terms, np.int64), -np.array(chunks, np.int64))
+    return int(rows)
+
+
+def _sizes(scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    return zip(scope["doc_ids"], scope["sizes"], strict=True)
+
+
+def read_documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, Any]) -> dict[str, tuple[int, bool, int]]:
+    """doc_id -> (revision, enabled, chunk_count); a row is made for a document that has none."""
+    rows = fetch_all(store.connection, READ_DOCUMENTS, dict(scope))
+    known = {doc_id: (revision, enabled, count) for doc_id, revision, enabled, count in rows}
+    missing = {chunk.doc_id: chunk for chunk in reversed(chunks) if chunk.doc_id not in known}
+    if missing:
+        listed = [{"doc_id": doc_id, "tags": list(chunk.tags)} for doc_id, chunk in missing.items()]
+        execute(store.connection, INSERT_DOCUMENTS, {**scope, "rows": canonical_json(listed)})
+        known |= dict.fromkeys(missing, (1, True, 0))
+    return known
+
+
+def parse_words(chunks: Sequence[Chunk], store: Store) -> Words:
+    """The words of these chunks as the database's full-text search has them."""
+    fts: list[bytes] = []
+    terms: list[int] = []
+    counts: list[int] = []
+    sizes: list[int] = []
+    for first in range(0, len(chunks), PARSED_AT_ONCE):
+        texts = [f"{chunk.context}\n{chunk.content}" for chunk in chunks[first : first + PARSED_AT_ONCE]]
+        params = {"texts": json.dumps(texts, ensure_ascii=False), "language": store.collection.language}
+        for parsed, its_terms, its_counts in fetch_all(store.connection, PARSE, params):
+            fts.append(bytes(parsed))
+            sizes.append(len(its_terms or ()))
+            terms += its_terms or ()
+            counts += its_counts or ()
+    return Words(fts, np.array(sizes, np.int64), np.array(terms, np.int64), np.array(counts, np.int64))
+
+
+def count_words(words: Words | None, rows: int, change: Change) -> None:
+    """Add so many rows with these words to the change; None: the collection counts no words."""
+    if words is None:
+        change.rows += rows
+        return
+    change.add(rows, int(words.counts.sum()), words.terms, np.ones(len(words.terms), np.int64))
+
+
+def apply_change(change: Change, store: Store) -> tuple[int, int, float]:
+    """Move the statistics along; returns count, total length and the mean length that weights are baked with."""
+    terms, changes = change.per_term()
+    params: dict[str, Any] = {**store.scope, "added": change.rows, "length": change.length}
+    first = 0
+    while True:
+        part = slice(first, first + TERMS_AT_ONCE)
+        params |= {"terms": terms[part].tolist(), "changes": changes[part].tolist()}
+        first += TERMS_AT_ONCE
+        if first >= len(terms):
+            break
+        execute(store.connection, COUNT_TERMS, params)
+    ((count, total, baked),) = fetch_all(store.connection, COUNT_BOTH, params)
+    return int(count), int(total), float(baked)
+
+
+def rebake(store: Store, length: float) -> None:
+    """Compute every stored weight anew, by this mean length."""
+    params = {**store.scope, "length_baked": length}
+    execute(store.connection, REBAKE.format(chunks=store.collection.partition), params)
+    execute(store.connection, SET_BAKED, params)
+    drop_postings(store)
+
+
+def lexical_weights(words: Words, mean: float) -> list[bytes]:
+    """What ragd_bm25() makes of each chunk, in sparsevec's binary form: dimensions, entries, 0, places, weights."""
+    rows = np.repeat(np.arange(len(words.sizes)), words.sizes)
+    order = np.lexsort((words.terms, rows))
+    rows, terms, counts = rows[order], words.terms[order], words.counts[order]
+    totals = np.zeros(len(words.sizes))
+    np.add.at(totals, rows, counts)
+    starts = np.flatnonzero((np.diff(rows, prepend=-1) != 0) | (np.diff(terms, prepend=-1) != 0))
+    rows, terms = rows[starts], terms[starts]
+    tf = np.add.reduceat(counts, starts).astype(np.float64) if len(starts) else np.empty(0)
+    weights = (tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * totals[rows] / mean))).astype(">f4")
+    places = (terms - 1).astype(">i4")
+    edges = np.searchsorted(rows, np.arange(len(words.sizes) + 1)).tolist()
+    return [
+        struct.pack("!iii", LEXICAL_DIMS, end - start, 0) + places[start:end].tobytes() + weights[start:end].tobytes()
+        for start, end in itertools.pairwise(edges)
+    ]
+
+
+def copy_rows(
+    chunks: Sequence[Chunk],
+    store: Store,
+    documents: Mapping[str, tuple[int, bool, int]],
+    words: Words | None,
+    baked: float,
+) -> None:
+    """Rows in PostgreSQL's binary COPY format: a text vector would cost more than the whole rest of the write."""
+    if not chunks:
+        return
+    lexical: Sequence[bytes | None] = [None] * len(chunks) if words is None else lexical_weights(words, baked)
+    fts: Sequence[bytes | None] = [None] * len(chunks) if words is None else words.fts
+    sql = COPY_CHUNKS.format(chunks=store.collection.partition)
+    collection_id = struct.pack("!q", store.collection.id)
+    with cursor(store.connection) as opened, opened.copy(sql) as copy:
+        waiting = bytearray(b"PGCOPY\n\xff\r\n\x00" + struct.pack("!ii", 0, 0))
+        for chunk, its_fts, its_lexical in zip(chunks, fts, lexical, strict=True):
+            waiting += binary_row(chunk, collection_id, documents[chunk.doc_id], its_fts, its_lexical)
+            if len(waiting) >= COPY_BYTES:
+                copy.write(bytes(waiting))
+                waiting.clear()
+        copy.write(bytes(waiting) + struct.pack("!h", -1))

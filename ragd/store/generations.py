@@ -1,0 +1,268 @@
+"""Index generations: a table of chunks is built beside the one that serves, and swapped in whole.
+
+    number = create_generation(connection, collection_id)
+    store = open_generation(connection, "notes", number, spec, embedder)
+    index(chunks, store)                                        # as often as it takes; searches see nothing of it
+    swap_generation(connection, collection_id, number, spec)    # searches see all of it
+    drop_generation(connection, collection_id, 1)               # or swap back
+
+The caller owns the transactions, keeps the spec of each generation, and writes what changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ragd.errors import GenerationChanged, InvalidInput, RagdError, UnknownCollection
+from ragd.models.embedding import Embedder
+from ragd.store.store import (
+    ATTACH_PARTITION,
+    DROP_PARTITION,
+    EXACT_THRESHOLD,
+    INSERT_STATS,
+    Connection,
+    Store,
+    create_partition,
+    execute,
+    fetch_all,
+    partition_name,
+    run_statements,
+)
+from ragd.types import SPEC_VERSION, ChunkPolicy, canonical_json
+
+LOCK_TIMEOUT_MS = 300
+SWAP_ATTEMPTS = 3
+SWAP_PAUSE_S = 0.05
+LOCK_NOT_AVAILABLE = "55P03"
+
+NEXT_NUMBER = """
+SELECT greatest(c.generation, (SELECT max(generation) FROM chunk_stats WHERE collection_id = c.id)) + 1
+FROM collections c WHERE c.id = %(collection_id)s AND c.deleted_at IS NULL
+"""
+
+# NO KEY UPDATE lets foreign keys to the row be checked meanwhile, and makes writers that hold it FOR SHARE wait.
+LOCK_COLLECTION = """
+SELECT generation FROM collections WHERE id = %(collection_id)s AND deleted_at IS NULL FOR NO KEY UPDATE
+"""
+
+LOCK_GENERATIONS = """
+SELECT generation FROM chunk_stats
+WHERE collection_id = %(collection_id)s AND generation IN (%(old)s, %(new)s)
+ORDER BY generation FOR UPDATE
+"""
+
+HAS_CHECK = """
+SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conrelid = to_regclass(%(partition)s) AND conname = %(name)s)
+"""
+
+ADD_CHECK = "ALTER TABLE {partition} ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id})"
+
+DETACH_PARTITION = """
+ALTER TABLE chunks DETACH PARTITION {partition};
+ALTER TABLE {partition} ALTER id SET DEFAULT nextval(pg_get_serial_sequence('chunks', 'id'));
+"""
+
+SET_LOCK_TIMEOUT = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', %(timeout)s, true)"
+SAVEPOINT = "SAVEPOINT ragd_swap"
+ROLLBACK_TO = "ROLLBACK TO SAVEPOINT ragd_swap"
+RELEASE = "RELEASE SAVEPOINT ragd_swap"
+
+MARK_SERVING = """
+UPDATE chunk_stats SET serving = (generation = %(new)s)
+WHERE collection_id = %(collection_id)s AND generation IN (%(old)s, %(new)s)
+"""
+
+SERVE = """
+UPDATE collections
+SET generation = %(new)s, embed_model = %(embed_model)s, embed_dims = %(embed_dims)s,
+    hybrid_enabled = %(hybrid_enabled)s, language = %(language)s, chunk_policy = %(chunk_policy)s::jsonb,
+    updated_at = now()
+WHERE id = %(collection_id)s
+"""
+
+FORGET = (
+    "DELETE FROM chunk_terms WHERE collection_id = %(collection_id)s AND generation = %(generation)s",
+    "DELETE FROM chunk_stats WHERE collection_id = %(collection_id)s AND generation = %(generation)s",
+)
+
+SIZES = """
+SELECT s.generation, s.chunk_count,
+       pg_total_relation_size(to_regclass('chunks_c' || s.collection_id || '_g' || s.generation))
+FROM chunk_stats s WHERE s.collection_id = %(collection_id)s
+"""
+
+
+class SwapBlocked(RagdError):
+    """Something kept using the tables for longer than the swap may hold up searches; try again in a moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSpec:
+    """Everything that decides the chunks and vectors of a generation, besides the documents."""
+
+    embed_model: str
+    embed_dims: int
+    hybrid_enabled: bool
+    language: str
+    policy: ChunkPolicy
+
+    def as_dict(self) -> dict[str, Any]:
+        """Canonical JSON form; spec_version stands for the code: normalization, chunking, lexical weights."""
+        return {
+            "spec_version": SPEC_VERSION,
+            "embed_model": self.embed_model,
+            "embed_dims": self.embed_dims,
+            "hybrid_enabled": self.hybrid_enabled,
+            "language": self.language,
+            "policy": self.policy.as_dict(),
+        }
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 (hex) of the canonical JSON form. Same hash and same documents: same chunks, by the same model."""
+        return hashlib.sha256(canonical_json(self.as_dict()).encode()).hexdigest()
+
+    def shares_vectors(self, other: GenerationSpec) -> bool:
+        """Whether an equal text has an equal vector in both."""
+        return (self.embed_model, self.embed_dims) == (other.embed_model, other.embed_dims)
+
+
+def create_generation(connection: Connection, collection_id: int, number: int | None = None) -> int:
+    """Make the empty, detached table of a new generation; returns its number (default: one more than the highest).
+
+    A taken number raises the driver's error for a table that exists. Raises UnknownCollection.
+    """
+    rows = fetch_all(connection, NEXT_NUMBER, {"collection_id": collection_id})
+    if not rows:
+        raise UnknownCollection(f"there is no collection {collection_id}; it was deleted")
+    chosen = int(rows[0][0]) if number is None else number
+    create_partition(connection, collection_id, chosen)
+    execute(connection, INSERT_STATS, {"collection_id": collection_id, "generation": chosen, "serving": False})
+    return chosen
+
+
+def open_generation(
+    connection: Connection,
+    collection: str | int,
+    number: int,
+    spec: GenerationSpec,
+    embedder: Embedder | None = None,
+    *,
+    exact_threshold: int = EXACT_THRESHOLD,
+    hidden: bool = False,
+) -> Store:
+    """The store of a generation that does not serve, to be written and searched like any other.
+
+    What index() writes changes no row of `documents`, which tell of the generation that serves; a document that
+    `documents` does not have is added there. Once the generation serves, index() refuses (GenerationChanged).
+    hidden: as for a Store. Raises UnknownCollection, and for an embedder that is not the spec's DimensionMismatch or
+    InvalidInput.
+    """
+    store = Store(connection, collection, exact_threshold=exact_threshold, hidden=hidden)
+    store.serving = False
+    store.collection = replace(
+        store.collection,
+        generation=number,
+        embed_model=spec.embed_model,
+        embed_dims=spec.embed_dims,
+        hybrid_enabled=spec.hybrid_enabled,
+        language=spec.language,
+        policy=spec.policy,
+    )
+    store.use_embedder(embedder)
+    return store
+
+
+def swap_generation(
+    connection: Connection,
+    collection_id: int,
+    number: int,
+    spec: GenerationSpec,
+    *,
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    attempts: int = SWAP_ATTEMPTS,
+) -> int:
+    """Let this generation serve, and keep the one before, detached; returns the number of the one before.
+
+    In the caller's transaction, as its last step: from here to its commit whoever reads `chunks` waits. A search reads
+    its generation by name, so one that began before goes on in the old one, and one that begins later opens the new.
+    The collection's row takes the spec. A generation that serves already is left alone.
+
+    Waits at most lock_timeout_ms for those who use the tables, `attempts` times; then SwapBlocked, and the transaction
+    may go on. Raises UnknownCollection, GenerationChanged when there is no such generation.
+    """
+    params: dict[str, Any] = {"collection_id": collection_id, "new": number}
+    rows = fetch_all(connection, LOCK_COLLECTION, params)
+    if not rows:
+        raise UnknownCollection(f"there is no collection {collection_id}; it was deleted")
+    old = int(rows[0][0])
+    if old == number:
+        return old
+    params["old"] = old
+    if len(fetch_all(connection, LOCK_GENERATIONS, params)) != 2:
+        raise GenerationChanged(f"there is no generation {number} of collection {collection_id}; build it first")
+    _ensure_check(connection, collection_id, number)
+    _exchange(connection, collection_id, old, number, lock_timeout_ms, attempts)
+    execute(connection, MARK_SERVING, params)
+    values = {name: value for name, value in spec.as_dict().items() if name != "policy"}
+    execute(connection, SERVE, params | values | {"chunk_policy": canonical_json(spec.policy.as_dict())})
+    return old
+
+
+def _ensure_check(connection: Connection, collection_id: int, number: int) -> None:
+    """The check that lets the table be attached unread; one that was made by an older version has none yet."""
+    partition = partition_name(collection_id, number)
+    ((present,),) = fetch_all(connection, HAS_CHECK, {"partition": partition, "name": f"{partition}_of"})
+    if not present:
+        run_statements(connection, ADD_CHECK, collection_id, number)
+
+
+def _exchange(connection: Connection, collection_id: int, old: int, new: int, timeout_ms: int, attempts: int) -> None:
+    for attempt in range(attempts):
+        execute(connection, SAVEPOINT)
+        try:
+            ((before, _),) = fetch_all(connection, SET_LOCK_TIMEOUT, {"timeout": f"{timeout_ms}ms"})
+            run_statements(connection, DETACH_PARTITION, collection_id, old)
+            run_statements(connection, ATTACH_PARTITION, collection_id, new)
+        except Exception as error:
+            execute(connection, ROLLBACK_TO)
+            execute(connection, RELEASE)
+            if sqlstate(error) != LOCK_NOT_AVAILABLE:
+                raise
+            time.sleep(SWAP_PAUSE_S * attempt)
+        else:
+            fetch_all(connection, SET_LOCK_TIMEOUT, {"timeout": before})
+            execute(connection, RELEASE)
+            return
+    raise SwapBlocked(
+        f"generation {new} could not be swapped in: something used the chunks {attempts} times for longer than "
+        f"{timeout_ms} ms; try again when long searches, index builds or backups have ended"
+    )
+
+
+def sqlstate(error: BaseException) -> str | None:
+    """PostgreSQL's code of an error, raised by psycopg or by Django over it."""
+    code = getattr(error, "sqlstate", None) or getattr(error.__cause__, "sqlstate", None)
+    return str(code) if code else None
+
+
+def drop_generation(connection: Connection, collection_id: int, number: int) -> bool:
+    """Remove a generation that does not serve, with its statistics; False when there is nothing of it.
+
+    Waits for those who read it. Raises InvalidInput for the one that serves.
+    """
+    rows = fetch_all(connection, LOCK_COLLECTION, {"collection_id": collection_id})
+    if rows and rows[0][0] == number:
+        raise InvalidInput(f"generation {number} serves; swap another one in before it is dropped", field="generation")
+    execute(connection, DROP_PARTITION.format(partition=partition_name(collection_id, number)))
+    gone = [execute(connection, sql, {"collection_id": collection_id, "generation": number}) for sql in FORGET]
+    return gone[-1] > 0
+
+
+def generation_sizes(connection: Connection, collection_id: int) -> dict[int, tuple[int, int]]:
+    """number -> (chunks, bytes on disk with indexes) of every generation that has a table."""
+    rows = fetch_all(connection, SIZES, {"collection_id": collection_id})
+    return {int(number): (int(chunks), int(size or 0)) for number, chunks, size in rows}

@@ -1,0 +1,435 @@
+"""The store: a connection, one collection and its embedder. Schema, partitions, indexes; rows are written elsewhere."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection, UnsupportedDatabase
+from ragd.models.embedding import Embedder
+from ragd.models.reranking import AnyReranker
+from ragd.types import ChunkPolicy, canonical_json
+
+POSTGRES_MIN = 170000
+PGVECTOR_MIN = (0, 8)
+VECTOR_INDEX_DIMS = 2000
+HALFVEC_INDEX_DIMS = 4000
+EXACT_THRESHOLD = 20_000
+REBAKE_LIMIT = 20_000
+SCHEMA_FILE = Path(__file__).parent.with_name("schema.sql")
+
+SERVER_VERSION = """
+SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
+       (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
+       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector')
+"""
+
+SCHEMA_PRESENT = "SELECT to_regclass('chunks') IS NOT NULL AND to_regclass('chunk_stats') IS NOT NULL"
+
+LANGUAGES = "SELECT cfgname FROM pg_ts_config ORDER BY cfgname"
+
+INSERT_COLLECTION = """
+INSERT INTO collections (name, embed_model, embed_dims, hybrid_enabled, language, chunk_policy)
+VALUES (%(name)s, %(embed_model)s, %(embed_dims)s, %(hybrid_enabled)s, %(language)s, %(chunk_policy)s::jsonb)
+RETURNING id
+"""
+
+INSERT_STATS = """
+INSERT INTO chunk_stats (collection_id, generation, serving)
+VALUES (%(collection_id)s, %(generation)s, %(serving)s) ON CONFLICT DO NOTHING
+"""
+
+# The keys and the check are those that attaching asks for: it finds them there, and reads no row.
+MAKE_PARTITION = """
+CREATE TABLE {partition} (LIKE chunks INCLUDING ALL EXCLUDING IDENTITY EXCLUDING INDEXES)
+    WITH (toast_tuple_target = 4080);
+ALTER TABLE {partition} ADD PRIMARY KEY (collection_id, id), ADD UNIQUE (collection_id, doc_id, chunk_index),
+    ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id}),
+    ALTER id SET DEFAULT nextval(pg_get_serial_sequence('chunks', 'id'));
+CREATE INDEX {partition}_tags ON {partition} USING gin (tags);
+CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
+"""
+
+# A partition takes its ids from chunks; a detached table has a default of its own. Attaching takes a weaker lock on
+# chunks than CREATE TABLE ... PARTITION OF, so that searches elsewhere go on.
+ATTACH_PARTITION = """
+ALTER TABLE {partition} ALTER id DROP DEFAULT;
+ALTER TABLE chunks ATTACH PARTITION {partition} FOR VALUES IN ({collection_id});
+"""
+
+DROP_PARTITION = "DROP TABLE IF EXISTS {partition}"
+
+GENERATIONS = "SELECT generation FROM chunk_stats WHERE collection_id = %(collection_id)s ORDER BY generation"
+
+COUNT_COLLECTION = """
+SELECT (SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s),
+       (SELECT count(*) FROM chunks WHERE collection_id = %(collection_id)s)
+"""
+
+DELETE_COLLECTION = "DELETE FROM collections WHERE id = %(collection_id)s"
+
+COLLECTION_BY_NAME = """
+SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, generation, chunk_policy::text
+FROM collections
+WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
+"""
+
+STATE = """
+SELECT s.chunk_count, s.length_total, s.length_baked,
+       EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid){also}
+FROM chunk_stats s
+WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
+"""
+
+STATISTICS = """
+SELECT (SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s) AS documents,
+       count(*) AS chunks,
+       coalesce(sum(token_count), 0) AS tokens,
+       count(*) FILTER (WHERE NOT enabled) AS disabled_chunks,
+       pg_total_relation_size(%(partition)s::regclass) AS bytes
+FROM {chunks}
+"""
+
+CREATE_VECTOR_INDEX = """
+CREATE INDEX {concurrently} {index} ON {partition} USING hnsw ((embedding::{cast}) {ops})
+"""
+
+VECTOR_INDEX_PROGRESS = """
+SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done ELSE blocks_done END,
+       CASE WHEN tuples_total > 0 THEN tuples_total ELSE blocks_total END
+FROM pg_stat_progress_create_index WHERE relid = to_regclass(%(partition)s)
+"""
+
+DROP_INDEX = "DROP INDEX {concurrently} IF EXISTS {index}"
+
+REBAKE = """
+UPDATE {chunks} SET lexical = ragd_bm25(fts, %(length_baked)s) WHERE fts IS NOT NULL
+"""
+
+SET_BAKED = """
+UPDATE chunk_stats SET length_baked = %(length_baked)s
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s
+"""
+
+
+class Connection(Protocol):
+    """A psycopg connection or Django's. The caller owns the transaction."""
+
+    def cursor(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionInfo:
+    """What is fixed for a collection while one generation serves."""
+
+    id: int
+    name: str
+    embed_model: str
+    embed_dims: int
+    hybrid_enabled: bool
+    language: str
+    generation: int
+    policy: ChunkPolicy
+
+    @property
+    def partition(self) -> str:
+        return partition_name(self.id, self.generation)
+
+    @property
+    def vector_index(self) -> str:
+        return f"{self.partition}_embedding"
+
+    @property
+    def vector_cast(self) -> str:
+        """The type that the HNSW index is over; a query must use the same one."""
+        kind = "vector" if self.embed_dims <= VECTOR_INDEX_DIMS else "halfvec"
+        return f"{kind}({self.embed_dims})"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """What changes with every write. length_total counts lexemes."""
+
+    chunk_count: int
+    length_total: int
+    length_baked: float
+    vector_index: bool
+
+
+def partition_name(collection_id: int, generation: int) -> str:
+    return f"chunks_c{collection_id:d}_g{generation:d}"
+
+
+@contextmanager
+def cursor(connection: Connection) -> Iterator[Any]:
+    """A cursor that is closed at the end, on either kind of connection."""
+    opened = connection.cursor()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def fetch_all(connection: Connection, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    opened = connection.cursor()
+    try:
+        opened.execute(sql, params)
+        rows: list[tuple[Any, ...]] = opened.fetchall()
+        return rows
+    finally:
+        opened.close()
+
+
+def execute(connection: Connection, sql: str, params: dict[str, Any] | None = None) -> int:
+    """Run one statement; returns the number of rows it touched."""
+    with cursor(connection) as open_cursor:
+        open_cursor.execute(sql, params)
+        return int(open_cursor.rowcount)
+
+
+def apply_schema(connection: Connection) -> None:
+    """Create what `schema.sql` names; running it again changes nothing. The caller commits."""
+    check_database(connection)
+    execute(connection, SCHEMA_FILE.read_text(encoding="utf-8"))
+
+
+def check_database(connection: Connection) -> None:
+    """Raise UnsupportedDatabase unless the server is PostgreSQL 17+ with pgvector 0.8+ installed or available."""
+    ((number, version, installed, available),) = fetch_all(connection, SERVER_VERSION)
+    if number < POSTGRES_MIN:
+        raise UnsupportedDatabase(
+            f"ragd needs PostgreSQL 17 or newer, because older ones cannot break ties on an HNSW index; "
+            f"this server is {version}. Point DATABASE_URL at a newer server, or leave it unset for the embedded one."
+        )
+    pgvector = installed or available
+    if pgvector is None:
+        raise UnsupportedDatabase(
+            "ragd needs the pgvector extension 0.8 or newer, and this server does not have it. "
+            "Install the package of pgvector for its PostgreSQL version."
+        )
+    if tuple(int(part) for part in pgvector.split(".")[:2]) < PGVECTOR_MIN:
+        raise UnsupportedDatabase(
+            f"ragd needs pgvector 0.8 or newer; this database has {pgvector}. "
+            "Upgrade the package, then run: ALTER EXTENSION vector UPDATE."
+        )
+
+
+def schema_present(connection: Connection) -> bool:
+    ((present,),) = fetch_all(connection, SCHEMA_PRESENT)
+    return bool(present)
+
+
+def languages(connection: Connection) -> list[str]:
+    """The text search configurations that the server has, by name."""
+    return [name for (name,) in fetch_all(connection, LANGUAGES)]
+
+
+def create_collection(
+    connection: Connection,
+    *,
+    name: str,
+    embed_model: str,
+    embed_dims: int,
+    hybrid_enabled: bool = True,
+    language: str = "english",
+    policy: ChunkPolicy | None = None,
+) -> int:
+    """Insert a collection and make its partition with the tag and full-text indexes. Returns its id.
+
+    A taken name raises the driver's unique violation. The caller owns the transaction.
+    """
+    if not 1 <= embed_dims <= HALFVEC_INDEX_DIMS:
+        raise InvalidInput(
+            f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS} (what an HNSW index can hold), not {embed_dims}",
+            field="embed_dims",
+        )
+    known = languages(connection)
+    if language not in known:
+        raise InvalidInput(f"language must be one of {', '.join(known)}, not {language!r}", field="language")
+    values = {
+        "name": name,
+        "embed_model": embed_model,
+        "embed_dims": embed_dims,
+        "hybrid_enabled": hybrid_enabled,
+        "language": language,
+        "chunk_policy": canonical_json((policy or ChunkPolicy()).as_dict()),
+    }
+    ((collection_id,),) = fetch_all(connection, INSERT_COLLECTION, values)
+    create_partition(connection, collection_id, 1)
+    attach_partition(connection, collection_id, 1)
+    execute(connection, INSERT_STATS, {"collection_id": collection_id, "generation": 1, "serving": True})
+    return int(collection_id)
+
+
+def create_partition(connection: Connection, collection_id: int, generation: int) -> None:
+    """Make the detached table of a generation, with its keys and the tag and full-text indexes."""
+    run_statements(connection, MAKE_PARTITION, collection_id, generation)
+
+
+def attach_partition(connection: Connection, collection_id: int, generation: int) -> None:
+    """Let the generation's table be the one that `chunks` shows for the collection; no other may be attached."""
+    run_statements(connection, ATTACH_PARTITION, collection_id, generation)
+
+
+def run_statements(connection: Connection, statements: str, collection_id: int, generation: int) -> None:
+    """Run statements over one generation's {partition}; each ends with a semicolon at a line's end."""
+    names = {"partition": partition_name(collection_id, generation), "collection_id": f"{collection_id:d}"}
+    for statement in statements.split(";\n"):
+        if statement.strip():
+            execute(connection, statement.format(**names))
+
+
+def drop_collection(connection: Connection, collection_id: int) -> dict[str, int]:
+    """Remove a collection with all its rows, indexes and generations; returns how many documents and chunks went."""
+    params = {"collection_id": collection_id}
+    ((documents, chunks),) = fetch_all(connection, COUNT_COLLECTION, params)
+    for (generation,) in fetch_all(connection, GENERATIONS, params):
+        execute(connection, DROP_PARTITION.format(partition=partition_name(collection_id, generation)))
+    execute(connection, DELETE_COLLECTION, params)
+    return {"documents": int(documents), "chunks": int(chunks)}
+
+
+def bake_length(mean: float) -> float:
+    """The mean length on a grid of 5 % steps: stored BM25 weights are computed with it, so that they stay valid
+    while the true mean moves a little, and depend on what is stored, not on the order in which it came."""
+    if mean <= 0:
+        return 1.0
+    return float(1.05 ** round(math.log(mean, 1.05)))
+
+
+def vector_index_progress(connection: Connection, partition: str) -> tuple[str, int, int] | None:
+    """(phase in PostgreSQL's words, done, total) of an index build on the table that runs now, None without one.
+
+    done and total count rows or blocks, as the phase has it; 0 of 0 while it only waits. Another session builds.
+    """
+    rows = fetch_all(connection, VECTOR_INDEX_PROGRESS, {"partition": partition})
+    return (str(rows[0][0]), int(rows[0][1] or 0), int(rows[0][2] or 0)) if rows else None
+
+
+class Store:
+    """One collection in one database, with the embedder that its vectors come from.
+
+    It is a store of one generation, the one that served when it was opened, and reads that one's table by its name: a
+    swap meanwhile changes nothing of what it finds. index() then refuses to write (GenerationChanged); open it again.
+    `serving` is False for a generation that is being built (ragd.store.generations.open_generation).
+
+    Needs only `cursor()` of the connection (COPY for writing), never opens, commits or rolls back a transaction.
+    exact_threshold: rows up to which plan.exact "auto" scans. rerankers: what plan.rerank may name. hidden: a
+    collection that nobody sees, given by its id, may be opened too: one that is filled before it is shown. Raises
+    UnknownCollection, DimensionMismatch when the embedder's dims differ, InvalidInput when its model differs.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        collection: str | int,
+        embedder: Embedder | None = None,
+        *,
+        exact_threshold: int = EXACT_THRESHOLD,
+        rerankers: Mapping[str, AnyReranker] | None = None,
+        hidden: bool = False,
+    ) -> None:
+        self.connection = connection
+        self.hidden = hidden
+        self.serving = True
+        self.exact_threshold = exact_threshold
+        self.rerankers: Mapping[str, AnyReranker] = dict(rerankers or {})
+        self.collection = self._load(collection)
+        self.embedder: Embedder | None = None
+        self.use_embedder(embedder)
+
+    def use_embedder(self, embedder: Embedder | None) -> None:
+        """Take another embedder. Raises DimensionMismatch or InvalidInput when it is not the collection's own."""
+        if embedder is not None:
+            self._check_embedder(embedder)
+        self.embedder = embedder
+
+    def _load(self, collection: str | int) -> CollectionInfo:
+        by_name = isinstance(collection, str)
+        params = {
+            "name": collection if by_name else None,
+            "id": None if by_name else collection,
+            "hidden": self.hidden and not by_name,
+        }
+        rows = fetch_all(self.connection, COLLECTION_BY_NAME, params)
+        if not rows:
+            raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
+        (made, name, model, dims, hybrid, language, generation, policy) = rows[0]
+        return CollectionInfo(made, name, model, dims, hybrid, language, generation, _policy(policy))
+
+    def _check_embedder(self, embedder: Embedder) -> None:
+        wanted = self.collection
+        if embedder.dims != wanted.embed_dims:
+            raise DimensionMismatch(
+                f"collection {wanted.name!r} holds vectors of {wanted.embed_dims} dimensions, "
+                f"the embedder {embedder.model!r} makes {embedder.dims}; use the collection's own model",
+                field="embed_dims",
+            )
+        if embedder.model != wanted.embed_model:
+            raise InvalidInput(
+                f"collection {wanted.name!r} was made with {wanted.embed_model!r}, not {embedder.model!r}",
+                field="embed_model",
+            )
+
+    def state(self, also: str = "", values: Mapping[str, Any] | None = None) -> StoreState:
+        """Row count, lengths and whether the HNSW index is ready, as of now.
+
+        also: a constant of SQL, more expressions over `values` that are computed in the same round trip.
+        """
+        params = {**self.scope, "vector_index": self.collection.vector_index, **(values or {})}
+        rows = fetch_all(self.connection, STATE.format(also=f", {also}" if also else ""), params)
+        if not rows:
+            self._load(self.collection.id)
+            raise GenerationChanged(
+                f"generation {self.collection.generation} of {self.collection.name!r} was dropped; open the store again"
+            )
+        return StoreState(*rows[0][:4])
+
+    @property
+    def scope(self) -> dict[str, int]:
+        """The parameters collection_id and generation."""
+        return {"collection_id": self.collection.id, "generation": self.collection.generation}
+
+    def statistics(self) -> dict[str, Any]:
+        """Counts of documents, chunks, tokens (words), disabled chunks; bytes on disk; index state."""
+        params = {"collection_id": self.collection.id, "partition": self.collection.partition}
+        sql = STATISTICS.format(chunks=self.collection.partition)
+        ((documents, chunks, tokens, disabled, size),) = fetch_all(self.connection, sql, params)
+        indexed = self.state().vector_index
+        return {
+            "documents": documents,
+            "chunks": chunks,
+            "tokens": int(tokens),
+            "disabled_chunks": disabled,
+            "bytes": size,
+            "vector_index": "ready" if indexed else "none",
+            "exact_threshold": self.exact_threshold,
+        }
+
+    def build_vector_index(self, *, concurrently: bool = False) -> bool:
+        """Build the HNSW index when there is none; returns whether it was built.
+
+        concurrently needs a connection in autocommit mode; reads and writes go on meanwhile. A broken index left by
+        an interrupted build is dropped first.
+        """
+        if self.state().vector_index:
+            return False
+        names = {
+            "concurrently": "CONCURRENTLY" if concurrently else "",
+            "partition": self.collection.partition,
+            "index": self.collection.vector_index,
+            "cast": self.collection.vector_cast,
+            "ops": "vector_cosine_ops" if self.collection.embed_dims <= VECTOR_INDEX_DIMS else "halfvec_cosine_ops",
+        }
+        execute(self.connection, DROP_INDEX.format(**names))
+        execute(self.connection, CREATE_VECTOR_INDEX.format(**names))
+        return True
+
+
+def _policy(stored: str) -> ChunkPolicy:
+    return ChunkPolicy.from_dict(json.loads(stored))

@@ -1,0 +1,1 @@
+"""Traces and metrics of a process, and where they are sent."""

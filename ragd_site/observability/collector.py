@@ -1,0 +1,47 @@
+"""Where spans are sent besides the span store, and in which protocol: OpenTelemetry's own variables say it."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from opentelemetry.sdk.trace.export import SpanExporter
+from opentelemetry.util.re import parse_env_headers
+
+from evaluation_app.spans.store import collector_export
+
+TRACES_PATH = "v1/traces"
+TLS = {"ca_certs": "CERTIFICATE", "cert_file": "CLIENT_CERTIFICATE", "key_file": "CLIENT_KEY"}
+
+log = logging.getLogger(__name__)
+
+
+def setting(name: str) -> str:
+    """OTEL_EXPORTER_OTLP_TRACES_<name>, else OTEL_EXPORTER_OTLP_<name>, else ""."""
+    return os.environ.get(f"OTEL_EXPORTER_OTLP_TRACES_{name}") or os.environ.get(f"OTEL_EXPORTER_OTLP_{name}") or ""
+
+
+def traces_endpoint() -> str:
+    """Where spans go: the variable for traces as it stands, or the common one with the path of traces; "": nowhere."""
+    own = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "")
+    common = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+    return own or (f"{common.rstrip('/')}/{TRACES_PATH}" if common else "")
+
+
+def build_exporter() -> SpanExporter:
+    """What speaks the protocol that OTEL_EXPORTER_OTLP_PROTOCOL names: http/protobuf (the default) or http/json."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    protocol = setting("PROTOCOL") or "http/protobuf"
+    if protocol == "http/json":
+        return collector_export.JsonExporter(
+            traces_endpoint(),
+            headers=parse_env_headers(setting("HEADERS"), liberal=True),
+            compress=setting("COMPRESSION") == "gzip",
+            tls={name: path for name, variable in TLS.items() if (path := setting(variable))},
+        )
+    if protocol != "http/protobuf":
+        log.warning(
+            "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf or http/json, not %s; taking the first", protocol
+        )
+    return OTLPSpanExporter(timeout=collector_export.TIMEOUT_S)

@@ -1,0 +1,250 @@
+"""Sets OpenTelemetry up once per process: what is traced, what is left out, where spans go."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import Span as SdkSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import Link, SpanKind, Status, TraceState
+from opentelemetry.util.types import Attributes
+
+from evaluation_app.spans.store import collector_export
+from evaluation_app.spans.store.exporter import PostgresSpanExporter, captured_attributes
+from ragd import SPEC_VERSION, telemetry
+from ragd_site.observability import collector
+from ragd_site.observability.metrics import build_meter
+
+QUEUE_MAX = 4096
+BATCH_MAX = 256
+DELAY_MS = 1000
+CONNECT_TIMEOUT_S = 3
+SESSION_OPTIONS = "-c statement_timeout=5000 -c lock_timeout=2000 -c application_name=ragd-spans"
+
+# A pool of 200 documents is 800 attributes and 200 events; a rerank span holds it twice.
+LIMITS = SpanLimits(
+    max_span_attributes=20_000,
+    max_events=5_000,
+    max_links=1_000,
+    max_event_attributes=1_000,
+    max_link_attributes=1_000,
+)
+UNTRACED_URLS = ("/v1/health", "/static/", "/favicon.ico", "/jobs/running/", r"^https?://[^/]+/metrics$")
+UNTRACED_TASKS = ("sweep", "heartbeat")
+STAGE_PREFIX = "rag."
+OWN_PREFIXES = (f"{telemetry.CHAT} ", f"{telemetry.EMBEDDINGS} ", STAGE_PREFIX, telemetry.OWN)
+
+_provider: TracerProvider | None = None
+
+
+def set_up(service: str) -> TracerProvider:
+    """Trace this process. service: "web", "worker" or "cli". Call after Django's settings are known and before the
+    first request or task, in every process that does work: gunicorn's post_fork, Celery's worker_process_init.
+
+    A second call in the same process, or in a child of it, changes nothing: the processors restart after a fork.
+    """
+    global _provider
+    if _provider is not None:
+        return _provider
+    from django.conf import settings
+
+    local: telemetry.Capture = settings.RAGD_CAPTURE_CONTENT
+    remote: telemetry.Capture = settings.RAGD_OTLP_CONTENT
+    endpoint = collector.traces_endpoint()
+    telemetry.configure(
+        capture=widest(local, remote) if endpoint else local, pricer=find_cost, vectors=settings.RAGD_CAPTURE_VECTORS
+    )
+    _provider = TracerProvider(
+        resource=build_resource(service), sampler=RagdSampler(), span_limits=LIMITS, shutdown_on_exit=True
+    )
+    store = local_processor(service, local)
+    _provider.add_span_processor(store)
+    sender = otlp_processor(remote) if endpoint else None
+    if sender is not None:
+        _provider.add_span_processor(sender)
+    # last, so that what it tells of the store and the sender at the end is the whole of it
+    exporter = sender.exporter if sender else None
+    meter = build_meter(service, settings.RAGD_METRICS_FOLDER, store.store, exporter, build_resource)
+    _provider.add_span_processor(meter)
+    trace.set_tracer_provider(_provider)
+    instrument()
+    return _provider
+
+
+def find_cost(
+    system: str, model: str, input_tokens: int, output_tokens: int, cached_tokens: int
+) -> telemetry.Cost | None:
+    """`collections_app.services.governance.prices.find_cost`, loaded at the first call: spans are set up before the
+    models."""
+    from collections_app.services.governance import prices
+
+    return prices.find_cost(system, model, input_tokens, output_tokens, cached_tokens)
+
+
+def shut_down() -> None:
+    """Write what is queued and stop. For the end of a process."""
+    if _provider is not None:
+        _provider.shutdown()
+
+
+def build_resource(service: str) -> Resource:
+    return Resource.create(
+        {
+            "service.name": f"ragd-{service}",
+            "service.namespace": "ragd",
+            "service.version": SPEC_VERSION,
+            "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
+            "openinference.project.name": "ragd",
+        }
+    )
+
+
+def instrument() -> None:
+    """Requests, SQL inside ragd's own spans, and tasks. The stable names of HTTP and database attributes."""
+    os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http,database")
+    from opentelemetry.instrumentation.celery import CeleryInstrumentor
+    from opentelemetry.instrumentation.django import DjangoInstrumentor
+    from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
+
+    DjangoInstrumentor().instrument(excluded_urls=",".join(UNTRACED_URLS))
+    PsycopgInstrumentor().instrument()
+    CeleryInstrumentor().instrument()  # type: ignore[no-untyped-call]
+
+
+def local_processor(service: str, capture: telemetry.Capture) -> CountingProcessor:
+    exporter = PostgresSpanExporter(connect, name=f"{service}@{socket.gethostname()}", capture=capture)
+    return CountingProcessor(exporter)
+
+
+def otlp_processor(capture: telemetry.Capture) -> collector_export.SendingProcessor:
+    endpoint = collector_export.name_endpoint(collector.traces_endpoint())
+    name = f"{os.environ.get('RAGD_PROCESS', 'command')}@{socket.gethostname()}"
+    inner = RedactingExporter(collector.build_exporter(), capture)
+    return collector_export.SendingProcessor(
+        collector_export.SendingExporter(inner, connect, name=name, endpoint=endpoint)
+    )
+
+
+def connect() -> psycopg.Connection[Any]:
+    """A connection of its own to Django's default database, outside its transactions, with short timeouts."""
+    from django.db import connections
+
+    values = connections["default"].settings_dict
+    given = {"host": values["HOST"], "port": values["PORT"], "user": values["USER"], "password": values["PASSWORD"]}
+    known = {name: value for name, value in given.items() if value}
+    return psycopg.connect(
+        dbname=values["NAME"],
+        autocommit=True,
+        connect_timeout=CONNECT_TIMEOUT_S,
+        options=SESSION_OPTIONS,
+        prepare_threshold=None,
+        **known,
+    )
+
+
+def widest(local: telemetry.Capture, remote: telemetry.Capture) -> telemetry.Capture:
+    """What the spans must hold in memory so that each exporter can apply its own switch."""
+    return min(local, remote, key=telemetry.CAPTURES.index)
+
+
+class RagdSampler(Sampler):
+    """Keeps requests, tasks and everything of ragd; keeps SQL and HTTP client spans only inside the stages of a query.
+
+    So a run's waterfall shows the statements of its stages, and session look-ups, page queries, polling and the many
+    statements of an ingest leave none.
+    A child of a span that was left out is left out; what a client says about sampling does not count.
+    """
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        parent = trace.get_current_span(parent_context)
+        context = parent.get_span_context()
+        keep = context.trace_flags.sampled if context.is_valid and kind is not SpanKind.SERVER else True
+        if keep and kind is SpanKind.CLIENT and not name.startswith(OWN_PREFIXES):
+            keep = _is_stage(parent)
+        if keep and kind in (SpanKind.PRODUCER, SpanKind.CONSUMER):
+            keep = not any(word in name for word in UNTRACED_TASKS)
+        return SamplingResult(Decision.RECORD_AND_SAMPLE if keep else Decision.DROP, None, trace_state)
+
+    def get_description(self) -> str:
+        return "RagdSampler"
+
+
+def _is_stage(span: trace.Span) -> bool:
+    return isinstance(span, SdkSpan) and span.name.startswith(STAGE_PREFIX)
+
+
+class CountingProcessor(BatchSpanProcessor):
+    """A bounded queue in front of the span store that counts what did not fit."""
+
+    def __init__(self, exporter: PostgresSpanExporter) -> None:
+        super().__init__(
+            exporter, max_queue_size=QUEUE_MAX, schedule_delay_millis=DELAY_MS, max_export_batch_size=BATCH_MAX
+        )
+        self.store = exporter
+        queue = self._batch_processor._queue
+        exporter.waiting = lambda: len(queue)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self.store.offer()
+        super().on_end(span)
+
+
+class RedactingExporter(SpanExporter):
+    """Applies the content switch for what leaves the machine, then hands the spans on."""
+
+    def __init__(self, inner: SpanExporter, capture: telemetry.Capture) -> None:
+        self._inner = inner
+        self._capture = capture
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return self._inner.export([redacted(span, self._capture) for span in spans])
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._inner.force_flush(timeout_millis)
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+
+def redacted(span: ReadableSpan, capture: telemetry.Capture) -> ReadableSpan:
+    """A copy of a finished span with the content switch applied to attributes, events, links and status."""
+    status = Status(span.status.status_code, _redacted_description(span.status.description, capture))
+    return ReadableSpan(
+        name=span.name,
+        context=span.get_span_context(),
+        parent=span.parent,
+        resource=span.resource,
+        attributes=captured_attributes(span.attributes or {}, capture),
+        events=[
+            Event(event.name, captured_attributes(event.attributes or {}, capture), event.timestamp)
+            for event in span.events
+        ],
+        links=span.links,
+        kind=span.kind,
+        status=status,
+        start_time=span.start_time,
+        end_time=span.end_time,
+        instrumentation_scope=span.instrumentation_scope,
+    )
+
+
+def _redacted_description(description: str | None, capture: telemetry.Capture) -> str | None:
+    return telemetry.captured_status(description, capture) if description else None

@@ -1,0 +1,1 @@
+"""What starts and supervises the programs of one machine."""

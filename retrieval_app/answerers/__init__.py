@@ -1,0 +1,1 @@
+"""What answers a question from sources: a chat model or quotations."""

@@ -1,0 +1,261 @@
+"""Answers made of quotations: the best sentences of the best passages, each an exact slice of its document.
+
+A sentence scores by what it means (cosine of its embedding with the question's), by which of the question's words it
+holds (weighted by how rare they are in what was found), and by the rank of its passage. Same sources, same answer.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ragd import telemetry
+from ragd.models.embedding import Embedder
+from ragd.text.chunking import split_sentences
+from ragd.types import Candidate
+from retrieval_app.answerers.protocol import AnswerListener, Draft, TokenUsage
+from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation, is_written, place_in_document
+
+SOURCES_READ = 8
+SENTENCES_EMBEDDED = 12
+SENTENCES_QUOTED = 3
+SENTENCE_CHARS = (20, 900)
+MEANING_WEIGHT, WORDS_WEIGHT, RANK_WEIGHT = 0.5, 0.3, 0.2
+NEAR_BEST = 0.75
+SAME_WORDS = 0.7
+EVIDENCE_MIN = 0.36
+
+ENGLISH = (
+    "a about after all also am an and any are as at be been before being but by can could did do does doing for "
+    "from had has have having he her here him his how i if in into is it its just me more most my no not of off "
+    "on one only or other our out over own please same she should so some such tell than that the their them then "
+    "there these they this those through to too under up us use used using very was we were what when where which "
+    "while who whom whose why will with would you your"
+)
+STOP_WORDS = frozenset(ENGLISH.split())
+WORD = re.compile(r"[^\W_]+(?:['\u2019-][^\W_]+)*")
+LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
+SUFFIX = re.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
+CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """content[start:end] of sources[source]. words: its stems. meaning: cosine with the question, 0 until embedded."""
+
+    source: int
+    start: int
+    end: int
+    text: str
+    words: frozenset[str]
+    words_share: float = 0.0
+    meaning: float = 0.0
+
+    @property
+    def evidence(self) -> float:
+        """0..1: how far the sentence alone answers to the question, wherever its passage ranks."""
+        return (MEANING_WEIGHT * self.meaning + WORDS_WEIGHT * self.words_share) / (MEANING_WEIGHT + WORDS_WEIGHT)
+
+    @property
+    def score(self) -> float:
+        return MEANING_WEIGHT * self.meaning + WORDS_WEIGHT * self.words_share + RANK_WEIGHT * rank_value(self.source)
+
+
+class ExtractiveAnswerer:
+    """Needs no key and no network. Reads SOURCES_READ sources, embeds SENTENCES_EMBEDDED sentences at most."""
+
+    name = "extractive"
+    system = "ragd.extractive"
+    model = "extractive"
+    instructions = ""
+
+    def __init__(self, embedder: Embedder, *, evidence_min: float = EVIDENCE_MIN) -> None:
+        self.embedder = embedder
+        self.evidence_min = evidence_min
+
+    def answer(
+        self,
+        query: str,
+        sources: Sequence[Candidate],
+        spans: Sequence[Mapping[str, Any]] = (),
+        *,
+        listener: AnswerListener | None = None,
+    ) -> Draft:
+        """Up to SENTENCES_QUOTED quotations with markers, or an abstention when no sentence is evidence enough.
+
+        With spans only what they hold is read and quoted. The listener is not told: the answer is there all at once.
+        """
+        given = sources[:SOURCES_READ]
+        texts = [span["content"] for span in spans if span["rank"] <= len(given)] if spans else _contents(given)
+        read = sum(self.embedder.count_tokens(text) for text in texts)
+        question = [{"role": "user", "content": query}]
+        with telemetry.chat_span(self.system, self.model, messages=question, estimated_input_tokens=read) as call:
+            ranked = self.rank_sentences(query, given, spans)
+            evidence = max((sentence.evidence for sentence in ranked), default=0.0)
+            abstained = evidence < self.evidence_min
+            refusal = CheckedAnswer(self._refusal(ranked, evidence))
+            checked = refusal if abstained else quote(choose_sentences(ranked), given)
+            written = 0 if abstained else self.embedder.count_tokens(checked.answer)
+            call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written, confidence=evidence)
+        usage = TokenUsage(read, written, estimated=True)
+        return Draft(checked, abstained, usage, len(given), evidence=round(evidence, 6))
+
+    def rank_sentences(
+        self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
+    ) -> list[Sentence]:
+        """Best first; ties by source rank, then place."""
+        readable = read_sentences(sources)
+        kept = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
+        sentences = weigh_words(query, kept)
+        shortlist = sorted(sentences, key=_preselection)[:SENTENCES_EMBEDDED]
+        return sorted(self._weigh_meaning(query, shortlist), key=lambda item: (-item.score, item.source, item.start))
+
+    def _weigh_meaning(self, query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
+        if not sentences:
+            return []
+        question = _unit(np.asarray(self.embedder.embed_query(query), dtype=np.float64))
+        vectors = self.embedder.embed([sentence.text for sentence in sentences])
+        cosines = [float(_unit(np.asarray(vector, dtype=np.float64)) @ question) for vector in vectors]
+        return [
+            replace(sentence, meaning=min(1.0, max(0.0, round(cosine, 6))))
+            for sentence, cosine in zip(sentences, cosines, strict=True)
+        ]
+
+    def _refusal(self, ranked: Sequence[Sentence], evidence: float) -> str:
+        if not ranked:
+            return "No answer: nothing was found that could be quoted."
+        return (
+            f"No answer: the best sentence found is too weak as evidence ({evidence:.2f}; at least "
+            f"{self.evidence_min:.2f} is needed). The passages that come nearest are listed as sources."
+        )
+
+
+def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
+    """The sentences of the sources in rank order, each place of a document once, headings and scraps left out."""
+    seen: set[tuple[str, int, int]] = set()
+    sentences = []
+    for number, source in enumerate(sources):
+        for start, end in split_sentences(source.content):
+            start = LEAD.match(source.content, start, end).end()  # type: ignore[union-attr]
+            text = source.content[start:end].rstrip()
+            written = is_written(source.metadata)  # then it stands nowhere else
+            first = start if written else source.start + start
+            place = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
+            if place in seen or not _is_quotable(text):
+                continue
+            seen.add(place)
+            sentences.append(Sentence(number, start, start + len(text), text, stems(text)))
+    return sentences
+
+
+def _contents(sources: Sequence[Candidate]) -> list[str]:
+    return [source.content for source in sources]
+
+
+def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str, Any]]) -> bool:
+    start, end = source.start + sentence.start, source.start + sentence.end
+    return any(span["rank"] == sentence.source + 1 and span["start"] <= start and end <= span["end"] for span in spans)
+
+
+def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
+    """words_share: share of the question's words in the sentence, each weighted by its rarity among the sentences."""
+    wanted = stems(query)
+    counts = Counter(word for sentence in sentences for word in sentence.words & wanted)
+    weights = {word: math.log(1 + (len(sentences) + 0.5) / (counts[word] + 0.5)) for word in sorted(wanted)}
+    total = sum(weights.values())
+    if not total:
+        return list(sentences)
+    return [
+        replace(sentence, words_share=round(sum(weights[word] for word in sorted(sentence.words & wanted)) / total, 6))
+        for sentence in sentences
+    ]
+
+
+def choose_sentences(ranked: Sequence[Sentence], *, limit: int = SENTENCES_QUOTED) -> list[Sentence]:
+    """The best sentence and those near it that say something else; by source rank, then in document order."""
+    chosen: list[Sentence] = []
+    for sentence in ranked:
+        if len(chosen) == limit or sentence.score < NEAR_BEST * ranked[0].score:
+            break
+        if all(_shared_words(sentence, other) < SAME_WORDS for other in chosen):
+            chosen.append(sentence)
+    return sorted(chosen, key=lambda item: (item.source, item.start))
+
+
+def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAnswer:
+    """The sentences, each followed by the marker of its source. A marker inside a quotation is not a citation."""
+    answer = ""
+    citations: list[Citation] = []
+    stated: list[AnswerSentence] = []
+    for index, sentence in enumerate(chosen):
+        if answer:
+            answer += " " if chosen[index - 1].text.endswith(CLOSED) and "\n" not in sentence.text else "\n"
+        source, marker, start = sources[sentence.source], sentence.source + 1, len(answer)
+        answer += f"{sentence.text} [{marker}]"
+        page = source.metadata.get("page")
+        start_char, end_char = place_in_document(source, sentence.start, sentence.end)
+        citations.append(
+            Citation(
+                marker=marker,
+                doc_id=source.doc_id,
+                chunk_index=source.chunk_index,
+                start=start_char,
+                end=end_char,
+                quote=sentence.text,
+                match="quote",
+                sentence=index,
+                answer_start=len(answer) - len(f"[{marker}]"),
+                answer_end=len(answer),
+                page=None if page is None else str(page),
+            )
+        )
+        exact = source.content[sentence.start : sentence.end] == sentence.text
+        stated.append(AnswerSentence(answer[start:], start, len(answer), (marker,), exact, 1.0 if exact else None))
+    return CheckedAnswer(answer, tuple(citations), 0, tuple(stated))
+
+
+def stems(text: str) -> frozenset[str]:
+    """The words of a text without stop words, folded, common English endings cut."""
+    return frozenset(list_stems(text))
+
+
+def list_stems(text: str, *, with_stop_words: bool = False) -> list[str]:
+    """`stems` in the text's order, each as often as it stands there."""
+    words = (word.casefold() for word in WORD.findall(text))
+    return [_stem(word) for word in words if with_stop_words or word not in STOP_WORDS]
+
+
+def rank_value(source: int) -> float:
+    """1.0 for the first source, falling by halves every three ranks."""
+    return float(0.5 ** (source / 3))
+
+
+def _stem(word: str) -> str:
+    cut = SUFFIX.sub("", word)
+    return cut if len(cut) > 2 else word
+
+
+def _is_quotable(text: str) -> bool:
+    low, high = SENTENCE_CHARS
+    letters = sum(character.isalpha() for character in text)
+    return low <= len(text) <= high and letters * 2 >= len(text) and not text.startswith(("#", "|", "```", "~~~"))
+
+
+def _preselection(sentence: Sentence) -> tuple[float, int, int]:
+    return (-(sentence.words_share + 0.5 * rank_value(sentence.source)), sentence.source, sentence.start)
+
+
+def _shared_words(one: Sentence, other: Sentence) -> float:
+    union = len(one.words | other.words)
+    return len(one.words & other.words) / union if union else 1.0
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    length = float(np.linalg.norm(vector))
+    return vector / length if length else vector

@@ -1,0 +1,90 @@
+"""What an answerer is, what it gives back, and who may listen while it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ragd.types import Candidate
+from retrieval_app.citations.citations import CheckedAnswer, Citation
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens read and written. estimated: counted here, not reported by the model's server.
+
+    finish_reason: why the model stopped, in its server's own word ("stop", "length", ...); None where none was told.
+    """
+
+    context_tokens: int = 0
+    generation_tokens: int = 0
+    estimated: bool = False
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    finish_reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        usage: dict[str, Any] = {
+            "context_tokens": self.context_tokens,
+            "generation_tokens": self.generation_tokens,
+            "total_tokens": self.context_tokens + self.generation_tokens,
+            "estimated": self.estimated,
+        }
+        extra = {
+            "cached_tokens": self.cached_tokens,
+            "reasoning_tokens": self.reasoning_tokens,
+            "finish_reason": self.finish_reason,
+        }
+        return usage | {name: value for name, value in extra.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One answer. abstained: the sources do not answer the question, and the answer's text says so.
+
+    sources_given: how many of the sources, from the first, the answerer read. evidence: 0..1, how strong the best
+    passage is; None when the answerer does not measure it. first_token_ms: from the question to the model until the
+    first piece of a streamed answer. was_told: a listener was told of the answer piece by piece.
+    """
+
+    checked: CheckedAnswer
+    abstained: bool
+    usage: TokenUsage
+    sources_given: int = 0
+    evidence: float | None = None
+    first_token_ms: float | None = None
+    was_told: bool = False
+
+
+class AnswerListener(Protocol):
+    """Told of an answer while it is written. What it is told must neither raise nor wait: the model does not stop."""
+
+    def tell(self, text: str) -> None:
+        """The next piece of the checked answer."""
+
+    def cite(self, citation: Citation) -> None:
+        """A valid citation whose marker was told just before; its `sentence` means nothing yet."""
+
+
+class Answerer(Protocol):
+    """Answers a question from numbered sources: marker n is the n-th source. May raise ServiceError.
+
+    spans: what compress() kept of the sources, {"rank" of the source from 1, "start", "end", "content", ...}; () when
+    the sources are to be read whole. listener: told while the answer is written, by an answerer that writes piecewise;
+    the others leave it alone. instructions: what a model is told that its answer must not give away, "" without one.
+    """
+
+    name: str
+    system: str
+    model: str
+    instructions: str
+
+    def answer(
+        self,
+        query: str,
+        sources: Sequence[Candidate],
+        spans: Sequence[Mapping[str, Any]] = (),
+        *,
+        listener: AnswerListener | None = None,
+    ) -> Draft: ...

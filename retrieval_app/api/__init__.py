@@ -1,0 +1,1 @@
+"""Search, answers, plans and runs over HTTP, the chat facade and MCP."""

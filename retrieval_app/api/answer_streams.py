@@ -1,0 +1,265 @@
+"""An answer told as server-sent events while it is made.
+
+The work runs in a thread of its own, so that it ends and is stored whether or not somebody still reads. A slow reader
+never stops the model: when many tokens wait, the next are joined to the last. Each process answers so many readers at
+once that a thread stays free for all else; beyond that it answers 503.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+from contextvars import copy_context
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from django.conf import settings
+from django.db import connections, transaction
+from django.http import HttpRequest, StreamingHttpResponse
+
+from collections_app.errors import ServiceError, describe
+from retrieval_app.api.responses import encode, search_response
+from retrieval_app.citations.citations import Citation
+from retrieval_app.models import QueryRun
+from retrieval_app.runs.query_pipeline import RunListener
+
+log = logging.getLogger(__name__)
+
+EventName = Literal["search_results", "token", "citation", "final", "error"]
+
+HEARTBEAT_S = 15.0
+HEARTBEAT = b": waiting\n\n"
+SEND_TIMEOUT_S = 60.0
+TRY_AGAIN_S = 2.0
+RUNNING_PER_THREAD = 4
+WAITING_MAX = 64  # events; tokens beyond are joined to the last
+MEDIA_TYPE = "text/event-stream"
+TOO_MANY = "too_many_streams"  # the type of the error; asked without streaming, the same is answered
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: search_results, then tokens and citations in the order of the answer, then final or error."""
+
+    name: EventName
+    data: dict[str, Any]
+
+
+class _Slots:
+    """How many answers are read and how many are made in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.readers = self.running = 0
+
+    def take(self) -> None:
+        """Raises ServiceError 503 when there are as many as this process takes."""
+        with self._lock:
+            if self.readers >= readers_max() or self.running >= settings.RAGD_WEB_THREADS * RUNNING_PER_THREAD:
+                raise ServiceError(
+                    f"this server process streams at most {readers_max()} answers at once, and all are taken; ask "
+                    "again in a moment, ask without streaming, or raise RAGD_WEB_THREADS",
+                    type=TOO_MANY,
+                    status=503,
+                    retry_after_s=TRY_AGAIN_S,
+                )
+            self.readers += 1
+            self.running += 1
+
+    def give_back(self, *, readers: int = 0, running: int = 0) -> None:
+        with self._lock:
+            self.readers -= readers
+            self.running -= running
+
+
+slots = _Slots()
+
+
+def readers_max() -> int:
+    """Streams that one process answers at once: all its threads but one."""
+    return max(1, settings.RAGD_WEB_THREADS - 1)
+
+
+class AnswerStream(RunListener):
+    """The events of one answer, from the thread that makes it to the one that sends them.
+
+    The listener's methods belong to the first, `start`, `take` and `leave` to the second.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._events: deque[Event] = deque()
+        self._seen: set[str] = set()
+        self._failure: Exception | None = None
+        self._has_ended = self._has_left = False
+        self.run_id: str | None = None
+
+    # --- the thread that makes the answer
+    def found(self, run: QueryRun) -> None:
+        self.run_id = str(run.pk)
+        self.put(Event("search_results", search_response(run)))
+        self.rest()
+
+    def rest(self) -> None:
+        """Hold no connection to the database while the model writes, which may take a minute."""
+        _close_connections()
+
+    def tell(self, text: str) -> None:
+        self.put(Event("token", {"text": text}))
+
+    def cite(self, citation: Citation) -> None:
+        self.put(Event("citation", {name: value for name, value in asdict(citation).items() if name != "sentence"}))
+
+    def make(self, work: Callable[[RunListener], dict[str, Any]]) -> None:
+        """Do the work and tell how it ended. Never raises."""
+        try:
+            self.put(Event("final", work(self)))
+        except Exception as error:
+            self._failure = error
+            status, body = describe(error)
+            self.put(Event("error", body | {"status": status, "run_id": self.run_id}))
+        finally:
+            with self._changed:
+                self._has_ended = True
+                self._changed.notify_all()
+            slots.give_back(running=1)
+
+    def put(self, event: Event) -> None:
+        """One more event for the reader."""
+        with self._changed:
+            self._seen.add(event.name)
+            if self._has_left:
+                return
+            if event.name == "token" and len(self._events) >= WAITING_MAX and self._events[-1].name == "token":
+                event = Event("token", {"text": self._events.pop().data["text"] + event.data["text"]})
+            self._events.append(event)
+            self._changed.notify_all()
+
+    # --- the thread that sends it
+    def start(self, names: Collection[str] = ("search_results",), patience_s: float | None = None) -> None:
+        """Wait for an event of these names, or the end, or so many seconds. Raises what failed before.
+
+        So a question that cannot be answered gets a status of its own and no stream.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended or not self._seen.isdisjoint(names), patience_s)
+            failure = self._failure if self._seen.isdisjoint(names) else None
+        if failure is not None:
+            self.leave()
+            raise failure
+
+    def take(self, timeout_s: float) -> Event | None:
+        """The next event; None when none came in time. Raises StopIteration after the last."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended or self._events, timeout_s)
+            if self._events:
+                return self._events.popleft()
+            if self._has_ended:
+                raise StopIteration
+            return None
+
+    def leave(self) -> None:
+        """Nobody reads any more; the work goes on to its end. Calling it again changes nothing."""
+        with self._changed:
+            if self._has_left:
+                return
+            self._has_left = True
+            self._events.clear()
+        slots.give_back(readers=1)
+
+
+def open_stream(work: Callable[[RunListener], dict[str, Any]], stream: AnswerStream | None = None) -> AnswerStream:
+    """Begin the work: it is given the listener and returns the data of the final event. stream: another kind of it.
+
+    Raises ServiceError 503 when this process streams enough already. Inside a transaction the work is done here, at
+    once: a thread has a connection of its own, which would not see what the transaction wrote.
+    """
+    slots.take()
+    stream = stream or AnswerStream()
+    if transaction.get_connection().in_atomic_block:
+        stream.make(work)
+        return stream
+    _close_connections()  # the thread needs one, and this one may not wait for it with one in its hand
+    context = copy_context()
+
+    def run() -> None:
+        try:
+            context.run(stream.make, work)
+        finally:
+            connections.close_all()
+
+    try:
+        threading.Thread(target=run, name="ragd-answer").start()
+    except RuntimeError:  # the system gives no more threads
+        slots.give_back(running=1)
+        stream.leave()
+        raise
+    return stream
+
+
+def _close_connections() -> None:
+    """Give the database connections of this thread back, unless a transaction is open."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close()
+
+
+class EventBody(Iterator[bytes]):
+    """The body of a response: each event as `frame` writes it, and a comment when nothing came for a while.
+
+    frame may give b"" for an event that this client is not told.
+    """
+
+    def __init__(self, stream: AnswerStream, frame: Callable[[Event], bytes]) -> None:
+        self.stream = stream
+        self.frame = frame
+        self.heartbeat_s = HEARTBEAT_S
+
+    def __next__(self) -> bytes:
+        due = time.monotonic() + self.heartbeat_s
+        while True:
+            event = self.stream.take(max(0.0, due - time.monotonic()))
+            if event is None:
+                return HEARTBEAT
+            if event.name == "error" and event.data["status"] >= 500:
+                log.error("an answer failed while it was streamed: %s", event.data["detail"])
+            if body := self.frame(event):
+                return body
+
+    def close(self) -> None:
+        self.stream.leave()
+
+    def __del__(self) -> None:
+        """A response that nobody sent or closed holds no place for ever."""
+        self.close()
+
+
+def event_response(
+    request: HttpRequest, stream: AnswerStream, frame: Callable[[Event], bytes]
+) -> StreamingHttpResponse:
+    """The events as a response that nothing on the way is to buffer. A reader that takes nothing is given up."""
+    limit_sending(request)
+    return StreamingHttpResponse(
+        EventBody(stream, frame),
+        content_type=f"{MEDIA_TYPE}; charset=utf-8",
+        headers={"X-Accel-Buffering": "no"},
+    )
+
+
+def limit_sending(request: HttpRequest) -> None:
+    """Give a reader up who takes nothing for SEND_TIMEOUT_S: the thread of the server belongs to others too."""
+    if connection := request.META.get("gunicorn.socket"):
+        connection.settimeout(SEND_TIMEOUT_S)
+
+
+def wants_events(request: HttpRequest) -> bool:
+    """Whether the caller asked for server-sent events rather than JSON."""
+    return request.get_preferred_type(["application/json", MEDIA_TYPE]) == MEDIA_TYPE
+
+
+def frame_event(event: Event) -> bytes:
+    """One server-sent event: its name, and its data as one line of JSON."""
+    return f"event: {event.name}\ndata: {encode(event.data)}\n\n".encode()

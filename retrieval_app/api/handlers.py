@@ -1,0 +1,75 @@
+"""One request, one answer: what REST, MCP and the chat facade do with the same fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from collections_app.models import ApiKey, Collection
+from ragd.types import RetrievePlan
+from retrieval_app.api.answer_streams import AnswerStream, open_stream
+from retrieval_app.api.responses import ask_response, search_response
+from retrieval_app.api.schemas import AskRequest, SearchRequest
+from retrieval_app.explanations.ranking import explain
+from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.plans import choose_plan
+
+
+def run_search(collection: Collection, payload: SearchRequest, *, door: str, api_key: ApiKey | None) -> dict[str, Any]:
+    """The answer to a search, the same for REST and MCP."""
+    chosen = choose_plan(collection, payload.plan, payload.stated())
+    run = query_pipeline.search(
+        collection, payload.query, chosen.plan, door=door, plan_name=chosen.name, api_key=api_key
+    )
+    return search_response(run) | explained(collection, payload, run, chosen.plan)
+
+
+def run_ask(
+    collection: Collection,
+    payload: AskRequest,
+    *,
+    door: str,
+    api_key: ApiKey | None,
+    history: Sequence[Mapping[str, str]] = (),
+    listener: query_pipeline.RunListener | None = None,
+) -> dict[str, Any]:
+    """The answer to a question, the same for REST, MCP and chat. listener: told of it while it is made."""
+    chosen = choose_plan(collection, payload.plan, payload.stated())
+    run = query_pipeline.ask(
+        collection,
+        payload.query,
+        chosen.plan,
+        door=door,
+        llm_model=payload.llm_model,
+        system_prompt=payload.system_prompt,
+        history=history,
+        parameters=payload.parameters(),
+        conversation_id=payload.conversation_id,
+        plan_name=chosen.name,
+        api_key=api_key,
+        listener=listener,
+        corrective=payload.corrective,
+    )
+    return ask_response(run) | explained(collection, payload, run, chosen.plan)
+
+
+def stream_ask(
+    collection: Collection,
+    payload: AskRequest,
+    *,
+    door: str,
+    api_key: ApiKey | None,
+    history: Sequence[Mapping[str, str]] = (),
+) -> AnswerStream:
+    """The same answer as events, the last of which is the answer of `run_ask`. Raises ServiceError 503."""
+
+    def work(listener: query_pipeline.RunListener) -> dict[str, Any]:
+        return run_ask(collection, payload, door=door, api_key=api_key, history=history, listener=listener)
+
+    return open_stream(work)
+
+
+def explained(collection: Collection, payload: SearchRequest, run: QueryRun, plan: RetrievePlan) -> dict[str, Any]:
+    """{"explanation": ...} where it was asked for, else {}."""
+    return {"explanation": explain(collection, run.query, plan)} if payload.explain else {}

@@ -1,0 +1,78 @@
+"""Saved plans over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, find_collection
+from collections_app.http.auth import BearerAuth, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from retrieval_app.api.responses import plan_response
+from retrieval_app.api.schemas import PlanChanges, PlanDeleted, PlanRequest, SavedPlanList, SavedPlanOut
+from retrieval_app.models import SavedPlan
+from retrieval_app.runs import plans
+
+router = Router(auth=BearerAuth(), tags=["plans"])
+
+
+@router.get("/collections/{collection}/plans", operation_id="plans-list", response={200: SavedPlanList, **ERRORS})
+def list_plans(
+    request: HttpRequest,
+    collection: str,
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = param.Query(None, description="next_cursor of the page before"),
+) -> Any:
+    """The saved plans of a collection, by name."""
+    rows = SavedPlan.objects.of(find_collection(request, collection)).select_related("collection")
+    page = paginate(rows, ("name",), limit=limit, cursor=cursor)
+    return {"items": [plan_response(saved) for saved in page.items], "next_cursor": page.next_cursor}
+
+
+@router.get("/collections/{collection}/plans/{plan}", operation_id="plans-get", response={200: SavedPlanOut, **ERRORS})
+def get_plan(request: HttpRequest, collection: str, plan: str) -> Any:
+    return plan_response(plans.find_plan(find_collection(request, collection), plan))
+
+
+@router.put("/collections/{collection}/plans/{plan}", operation_id="plans-put", response={200: SavedPlanOut, **ERRORS})
+def put_plan(request: HttpRequest, collection: str, plan: str, payload: PlanRequest) -> Any:
+    """Save a plan under this name, instead of one that has it. Fields that are left out are the server's defaults."""
+    found = find_collection(request, collection)
+    wanted = plans.choose_plan(found, plans.SERVER_PLAN, payload.stated()).plan
+    saved = plans.save_plan(
+        found,
+        plan,
+        wanted,
+        description=payload.description,
+        is_default=payload.is_default,
+        actor=request_key(request),
+    )
+    return plan_response(saved)
+
+
+@router.patch(
+    "/collections/{collection}/plans/{plan}", operation_id="plans-update", response={200: SavedPlanOut, **ERRORS}
+)
+def update_plan(request: HttpRequest, collection: str, plan: str, payload: PlanChanges) -> Any:
+    """Rename a plan, describe it, make it the collection's default or not. 409 when the new name is taken."""
+    saved = plans.update_plan(
+        find_collection(request, collection),
+        plan,
+        new_name=payload.name,
+        description=payload.description,
+        is_default=payload.is_default,
+        actor=request_key(request),
+    )
+    return plan_response(saved)
+
+
+@router.delete(
+    "/collections/{collection}/plans/{plan}", operation_id="plans-delete", response={200: PlanDeleted, **ERRORS}
+)
+def delete_plan(request: HttpRequest, collection: str, plan: str) -> Any:
+    """Delete a saved plan. Stored runs keep the plan that they were made with."""
+    plans.delete_plan(find_collection(request, collection), plan, actor=request_key(request))
+    return {"deleted": 1}

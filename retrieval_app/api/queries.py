@@ -1,0 +1,181 @@
+"""Search, answers and runs over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from ninja import Router
+from ninja.params import functions as param
+
+from collections_app.api.access import ERRORS, find_collection
+from collections_app.errors import ServiceError
+from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from retrieval_app.api.answer_streams import event_response, frame_event, wants_events
+from retrieval_app.api.calibrations import router as corrective_router
+from retrieval_app.api.event_schemas import ASK_EVENTS
+from retrieval_app.api.handlers import run_ask, run_search, stream_ask
+from retrieval_app.api.lineage import router as lineage_router
+from retrieval_app.api.plans import router as plan_router
+from retrieval_app.api.responses import encode, run_response, run_summary
+from retrieval_app.api.schemas import (
+    AskRequest,
+    AskResponse,
+    Replay,
+    Run,
+    RunList,
+    SearchRequest,
+    SearchResponse,
+)
+from retrieval_app.api.unretrieved_documents import router as never_router
+from retrieval_app.models import QueryRun
+from retrieval_app.runs.replay import replay
+from retrieval_app.runs.run_log import JSON_LINES, RunLog, send_log
+
+SINCE = param.Query(None, description="asked then or later")
+UNTIL = param.Query(None, description="asked before")
+
+router = Router(auth=BearerAuth(write=False))
+router.add_router("", plan_router)
+router.add_router("", lineage_router)
+router.add_router("", never_router)
+router.add_router("", corrective_router)
+
+
+@router.post(
+    "/collections/{collection}/search",
+    response={200: SearchResponse, **ERRORS},
+    operation_id="collections-search",
+    tags=["search"],
+    summary="Find the best chunks of a collection",
+)
+def search_collection(request: HttpRequest, collection: str, payload: SearchRequest) -> HttpResponse:
+    found = find_collection(request, collection)
+    return json_response(run_search(found, payload, door="api", api_key=request_key(request)))
+
+
+@router.post(
+    "/collections/{collection}/ask",
+    response={200: AskResponse, **ERRORS},
+    operation_id="collections-ask",
+    tags=["search"],
+    summary="Answer a question from a collection, with checked citations",
+    openapi_extra=ASK_EVENTS,
+)
+def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -> HttpResponse | StreamingHttpResponse:
+    """Asked for text/event-stream it answers server-sent events: search_results, token, citation, final, error."""
+    found, key = find_collection(request, collection), request_key(request)
+    if not wants_events(request):
+        return json_response(run_ask(found, payload, door="api", api_key=key))
+    stream = stream_ask(found, payload, door="api", api_key=key)
+    stream.start()
+    return event_response(request, stream, frame_event)
+
+
+@router.get(
+    "/runs",
+    response={200: RunList, **ERRORS},
+    operation_id="runs-list",
+    tags=["runs"],
+    summary="Stored queries, newest first",
+)
+def list_runs(
+    request: HttpRequest,
+    collection: str | None = None,
+    kind: Literal["search", "ask"] | None = None,
+    status: Literal["ok", "abstained", "error", "refused"] | None = None,
+    model: str | None = param.Query(None, description="what wrote the answer, or embedded the question"),
+    min_ms: float | None = param.Query(None, ge=0),
+    max_ms: float | None = param.Query(None, ge=0),
+    min_cost: float | None = param.Query(None, ge=0, description="US dollars; a run of unknown cost is left out"),
+    max_cost: float | None = param.Query(None, ge=0),
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = param.Query(None, description="next_cursor of the page before"),
+) -> HttpResponse:
+    key = request_key(request)
+    if collection is not None:
+        check_collection_scope(key, collection)
+    rows = (
+        QueryRun.objects.visible_to(key.collections)
+        .filtered(
+            collection=collection,
+            kind=kind,
+            status=status,
+            model=model,
+            min_ms=min_ms,
+            max_ms=max_ms,
+            min_cost=min_cost,
+            max_cost=max_cost,
+        )
+        .for_lists()
+    )
+    page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
+    return json_response({"items": [run_summary(run) for run in page.items], "next_cursor": page.next_cursor})
+
+
+@router.get(
+    "/runs/export",
+    response={200: None, **ERRORS},
+    operation_id="runs-export",
+    tags=["runs"],
+    summary="Stored queries as JSON Lines with exactly the minimal logging fields",
+    openapi_extra={"responses": {200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}}}},
+)
+def export_runs(
+    request: HttpRequest,
+    collection: str | None = None,
+    kind: Literal["search", "ask"] | None = None,
+    status: Literal["ok", "abstained", "error", "refused"] | None = None,
+    since: datetime | None = SINCE,
+    until: datetime | None = UNTIL,
+    limit: int | None = param.Query(None, ge=1, description="at most so many, the newest"),
+) -> StreamingHttpResponse:
+    """A stream, newest first. 429 when three downloads run already."""
+    key = request_key(request)
+    if collection is not None:
+        check_collection_scope(key, collection)
+    rows = QueryRun.objects.visible_to(key.collections).filtered(
+        collection=collection, kind=kind, status=status, since=since, until=until
+    )
+    return send_log(request, RunLog(rows, limit=limit))
+
+
+@router.get(
+    "/runs/{run_id}",
+    response={200: Run, **ERRORS},
+    operation_id="runs-get",
+    tags=["runs"],
+    summary="One stored query, with the minimal logging fields",
+)
+def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    return json_response(run_response(find_run(request, run_id)))
+
+
+@router.post(
+    "/runs/{run_id}/replay",
+    response={200: Replay, **ERRORS},
+    operation_id="runs-replay",
+    tags=["runs"],
+    summary="Run a stored plan and question again, and compare the rankings",
+)
+def replay_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    return json_response(replay(find_run(request, run_id), door="api", api_key=request_key(request)))
+
+
+def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
+    """The run, if the key may see its collection. Raises ServiceError 404."""
+    run = QueryRun.objects.visible_to(request_key(request).collections).select_related("user").filter(pk=run_id).first()
+    if run is None:
+        raise ServiceError(
+            f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
+            type="unknown_run",
+            status=404,
+        )
+    return run
+
+
+def json_response(body: Any) -> HttpResponse:
+    return HttpResponse(encode(body), content_type="application/json")

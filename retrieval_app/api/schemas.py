@@ -1,0 +1,359 @@
+"""The shapes of the HTTP surface, for validation of what comes and for the OpenAPI page of what goes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from ninja import Field, Schema
+from pydantic import ConfigDict
+
+from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode
+from retrieval_app.llm.model_parameters import ModelParameters
+from retrieval_app.runs.plans import PLAN_FIELDS
+
+Tags = Annotated[list[str] | None, Field(description="Exact tags; an empty list is no restriction")]
+
+
+class PlanFields(Schema):
+    """A plan, field by field. What is not stated comes from the saved plan that it begins from, else as described."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    k: int = Field(FINAL_K, description="How many results")
+    mode: Mode | None = Field(None, description="Default: hybrid where keyword search is enabled, else vector")
+    tags_any: Tags = None
+    tags_all: Tags = None
+    metadata: dict[str, Any] | None = Field(None, description="Equality on top-level keys")
+    candidate_pool: int = Field(CANDIDATE_POOL, description="Rows per ranked list; at least k is used")
+    rrf_k: int = Field(RRF_K, description="The constant of reciprocal rank fusion")
+    weights: dict[str, float] | None = Field(
+        None, description='What each list counts in the fusion, such as {"vector": 2, "lexical": 1}; default 1 each'
+    )
+    exact: Exact = Field("auto", description="always: compare every vector; never: use the index when there is one")
+    ef_search: int | None = Field(None, description="ef_search of the HNSW index; at least candidate_pool")
+    rerank: str | None = Field(None, description="A reranker's name orders the whole pool; none: the fused order stays")
+    compress: Literal["sentences", "window", "none"] | None = Field(
+        None, description="Spans of the results: the best sentences, or those with their neighbours"
+    )
+    token_budget: int | None = Field(None, description="Words that compress keeps in all; default 600")
+
+    def stated(self) -> dict[str, Any]:
+        """The plan's fields that the caller sent, as `plans.choose_plan` takes them."""
+        return self.model_dump(include=set(PLAN_FIELDS), exclude_unset=True)
+
+
+class QueryOptions(PlanFields):
+    plan: str | None = Field(
+        None,
+        description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
+    )
+    explain: bool = Field(False, description="Also answer with how the ranking came about, as explanation")
+
+
+class SearchRequest(QueryOptions):
+    query: str
+
+
+Stop = Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class ModelFields(Schema):
+    """How a chat model is asked to write. Refused where quotations answer."""
+
+    temperature: float | None = Field(None, ge=0, le=2, description="Default 0")
+    top_p: float | None = Field(None, ge=0, le=1)
+    top_k: int | None = Field(
+        None, ge=1, description="Of the model's sampling; many servers know it, OpenAI's does not"
+    )
+    max_tokens: int | None = Field(None, ge=1, description="Longest answer; never more than RAGD_LLM_MAX_TOKENS")
+    seed: int | None = Field(None, ge=-(2**63), lt=2**63, description="Default 7")
+    stop: Annotated[list[Stop], Field(max_length=4)] | Stop | None = Field(
+        None, description="Texts that end the answer"
+    )
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+
+    def parameters(self) -> ModelParameters:
+        stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return ModelParameters(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            max_tokens=self.max_tokens,
+            seed=self.seed,
+            stop=tuple(stop),
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            response_format=getattr(self, "response_format", None),
+        )
+
+
+class AskRequest(ModelFields, SearchRequest):
+    llm_model: str | None = Field(
+        None, max_length=200, description="Another chat model than the server's, or 'extractive' for quotations"
+    )
+    system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
+    response_format: Literal["text"] | None = Field(None, description="Sent to the chat model when stated")
+    corrective: bool | None = Field(
+        None,
+        description="Weigh what was found, then refine, complete or refuse it; default: as the collection says. It "
+        "must be calibrated",
+    )
+    conversation_id: str | None = Field(
+        None, max_length=200, description="Your name of the conversation; its spans carry it"
+    )
+
+
+class PlanRequest(PlanFields):
+    """A plan to save. It begins from the server's defaults."""
+
+    description: str = ""
+    is_default: bool | None = Field(
+        None, description="Whether every call that names no plan begins from this one; left as it is when left out"
+    )
+
+
+class PlanChanges(Schema):
+    """What is left out stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    description: str | None = None
+    is_default: bool | None = None
+
+
+class SavedPlanOut(Schema):
+    collection: str
+    name: str
+    plan: dict[str, Any] = Field(description="Every field, also those that were not stated")
+    plan_hash: str
+    description: str
+    is_default: bool
+    created_by: str
+    created_at: str
+    updated_at: str
+
+
+class SavedPlanList(Schema):
+    items: list[SavedPlanOut]
+    next_cursor: str | None
+
+
+class PlanDeleted(Schema):
+    deleted: int
+
+
+class ListPlace(Schema):
+    rank: int
+    score: float
+
+
+class SpanOut(Schema):
+    start: int = Field(description="content == document text[start:end]")
+    end: int
+    content: str
+    score: float = Field(description="Share of the question's terms in its best sentence, rare terms counting more")
+    tokens: int
+
+
+class SearchResult(Schema):
+    doc_id: str
+    chunk_index: int
+    content: str
+    score: float = Field(description="Of the last stage, higher is better; its kind is score_kind")
+    score_kind: str = Field(description="cosine, bm25, rrf or rerank")
+    unit_score: float = Field(description="score brought to 0..1")
+    rank: int
+    ranks: dict[str, ListPlace] = Field(description="Place and raw score in every list, by its name")
+    start: int = Field(description="content == document text[start:end]")
+    end: int
+    page: str | None
+    title: str
+    context: str = Field(description="Title and heading path: indexed with the content, not part of it")
+    metadata: dict[str, Any]
+    tags: list[str]
+    revision: int
+    spans: list[SpanOut] | None = Field(None, description="What compress kept of it; only where the plan compresses")
+
+
+class CompressionOut(Schema):
+    tokens_before: int = Field(description="Words of the results")
+    tokens_after: int = Field(description="Words of their spans")
+
+
+class ShortResultOut(Schema):
+    asked: int
+    got: int
+    reason: str
+    message: str
+
+
+class SearchResponse(Schema):
+    results: list[SearchResult]
+    run_id: str | None
+    mode: Mode
+    short_result: ShortResultOut | None = Field(description="Why fewer than k came back; null when k did")
+    exact: bool | None = Field(description="Whether every vector was compared; null without a vector list")
+    generation: int
+    timings_ms: dict[str, float]
+    trace_id: str | None
+    plan_name: str | None = Field(description="The saved plan that the plan began from")
+    plan_hash: str = Field(description="SHA-256 of the plan's canonical JSON")
+    compression: CompressionOut | None = Field(description="null where the plan does not compress")
+    cost_usd: float | None = Field(
+        description="Of all model calls, US dollars; null where none has a price, or one is not known"
+    )
+    explanation: dict[str, Any] | None = Field(None, description="Only when explain was asked for")
+
+
+class Source(Schema):
+    marker: int
+    doc_id: str
+    chunk_index: int
+    title: str
+    excerpt: str = Field(description="document text[excerpt_start:excerpt_end]")
+    excerpt_start: int
+    excerpt_end: int
+    start: int
+    end: int
+    page: str | None
+    score: float
+    revision: int = Field(1, description="Of the document, when it was retrieved")
+    cited: bool
+    t_start: float | None = Field(None, description="Seconds; only where the input had them")
+    t_end: float | None = None
+
+
+class CitationOut(Schema):
+    marker: int
+    doc_id: str
+    chunk_index: int
+    start: int = Field(description="The cited place in characters of the document")
+    end: int
+    quote: str
+    match: Literal["quote", "closest", "chunk"] = Field(
+        description="quote: word for word; closest: the sentence of the source that shares most words; chunk: all of it"
+    )
+    sentence: int = Field(description="Index into sentences")
+    answer_start: int = Field(description="The marker in the answer")
+    answer_end: int
+    page: str | None
+
+
+class AnswerSentenceOut(Schema):
+    text: str
+    start: int
+    end: int
+    markers: list[int]
+    supported: bool | None = Field(description="True: an exact quotation of a cited source; null: not judged")
+    overlap: float | None = Field(description="Share of its words that occur in what it cites")
+
+
+class AskResponse(SearchResponse):
+    answer: str
+    status: Literal["ok", "abstained"]
+    sources: list[Source]
+    citations: list[CitationOut]
+    sentences: list[AnswerSentenceOut]
+    removed_citations: int
+    answerer: str
+    evidence: float | None = Field(description="0 to 1 of the best sentence; null where it is not measured")
+    retrieval_confidence: float | None = Field(description="0 to 1; null where the collection is not calibrated")
+    retrieval_action: Literal["correct", "ambiguous", "incorrect"] | None
+    fallback_triggered: bool
+    token_usage: dict[str, Any]
+
+
+class RunError(Schema):
+    type: str
+    message: str
+
+
+class RunSummary(Schema):
+    run_id: str
+    kind: Literal["search", "ask"]
+    collection: str
+    query: str
+    answer: str | None
+    status: Literal["ok", "abstained", "error", "refused"]
+    error: RunError | None
+    mode: str | None
+    plan_hash: str
+    plan_name: str | None
+    answerer: str | None
+    retrieved_ids: list[str] = Field(description="doc_id#chunk_index, in rank order")
+    token_usage: dict[str, Any]
+    cost_usd: float | None = Field(description="US dollars; null: not priced")
+    risk_score: float | None = Field(description="0 to 100 of everything that was found; null: not looked for")
+    took_ms: float
+    door: str
+    user: str | None
+    api_key: str | None
+    trace_id: str | None
+    created_at: str
+
+
+class RunList(Schema):
+    items: list[RunSummary]
+    next_cursor: str | None
+
+
+class Run(RunSummary):
+    citations: list[str] = Field(description="Ids of the documents that the answer cites")
+    citation_details: list[CitationOut]
+    trace_scores: dict[str, float | None] | None = Field(
+        description="context_relevance, context_utilization, completeness and adherence, each null where it could not "
+        "be told; null until the run is scored"
+    )
+    retrieval_confidence: float | None
+    doc_contribution_scores: dict[str, float] | None = Field(
+        description="doc_id#chunk_index: what an answer from this chunk alone is worth, 0 to 1; null until it was tried"
+    )
+    retrieval_action: str | None
+    fallback_triggered: bool
+    correction: dict[str, Any] | None = Field(description="How confidence and action came about, and what was done")
+    evidence: float | None
+    plan: dict[str, Any]
+    generation: int
+    embed_model: str
+    spec_version: str
+    results: list[SearchResult]
+    lists: dict[str, list[list[Any]]]
+    short_result: ShortResultOut | None
+    exact: bool | None
+    compression: CompressionOut | None
+    sources: list[Source]
+    sentences: list[AnswerSentenceOut]
+    removed_citations: int
+    system_prompt: str | None
+    history: list[dict[str, str]]
+    replay_of: str | None = Field(description="The run whose plan and question were run again")
+    findings: list[dict[str, Any]] = Field(
+        description="place, key, family, rule, owasp, severity, score, action; no text"
+    )
+    timings_ms: dict[str, float]
+
+
+class RankDifference(Schema):
+    doc_id: str
+    chunk_index: int
+    before: int | None = Field(description="Rank in the stored run; null: it was not there")
+    now: int | None = Field(description="Rank now; null: it is not there any more")
+    score_before: float | None
+    score_now: float | None
+
+
+class Replay(Schema):
+    run_id: str = Field(description="The stored run")
+    replay_run_id: str | None = Field(description="The run that was made now")
+    query: str
+    plan: dict[str, Any]
+    plan_hash: str
+    same: bool = Field(description="Whether both results are the same, byte for byte")
+    store_changed: bool | None = Field(description="Whether documents changed since; null: the run does not say")
+    generation_changed: bool
+    notes: list[str] = Field(description="What may explain a difference, in words")
+    differences: list[RankDifference] = Field(description="What has another rank or score; by rank now, then before")
+    before: list[SearchResult]
+    now: list[SearchResult]

@@ -1,0 +1,1 @@
+"""Citations of an answer, whole and while it comes."""

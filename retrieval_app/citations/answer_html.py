@@ -1,0 +1,121 @@
+"""An answer as HTML: its Markdown rendered, each citation a link to the cited place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from django.utils.safestring import SafeString, mark_safe
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+
+# In the source of the Markdown, private-use characters that are nowhere else in it stand for a citation. A character
+# entity becomes one of them only after the inline rule has read the source, so no text can forge a citation.
+OPEN, CLOSE = "\ue000", "\ue001"
+PLACEHOLDER = re.compile(f"{OPEN}([0-9]+){CLOSE}")
+PLACEHOLDER_CHARS = str.maketrans({OPEN: None, CLOSE: None})
+HEADING = re.compile(r"^#{1,6}\s+[^\n]*\n+")
+SPACES = re.compile(r"\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerPiece:
+    """Text without citation, or one citation record (see `retrieval_app.citations.citations.Citation`)."""
+
+    text: str
+    citation: Mapping[str, Any] | None = None
+
+
+def cut_answer(answer: str, citations: Sequence[Mapping[str, Any]]) -> list[AnswerPiece]:
+    """The answer in order; joined, the texts are the answer again. A citation outside the answer is left out."""
+    pieces: list[AnswerPiece] = []
+    position = 0
+    for citation in sorted(citations, key=lambda item: item["answer_start"]):
+        start, end = citation["answer_start"], citation["answer_end"]
+        if not position <= start < end <= len(answer):
+            continue
+        if start > position:
+            pieces.append(AnswerPiece(answer[position:start]))
+        pieces.append(AnswerPiece(answer[start:end], citation))
+        position = end
+    if position < len(answer):
+        pieces.append(AnswerPiece(answer[position:]))
+    return pieces
+
+
+def render_answer(
+    answer: str, citations: Sequence[Mapping[str, Any]], draw: Callable[[Mapping[str, Any]], SafeString]
+) -> SafeString:
+    """The answer's Markdown as HTML with `draw(citation)` at every citation.
+
+    HTML in the answer is shown as text; headings and images stay text too; links keep only safe addresses.
+    """
+    pieces = cut_answer(answer, citations)
+    cited = [piece.citation for piece in pieces if piece.citation is not None]
+    source, number = "", 0
+    for piece in pieces:
+        if piece.citation is None:
+            source += piece.text.translate(PLACEHOLDER_CHARS)
+        else:
+            source += f"{OPEN}{number}{CLOSE}"
+            number += 1
+    html: str = _markdown().render(source, {"citations": [draw(citation) for citation in cited]})
+    return mark_safe(html)  # noqa: S308 (escaped by the renderer)
+
+
+class CitationRenderer(RendererHTML):
+    """Markdown's HTML, with env["citations"], HTML by number, at the citation tokens and at placeholders in code."""
+
+    def citation(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return str(env["citations"][int(tokens[idx].content)])
+
+    def text(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return super().text(tokens, idx, options, env).translate(PLACEHOLDER_CHARS)
+
+    def code_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return self._draw_in_code(super().code_inline(tokens, idx, options, env), env)
+
+    def code_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return self._draw_in_code(super().code_block(tokens, idx, options, env), env)
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        """As a code block: its language, in which entities are decoded, is left out."""
+        return self.code_block(tokens, idx, options, env)
+
+    def _draw_in_code(self, html: str, env: EnvType) -> str:
+        """Code is never decoded: every placeholder in it is a citation's."""
+        return PLACEHOLDER.sub(lambda match: str(env["citations"][int(match[1])]), html)
+
+
+def _read_citation(state: StateInline, silent: bool) -> bool:
+    """The inline rule: a placeholder in the source becomes a token of type citation, its number the content."""
+    match = PLACEHOLDER.match(state.src, state.pos)
+    if match is None:
+        return False
+    if not silent:
+        state.push("citation", "", 0).content = match[1]
+    state.pos = match.end()
+    return True
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": True}, renderer_cls=CitationRenderer)
+    markdown.disable(["heading", "lheading", "image", "html_block", "hr"])
+    markdown.inline.add_terminator_char(OPEN)
+    markdown.inline.ruler.before("escape", "citation", _read_citation)
+    return markdown
+
+
+def shorten_passage(content: str) -> str:
+    """A chunk's text in one line without the headings it begins with, which stand beside it already."""
+    kept = content.lstrip()
+    while found := HEADING.match(kept):
+        kept = kept[found.end() :].lstrip()
+    return SPACES.sub(" ", kept or content).strip()

@@ -1,0 +1,332 @@
+"""Citations of an answer, each checked against the sources that the answer was given.
+
+Marker n stands for the n-th source. Forms that are understood: [1], [1][2], [1, 3], [1-3], [Source 1], 【1】,
+【1†source】. They leave in one form, [1] or [1][3]. Left alone: code spans and fences, Markdown links, link definitions
+and footnotes, and an index on a name, as in a[1].
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from collections_app.domain.overlays import ADD, EDIT, MARK
+from ragd.text.chunking import split_sentences
+from ragd.types import Candidate
+
+Match = Literal["quote", "closest", "chunk"]
+
+# What a citation is never looked for in. Longest forms first.
+PROTECTED = re.compile(
+    r"""
+      (?P<fence>^[ ]{0,3}(?P<tick>`{3,}|~{3,})[^\n]*(?:\n.*?(?:^[ ]{0,3}(?P=tick)[`~]*[ \t]*$|\Z)|\Z))
+    | (?P<code>(?<!`)(?P<run>`{1,2})(?!`)(?:(?!\n\s*\n).)+?(?<!`)(?P=run)(?!`))
+    | (?P<definition>^[ ]{0,3}\[[^\]\n]{1,200}\]:)
+    | (?P<link>!?\[[^\[\]\n]{0,300}\]\([^()\n]{0,2000}\))
+    """,
+    re.MULTILINE | re.DOTALL | re.VERBOSE,
+)
+NUMBERS = r"[0-9]{1,3}(?:\s*(?:[,;]|-|\u2013|\u2014)\s*[0-9]{1,3})*"
+MARKER = re.compile(
+    rf"""
+      (?<![\\!\]])\[\s*(?:(?:source|sources|src|ref)\s*:?\s*)?(?P<ascii>{NUMBERS})\s*\](?!\()
+    | (?<=\])\[(?P<next>{NUMBERS})\](?!\()
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+WIDE = re.compile(rf"\u3010\s*({NUMBERS})\s*(?:\u2020[^\u3010\u3011\n]{{0,80}})?\u3011")
+NUMBER_OR_RANGE = re.compile(r"([0-9]+)(?:\s*(?:-|\u2013|\u2014)\s*([0-9]+))?")
+ATTACHED = re.compile(r"[^\W_]+$")
+CLAUSE_END = re.compile(r"\s*(?:$|[.,;:!?)\]}\"'\u2019\u201d\u3002\uff0c\uff1b\uff1a\uff01\uff1f\u3001\[\u3010])")
+WORD = re.compile(r"[^\W_]{2,}")
+CLOSEST_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """One marker that stands in the answer.
+
+    start, end: the cited place in characters of the document: a quoted sentence ("quote"), the sentence of the source
+    that shares most words with the answer's ("closest"), or the whole chunk. answer_start, answer_end: the marker in
+    the answer. sentence: index into CheckedAnswer.sentences. Of a chunk that a person wrote, the place is the chunk's.
+    """
+
+    marker: int
+    doc_id: str
+    chunk_index: int
+    start: int
+    end: int
+    quote: str
+    match: Match
+    sentence: int
+    answer_start: int
+    answer_end: int
+    page: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSentence:
+    """answer[start:end] with the markers that stand in or right behind it.
+
+    supported: True when it is an exact quotation of a cited source, None when nobody judged it. overlap: share of its
+    words that occur in the cited sources, None without citation.
+    """
+
+    text: str
+    start: int
+    end: int
+    markers: tuple[int, ...]
+    supported: bool | None = None
+    overlap: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"markers": list(self.markers)}
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAnswer:
+    """An answer in which every marker names one of its sources. removed_count: markers that named none."""
+
+    answer: str
+    citations: tuple[Citation, ...] = ()
+    removed_count: int = 0
+    sentences: tuple[AnswerSentence, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedMarker:
+    """A marker and where it stands in the answer."""
+
+    marker: int
+    start: int
+    end: int
+
+
+def check_citations(answer: str, sources: Sequence[Candidate]) -> CheckedAnswer:
+    """The answer with every known citation in the form [n] and every unknown one removed and counted.
+
+    Never raises. Checking a checked answer changes nothing.
+    """
+    checked, placed, removed_count = rewrite_markers(answer, len(sources))
+    sentences = _cite_sentences(checked, placed, sources)
+    citations = tuple(_locate(item, sentences, sources) for item in placed)
+    return CheckedAnswer(checked, citations, removed_count, sentences)
+
+
+def rewrite_markers(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:
+    """(the answer with its markers in one form, those up to `known` in order of place, how many were removed)."""
+    removed_count = 0
+    while True:
+        checked, placed, removed = _rewrite(_narrow(answer), known)
+        removed_count += removed
+        if not removed:
+            return checked, placed, removed_count
+        answer = checked  # what stood on both sides of a removed marker may form a new one
+
+
+def locate_marker(checked: str, item: PlacedMarker, sources: Sequence[Candidate]) -> Citation:
+    """One marker of a checked text that may yet go on: its place is judged by the sentence as far as it has come."""
+    sentences = _cite_sentences(checked, [item], sources)
+    return _locate(item, sentences, sources)
+
+
+def _rewrite(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:
+    pieces: list[str] = []
+    placed: list[PlacedMarker] = []
+    length = removed = 0
+    for text, numbers in _split_markers(answer, known):
+        kept = [number for number in numbers if 1 <= number <= known]
+        removed += len(numbers) - len(kept)
+        if numbers and not kept:
+            length -= _trim_gap(pieces)
+        for number in kept:
+            mark = f"[{number}]"
+            placed.append(PlacedMarker(number, length, length + len(mark)))
+            pieces.append(mark)
+            length += len(mark)
+        pieces.append(text)
+        length += len(text)
+    return "".join(pieces), placed, removed
+
+
+def _trim_gap(pieces: list[str]) -> int:
+    """Drops the blanks before a removed marker; returns how many."""
+    if not pieces:
+        return 0
+    trimmed = pieces[-1].rstrip(" \t")
+    dropped = len(pieces[-1]) - len(trimmed)
+    pieces[-1] = trimmed
+    return dropped
+
+
+def _split_markers(answer: str, known: int) -> Iterator[tuple[str, list[int]]]:
+    """The answer as (text that follows, numbers of the marker before it); the first item has no marker."""
+    position = 0
+    numbers: list[int] = []
+    cited_until = -1
+    for match in _markers(answer):
+        found = _read_numbers(match.group("ascii") or match.group("next"))
+        if not _is_citation(answer, match, found, known, follows_citation=cited_until == match.start()):
+            continue
+        yield answer[position : match.start()], numbers
+        position, numbers, cited_until = match.end(), found, match.end()
+    yield answer[position:], numbers
+
+
+def _markers(answer: str) -> Iterator[re.Match[str]]:
+    """Marker-shaped spans outside code, links and definitions, in order."""
+    for start, end in _open_spans(answer):
+        yield from MARKER.finditer(answer, start, end)
+
+
+def _open_spans(answer: str) -> Iterator[tuple[int, int]]:
+    """Where markers may stand: between the protected spans."""
+    position = 0
+    for protected in PROTECTED.finditer(answer):
+        yield position, protected.start()
+        position = protected.end()
+    yield position, len(answer)
+
+
+def _narrow(answer: str) -> str:
+    """The answer with wide brackets made narrow, set apart where narrow ones would mean something else."""
+    pieces = []
+    position = 0
+    for match in (found for start, end in _open_spans(answer) for found in WIDE.finditer(answer, start, end)):
+        before, after = answer[: match.start()], answer[match.end() :]
+        apart = before.endswith(("\\", "!", "]")) or _sticks_to_code(answer, match.start())
+        pieces += [answer[position : match.start()], " " if apart else "", f"[{match.group(1)}]"]
+        pieces.append(" " if after.startswith(("(", ":")) else "")
+        position = match.end()
+    return "".join([*pieces, answer[position:]])
+
+
+def _is_citation(answer: str, match: re.Match[str], numbers: list[int], known: int, *, follows_citation: bool) -> bool:
+    if match.group("next"):
+        return follows_citation
+    if _sticks_to_code(answer, match.start()):
+        return False
+    if answer[: match.start()][-1:].isalnum() and not all(1 <= number <= known for number in numbers):
+        return CLAUSE_END.match(answer, match.end()) is not None
+    return True
+
+
+def _sticks_to_code(text: str, position: int) -> bool:
+    """Whether what stands right before the position is a name of code, so that brackets there are an index."""
+    before = ATTACHED.search(text, max(0, position - 60), position)
+    if before is None:
+        return text[:position].endswith(("_", "->"))
+    return not _is_prose(before.group()) or text[: before.start()].endswith(("_", ".", "$"))
+
+
+def _is_prose(word: str) -> bool:
+    """Whether a citation may stick to it: a word, an acronym or a number, not a name of code."""
+    if word.isdecimal():
+        return True
+    return len(word) > 1 and word.isalpha() and (word.isupper() or word[1:] == word[1:].lower())
+
+
+def _read_numbers(text: str) -> list[int]:
+    """The numbers of a marker in order, each once, ranges spelt out."""
+    numbers: list[int] = []
+    for first, last in NUMBER_OR_RANGE.findall(text):
+        low, high = sorted((int(first), int(last or first)))
+        numbers.extend(range(low, high + 1))
+    return list(dict.fromkeys(numbers))
+
+
+def _cite_sentences(
+    answer: str, placed: Sequence[PlacedMarker], sources: Sequence[Candidate]
+) -> tuple[AnswerSentence, ...]:
+    """A marker belongs to the last sentence that begins before it; markers are blanked while sentences are split."""
+    masked = answer
+    for item in placed:
+        masked = masked[: item.start] + " " * (item.end - item.start) + masked[item.end :]
+    spans = _trimmed_spans(masked)
+    owners = [_owner(spans, item.start) for item in placed]
+    sentences = []
+    for index, (start, end) in enumerate(spans):
+        own = [item for item, owner in zip(placed, owners, strict=True) if owner == index]
+        end = max([end, *(item.end for item in own)])
+        markers = tuple(dict.fromkeys(item.marker for item in own))
+        overlap = _overlap(masked[start:end], [sources[marker - 1].content for marker in markers])
+        sentences.append(AnswerSentence(answer[start:end], start, end, markers, None, overlap))
+    return tuple(sentences)
+
+
+def _trimmed_spans(text: str) -> list[tuple[int, int]]:
+    spans = []
+    for start, end in split_sentences(text):
+        stripped = text[start:end].strip()
+        if stripped:
+            first = text.index(stripped, start)
+            spans.append((first, first + len(stripped)))
+    return spans
+
+
+def _owner(spans: Sequence[tuple[int, int]], position: int) -> int:
+    return max(sum(1 for start, _ in spans if start <= position) - 1, 0)
+
+
+def _overlap(sentence: str, cited: Sequence[str]) -> float | None:
+    words = _words(sentence)
+    if not cited or not words:
+        return None
+    found: set[str] = set()
+    for text in cited:
+        found |= _words(text)
+    return round(len(words & found) / len(words), 4)
+
+
+def _words(text: str) -> set[str]:
+    return {word.casefold() for word in WORD.findall(text)}
+
+
+def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Sequence[Candidate]) -> Citation:
+    source = sources[item.marker - 1]
+    owner = _owner([(sentence.start, sentence.end) for sentence in sentences], item.start)
+    start, end, match = _closest(sentences[owner].text if sentences else "", source)
+    page = source.metadata.get("page")
+    return Citation(
+        marker=item.marker,
+        doc_id=source.doc_id,
+        chunk_index=source.chunk_index,
+        start=place_in_document(source, start, end)[0],
+        end=place_in_document(source, start, end)[1],
+        quote=source.content[start:end],
+        match=match,
+        sentence=owner,
+        answer_start=item.start,
+        answer_end=item.end,
+        page=None if page is None else str(page),
+    )
+
+
+def place_in_document(source: Candidate, start: int, end: int) -> tuple[int, int]:
+    """content[start:end] in characters of the document; of a chunk that a person wrote, the place of that chunk."""
+    if is_written(source.metadata):
+        return source.start, source.end
+    return source.start + start, source.start + end
+
+
+def is_written(metadata: Mapping[str, Any]) -> bool:
+    """Whether a person wrote the chunk's content, so that the document does not have it at the chunk's place."""
+    return metadata.get(MARK) in (EDIT, ADD)
+
+
+def _closest(sentence: str, source: Candidate) -> tuple[int, int, Match]:
+    """The first sentence of the source with the largest share of the answer sentence's words, if at least half."""
+    words = _words(sentence)
+    best, place = 0.0, (0, len(source.content))
+    for start, end in split_sentences(source.content) if words else ():
+        share = len(words & _words(source.content[start:end])) / len(words)
+        if share > best:
+            best, place = share, (start, end)
+    if best < CLOSEST_SHARE:
+        return 0, len(source.content), "chunk"
+    return *place, "closest"

@@ -1,0 +1,106 @@
+"""The calibration of a collection: kept, read, switched on and forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services.governance import audit
+from ragd.errors import UnknownCollection
+from ragd.search.retrieval import retrieve_detailed
+from retrieval_app.corrective.rules import Rule
+from retrieval_app.corrective.step import Corrector, Retrieve
+from retrieval_app.models import Calibration
+
+
+def calibration_of(collection: Collection) -> Calibration | None:
+    return Calibration.objects.filter(collection_id=collection.pk).first() if collection.pk else None
+
+
+def open_corrector(
+    collection: Collection, *, corrects: bool | None = False, retrieve: Retrieve = retrieve_detailed
+) -> Corrector:
+    """What retrieves for one query. corrects None: as the collection's calibration says.
+
+    A collection without a calibration, or with one that was made with another embedding model, weighs nothing. Raises
+    ServiceError (422, field "corrective") when the step is asked for there.
+    """
+    kept = calibration_of(collection)
+    holds = kept is not None and kept.embed_model == collection.embed_model
+    if corrects and not holds:
+        raise _uncalibrated(collection, kept)
+    if kept is None or not holds:
+        return Corrector(None, retrieve=retrieve)
+    wanted = kept.corrects if corrects is None else corrects
+    return Corrector(kept.rule, corrects=wanted, calibration=kept.label, retrieve=retrieve)
+
+
+def _uncalibrated(collection: Collection, kept: Calibration | None) -> ServiceError:
+    why = "is not calibrated" if kept is None else f"was calibrated with the embedding model {kept.embed_model}"
+    return ServiceError(
+        f"corrective needs thresholds that were fitted on golden questions, and collection {collection.name!r} {why}; "
+        f"run: manage.py ragd calibrate {collection.name} --set NAME, or leave corrective out",
+        type="not_calibrated",
+        status=422,
+        field="corrective",
+    )
+
+
+@transaction.atomic
+def keep_calibration(
+    collection: Collection,
+    rule: Rule,
+    *,
+    embed_model: str,
+    data: Mapping[str, Any],
+    figures: Mapping[str, Any],
+    actor: audit.Actor = None,
+) -> Calibration:
+    """Keep it in place of the one that is there; whether the step is on stays as it was. For data and figures see
+    `Calibration`. Raises UnknownCollection for one that was deleted."""
+    if not Collection.objects.live().select_for_update(no_key=True).filter(pk=collection.pk).exists():
+        raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
+    before = calibration_of(collection)
+    kept = Calibration(
+        collection=collection,
+        weights=rule.weights.as_dict(),
+        upper=rule.upper,
+        lower=rule.lower,
+        embed_model=embed_model,
+        data=dict(data),
+        figures=dict(figures),
+        corrects=before.corrects if before else False,
+        created_by=audit.name_actor(actor),
+    )
+    if before:
+        before.delete()
+    kept.save()
+    audit.record(actor, [collection], audit.CHANGE, f"calibrated {collection.name} on {data.get('set', 'given data')}")
+    return kept
+
+
+@transaction.atomic
+def switch_corrective(collection: Collection, corrects: bool, *, actor: audit.Actor = None) -> Calibration:
+    """Whether answers of the collection take the step where the request does not say. Raises ServiceError 422."""
+    kept = calibration_of(collection)
+    if kept is None:
+        raise _uncalibrated(collection, kept)
+    if kept.corrects != corrects:
+        kept.corrects = corrects
+        kept.save(update_fields=["corrects"])
+        state = "on" if corrects else "off"
+        audit.record(actor, [collection], audit.CHANGE, f"switched the corrective step of {collection.name} {state}")
+    return kept
+
+
+@transaction.atomic
+def forget_calibration(collection: Collection, *, actor: audit.Actor = None) -> bool:
+    """Whether there was one. From then on no action is stated."""
+    deleted = Calibration.objects.filter(collection_id=collection.pk).delete()[0]
+    if deleted:
+        audit.record(actor, [collection], audit.CHANGE, f"removed the calibration of {collection.name}")
+    return bool(deleted)

@@ -1,0 +1,1 @@
+"""Why a ranking is as it is: stages, arithmetic, dropped candidates, SQL."""

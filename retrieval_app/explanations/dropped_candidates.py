@@ -1,0 +1,205 @@
+"""What a plan lost on the way from the lists to the results, at which stage and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ragd.insight.disabled_chunks import would_be_rank
+from ragd.search.compression import CompressPolicy, compress
+from ragd.search.retrieval import Retrieval
+from ragd.types import Candidate, Filters, RetrievePlan
+from retrieval_app.citations.result_records import chunk_key
+from retrieval_app.explanations.score_arithmetic import Parts
+
+Reason = Literal[
+    "filtered", "disabled", "below_pool", "not_in_list", "missed_by_index", "cut_by_k", "cut_by_rerank", "over_budget",
+    "no_span", "shortened",
+]  # fmt: skip
+
+# in the order in which they matter to somebody who misses a result
+REASONS: Mapping[Reason, str] = {
+    "filtered": "Excluded by a filter",
+    "disabled": "Disabled",
+    "cut_by_rerank": "Below k after reranking",
+    "missed_by_index": "Missed by the index",
+    "over_budget": "Over max context tokens",
+    "no_span": "Removed by compression",
+    "shortened": "Shortened by compression",
+    "cut_by_k": "Below k",
+    "below_pool": "Outside top N",
+    "not_in_list": "Not in both lists",
+}
+FILTERED_MIN = 10  # so many places of an unfiltered list are looked at, or k if that is more
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedCandidate:
+    """A chunk that a stage left behind. rank: its place in the ranking that lost it, None where it had none."""
+
+    candidate: Candidate
+    stage: str
+    reason: Reason
+    rank: int | None
+    message: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "key": chunk_key(self.candidate),
+            "doc_id": self.candidate.doc_id,
+            "chunk_index": self.candidate.chunk_index,
+            "stage": self.stage,
+            "reason": self.reason,
+            "rank": self.rank,
+            "message": self.message,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """The lists by name with some rows more than their pool, and as they were without filters ({} without filters).
+
+    disabled: the best disabled chunks of each list ({} when there are none); states: doc_id -> what keeps the chunks of
+    such a document out, in words.
+    """
+
+    deeper: Mapping[str, Sequence[Candidate]]
+    unfiltered: Mapping[str, Sequence[Candidate]]
+    disabled: Mapping[str, Sequence[Candidate]] = field(default_factory=dict)
+    states: Mapping[str, str] = field(default_factory=dict)
+
+    def everything(self) -> Iterator[Candidate]:
+        for lists in (self.deeper, self.unfiltered, self.disabled):
+            for candidates in lists.values():
+                yield from candidates
+
+
+def find_dropped(plan: RetrievePlan, retrieval: Retrieval, lists: Lists, parts: Parts) -> list[DroppedCandidate]:
+    """In the order of the stages, within each by rank. A chunk may be lost by one list and kept by the other."""
+    return [
+        *_filtered(plan, lists),
+        *_disabled(plan, lists),
+        *_below_pool(plan, retrieval, lists),
+        *_not_in_list(retrieval, parts),
+        *_cut(plan, retrieval),
+        *_uncompressed(plan, retrieval, parts.query),
+    ]
+
+
+def _filtered(plan: RetrievePlan, lists: Lists) -> Iterator[DroppedCandidate]:
+    for name, candidates in lists.unfiltered.items():
+        for rank, candidate in enumerate(candidates[: max(plan.k, FILTERED_MIN)], 1):
+            if why := why_filtered(candidate, plan.filters):
+                message = f"would be rank {rank} ({name}), but {why}"
+                yield DroppedCandidate(candidate, name, "filtered", rank, message)
+
+
+def _disabled(plan: RetrievePlan, lists: Lists) -> Iterator[DroppedCandidate]:
+    for name, candidates in lists.disabled.items():
+        for candidate in candidates:
+            rank = would_be_rank(candidate, lists.deeper.get(name, ()))
+            if rank <= max(plan.k, FILTERED_MIN):
+                why = lists.states.get(candidate.doc_id, "the chunk is disabled")
+                yield DroppedCandidate(candidate, name, "disabled", rank, f"would be rank {rank} ({name}), but {why}")
+
+
+def why_filtered(candidate: Candidate, filters: Filters) -> str:
+    """Which filter a chunk fails, "" when it passes all."""
+    tags = set(candidate.tags)
+    if filters.tags_any and not tags & set(filters.tags_any):
+        return f"it has none of the tags {', '.join(filters.tags_any)}"
+    if missing := [tag for tag in filters.tags_all if tag not in tags]:
+        return f"it lacks the tag {', '.join(missing)}"
+    for key, wanted in filters.metadata.items():
+        if key not in candidate.metadata:
+            return f"its metadata has no {key}"
+        if candidate.metadata[key] != wanted or isinstance(candidate.metadata[key], bool) != isinstance(wanted, bool):
+            return f"its {key} is {candidate.metadata[key]!r}, not {wanted!r}"
+    return ""
+
+
+def _below_pool(plan: RetrievePlan, retrieval: Retrieval, lists: Lists) -> Iterator[DroppedCandidate]:
+    kept = {candidate.key for candidate in retrieval.fused}
+    for name, candidates in lists.deeper.items():
+        for rank, candidate in enumerate(candidates, 1):
+            if rank > plan.pool and candidate.key not in kept:
+                message = f"rank {rank} ({name}); top N is {plan.pool}"
+                yield DroppedCandidate(candidate, name, "below_pool", rank, message)
+
+
+def _not_in_list(retrieval: Retrieval, parts: Parts) -> Iterator[DroppedCandidate]:
+    if len(retrieval.lists) < 2:
+        return
+    for name, candidates in retrieval.lists.items():
+        held = {candidate.key for candidate in candidates}
+        last = candidates[-1].score if candidates else None
+        for place, candidate in enumerate(retrieval.fused, 1):
+            if candidate.key not in held:
+                explain = _not_by_meaning if name == "vector" else _not_by_words
+                reason, message = explain(candidate, last, parts, exact=retrieval.exact is not False)
+                yield DroppedCandidate(candidate, name, reason, place, message)
+
+
+def _not_by_words(candidate: Candidate, last: float | None, parts: Parts, *, exact: bool) -> tuple[Reason, str]:
+    shares = parts.shares_of(candidate)
+    if not shares:
+        return "not_in_list", "no query terms"
+    total = sum(share.share for share in shares)
+    return "not_in_list", f"BM25 {total:.4f}, below the last candidate ({last or 0:.4f})"
+
+
+def _not_by_meaning(candidate: Candidate, last: float | None, parts: Parts, *, exact: bool) -> tuple[Reason, str]:
+    found = parts.cosine_of(candidate)
+    if found is None or last is None:
+        return "not_in_list", "not among the vector candidates"
+    if not exact and found.cosine > last:
+        message = f"cosine {found.cosine:.4f}, above the last candidate ({last:.4f}): missed by the HNSW index"
+        return "missed_by_index", message
+    return "not_in_list", f"cosine {found.cosine:.4f}, not above the last candidate ({last:.4f})"
+
+
+def _cut(plan: RetrievePlan, retrieval: Retrieval) -> Iterator[DroppedCandidate]:
+    before = {candidate.key: rank for rank, candidate in enumerate(retrieval.fused, 1)}
+    for rank, candidate in enumerate(retrieval.reranked, 1):
+        if rank <= plan.k:
+            continue
+        was = before[candidate.key]
+        if plan.rerank and was <= plan.k:
+            yield DroppedCandidate(
+                candidate, "reranked", "cut_by_rerank", rank, f"rank {was} before the reranker, {rank} after it"
+            )
+        else:
+            yield DroppedCandidate(candidate, "final", "cut_by_k", rank, f"rank {rank}; k is {plan.k}")
+
+
+def _uncompressed(plan: RetrievePlan, retrieval: Retrieval, query: str) -> Iterator[DroppedCandidate]:
+    """Results of which compress() kept nothing, or not all. Without its budget it shows what the budget alone cost."""
+    if plan.compress is None:
+        return
+    kept, without_budget = _words_kept(retrieval.spans), _words_kept(
+        compress(query, retrieval.candidates, CompressPolicy(kind=plan.compress, token_budget=None))
+    )  # fmt: skip
+    budget = plan.token_budget or CompressPolicy().token_budget
+    for rank, candidate in enumerate(retrieval.candidates, 1):
+        words, whole = kept.get(candidate.key, 0), len(candidate.content.split())
+        if words == 0 and without_budget.get(candidate.key, 0):
+            yield DroppedCandidate(candidate, "final", "over_budget", rank, f"does not fit into {budget} words")
+        elif words == 0:
+            yield DroppedCandidate(
+                candidate,
+                "final",
+                "no_span",
+                rank,
+                "no sentence shares a term with the query, or a better result has it",
+            )
+        elif words < whole:
+            yield DroppedCandidate(candidate, "final", "shortened", rank, f"{words} of {whole} words kept")
+
+
+def _words_kept(spans: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
+    kept: dict[tuple[str, int], int] = {}
+    for span in spans:
+        key = (span["doc_id"], span["chunk_index"])
+        kept[key] = kept.get(key, 0) + int(span["tokens_after"])
+    return kept

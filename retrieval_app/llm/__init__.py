@@ -1,0 +1,1 @@
+"""Chat models: the endpoint, its answers, one call with its span."""

@@ -1,0 +1,1 @@
+"""The pages of questions, runs and the playground."""

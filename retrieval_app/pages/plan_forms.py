@@ -1,0 +1,149 @@
+"""A whole plan as a form whose empty fields leave the value to the plan that it begins from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import forms
+
+from collections_app.models import Collection
+from collections_app.views.forms.fields import ObjectField, TagsField
+from ragd.types import POOL_MAX, RetrievePlan
+from retrieval_app.models import SavedPlan
+from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan, choose_plan
+
+WEIGHTS = {"weight_vector": "vector", "weight_lexical": "lexical"}
+NUMBERS = ("k", "candidate_pool", "rrf_k", "ef_search", "token_budget")
+STATED = ("mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget")
+MODES = [("hybrid", "Hybrid"), ("vector", "Vector"), ("lexical", "Keyword (BM25)")]
+EXACT = [("auto", "Auto"), ("always", "Always"), ("never", "Never")]
+COMPRESS = [(OFF, "Off"), ("sentences", "Sentences"), ("window", "Sentences with context")]
+
+
+class PlanForm(forms.Form):
+    """Every field of a plan. What is empty comes from the saved plan `plan`, else from the collection's default."""
+
+    plan = forms.ChoiceField(label="Preset", required=False)
+    mode = forms.ChoiceField(label="Mode", required=False)
+    k = forms.IntegerField(label="Results (k)", required=False, min_value=1, max_value=POOL_MAX)
+    candidate_pool = forms.IntegerField(label="Top-N candidates", required=False, min_value=1, max_value=POOL_MAX)
+    rrf_k = forms.IntegerField(label="RRF constant", required=False, min_value=1, max_value=1_000_000)
+    weight_vector = forms.FloatField(label="Vector weight", required=False, min_value=0)
+    weight_lexical = forms.FloatField(label="Keyword weight", required=False, min_value=0)
+    exact = forms.ChoiceField(label="Exact vector search", required=False)
+    ef_search = forms.IntegerField(label="ef_search", required=False, min_value=1, max_value=1000)
+    rerank = forms.ChoiceField(label="Rerank", required=False)
+    compress = forms.ChoiceField(label="Compress", required=False)
+    token_budget = forms.IntegerField(label="Max context tokens", required=False, min_value=1)
+    tags_any = TagsField(label="Any of these tags", required=False)
+    tags_all = TagsField(label="All of these tags", required=False)
+    metadata = ObjectField(
+        label="Metadata equals",
+        required=False,
+        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false", "placeholder": '{"year": 2024}'}),
+    )
+
+    def __init__(
+        self,
+        data: Mapping[str, Any],
+        *,
+        collection: Collection,
+        saved: Sequence[SavedPlan],
+        rerankers: Sequence[str],
+        prefix: str | None = None,
+    ) -> None:
+        super().__init__(data, prefix=prefix, auto_id=f"id_{prefix}_%s" if prefix else "id_%s")
+        self.collection = collection
+        self.base = self._base(saved)
+        default = next((plan.name for plan in saved if plan.is_default), "")
+        begin = [("", f"{default} (default)" if default else "Server defaults")]
+        begin += [(plan.name, plan.name) for plan in saved if not plan.is_default or plan.name == self["plan"].data]
+        if default or self["plan"].data == SERVER_PLAN:
+            begin.append((SERVER_PLAN, "Server defaults"))
+        self._choose("plan", begin)
+        self._choose("mode", self._optional("mode", MODES))
+        self._choose("exact", self._optional("exact", EXACT))
+        self._choose("rerank", self._optional("rerank", [(OFF, "Off"), *((name, name) for name in rerankers)]))
+        self._choose("compress", self._optional("compress", COMPRESS))
+        for name in NUMBERS:
+            self.fields[name].widget.attrs["placeholder"] = _shown(getattr(self.base, name))
+        for name, list_name in WEIGHTS.items():
+            self.fields[name].widget.attrs |= {
+                "placeholder": f"{self.base.weights.get(list_name, 1.0):g}",
+                "step": "any",
+            }
+        for name in ("tags_any", "tags_all"):
+            self.fields[name].widget.attrs["placeholder"] = ", ".join(getattr(self.base.filters, name))
+
+    def _base(self, saved: Sequence[SavedPlan]) -> RetrievePlan:
+        """What the fields begin from; the default when the named plan is unknown, which the field itself refuses."""
+        name = self["plan"].data or ""
+        known = {plan.name for plan in saved} | {"", SERVER_PLAN}
+        return choose_plan(self.collection, name if name in known else None, {}).plan
+
+    def _optional(self, name: str, choices: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """The choices with an empty one in front that says what the plan has."""
+        value = getattr(self.base, name) or OFF
+        return [("", f"{dict(choices).get(value, value)} (preset)"), *choices]
+
+    def _choose(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
+        self.fields[name].choices = choices  # type: ignore[attr-defined]
+
+    def stated(self) -> dict[str, Any]:
+        """What was filled in, as `plans.choose_plan` and the API take it. Weights come in pairs."""
+        given = self.cleaned_data
+        values = {name: given[name] for name in STATED if given.get(name) not in (None, "")}
+        if any(given.get(name) is not None for name in WEIGHTS):
+            values["weights"] = {
+                list_name: given[name] if given.get(name) is not None else self.base.weights.get(list_name, 1.0)
+                for name, list_name in WEIGHTS.items()
+            }
+        return values | {name: given[name] for name in FILTER_FIELDS if given.get(name)}
+
+    def chosen(self) -> ChosenPlan:
+        """The plan. Raises what `plans.choose_plan` raises."""
+        return choose_plan(self.collection, self.cleaned_data["plan"] or None, self.stated())
+
+
+class SavePlanForm(forms.Form):
+    """A name for the plan. One that is taken is replaced only when that is said."""
+
+    name = forms.CharField(label="Name", max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"}))
+    replace = forms.BooleanField(label="Replace an existing preset", required=False)
+    is_default = forms.BooleanField(
+        label="Set as collection default", required=False, help_text="Used by every search without a preset."
+    )
+
+    def __init__(self, *args: Any, collection: Collection, **kwargs: Any) -> None:
+        super().__init__(*args, **{"auto_id": "id_save_%s", **kwargs})
+        self.collection = collection
+
+    def clean(self) -> dict[str, Any]:
+        given = super().clean() or {}
+        taken = SavedPlan.objects.of(self.collection).filter(name=given.get("name", "")).exists()
+        if taken and not given.get("replace"):
+            self.add_error("name", "this preset exists; choose another name, or select Replace")
+        return given
+
+
+def form_values(plan: RetrievePlan) -> dict[str, str]:
+    """A plan as the fields of the form, over the server's defaults: what an address needs to give this very plan."""
+    plain = RetrievePlan(mode=plan.mode)
+    values = {"plan": SERVER_PLAN, "mode": plan.mode}
+    for name in STATED:
+        value = getattr(plan, name)
+        if value is not None and value != getattr(plain, name):
+            values[name] = str(value)
+    if dict(plan.weights) != dict(plain.weights):
+        values |= {name: f"{plan.weights.get(list_name, 1.0):.17g}" for name, list_name in WEIGHTS.items()}
+    for name in ("tags_any", "tags_all"):
+        if tags := getattr(plan.filters, name):
+            values[name] = ", ".join(tags)
+    if plan.filters.metadata:
+        values["metadata"] = ObjectField().prepare_value(plan.filters.metadata)
+    return values
+
+
+def _shown(value: object) -> str:
+    return "auto" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""Searches and answers, and the run that is kept of each."""

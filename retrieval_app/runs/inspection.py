@@ -1,0 +1,373 @@
+"""What is looked for in a question, in the passages found for it and in its answer, and what follows from it.
+
+Every text is scanned by the rules of `ragd.security`. What they find stands in `QueryRun.findings`, on the root span as
+events, and as a risk score on the root span and on model calls. The collection's action says what else happens
+(docs/security.md): "flag" nothing; "redact" hides secrets and personal data in all that is read by the answerer,
+answered and stored, and withholds passages with orders to a model from the answerer; "refuse" does that too, turns such
+questions and answers away and leaves such passages out.
+
+    with inspection.guarded(run, collection), telemetry.pipeline_span(...) as pipeline:
+        inspection.inspect_query(run, collection, pipeline.span)
+        retrieval = inspection.inspect_sources(run, collection, pipeline.span, retrieval)
+        readable = inspection.readable(collection, retrieval)
+        draft = answerer.answer(run.query, readable.candidates, readable.spans)
+        ...
+        inspection.inspect_answer(run, collection, pipeline.span, instructions=..., known=[...])
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from opentelemetry.trace import Span
+
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services.governance.security_policy import SecurityPolicy, policy_of, redacted_spans
+from ragd import telemetry
+from ragd.search.retrieval import Retrieval, ShortResult
+from ragd.security import HIDDEN, ORDERS, Finding, combine_scores, find_leak, mask, scan_once
+from ragd.types import Candidate
+from retrieval_app.models import QueryRun
+
+log = logging.getLogger(__name__)
+
+FINDINGS_MAX = 200
+LEAKS = frozenset({"system_prompt_leak", "data_exfiltration"}) | HIDDEN  # what an answer must not hold
+MESSAGES = {  # of a family, to who is refused
+    "prompt_injection": "prompt injection",
+    "jailbreak": "a jailbreak attempt",
+    "data_exfiltration": "data exfiltration",
+    "system_prompt_request": "a request for the system prompt",
+    "system_prompt_leak": "parts of the system prompt",
+    "secret": "a secret",
+    "personal_data": "personal data",
+}
+QUERY, HISTORY, PROMPT, SOURCE, ANSWER = "query", "history", "prompt", "source", "answer"
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _timed(inspect: Callable[Concatenate[QueryRun, P], R]) -> Callable[Concatenate[QueryRun, P], R]:
+    """Adds up in timings_ms["inspect"] how long the run was looked through."""
+
+    @wraps(inspect)
+    def timed(run: QueryRun, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        began = time.perf_counter()
+        try:
+            return inspect(run, *args, **kwargs)
+        finally:
+            took = (time.perf_counter() - began) * 1000
+            run.timings_ms["inspect"] = round(run.timings_ms.get("inspect", 0.0) + took, 3)
+
+    return timed
+
+
+class Refused(ServiceError):
+    """The collection's security action turned a question or an answer away; the run's status is "refused"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What was found in one text of a run. key: doc_id#chunk_index of a source, the number of an earlier turn."""
+
+    place: str
+    findings: Sequence[Finding]
+    key: str | None = None
+    part: str | None = None
+
+    def as_dicts(self, policy: SecurityPolicy) -> list[dict[str, Any]]:
+        where = {"place": self.place, "key": self.key, "part": self.part}
+        named = {name: value for name, value in where.items() if value is not None}
+        return [named | item.as_dict() | {"action": action_on(policy, self.place, item)} for item in self.findings]
+
+
+def holds_back(collection: Collection) -> bool:
+    """Whether no word of an answer may leave before the whole of it was inspected."""
+    return policy_of(collection).acts
+
+
+@contextmanager
+def guarded(run: QueryRun, collection: Collection) -> Iterator[None]:
+    """Around the root span: spans inside show texts as the collection lets them be shown, model calls their risk."""
+    with redacted_spans(collection), telemetry.rating(lambda text: _rate(run, text)):
+        yield
+
+
+@_timed
+def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
+    """Look at the question and the earlier turns, before anything reads them.
+
+    Unless the action is "flag", secrets and personal data in query, history and system_prompt are hidden in place, and
+    earlier turns with orders to a model are left out. Raises Refused when the action is "refuse" and holds for the
+    question.
+    """
+    policy = policy_of(collection)
+    found = [Inspected(QUERY, _scan(policy, run.query, QUERY))]
+    found += [
+        Inspected(HISTORY, _scan(policy, str(turn.get("content", "")), _place_of(turn)), key=str(number))
+        for number, turn in enumerate(run.history)
+    ]
+    secrets = [item for item in _scan(policy, run.system_prompt) if item.family in HIDDEN]  # it may give orders
+    found.append(Inspected(PROMPT, secrets))
+    held = policy.held(found[0].findings)
+    _note(run, span, policy, found)
+    if not policy.acts:
+        return
+    run.query = policy.hide(run.query)
+    run.system_prompt = policy.hide(run.system_prompt)
+    run.history = [
+        {**turn, "content": policy.hide(str(turn.get("content", "")))}
+        for turn in run.history
+        if not policy.withholds(str(turn.get("content", "")), _place_of(turn))
+    ]
+    if policy.refuses and held:
+        raise _refusal("question", held)
+
+
+@_timed
+def inspect_sources(run: QueryRun, collection: Collection, span: Span, retrieval: Retrieval) -> Retrieval:
+    """Look at the passages found; what comes back is what the run may keep and answer with.
+
+    "flag": the retrieval itself. "redact": secrets and personal data hidden in content, context and spans, all places
+    as they were. "refuse": moreover passages with orders to a model are left out, and the others close up.
+    """
+    policy = policy_of(collection)
+    found: list[Inspected] = []
+    for item in retrieval.candidates:
+        key = f"{item.doc_id}#{item.chunk_index}"
+        found.append(Inspected(SOURCE, _scan(policy, item.content), key=key))
+        if item.context:
+            found.append(Inspected(SOURCE, _scan(policy, item.context), key=key, part="context"))
+    _note(run, span, policy, found)
+    if not policy.acts:
+        return retrieval
+    hidden = _hide(retrieval, policy)
+    return _shortened(hidden, _without_orders(hidden, retrieval.candidates, policy)) if policy.refuses else hidden
+
+
+def readable(collection: Collection, retrieval: Retrieval) -> Retrieval:
+    """What an answerer may read of an inspected retrieval: without passages that hold orders, unless only flagged.
+
+    Marker n of the answer is then the n-th candidate of what is returned.
+    """
+    policy = policy_of(collection)
+    return _without_orders(retrieval, retrieval.candidates, policy) if policy.acts else retrieval
+
+
+@_timed
+def inspect_answer(
+    run: QueryRun, collection: Collection, span: Span, *, instructions: str = "", known: Sequence[str] = ()
+) -> None:
+    """Look at run.answer, its citations and sentences set, before anybody sees it.
+
+    instructions: what the model was told that an answer must not give away, "" where no model wrote it. known: texts
+    that it may quote. "redact" hides what it must not hold in the answer, its sentences and quotations, in place and of
+    the same length. "refuse" takes the answer off the run and raises Refused.
+    """
+    if not run.answer:
+        return
+    policy = policy_of(collection)
+    try:
+        leaks = find_leak(run.answer, instructions, known=[run.query, *known]) if instructions else []
+        found = Inspected(ANSWER, [*scan_once(run.answer), *leaks])
+    except Exception as error:
+        if policy.acts:
+            run.answer, run.citations, run.sentences = None, [], []
+            raise
+        _note_unread(ANSWER, error)
+        return
+    _note(run, span, policy, [found])
+    held = [item for item in policy.held(found.findings) if item.family in LEAKS]
+    if not held:
+        return
+    if policy.refuses:
+        run.answer, run.citations, run.sentences = None, [], []
+        raise _refusal("answer", held)
+    _hide_answer(run, held, policy)
+
+
+def hide_failed(run: QueryRun, collection: Collection) -> None:
+    """Hide in a run that failed what the collection would have hidden, as far as the run had come when it did."""
+    policy = policy_of(collection)
+    if not policy.acts:
+        return
+    hide = policy.hide_whatever
+    run.query, run.system_prompt, run.error = hide(run.query), hide(run.system_prompt), hide(run.error)
+    run.history = [{**turn, "content": hide(str(turn.get("content", "")))} for turn in run.history]
+
+
+def action_on(policy: SecurityPolicy, place: str, finding: Finding) -> str:
+    """flagged, redacted, withheld or refused: what a policy does about a finding at a place."""
+    if not policy.holds_for(finding):
+        return "flagged"
+    if place == QUERY and policy.refuses:
+        return "refused"
+    if place == ANSWER:
+        if finding.family not in LEAKS:
+            return "flagged"
+        return "refused" if policy.refuses else "redacted"
+    if finding.family in HIDDEN:
+        return "redacted"
+    return "withheld" if place in (SOURCE, HISTORY) and finding.family in ORDERS else "flagged"
+
+
+def _refusal(what: str, findings: Sequence[Finding]) -> Refused:
+    *first, last = sorted({MESSAGES[finding.family] for finding in findings})
+    kinds = f"{', '.join(first)} and {last}" if first else last
+    advice = "ask without it" if what == "question" else "ask for something else"
+    return Refused(
+        f"the {what} was blocked: it contains {kinds}, which this collection blocks; {advice}, or have its guardrail "
+        "action changed",
+        type=f"{what}_refused",
+        status=422,
+        field="query" if what == "question" else None,
+    )
+
+
+def _note(run: QueryRun, span: Span, policy: SecurityPolicy, inspected: Iterable[Inspected]) -> None:
+    """Keep on the run what was found, at most FINDINGS_MAX, and tell it on the span."""
+    risks = [(item["family"], item["score"]) for item in run.findings]
+    for one in inspected:
+        for item in one.as_dicts(policy):
+            risks.append((item["family"], item["score"]))
+            if len(run.findings) < FINDINGS_MAX:
+                run.findings.append(item)
+        _record(span, policy, one)
+    run.risk_score = max(run.risk_score or 0.0, combine_scores(risks))
+    telemetry.record_risk(span, run.risk_score)
+
+
+def _record(span: Span, policy: SecurityPolicy, one: Inspected) -> None:
+    """An event per rule, one for all personal data, and one more when something was done about them."""
+    actions = {action_on(policy, one.place, item) for item in one.findings}
+    personal = [item for item in one.findings if item.family == "personal_data"]
+    if personal:
+        action = "redacted" if any(policy.holds_for(item) for item in personal) else "flagged"
+        telemetry.record_personal(
+            span,
+            types=sorted({item.rule for item in personal}),
+            count=len(personal),
+            action=action,
+            place=one.place,
+            key=one.key,
+        )
+    rules: dict[tuple[str, str], list[Finding]] = {}
+    for item in one.findings:
+        if item.family != "personal_data":
+            rules.setdefault((item.family, item.rule), []).append(item)
+    for found in rules.values():
+        worst = max(found, key=lambda item: item.score)
+        telemetry.record_threat(
+            span,
+            family=worst.family,
+            owasp=worst.owasp,
+            severity=worst.severity,
+            score=worst.score,
+            confidence=worst.confidence,
+            rule=worst.rule,
+            place=one.place,
+            key=one.key,
+            count=len(found),
+            blocked=action_on(policy, one.place, worst) in ("withheld", "refused"),
+        )
+    if actions - {"flagged"}:
+        telemetry.record_guardrail(
+            span,
+            name=f"collection_{policy.action}",
+            side="output" if one.place == ANSWER else "input",
+            result="fail" if actions & {"refused", "withheld"} else "warn",
+            policy=f"{policy.action} from {policy.min_score:g}",
+        )
+
+
+def _rate(run: QueryRun, text: str) -> float:
+    """The risk of a model call: what it read, as far as known, and what it wrote."""
+    known = [(item["family"], item["score"]) for item in run.findings]
+    try:
+        said = scan_once(text)
+    except Exception as error:  # the answer itself is looked through before it is given out
+        _note_unread(ANSWER, error)
+        said = ()
+    return combine_scores([*known, *((item.family, item.score) for item in said)])
+
+
+def _scan(policy: SecurityPolicy, text: str, place: str | None = None) -> Sequence[Finding]:
+    """`scan_once`. One that breaks finds nothing where findings are only flagged, and ends the run elsewhere: what was
+    not looked through is not given out."""
+    try:
+        return scan_once(text, place)
+    except Exception as error:
+        if policy.acts:
+            raise
+        _note_unread(place or SOURCE, error)
+        return ()
+
+
+def _note_unread(place: str, error: Exception) -> None:
+    """Without the text, and without what the error says of it."""
+    log.error("a text (%s) could not be looked through, and the run goes on: %s", place, type(error).__name__)
+
+
+def _place_of(turn: Mapping[str, Any]) -> str | None:
+    return QUERY if turn.get("role") == "user" else None
+
+
+def _hide(retrieval: Retrieval, policy: SecurityPolicy) -> Retrieval:
+    hidden = [
+        replace(item, content=policy.hide(item.content), context=policy.hide(item.context))
+        for item in retrieval.candidates
+    ]
+    spans = []
+    for span in retrieval.spans:
+        before, after = retrieval.candidates[span["rank"] - 1], hidden[span["rank"] - 1]
+        spans.append({**span, "content": _cut(span, before, after, policy)})
+    return replace(retrieval, candidates=hidden, spans=spans)
+
+
+def _cut(span: Mapping[str, Any], before: Candidate, after: Candidate, policy: SecurityPolicy) -> str:
+    """The hidden text of a span: the same piece of the hidden passage, so that no half of a secret stays."""
+    text = str(span["content"])
+    start = before.content.find(text)
+    return after.content[start : start + len(text)] if start >= 0 else policy.hide(text)
+
+
+def _without_orders(retrieval: Retrieval, seen: Sequence[Candidate], policy: SecurityPolicy) -> Retrieval:
+    kept = [
+        number
+        for number, item in enumerate(seen)
+        if not (policy.withholds(item.content) or policy.withholds(item.context))
+    ]
+    if len(kept) == len(seen):
+        return retrieval
+    ranks = {number + 1: place for place, number in enumerate(kept, 1)}
+    spans = [{**span, "rank": ranks[span["rank"]]} for span in retrieval.spans if span["rank"] in ranks]
+    return replace(retrieval, candidates=[retrieval.candidates[number] for number in kept], spans=spans)
+
+
+def _shortened(found: Retrieval, kept: Retrieval) -> Retrieval:
+    """What was kept of what was found, with the passages that were left out among the reasons for fewer than k."""
+    left_out = len(found.candidates) - len(kept.candidates)
+    if not left_out:
+        return kept
+    before = found.short_result
+    asked, got = before.asked if before else len(found.candidates), len(kept.candidates)
+    were = "chunk with prompt injection was" if left_out == 1 else "chunks with prompt injection were"
+    why = f"; {before.message.partition(': ')[2]}" if before else ""
+    message = f"asked for {asked}, got {got}: {left_out} {were} left out{why}"
+    return replace(kept, short_result=ShortResult(asked, got, "withheld", message))
+
+
+def _hide_answer(run: QueryRun, held: Sequence[Finding], policy: SecurityPolicy) -> None:
+    hidden = mask(run.answer or "", held, LEAKS)
+    run.answer = hidden
+    run.sentences = [{**item, "text": hidden[item["start"] : item["end"]]} for item in run.sentences]
+    run.citations = [{**item, "quote": policy.hide(item["quote"])} for item in run.citations]

@@ -1,0 +1,157 @@
+"""From a chunk back to the runs that retrieved it. The rows are written with each run, in its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from django.db import connection
+
+from collections_app.models import Collection
+from ragd.store.store import execute, fetch_all
+from retrieval_app.models import QueryRun
+
+RUNS_SHOWN = 20
+
+# A collection that is being deleted meanwhile has no lineage to keep; the run is kept all the same.
+NOTE = """
+INSERT INTO retrieval_app_retrievedchunk
+    (run_id, collection_id, doc_id, chunk_index, revision, rank, cited, created_at)
+SELECT %(run_id)s, c.id, found.doc_id, found.chunk_index, found.revision, found.rank, found.cited, %(created_at)s
+FROM collections c, unnest(
+    %(doc_ids)s::text[], %(indexes)s::integer[], %(revisions)s::integer[], %(ranks)s::integer[], %(cited)s::boolean[]
+) AS found (doc_id, chunk_index, revision, rank, cited)
+WHERE c.id = %(collection_id)s
+"""
+
+# One row per run: its best chunk of the document, and how many of it the run retrieved.
+RUNS = """
+WITH found AS (
+    SELECT run_id, min(rank) AS rank, bool_or(cited) AS cited, count(*) AS chunks, max(revision) AS revision,
+           (array_agg(chunk_index ORDER BY rank))[1] AS chunk_index, max(created_at) AS created_at
+    FROM retrieval_app_retrievedchunk
+    WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
+      AND (%(chunk_index)s::integer IS NULL OR chunk_index = %(chunk_index)s)
+    GROUP BY run_id
+    ORDER BY max(created_at) DESC, run_id DESC
+    LIMIT %(limit)s
+)
+SELECT f.run_id, r.query, r.kind, r.status, r.door, f.created_at, f.rank, f.cited, f.chunks, f.chunk_index, f.revision,
+       r.generation
+FROM found f JOIN retrieval_app_queryrun r ON r.id = f.run_id
+ORDER BY f.created_at DESC, f.run_id DESC
+"""
+
+TALLY = """
+SELECT count(DISTINCT run_id), count(DISTINCT run_id) FILTER (WHERE cited), max(created_at)
+FROM retrieval_app_retrievedchunk
+WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
+  AND (%(chunk_index)s::integer IS NULL OR chunk_index = %(chunk_index)s)
+"""
+
+COUNTS = """
+SELECT doc_id, count(DISTINCT run_id), count(DISTINCT run_id) FILTER (WHERE cited), max(created_at)
+FROM retrieval_app_retrievedchunk
+WHERE collection_id = %(collection_id)s
+  AND (%(doc_ids)s::text[] IS NULL OR doc_id = ANY(%(doc_ids)s::text[]))
+  AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s)
+GROUP BY doc_id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RetrievedBy:
+    """A run that retrieved a chunk, or several of a document: then rank and chunk_index are those of the best.
+
+    chunks: how many of the document it retrieved. revision: that of the document then; generation: of the index.
+    """
+
+    run_id: UUID
+    query: str
+    kind: str
+    status: str
+    door: str
+    created_at: datetime
+    rank: int
+    cited: bool
+    chunks: int
+    chunk_index: int
+    revision: int
+    generation: int
+
+    @property
+    def label(self) -> str:
+        """Search or Answer."""
+        return str(QueryRun.Kind(self.kind).label)
+
+
+@dataclass(frozen=True, slots=True)
+class Retrievals:
+    """How many runs retrieved something, how many of their answers cite it, and when the last was; None: never."""
+
+    runs: int = 0
+    cited: int = 0
+    last_at: datetime | None = None
+
+
+NEVER = Retrievals()
+
+
+def note_retrieved(run: QueryRun) -> None:
+    """Write the rows of a run that is being stored. The caller's transaction."""
+    if not run.results or run.collection_id is None:
+        return
+    cited = {(citation["doc_id"], citation["chunk_index"]) for citation in run.citations}
+    keys = [(result["doc_id"], result["chunk_index"]) for result in run.results]
+    values = {
+        "run_id": run.pk,
+        "collection_id": run.collection_id,
+        "created_at": run.created_at,
+        "doc_ids": [doc_id for doc_id, _ in keys],
+        "indexes": [number for _, number in keys],
+        "revisions": [result["revision"] for result in run.results],
+        "ranks": [result["rank"] for result in run.results],
+        "cited": [key in cited for key in keys],
+    }
+    execute(connection, NOTE, values)
+
+
+def runs_of_chunk(
+    collection: Collection, doc_id: str, chunk_index: int, *, limit: int = RUNS_SHOWN
+) -> list[RetrievedBy]:
+    """The runs that retrieved this chunk, newest first, ties by id; those of earlier revisions too."""
+    return _runs(collection, doc_id, chunk_index, limit)
+
+
+def runs_of_document(collection: Collection, doc_id: str, *, limit: int = RUNS_SHOWN) -> list[RetrievedBy]:
+    """The runs that retrieved any chunk of this document, each once, newest first, ties by id."""
+    return _runs(collection, doc_id, None, limit)
+
+
+def _runs(collection: Collection, doc_id: str, chunk_index: int | None, limit: int) -> list[RetrievedBy]:
+    values = {"collection_id": collection.pk, "doc_id": doc_id, "chunk_index": chunk_index, "limit": limit}
+    return [RetrievedBy(*row) for row in fetch_all(connection, RUNS, values)]
+
+
+def count_retrievals(collection: Collection, doc_id: str, chunk_index: int | None = None) -> Retrievals:
+    """Of one chunk, or of a whole document."""
+    values = {"collection_id": collection.pk, "doc_id": doc_id, "chunk_index": chunk_index}
+    ((runs, cited, last_at),) = fetch_all(connection, TALLY, values)
+    return Retrievals(runs, cited, last_at)
+
+
+def retrieval_counts(
+    collection: Collection, doc_ids: Sequence[str] | None = None, *, since: datetime | None = None
+) -> dict[str, Retrievals]:
+    """doc_id -> how often it was retrieved, of documents that were; None: of every document of the collection.
+
+    since: only runs from that moment on. Runs that retention has removed are not counted.
+    """
+    values = {
+        "collection_id": collection.pk,
+        "doc_ids": None if doc_ids is None else list(doc_ids),
+        "since": since,
+    }
+    return {doc_id: Retrievals(*row) for doc_id, *row in fetch_all(connection, COUNTS, values)}

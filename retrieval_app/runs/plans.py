@@ -1,0 +1,251 @@
+"""Plans: built in one way for every door, saved under a name per collection, one of them the collection's default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.db import transaction
+
+from collections_app.domain.identity import can_be_stored, check_collection_name, clean_metadata, clean_tags
+from collections_app.errors import ServiceError
+from collections_app.models import Collection
+from collections_app.services.collections.collections import check_description
+from collections_app.services.governance import audit
+from collections_app.stores import open_rerankers
+from ragd.errors import InvalidInput, UnknownCollection
+from ragd.types import CompressKind, Exact, Mode, RetrievePlan
+from retrieval_app.models import SavedPlan
+
+SERVER_PLAN = "server"  # names the server's defaults, whatever the collection's default plan is
+OFF = "none"  # rerank or compress: not at all, whatever the saved plan says
+FILTER_FIELDS = ("tags_any", "tags_all", "metadata")
+PLAN_FIELDS = (
+    "mode", "k", "candidate_pool", "rrf_k", "weights", "exact", "ef_search", *FILTER_FIELDS, "rerank", "compress",
+    "token_budget",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenPlan:
+    """A plan and the name of the saved plan that it began from, "" for none."""
+
+    plan: RetrievePlan
+    name: str = ""
+
+
+def build_plan(
+    collection: Collection,
+    *,
+    plan: str | None = None,
+    mode: Mode | None = None,
+    k: int | None = None,
+    candidate_pool: int | None = None,
+    rrf_k: int | None = None,
+    weights: Mapping[str, float] | None = None,
+    exact: Exact | None = None,
+    ef_search: int | None = None,
+    tags_any: Sequence[str] | None = None,
+    tags_all: Sequence[str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    rerank: str | None = None,
+    compress: CompressKind | str | None = None,
+    token_budget: int | None = None,
+) -> RetrievePlan:
+    """The one plan that every door builds; None leaves a field to the plan it begins from.
+
+    It begins from the saved plan that `plan` names, else from the collection's default plan, else (or when `plan` is
+    "server") from the server's defaults: hybrid where the collection keeps a lexical index, else vector. A list that
+    weights leaves out keeps the weight that it begins with. An empty list or object of filters lifts the saved plan's;
+    rerank and compress "none" switch those off.
+    Raises InvalidInput that names the field, ServiceError 404 (field "plan") for a name that is not saved.
+    """
+    stated = {
+        "mode": mode,
+        "k": k,
+        "candidate_pool": candidate_pool,
+        "rrf_k": rrf_k,
+        "weights": weights,
+        "exact": exact,
+        "ef_search": ef_search,
+        "tags_any": tags_any,
+        "tags_all": tags_all,
+        "metadata": metadata,
+        "rerank": rerank,
+        "compress": compress,
+        "token_budget": token_budget,
+    }
+    return choose_plan(collection, plan, stated).plan
+
+
+def choose_plan(collection: Collection, name: str | None, stated: Mapping[str, Any]) -> ChosenPlan:
+    """`build_plan` for doors that record where the plan came from. stated: field name -> value, None for not stated."""
+    if unknown := sorted(set(stated) - set(PLAN_FIELDS)):
+        raise InvalidInput(
+            f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
+        )
+    saved = _begin(collection, name)
+    start = saved.retrieve_plan if saved else RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector")
+    given = {field: value for field, value in stated.items() if value is not None}
+    return ChosenPlan(_override(start, given), saved.name if saved else "")
+
+
+def _begin(collection: Collection, name: str | None) -> SavedPlan | None:
+    if name == SERVER_PLAN or collection.pk is None:
+        return None
+    return find_plan(collection, name) if name else default_plan(collection)
+
+
+def _override(start: RetrievePlan, given: Mapping[str, Any]) -> RetrievePlan:
+    changes = {field: value for field, value in given.items() if field not in FILTER_FIELDS}
+    for field in ("rerank", "compress"):
+        if changes.get(field) == OFF:
+            changes[field] = None
+    if "compress" in changes and changes["compress"] is None:
+        changes.setdefault("token_budget", None)  # the saved plan's budget goes with its compress
+    if isinstance(changes.get("weights"), Mapping):
+        changes["weights"] = {**start.weights, **changes["weights"]}
+    filters = start.filters
+    if "tags_any" in given:
+        filters = replace(filters, tags_any=_clean("tags_any", given["tags_any"]))
+    if "tags_all" in given:
+        filters = replace(filters, tags_all=_clean("tags_all", given["tags_all"]))
+    if "metadata" in given:
+        filters = replace(filters, metadata=clean_metadata(given["metadata"]))
+    return replace(start, filters=filters, **changes)
+
+
+def _clean(field: str, tags: Sequence[str]) -> tuple[str, ...]:
+    """Tags in the form in which documents keep them. A blank one is an error: ignoring it would widen the search."""
+    if any(not clean_tags([tag]) for tag in tags):
+        raise InvalidInput(f"{field} must hold tags with at least one visible character; one is empty", field=field)
+    return clean_tags(tags)
+
+
+def default_plan(collection: Collection) -> SavedPlan | None:
+    """The plan that every door begins from when the caller names none; None for the server's defaults."""
+    return SavedPlan.objects.of(collection).filter(is_default=True).first()
+
+
+def find_plan(collection: Collection, name: str) -> SavedPlan:
+    """Raises ServiceError 404 that lists the saved plans."""
+    found = SavedPlan.objects.of(collection).filter(name=name).first() if can_be_stored(name) else None
+    if found is None:
+        known = ", ".join(SavedPlan.objects.of(collection).by_name().values_list("name", flat=True)[:20])
+        raise ServiceError(
+            f"collection {collection.name!r} has no saved plan {name!r}; it has {known or 'none'}",
+            type="unknown_plan",
+            status=404,
+            field="plan",
+        )
+    return found
+
+
+def save_plan(
+    collection: Collection,
+    name: str,
+    plan: RetrievePlan,
+    *,
+    description: str = "",
+    is_default: bool | None = None,
+    actor: audit.Actor = None,
+) -> SavedPlan:
+    """Keep the plan under the name, instead of one that has it. is_default None leaves that as it is.
+
+    Raises InvalidInput for a name that no address can hold (see `check_collection_name`) or that is "server", and for
+    a reranker that this server does not have.
+    """
+    kept, said = _check_name(name), check_description(description)
+    _check_reranker(plan)
+    with transaction.atomic():
+        _lock(collection)
+        saved = SavedPlan.objects.of(collection).filter(name=kept).first()
+        flag, did = (audit.CHANGE, "changed") if saved else (audit.ADDITION, "saved")
+        if saved is None:
+            saved = SavedPlan(collection=collection, name=kept, created_by=audit.name_actor(actor))
+        saved.plan, saved.description = plan.as_dict(), said
+        if is_default is not None:
+            _mark(saved, is_default)
+        saved.save()
+        audit.record(actor, [saved], flag, f"{did} plan {kept} of {collection.name}")
+    return saved
+
+
+def update_plan(
+    collection: Collection,
+    name: str,
+    *,
+    new_name: str | None = None,
+    description: str | None = None,
+    is_default: bool | None = None,
+    actor: audit.Actor = None,
+) -> SavedPlan:
+    """Rename a saved plan, describe it, make it the default or not; None leaves a value as it is.
+
+    Raises ServiceError 404, and 409 when the new name is taken.
+    """
+    with transaction.atomic():
+        _lock(collection)
+        saved = find_plan(collection, name)
+        if new_name is not None:
+            _rename(saved, _check_name(new_name))
+        if description is not None:
+            saved.description = check_description(description)
+        if is_default is not None:
+            _mark(saved, is_default)
+        saved.save()
+        audit.record(actor, [saved], audit.CHANGE, f"changed plan {name} of {collection.name}")
+    return saved
+
+
+def rename_plan(collection: Collection, name: str, new_name: str, *, actor: audit.Actor = None) -> SavedPlan:
+    return update_plan(collection, name, new_name=new_name, actor=actor)
+
+
+def delete_plan(collection: Collection, name: str, *, actor: audit.Actor = None) -> None:
+    """Raises ServiceError 404. Runs keep the plan that they were made with."""
+    with transaction.atomic():
+        _lock(collection)
+        saved = find_plan(collection, name)
+        audit.record(actor, [saved], audit.DELETION, f"deleted plan {name} of {collection.name}")
+        saved.delete()
+
+
+def _check_reranker(plan: RetrievePlan) -> None:
+    if plan.rerank is not None and plan.rerank not in (known := open_rerankers()):
+        raise InvalidInput(
+            f"there is no reranker {plan.rerank!r}; the rerankers here are: {', '.join(sorted(known))}", field="rerank"
+        )
+
+
+def _lock(collection: Collection) -> None:
+    """Changes of one collection's plans take turns, and none comes to a collection that is being deleted."""
+    if not Collection.objects.live().select_for_update(no_key=True).filter(pk=collection.pk).exists():
+        raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
+
+
+def _mark(saved: SavedPlan, is_default: bool) -> None:
+    if is_default:
+        SavedPlan.objects.filter(collection_id=saved.collection_id).exclude(pk=saved.pk).update(is_default=False)
+    saved.is_default = is_default
+
+
+def _rename(saved: SavedPlan, name: str) -> None:
+    taken = SavedPlan.objects.filter(collection_id=saved.collection_id, name=name).exclude(pk=saved.pk)
+    if taken.exists():
+        raise ServiceError(
+            f"there is a plan {name!r} already; choose another name, or delete that one",
+            type="name_taken",
+            status=409,
+            field="name",
+        )
+    saved.name = name
+
+
+def _check_name(name: str) -> str:
+    """The same rule as for collections, because a plan's name stands in addresses too."""
+    kept = check_collection_name(name)
+    if kept.lower() == SERVER_PLAN:
+        raise InvalidInput(f"a plan cannot be called {kept!r}: that means the server's own defaults", field="name")
+    return kept

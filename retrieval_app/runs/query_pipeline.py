@@ -1,0 +1,329 @@
+"""Search and answers: one path for every door, and a run kept of each."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from django.conf import settings
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import Error as DatabaseError
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from collections_app.errors import describe
+from collections_app.models import ApiKey, Collection
+from collections_app.replicas import read_store
+from collections_app.stores import embedder_for
+from ragd import telemetry
+from ragd.errors import InvalidInput
+from ragd.normalization import normalize
+from ragd.search.retrieval import Retrieval, retrieve_detailed
+from ragd.store.store import Store
+from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
+from retrieval_app.answerers.chat_answerer import DEFAULTS, emit
+from retrieval_app.answerers.protocol import AnswerListener
+from retrieval_app.answerers.selection import Answerer, Draft, open_answerer
+from retrieval_app.citations.citations import Citation
+from retrieval_app.citations.live_citations import pieces_of
+from retrieval_app.citations.result_records import chunk_key, result_dict, source_dict, with_spans
+from retrieval_app.corrective.calibrations import open_corrector
+from retrieval_app.corrective.step import Corrector
+from retrieval_app.llm.model_parameters import ModelParameters
+from retrieval_app.models import QueryRun
+from retrieval_app.models.querysets import QueryRunQuerySet
+from retrieval_app.runs import inspection
+from retrieval_app.runs.lineage import note_retrieved
+from retrieval_app.runs.plans import ChosenPlan, build_plan, choose_plan
+from retrieval_app.runs.store_state import read_store_state
+
+__all__ = ["ChosenPlan", "ask", "build_plan", "choose_plan", "delete_old_runs", "search"]
+
+logger = logging.getLogger(__name__)
+
+QUERY_CHARS_MAX = 20_000
+DELETE_BATCH = 500
+
+Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
+
+
+class RunListener(AnswerListener, Protocol):
+    """Told of a whole run while it is made."""
+
+    def found(self, run: QueryRun) -> None:
+        """The results are there; the run is not stored yet."""
+
+
+OnDeleted = Callable[[Sequence[tuple[UUID, str]]], object]
+
+
+def search(
+    collection: Collection,
+    query: str,
+    plan: RetrievePlan,
+    *,
+    door: str,
+    plan_name: str = "",
+    user: User | AnonymousUser | None = None,
+    api_key: ApiKey | None = None,
+    run_id: UUID | None = None,
+    replay_of: UUID | None = None,
+    retrieve: Retrieve = retrieve_detailed,
+) -> QueryRun:
+    """Retrieve by the plan and keep the run. A failure is kept too (status "error"), then raised.
+
+    plan_name: the saved plan that it began from. run_id: the id of the run; a new one when None.
+    retrieve: a `retrieve_detailed` that also looks on (see `retrieval_app.explanations.ranking.RetrievalRecorder`).
+    A run that cannot be stored is logged, and the results are returned with `pk` None.
+    """
+    run = _open_run(QueryRun.Kind.SEARCH, collection, query, plan, door=door, user=user, api_key=api_key)
+    run.pk, run.plan_name, run.replay_of = run_id or run.pk, plan_name, replay_of
+    with _recorded(run, collection) as pipeline:
+        corrector = open_corrector(collection, retrieve=retrieve)
+        _retrieve(run, collection, plan, pipeline, corrector)
+    return run
+
+
+def ask(
+    collection: Collection,
+    query: str,
+    plan: RetrievePlan,
+    *,
+    door: str,
+    llm_model: str | None = None,
+    system_prompt: str | None = None,
+    history: Sequence[Mapping[str, str]] = (),
+    parameters: ModelParameters = DEFAULTS,
+    conversation_id: str | None = None,
+    plan_name: str = "",
+    user: User | AnonymousUser | None = None,
+    api_key: ApiKey | None = None,
+    run_id: UUID | None = None,
+    listener: RunListener | None = None,
+    corrective: bool | None = None,
+) -> QueryRun:
+    """Search, then answer from what was found; every citation of the answer is checked. Kept like `search`.
+
+    history: earlier turns, [{"role": "user" or "assistant", "content"}]; a chat model reads them, the search never.
+    parameters: how a chat model is asked to write. conversation_id: the caller's name of the turns, for the spans.
+    run_id: the id of the run; a new one when None.
+    listener: told of the answer while it is made; where the collection redacts or refuses, only once it was inspected.
+    corrective: whether to take the corrective step (docs/corrective.md); None: as the collection says. ServiceError 422
+    where it is asked for and the collection is not calibrated.
+    status "abstained": the sources do not answer the question, and `answer` says so.
+    """
+    run = _open_run(QueryRun.Kind.ASK, collection, query, plan, door=door, user=user, api_key=api_key)
+    run.pk, run.plan_name = run_id or run.pk, plan_name
+    run.system_prompt, run.history = system_prompt or "", [dict(turn) for turn in history]
+    with _recorded(run, collection, conversation_id) as pipeline:
+        corrector = open_corrector(collection, corrects=corrective)
+        answerer = open_answerer(
+            embedder_for(collection.embed_model, collection.embed_dims),
+            llm_model=llm_model,
+            system_prompt=run.system_prompt or None,
+            history=run.history,
+            parameters=parameters,
+            conversation_id=conversation_id,
+        )
+        run.answerer = answerer.model
+        retrieval = _retrieve(run, collection, plan, pipeline, corrector)
+        if listener:
+            listener.found(run)
+        _answer(run, collection, corrector.answerer(answerer), retrieval, pipeline, listener)
+        pipeline.finish(run.answer or "")
+    return run
+
+
+def delete_old_runs(days: int | None = None, *, on_batch: OnDeleted = lambda runs: None) -> int:
+    """Delete runs that are too old, in batches; returns how many went.
+
+    days: of every run; None: what the run's collection states (retention.runs_days), else RAGD_RUN_RETENTION_DAYS,
+    which also holds for runs of collections that are gone. 0 keeps all. on_batch: told (id, trace id) of what has gone.
+    """
+    if days is not None:
+        return _delete_older(QueryRun.objects.all(), days, on_batch)
+    stated: dict[int, int] = {}
+    for pk, retention in Collection.objects.live().values_list("pk", "retention"):
+        if retention.get("runs_days") is not None:
+            stated[pk] = int(retention["runs_days"])
+    rest = QueryRun.objects.filter(Q(collection_id=None) | ~Q(collection_id__in=list(stated)))
+    deleted = _delete_older(rest, settings.RAGD_RUN_RETENTION_DAYS, on_batch)
+    for pk, its_days in stated.items():
+        deleted += _delete_older(QueryRun.objects.filter(collection_id=pk), its_days, on_batch)
+    return deleted
+
+
+def _delete_older(rows: QueryRunQuerySet, days: int, on_batch: OnDeleted) -> int:
+    if not days:
+        return 0
+    old, deleted = rows.older_than(timezone.now() - timedelta(days=days)), 0
+    while batch := list(old.values_list("pk", "trace_id")[:DELETE_BATCH]):
+        deleted += QueryRun.objects.filter(pk__in=[pk for pk, _ in batch]).delete()[0]
+        on_batch(batch)
+    return deleted
+
+
+def _open_run(
+    kind: str,
+    collection: Collection,
+    query: str,
+    plan: RetrievePlan,
+    *,
+    door: str,
+    user: User | AnonymousUser | None,
+    api_key: ApiKey | None,
+) -> QueryRun:
+    return QueryRun(
+        kind=kind,
+        collection=collection,
+        collection_name=collection.name,
+        query=normalize(query).strip(),
+        plan=plan.as_dict(),
+        plan_hash=plan.hash,
+        generation=collection.generation,
+        embed_model=collection.embed_model,
+        spec_version=SPEC_VERSION,
+        door=door,
+        user=user if isinstance(user, User) else None,
+        api_key_label=api_key.label if api_key else "",
+    )
+
+
+@contextmanager
+def _recorded(
+    run: QueryRun, collection: Collection, conversation_id: str | None = None
+) -> Iterator[telemetry.Pipeline]:
+    """The root span and the stored run around one inspected query, whatever happens inside."""
+    began = time.perf_counter()
+    try:
+        with (
+            inspection.guarded(run, collection),
+            telemetry.spending() as spent,
+            telemetry.pipeline_span(
+                collection.name,
+                run.query,
+                run_id=str(run.pk),
+                door=run.door,
+                user_id=str(run.user_id) if run.user_id else run.api_key_label or None,
+                session_id=conversation_id,
+                api_key=run.api_key_label or None,
+                tags=(run.kind, run.door),
+                metadata={"kind": run.kind, "mode": run.plan["mode"], "plan_hash": run.plan_hash},
+            ) as pipeline,
+        ):
+            run.trace_id, run.root_span_id = pipeline.trace_id, pipeline.span_id
+            try:
+                _check_query(run.query)
+                inspection.inspect_query(run, collection, pipeline.span)
+                yield pipeline
+            finally:
+                run.cost_usd = spent.total_usd
+    except inspection.Refused as refusal:
+        run.status, run.error_type, run.error = QueryRun.Status.REFUSED, refusal.type, refusal.message
+        raise
+    except Exception as error:
+        run.status = QueryRun.Status.ERROR
+        run.error_type = describe(error)[1]["error"]["type"]
+        run.error = normalize(str(error))
+        inspection.hide_failed(run, collection)
+        raise
+    finally:
+        run.timings_ms["total"] = _since_ms(began)
+        _store_run(run)
+
+
+def _store_run(run: QueryRun) -> None:
+    run_id = run.pk
+    try:
+        with transaction.atomic():
+            run.save(force_insert=True)
+            note_retrieved(run)
+    except (DatabaseError, ValueError, TypeError):
+        logger.exception("run %s of %r was answered and could not be stored", run_id, run.collection_name)
+        run.pk = None
+
+
+def _retrieve(
+    run: QueryRun,
+    collection: Collection,
+    plan: RetrievePlan,
+    pipeline: telemetry.Pipeline,
+    corrector: Corrector,
+) -> Retrieval:
+    """What was found, as far as the collection lets it be kept and read."""
+
+    def read(store: Store) -> tuple[dict[str, object], Retrieval]:
+        run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
+        return read_store_state(store), corrector.retrieve(run.query, plan, store)
+
+    run.store_state, found = read_store(collection, read)
+    corrector.note(run)
+    retrieval = inspection.inspect_sources(run, collection, pipeline.span, found)
+    results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]
+    compresses = retrieval.tokens_before is not None
+    run.results = with_spans(results, retrieval.spans) if compresses else results
+    if compresses:
+        run.compression = {"tokens_before": retrieval.tokens_before, "tokens_after": retrieval.tokens_after}
+    run.retrieved_ids = [chunk_key(candidate) for candidate in retrieval.candidates]
+    run.lists = {
+        name: [[chunk_key(candidate), candidate.score] for candidate in candidates]
+        for name, candidates in retrieval.lists.items()
+    }
+    run.short_result = retrieval.short_result.as_dict() if retrieval.short_result else None
+    run.exact_used = retrieval.exact
+    run.timings_ms |= retrieval.timings_ms
+    return retrieval
+
+
+def _check_query(query: str) -> None:
+    if not query:
+        raise InvalidInput("query must hold at least one visible character; it is empty", field="query")
+    if len(query) > QUERY_CHARS_MAX:
+        raise InvalidInput(
+            f"query must be at most {QUERY_CHARS_MAX} characters, not {len(query)}; shorten it", field="query"
+        )
+
+
+def _answer(
+    run: QueryRun,
+    collection: Collection,
+    answerer: Answerer,
+    retrieval: Retrieval,
+    pipeline: telemetry.Pipeline,
+    listener: AnswerListener | None,
+) -> None:
+    began = time.perf_counter()
+    sources = inspection.readable(collection, retrieval)
+    live = None if inspection.holds_back(collection) else listener
+    draft: Draft = answerer.answer(run.query, sources.candidates, sources.spans, listener=live)
+    run.timings_ms["answer"] = _since_ms(began)
+    if draft.first_token_ms is not None:
+        run.timings_ms["first_token"] = round(draft.first_token_ms, 3)
+    given = sources.candidates[: draft.sources_given]
+    _keep_answer(run, draft, given)
+    texts = [source.content for source in given]
+    inspection.inspect_answer(run, collection, pipeline.span, instructions=answerer.instructions, known=texts)
+    if listener and not draft.was_told:
+        emit(pieces_of(run.answer or "", [Citation(**item) for item in run.citations]), listener)
+
+
+def _keep_answer(run: QueryRun, draft: Draft, given: Sequence[Candidate]) -> None:
+    checked = draft.checked
+    run.answer = checked.answer
+    run.status = QueryRun.Status.ABSTAINED if draft.abstained else QueryRun.Status.OK
+    run.citations = [citation.as_dict() for citation in checked.citations]
+    run.sentences = [sentence.as_dict() for sentence in checked.sentences]
+    run.removed_citations = checked.removed_count
+    run.evidence = draft.evidence
+    run.token_usage = draft.usage.as_dict()
+    run.sources = [source_dict(marker, source, checked.citations) for marker, source in enumerate(given, 1)]
+
+
+def _since_ms(began: float) -> float:
+    return round((time.perf_counter() - began) * 1000, 3)

@@ -1,0 +1,116 @@
+"""A stored run, run again: the same question by the same plan, now, beside what came back then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.contrib.auth.models import AnonymousUser, User
+
+from collections_app.models import ApiKey
+from collections_app.services.collections.collections import get_collection
+from ragd.errors import InvalidInput
+from ragd.types import SPEC_VERSION, RetrievePlan, canonical_json
+from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
+
+APPROXIMATE = "the HNSW index was used: its order can differ after a rebuild, and exact 'always' does not"
+
+CORRECTED = ("refined", "completed", "replaced")  # outcomes of the corrective step that change results
+
+
+def replay(
+    run: QueryRun, *, door: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
+) -> dict[str, Any]:
+    """`search_again`, compared with the run (see `compare`)."""
+    return compare(run, search_again(run, door=door, user=user, api_key=api_key))
+
+
+def search_again(
+    run: QueryRun, *, door: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
+) -> QueryRun:
+    """The run of the same question by the same plan, made now (`replay_of`). Of an answer only the search is repeated.
+
+    Raises UnknownCollection when the collection is gone, InvalidInput for a run without a readable plan, and what
+    `services.search` raises.
+    """
+    return query_pipeline.search(
+        get_collection(run.collection_name),
+        run.query,
+        _plan_of(run),
+        door=door,
+        plan_name=run.plan_name,
+        user=user,
+        api_key=api_key,
+        replay_of=run.pk,
+    )
+
+
+def compare(run: QueryRun, again: QueryRun) -> dict[str, Any]:
+    """What a replay says of its run.
+
+    {"run_id", "replay_run_id", "query", "plan", "plan_hash", "same" (byte for byte), "store_changed" (None when the run
+    does not say), "generation_changed", "notes", "differences" (see `differences`), "before", "now"}.
+    """
+    return {
+        "run_id": str(run.pk),
+        "replay_run_id": str(again.pk) if again.pk else None,
+        "query": run.query,
+        "plan": run.plan,
+        "plan_hash": again.plan_hash,
+        "same": canonical_json(run.results) == canonical_json(again.results),
+        "store_changed": run.store_state != again.store_state if run.store_state else None,
+        "generation_changed": _generation(run) != _generation(again),
+        "notes": _notes(run, again),
+        "differences": differences(run.results, again.results),
+        "before": run.results,
+        "now": again.results,
+    }
+
+
+def differences(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Results whose rank or score differs, by rank now and then, for what is gone, by rank before."""
+    old = {(item["doc_id"], item["chunk_index"]): item for item in before}
+    new = {(item["doc_id"], item["chunk_index"]): item for item in now}
+    found = []
+    for key in [*new, *(key for key in old if key not in new)]:
+        was, is_now = old.get(key), new.get(key)
+        places = {
+            "before": was["rank"] if was else None,
+            "now": is_now["rank"] if is_now else None,
+            "score_before": was["score"] if was else None,
+            "score_now": is_now["score"] if is_now else None,
+        }
+        if (places["before"], places["score_before"]) != (places["now"], places["score_now"]):
+            found.append({"doc_id": key[0], "chunk_index": key[1]} | places)
+    return found
+
+
+def _plan_of(run: QueryRun) -> RetrievePlan:
+    try:
+        return RetrievePlan.from_dict(run.plan)
+    except (InvalidInput, TypeError) as error:
+        raise InvalidInput(
+            f"the plan of run {run.pk} cannot be read by this version: {error}; ask the question again", field="plan"
+        ) from error
+
+
+def _generation(run: QueryRun) -> tuple[Any, ...]:
+    return (run.store_state.get("generation", run.generation), run.embed_model)
+
+
+def _notes(run: QueryRun, again: QueryRun) -> list[str]:
+    notes = []
+    if run.collection_id != again.collection_id:
+        notes.append(f"{run.collection_name!r} is another collection now, under the same name")
+    if run.spec_version != SPEC_VERSION:
+        notes.append(f"the run was made by version {run.spec_version or 'unknown'} of the specification")
+    if again.exact_used is False:
+        notes.append(APPROXIMATE)
+    if run.correction and run.correction.get("outcome") in CORRECTED:
+        notes.append(
+            "the results of the run were corrected before it was answered, and a replay repeats the search alone"
+        )
+    if run.status == QueryRun.Status.ERROR:
+        notes.append(f"the run failed: {run.error}")
+    return notes

@@ -1,0 +1,94 @@
+"""Runs as JSON Lines with exactly the minimal logging fields, made while the file is read."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+from django.http import HttpRequest, StreamingHttpResponse
+from django.utils import timezone
+from django.utils.http import content_disposition_header
+
+from collections_app.http.downloads import DownloadSlots, LimitedDownload
+from ragd.types import canonical_json
+from retrieval_app.api.answer_streams import limit_sending
+from retrieval_app.models import QueryRun
+from retrieval_app.models.querysets import QueryRunQuerySet
+
+JSON_LINES = "application/x-ndjson"
+BATCH = 200
+LOGS_AT_ONCE = 3  # in one process: each takes a thread of the server until its reader has read it
+TOKENS = ("context_tokens", "generation_tokens", "total_tokens")
+NEEDED = (
+    "query", "retrieved_ids", "answer", "citations", "trace_scores", "retrieval_confidence", "doc_contribution_scores",
+    "retrieval_action", "fallback_triggered", "token_usage", "created_at",
+)  # fmt: skip
+
+_slots = DownloadSlots(LOGS_AT_ONCE, "runs")
+
+
+def log_record(run: QueryRun) -> dict[str, Any]:
+    """The required and the optional fields under their own names, and no other; what is not known is None.
+
+    citations: ids of the cited documents. trace_scores and doc_contribution_scores: None until the run was scored.
+    answer and token_usage: None for a search.
+    """
+    return {
+        "query": run.query,
+        "retrieved_ids": run.retrieved_ids,
+        "answer": run.answer,
+        "citations": run.cited_ids,
+        "trace_scores": run.trace_scores,
+        "retrieval_confidence": run.retrieval_confidence,
+        "doc_contribution_scores": run.doc_contribution_scores,
+        "retrieval_action": run.retrieval_action or None,
+        "fallback_triggered": run.fallback_triggered,
+        "token_usage": {name: run.token_usage.get(name) for name in TOKENS} if run.token_usage else None,
+    }
+
+
+class RunLog(LimitedDownload):
+    """A file of runs, newest first, that is made while it is read: iterate it for its bytes, once; `close` ends it.
+
+    Each batch is read by a statement of its own, so that no transaction stays open, however slow the reader. limit: at
+    most so many runs. Raises ServiceError 429 when LOGS_AT_ONCE are read from this process already.
+    """
+
+    def __init__(self, rows: QueryRunQuerySet, *, limit: int | None = None) -> None:
+        super().__init__(_slots, _write(rows, limit))
+
+
+def _write(rows: QueryRunQuerySet, limit: int | None) -> Generator[bytes]:
+    ordered = rows.newest_first().only(*NEEDED)
+    last: QueryRun | None = None
+    left = limit
+    while left is None or left > 0:
+        wanted = BATCH if left is None else min(left, BATCH)
+        older = ordered if last is None else ordered.filter(_behind(last))
+        batch = list(older[:wanted])
+        if batch:
+            yield "".join(f"{canonical_json(log_record(run))}\n" for run in batch).encode()
+            last = batch[-1]
+        if len(batch) < wanted:
+            return
+        left = None if left is None else left - len(batch)
+
+
+def _behind(run: QueryRun) -> Q:
+    return Q(created_at__lt=run.created_at) | Q(created_at=run.created_at, id__lt=run.pk)
+
+
+def send_log(request: HttpRequest, log: RunLog) -> StreamingHttpResponse:
+    """The answer that downloads the file."""
+    limit_sending(request)
+    response = StreamingHttpResponse(log, content_type=JSON_LINES)
+    response["Content-Disposition"] = content_disposition_header(True, log_name(timezone.now())) or "attachment"
+    response["X-Accel-Buffering"] = "no"
+    return response
+
+
+def log_name(now: datetime) -> str:
+    """ "runs-20260131-120000.jsonl", in UTC."""
+    return f"runs-{now:%Y%m%d-%H%M%S}.jsonl"
