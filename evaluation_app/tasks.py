@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import shared_task
 
 from evaluation_app.conformance import complete_run
-from evaluation_app.runs.lifecycle import process_run
+from evaluation_app.runs.lifecycle import RUN_EVALUATION, process_run
 from evaluation_app.scoring.sampling import score_samples
 
 
@@ -14,7 +14,7 @@ def run_conformance(result_id: int) -> None:
     complete_run(result_id)
 
 
-@shared_task(name="evaluation.run_evaluation", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+@shared_task(name=RUN_EVALUATION, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def run_evaluation(run_id: str) -> None:
     process_run(run_id)
 

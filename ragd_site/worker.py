@@ -97,7 +97,7 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
     from django.db import connection
 
     from collections_app.services.jobs.claims import forgive_attempts
-    from evaluation_app.runs.lifecycle import release_host
+    from evaluation_app.runs.claims import release_host
 
     try:
         forgive_attempts(socket.gethostname(), but=but)

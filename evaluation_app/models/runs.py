@@ -11,19 +11,19 @@ from django.db import models
 from django.urls import reverse
 from django.utils import timezone
 
+from collections_app.work.leased_work import LeasedWork
 from evaluation_app.models.querysets import RunScoreQuerySet
 
 
-class EvaluationRun(models.Model):
+class EvaluationRun(LeasedWork):
     """One golden set, asked by one plan and judged by one judge, with all that decides its figures.
 
     settings: `RunSettings.as_dict()`. prompt_hash: SHA-256 of the system prompt that the answerer used. calibration: by
     which the corrective step worked, "" where it was off. purpose: why it was made. summary: what
     `runs.summaries.summarize` gives, written anew as items come. thresholds: measure -> least mean that passes; passed:
     None without thresholds, False whenever an item failed. took_ms: time at work, over all attempts. cost_usd: of
-    answers, and judge_cost_usd of the judge; None: a price is not known. beat_at: when its worker last told that it
-    lives, while it waits: when it was last sent. attempts: how often a worker took it; losses: how many of them in a
-    row were lost before they stored an item. retries: how often its failed questions were asked again.
+    answers, and judge_cost_usd of the judge; None: a price is not known. attempts_forgiven: those before the last one
+    that stored an item. retries: how often its failed questions were asked again.
     """
 
     class State(models.TextChoices):
@@ -86,11 +86,8 @@ class EvaluationRun(models.Model):
     error = models.TextField(default="", blank=True)
     error_type = models.CharField(max_length=60, default="", blank=True)
 
-    worker = models.TextField(default="", blank=True)
-    attempts = models.IntegerField(default=0)
-    losses = models.IntegerField(default=0)
     retries = models.IntegerField(default=0)
-    beat_at = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True, db_column="beat_at")
     created_by = models.TextField(default="", blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     started_at = models.DateTimeField(null=True, blank=True)
@@ -102,7 +99,7 @@ class EvaluationRun(models.Model):
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["set_name", "-created_at"], name="evaluation_runs_of_set"),
             models.Index(fields=["collection_name", "-created_at"], name="evaluation_runs_of_coll"),
-            models.Index(fields=["state", "beat_at"], name="evaluation_runs_state"),
+            models.Index(fields=["state", "lease_until"], name="evaluation_runs_state"),
         ]
 
     def __str__(self) -> str:

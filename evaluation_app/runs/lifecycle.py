@@ -6,11 +6,10 @@ import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
-from uuid import UUID
 
 from django.conf import settings as server
 from django.db import DatabaseError, DataError, transaction
-from django.db.models import F, Q
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from collections_app.domain.identity import clean_line
@@ -18,10 +17,13 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
-from collections_app.work.leases import worker_name
+from collections_app.work.interrupting import LeaseLostError
+from collections_app.work.leases import Lease, worker_name
+from collections_app.work.recovery import RESEND_AFTER, overdue
+from collections_app.work.sending import enqueue, send
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
-from evaluation_app.runs.claims import RunLostError, claim_run, release_host, release_run, silence_limit
+from evaluation_app.runs.claims import active_runs, claim_run, held_runs, release_run
 from evaluation_app.runs.item_execution import has_failed
 from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
 from evaluation_app.runs.runner import FINAL, OnItem, RunExecutor
@@ -31,24 +33,11 @@ from evaluation_app.scoring.scorer import Scorer
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
 from ragd.types import SPEC_VERSION, RetrievePlan
 
-__all__ = [
-    "cancel_run",
-    "delete_old_evaluations",
-    "delete_run",
-    "process_run",
-    "release_host",
-    "resume_run",
-    "retry_failed",
-    "run_now",
-    "send_waiting",
-    "start_run",
-]  # fmt: skip
-
 log = logging.getLogger(__name__)
 
 State = EvaluationRun.State
+RUN_EVALUATION = "evaluation.run_evaluation"  # the task of one run, by its id
 SLICE_S = 20.0  # of work, after which ingest jobs that wait go first
-SEND_AGAIN = timedelta(seconds=60)
 DELETE_BATCH = 20
 NAME_CHARS_MAX = 200
 
@@ -118,12 +107,11 @@ def start_run(
             thresholds=bounds,
             cost_usd=0.0,
             judge_cost_usd=0.0,
-            beat_at=timezone.now(),
             created_by=audit.name_actor(actor),
         )
         audit.record(actor, [run], audit.ADDITION, f"started evaluation of {golden_set.name} on {collection.name}")
         if send:
-            _send_after(run.pk)
+            enqueue(RUN_EVALUATION, str(run.pk))
     return run
 
 
@@ -143,7 +131,7 @@ def run_now(run: EvaluationRun, on_item: OnItem | None = None) -> EvaluationRun:
     try:
         with _released(claimed):
             RunExecutor(claimed, on_item).work()
-    except RunLostError:
+    except LeaseLostError:
         raise ServiceError(
             f"evaluation run {run.pk} was taken over or deleted while it ran here", type="run_lost", status=409
         ) from None
@@ -158,30 +146,30 @@ def process_run(run_id: str) -> None:
     try:
         with _released(claimed):
             ended = RunExecutor(claimed).work(limit_s=SLICE_S)
-    except RunLostError:
+    except LeaseLostError:
         log.info("evaluation run %s went on elsewhere, or was cancelled", run_id)
         return
     if ended:
         send_next()
     else:
-        _send_now(claimed.pk)
+        send(RUN_EVALUATION, [(run_id,)])
 
 
 @contextmanager
-def _released(claimed: EvaluationRun) -> Iterator[None]:
+def _released(claimed: Lease[EvaluationRun]) -> Iterator[None]:
     """What ends an attempt from outside is not its questions' fault: the run waits again, and no attempt is lost.
 
     What cannot be stored comes of the question, every time: that attempt counts as lost at it.
     """
     try:
         yield
-    except RunLostError:
+    except LeaseLostError:
         raise
     except BaseException as error:
         try:
-            release_run(claimed, losses=F("losses") + int(isinstance(error, (DataError, ValueError))))
+            release_run(claimed, is_blamed=isinstance(error, (DataError, ValueError)))
         except DatabaseError:
-            log.warning("evaluation run %s was not put back; the sweep does it when its lease is over", claimed.pk)
+            log.warning("evaluation run %s was not put back; the sweep does it when its lease is over", claimed.work.pk)
         raise
 
 
@@ -199,9 +187,9 @@ def cancel_run(run: EvaluationRun, actor: audit.Actor) -> EvaluationRun:
                 status=409,
             )
         held.cancel_requested = True
-        if held.state == State.QUEUED or held.beat_at is None or held.beat_at < silence_limit(timezone.now()):
-            held.state, held.finished_at, held.worker = State.CANCELLED, timezone.now(), ""
-        held.save(update_fields=["cancel_requested", "state", "finished_at", "worker"])
+        if held.lease_until is None or held.lease_until < timezone.now():
+            held.state, held.finished_at, held.worker, held.lease_until = State.CANCELLED, timezone.now(), "", None
+        held.save(update_fields=["cancel_requested", "state", "finished_at", "worker", "lease_until"])
         audit.record(actor, [held], audit.CHANGE, f"cancelled evaluation of {held.set_name}")
     return held
 
@@ -223,7 +211,7 @@ def resume_run(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> 
         _queue_again(held)
         audit.record(actor, [held], audit.CHANGE, f"resumed evaluation of {held.set_name}")
         if send:
-            _send_after(held.pk)
+            enqueue(RUN_EVALUATION, str(held.pk))
     return held
 
 
@@ -244,7 +232,7 @@ def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -
         _queue_again(held)
         audit.record(actor, [held], audit.CHANGE, f"retried {len(failed)} failed questions of {held.set_name}")
         if send:
-            _send_after(held.pk)
+            enqueue(RUN_EVALUATION, str(held.pk))
     return held
 
 
@@ -262,28 +250,24 @@ def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
 
 def send_waiting() -> int:
     """The sweep's part: send the next run when a place is free, also one whose worker was lost. Returns 0 or 1."""
-    now = timezone.now()
-    lost = Q(state=State.RUNNING, beat_at__lt=silence_limit(now))
-    silent = Q(state=State.QUEUED) & (Q(beat_at=None) | Q(beat_at__lt=now - SEND_AGAIN))
-    alive = EvaluationRun.objects.filter(state=State.RUNNING).exclude(lost).count()
-    if alive >= server.RAGD_EVALUATION_PROCESSES:
+    if held_runs().count() >= server.RAGD_EVALUATION_PROCESSES:
         return 0
-    return _send_first(lost | silent)
+    now = timezone.now()
+    return _send_first(active_runs().filter(overdue(now, now - RESEND_AFTER)))
 
 
 def send_next() -> int:
     """Send the run that waits longest, those of sweeps behind all others. Returns 0 or 1."""
-    return _send_first(Q(state=State.QUEUED))
+    return _send_first(EvaluationRun.objects.filter(state=State.QUEUED))
 
 
-def _send_first(which: Q) -> int:
-    waiting = EvaluationRun.objects.filter(which).order_by("created_at", "id")
-    found = waiting.exclude(purpose=EvaluationRun.Purpose.SWEEP).first() or waiting.first()
-    if found is None:
+def _send_first(runs: QuerySet[EvaluationRun]) -> int:
+    waiting = runs.order_by("created_at", "id")
+    first = waiting.exclude(purpose=EvaluationRun.Purpose.SWEEP).first() or waiting.first()
+    if first is None:
         return 0
-    if found.state == State.QUEUED:
-        EvaluationRun.objects.filter(pk=found.pk, state=State.QUEUED).update(beat_at=timezone.now())
-    _send_now(found.pk)
+    EvaluationRun.objects.filter(pk=first.pk).update(sent_at=timezone.now())
+    send(RUN_EVALUATION, [(str(first.pk),)])
     return 1
 
 
@@ -353,21 +337,9 @@ def _require_ended(run: EvaluationRun) -> EvaluationRun:
 
 def _queue_again(held: EvaluationRun) -> None:
     held.state, held.cancel_requested, held.finished_at, held.passed = State.QUEUED, False, None, None
-    held.error, held.error_type, held.worker, held.losses, held.beat_at = "", "", "", 0, timezone.now()
+    held.error, held.error_type, held.worker, held.sent_at = "", "", "", timezone.now()
+    held.attempts_forgiven = held.attempts
     held.save()
-
-
-def _send_after(run_id: UUID) -> None:
-    transaction.on_commit(lambda: _send_now(run_id))
-
-
-def _send_now(run_id: UUID) -> None:
-    from evaluation_app.tasks import run_evaluation  # tasks call this module
-
-    try:
-        run_evaluation.apply_async([str(run_id)])
-    except Exception:  # every transport has errors of its own
-        log.exception("evaluation run %s was not sent; the sweeper sends it later", run_id)
 
 
 def _state_of(run: EvaluationRun) -> str:

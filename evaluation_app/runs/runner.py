@@ -12,9 +12,11 @@ from django.utils import timezone
 
 from collections_app.errors import describe
 from collections_app.models import Collection, IngestJob
+from collections_app.work.interrupting import LeaseLostError
+from collections_app.work.leases import Lease
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
-from evaluation_app.runs.claims import RunLostError, heartbeat, release_run, write_run
+from evaluation_app.runs.claims import release_run
 from evaluation_app.runs.item_execution import GenerationMovedError, ItemExecutor, Pending, has_failed
 from evaluation_app.runs.item_summaries import Line, summarize
 from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
@@ -47,10 +49,10 @@ class StopError(Exception):
 class RunExecutor:
     """One go at a run that was claimed."""
 
-    def __init__(self, run: EvaluationRun, on_item: OnItem | None = None) -> None:
-        self.run, self.on_item = run, on_item
-        self.settings = RunSettings.from_dict(run.settings)
-        self.began, self.took_before = time.monotonic(), run.took_ms
+    def __init__(self, lease: Lease[EvaluationRun], on_item: OnItem | None = None) -> None:
+        self.lease, self.run, self.on_item = lease, lease.work, on_item
+        self.settings = RunSettings.from_dict(self.run.settings)
+        self.began, self.took_before = time.monotonic(), self.run.took_ms
         self.summed_at = 0.0
         self.lines: list[Line] = []
         self.streak: tuple[str, int] = ("", 0)
@@ -58,18 +60,18 @@ class RunExecutor:
     def work(self, limit_s: float | None = None) -> bool:
         """Go on until the end, or give the run back after limit_s when jobs wait; whether it has ended.
 
-        Raises RunLostError when another attempt took the run, and what the database raises; the run then waits.
+        Raises LeaseLostError when another attempt took the run, and what the database raises; the run then waits.
         """
         try:
-            with heartbeat(self.run) as lost:
+            with self.lease.hold() as lost:
                 asker = self._open()
                 for pending in self._pending():
                     if lost.is_set():
-                        raise RunLostError
+                        raise LeaseLostError
                     if self._is_cancelled():
                         return self._end(State.CANCELLED)
                     if limit_s is not None and time.monotonic() - self.began >= limit_s and _jobs_wait():
-                        release_run(self.run, took_ms=self._took_ms())
+                        release_run(self.lease, took_ms=self._took_ms())
                         return False
                     self._do(asker, pending)
             return self._end(State.SUCCEEDED)
@@ -96,7 +98,7 @@ class RunExecutor:
                     "header_changed", f"the {name} changed from {old!r} to {new!r} while it waited; start a new run"
                 )
         if (code := code_version()) not in run.code_version.split(", "):
-            write_run(run, code_version=f"{run.code_version}, {code}"[:CODE_CHARS])
+            self._write(code_version=f"{run.code_version}, {code}"[:CODE_CHARS])
         return ItemExecutor(run, collection, scorer)
 
     def _pending(self) -> list[Pending]:
@@ -112,13 +114,13 @@ class RunExecutor:
     def _is_cancelled(self) -> bool:
         found = EvaluationRun.objects.filter(pk=self.run.pk).values_list("cancel_requested", flat=True).first()
         if found is None:
-            raise RunLostError
+            raise LeaseLostError
         return found
 
     def _do(self, asker: ItemExecutor, pending: Pending) -> None:
         usage: Mapping[str, Any] = {}
-        if self.run.losses >= LOSSES_MAX:
-            item = asker.lost_item(pending, self.run.losses)
+        if self.run.tries > LOSSES_MAX:
+            item = asker.lost_item(pending, self.run.tries - 1)
         else:
             try:
                 item, usage = asker.make_item(pending)
@@ -139,7 +141,7 @@ class RunExecutor:
             "done": run.done + 1,
             "failed": run.failed + failed,
             "took_ms": self._took_ms(),
-            "losses": 0,
+            "attempts_forgiven": self.lease.attempt - 1,
             "cost_usd": _add(run.cost_usd, usage.get("cost_usd", 0.0)),
             "judge_cost_usd": _add(run.judge_cost_usd, item.judge_usage.get("cost_usd", 0.0)),
             "token_usage": _add_tokens(run.token_usage, usage, item.judge_usage),
@@ -148,7 +150,7 @@ class RunExecutor:
             self.summed_at = time.monotonic()
             values["summary"] = self._summarize(intervals=False)
         with transaction.atomic():
-            write_run(run, **values)
+            self._write(**values)
             item.save(force_insert=True)
 
     def _watch_streak(self, item: EvaluationItem) -> None:
@@ -166,8 +168,7 @@ class RunExecutor:
         passed = run_verdict(summary, self.run.thresholds, self.run.failed)
         if state != State.SUCCEEDED:
             passed = False if state == State.FAILED else None
-        write_run(
-            self.run,
+        self._write(
             state=state,
             summary=summary,
             passed=passed,
@@ -175,8 +176,15 @@ class RunExecutor:
             error_type=error_type,
             took_ms=self._took_ms(),
             finished_at=timezone.now(),
+            lease_until=None,
         )
         return True
+
+    def _write(self, **values: Any) -> None:
+        """Change the row, as long as this attempt holds the run. Raises LeaseLostError."""
+        self.lease.heartbeat(**values)
+        for name, value in values.items():
+            setattr(self.run, name, value)
 
     def _summarize(self, *, intervals: bool) -> dict[str, Any]:
         return summarize(self.lines, self.settings, thresholds=self.run.thresholds, intervals=intervals)

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob
+from collections_app.work.interrupting import LeaseLostError
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle, runner
@@ -124,9 +125,9 @@ def test_a_run_cut_off_between_answer_and_item_does_nothing_twice(golden_set, mo
     run.refresh_from_db()
     assert (run.state, run.done, QueryRun.objects.count()) == (State.RUNNING, 2, 3)
     assert lifecycle.send_waiting() == 0, "its worker may still live"
-    EvaluationRun.objects.update(beat_at=timezone.now() - timedelta(hours=1))
+    EvaluationRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
     ended = lifecycle.run_now(run)
-    assert (ended.state, ended.done, ended.attempts, ended.losses) == (State.SUCCEEDED, 4, 2, 0)
+    assert (ended.state, ended.done, ended.attempts, ended.tries) == (State.SUCCEEDED, 4, 2, 1)
     assert QueryRun.objects.count() == 4
     assert Counter(EvaluationItem.objects.values_list("position", flat=True)) == Counter(range(4))
 
@@ -135,7 +136,7 @@ def test_the_sweep_sends_a_run_whose_worker_was_lost(golden_set):
     run = start(golden_set)
     claim_run(run.pk, "elsewhere:1", most=1)
     assert lifecycle.send_waiting() == 0
-    EvaluationRun.objects.update(beat_at=timezone.now() - timedelta(hours=1))
+    EvaluationRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
     assert lifecycle.send_waiting() == 1  # the queue of the tests works it off at once
     run.refresh_from_db()
     assert (run.state, run.attempts) == (State.SUCCEEDED, 2)
@@ -147,9 +148,9 @@ def test_a_run_whose_worker_stops_in_order_waits_for_the_next(golden_set):
     assert release_host("elsewhere") == 0
     assert release_host("here", but=[1]) == 0
     assert release_host("here") == 1
-    with pytest.raises(runner.RunLostError):
+    with pytest.raises(LeaseLostError):
         runner.RunExecutor(run).work()
-    assert EvaluationRun.objects.get(pk=run.pk).state == State.QUEUED
+    assert EvaluationRun.objects.get(pk=run.work.pk).state == State.QUEUED
 
 
 def test_one_run_at_a_time_and_by_hand_before_sweeps(golden_set, settings):
@@ -173,13 +174,13 @@ def test_a_run_lets_waiting_documents_go_first(golden_set, monkeypatch):
     assert other is not None
     IngestJob.objects.create(collection=Collection.objects.get(name="house"), kind="file", doc_id="new")
     assert runner.RunExecutor(other).work(limit_s=0.0) is False
-    other.refresh_from_db()
-    assert (other.state, other.losses, other.done) == (State.QUEUED, 0, 0)
+    waiting = EvaluationRun.objects.get(pk=other.work.pk)
+    assert (waiting.state, waiting.tries, waiting.done) == (State.QUEUED, 0, 0)
 
 
 def test_a_question_that_kills_its_worker_is_left_out_in_the_end(golden_set):
     run = start(golden_set)
-    EvaluationRun.objects.filter(pk=run.pk).update(losses=runner.LOSSES_MAX)
+    EvaluationRun.objects.filter(pk=run.pk).update(attempts=runner.LOSSES_MAX)
     ended = lifecycle.run_now(run)
     assert (ended.state, ended.done, ended.failed, ended.passed) == (State.SUCCEEDED, 4, 1, False)
     assert ended.items.get(position=0).error_type == "worker_lost"
@@ -230,7 +231,7 @@ def test_a_database_that_breaks_off_leaves_the_run_waiting(golden_set, monkeypat
     run.refresh_from_db()
     assert (run.state, run.done, run.worker) == (State.QUEUED, 0, "")
     claimed = claim_run(run.pk, "here:1", most=None)
-    assert claimed is not None and claimed.losses == 0, "no question is to blame"
+    assert claimed is not None and claimed.work.tries == 1, "no question is to blame"
 
 
 @pytest.mark.parametrize("error", [DataError("no NUL"), UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogate")])

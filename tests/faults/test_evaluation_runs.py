@@ -84,7 +84,7 @@ def test_a_killed_run_goes_on_and_does_nothing_twice(run: EvaluationRun, moment:
     first = dict(QueryRun.objects.values_list("pk", "created_at"))
     run.refresh_from_db()
     assert (run.state, run.done, run.items.count(), len(first)) == ("running", items, items, asked)
-    EvaluationRun.objects.update(beat_at=timezone.now() - timedelta(hours=1))
+    EvaluationRun.objects.update(lease_until=timezone.now() - timedelta(hours=1))
     ended = lifecycle.run_now(run)
     assert (ended.state, ended.done, ended.failed, ended.attempts) == ("succeeded", QUESTIONS, 0, 2)
     assert list(ended.items.order_by("position").values_list("position", flat=True)) == list(range(QUESTIONS))
