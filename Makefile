@@ -22,7 +22,7 @@ stop: $(RUNTIME)  ## Stop an embedded PostgreSQL that a shell or a management co
 	@$(PY) -m ragd_site.embedded stop
 
 test: $(DEV)  ## Run all tests; ARGS="tests/library -x" chooses
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 lint: $(DEV)  ## ruff, mypy --strict, template linter, missing migrations
 	$(PY) -m ruff check .

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 os.environ["DJANGO_SETTINGS_MODULE"] = "ragd_site.settings"
 os.environ.setdefault("RAGD_VAR", str(REPOSITORY / "var" / "test"))
 os.environ.setdefault("RAGD_LOG_LEVEL", "WARNING")
+if sys.dont_write_bytecode:  # else each of the many processes of a run would compile the whole product
+    sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["RAGD_VAR"] + "/bytecode"
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
 
 from ragd_site import embedded  # noqa: E402  (reads the environment set above)
 from tests.fakes.openai_server import openai_server as openai_server  # noqa: E402
@@ -43,7 +48,32 @@ def pytest_configure(config: pytest.Config) -> None:
         **settings.STORAGES,
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     }
+    settings.STATIC_ROOT.mkdir(exist_ok=True)  # WhiteNoise warns of a folder that is not there
     django.setup()
+    from tests.databases import make_template, template_name
+
+    if not hasattr(config, "workerinput"):
+        make_template(settings.DATABASE_URL)
+    settings.DATABASES["default"]["TEST"]["TEMPLATE"] = template_name()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """File by file, those first that mostly wait, so that the others run beside them; each file is handed out whole."""
+    waiting = ("tests/faults/", "tests/test_packaging.py", "tests/browser/")
+    items.sort(key=lambda item: (not item.nodeid.startswith(waiting), item.nodeid.partition("::")[0]))
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
+    """A transactional test removes what it wrote instead of truncating every table."""
+    from django.test import TransactionTestCase
+
+    from tests.databases import Baseline
+
+    with django_db_blocker.unblock():
+        baseline = Baseline.read()
+    TransactionTestCase._fixture_teardown = lambda case: baseline.restore()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -160,10 +160,17 @@ def test_members_that_are_made_while_their_batch_is_cancelled_are_cancelled_too(
     assert list(IngestJob.objects.filter(kind="file").values_list("state", flat=True)) == ["cancelled"] * 5
 
 
+WAITERS = """
+SELECT count(*) FROM pg_locks WHERE NOT granted AND pid IN (
+    SELECT pid FROM pg_locks JOIN pg_database ON pg_database.oid = database WHERE datname = current_database()
+)
+"""
+
+
 def waiters() -> int:
-    """How many sessions wait for another one. Not from pg_stat_activity, which a transaction reads only once."""
+    """How many sessions of this database wait for another one. A transaction reads pg_stat_activity only once."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        cursor.execute(WAITERS)
         (count,) = cursor.fetchone()
     return int(count)
 

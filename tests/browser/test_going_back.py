@@ -1,0 +1,111 @@
+"""Back shows the page again, whole and as it was left: on the way of a citation, and on every list with a filter."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import Visit
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
+
+ELSEWHERE = "/operations/"
+SCREENSHOTS = os.environ.get("RAGD_SCREENSHOTS")  # a folder that pictures of the pages are written to
+
+
+def expect_page(page: Page, heading: str) -> None:
+    """The whole page: its heading, its navigation, its style sheets at work."""
+    expect(page.get_by_role("heading", level=1)).to_have_text(heading)
+    expect(page.get_by_role("navigation", name="Main")).to_be_visible()
+    assert page.evaluate("document.styleSheets.length") >= 10
+    assert page.evaluate("getComputedStyle(document.body).fontFamily").startswith("system-ui")
+
+
+@pytest.fixture
+def lists(nature: Collection) -> list[str]:
+    """The address of every page whose filter pushes addresses."""
+    from evaluation_app.models import GoldenSet, Sweep
+    from ragd.types import RetrievePlan
+    from tests.evaluation.made_runs import make_run
+    from tests.web.test_evaluation_pages import scores_of, summed
+
+    golden_set = GoldenSet.objects.create(name="birds", collection_name="nature", digest="d" * 64)
+    runs = [summed(make_run(scores_of(base), golden_set=golden_set)) for base in (0.4, 0.6)]
+    plans = [RetrievePlan(k=k) for k in (5, 10)]
+    sweep = Sweep.objects.create(
+        name="k", set_name="birds", set_version=1, set_digest="d" * 64, collection_name="nature",
+        measure="recall@10", plans=[plan.as_dict() for plan in plans],
+    )  # fmt: skip
+    for place, plan in enumerate(plans):
+        scores: list[dict[str, float | None]] = [{"recall@10": 0.5, "mrr@10": 0.5} for _ in range(4)]
+        summed(make_run(scores, plan=plan, sweep=sweep, sweep_place=place, purpose="sweep"))
+    return [
+        "/collections/nature/",
+        "/collections/nature/preview/",
+        "/collections/nature/preview/trees.md/",
+        "/runs/",
+        "/traces/list/",
+        "/traces/spans/",
+        "/audit/",
+        "/evaluation/runs/",
+        f"/evaluation/runs/{runs[0].pk}/",
+        f"/evaluation/compare/?base={runs[0].pk}&other={runs[1].pk}",
+        f"/evaluation/sweeps/{sweep.pk}/",
+    ]
+
+
+def test_back_to_a_filtered_list_shows_the_whole_page(visit: Visit, lists: list[str]) -> None:
+    for address in lists:
+        page = visit.go(address)
+        heading = page.get_by_role("heading", level=1).inner_text()
+        form = page.locator("form[hx-push-url=true]").first
+        expect(form, address).to_be_attached()
+        form.evaluate("form => form.requestSubmit()")
+        page.wait_for_function("before => location.href !== before", arg=visit.base + address)
+        filtered = page.url
+        page.goto(visit.base + ELSEWHERE)
+        page.go_back()
+        assert page.url == filtered
+        expect_page(page, heading)
+        page.go_back()
+        assert page.url == visit.base + address
+        expect_page(page, heading)
+        page.go_forward()
+        assert page.url == filtered
+        expect_page(page, heading)
+
+
+def test_back_from_a_citation_shows_the_answer_where_it_was_left(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/ask/")
+    page.get_by_label("Question").fill("Which tree is the tallest?")
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page).to_have_url(re.compile(r"/ask/\?run=[0-9a-f-]{36}$"))
+    for theme, width in (("light", 1280), ("dark", 375)):
+        visit.look(theme, width)
+        cite = page.locator(".answer .cite").first
+        cite.evaluate("link => scrollTo(0, link.getBoundingClientRect().top + scrollY - 60)")
+        left_at = page.evaluate("scrollY")
+        assert left_at > 0
+        page.goto(cite.evaluate("link => link.href"))
+        expect(page.locator(".cited, mark").first).to_be_visible()
+        page.go_back()
+        expect_page(page, "Ask")
+        expect(page.locator(".answer .cite").first).to_be_visible()
+        expect(page.get_by_label("Question")).to_have_value("Which tree is the tallest?")
+        assert abs(page.evaluate("scrollY") - left_at) < 80
+        if SCREENSHOTS:
+            page.screenshot(path=Path(SCREENSHOTS) / f"back-to-the-answer-{theme}-{width}.png")
+
+
+def test_back_keeps_what_was_typed(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/ask/")
+    page.get_by_label("Question").fill("Which tree")
+    page.goto(visit.base + ELSEWHERE)
+    page.go_back()
+    expect(page.get_by_label("Question")).to_have_value("Which tree")

@@ -1,0 +1,67 @@
+"""A database of an earlier version is migrated and serves the same answers, byte for byte."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+import pytest
+from django.conf import settings
+
+from ragd_site.runtime.programs import find_wheel_binaries
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "upgrade"
+REPOSITORY = Path(__file__).resolve().parents[2]
+NAME = "test_upgraded"
+LARGEST = 5_000_000
+
+
+def address(name: str) -> str:
+    """The URL of another database on the server of the tests."""
+    values = settings.DATABASES["default"]
+    return f"postgresql://{values['USER']}:{quote(values['PASSWORD'])}@{values['HOST']}:{values['PORT']}/{name}"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a process of this version on the restored and migrated database."""
+    with psycopg.connect(address("postgres"), autocommit=True) as connection:
+        connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
+        connection.execute(f"CREATE DATABASE {NAME} TEMPLATE template0")
+        restore = [find_wheel_binaries() / "pg_restore", "--exit-on-error", "--no-owner", f"--dbname={address(NAME)}"]
+        subprocess.run([*restore, DATA / "ragd.dump"], check=True)
+        values = os.environ | {"DATABASE_URL": address(NAME), "RAGD_VAR": str(tmp_path_factory.mktemp("var"))}
+        values["RAGD_SECRET_KEY"] = "upgrade-fixture"
+        subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, cwd=REPOSITORY, env=values)
+        yield values
+        connection.execute(f"DROP DATABASE IF EXISTS {NAME} WITH (FORCE)")
+
+
+def test_a_migrated_database_serves_the_same_answers(environment: dict[str, str]) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "tests.upgrade.fixture", "replay", str(DATA / "answers.json.gz")]
+    process = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, check=True)
+    before = json.loads(gzip.decompress((DATA / "answers.json.gz").read_bytes()))["answers"]
+    after = json.loads(process.stdout)
+    assert len(after) == len(before) > 200
+    differing = [difference(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    assert not differing, "\n".join(str(row) for row in differing)
+
+
+def difference(old: dict[str, Any], new: dict[str, Any]) -> tuple[Any, ...]:
+    """The request, and what stands where the two answers part."""
+    pairs = enumerate(zip(old["answer"], new["answer"], strict=False))
+    start = next((position for position, (one, other) in pairs if one != other), 0)
+    shown = [row["answer"][max(0, start - 80) : start + 120] for row in (old, new)]
+    return (old["method"], old["path"], old["status"], new["status"], *shown)
+
+
+def test_the_dump_is_small() -> None:
+    assert sum(file.stat().st_size for file in DATA.iterdir()) < LARGEST
