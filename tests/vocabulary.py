@@ -83,16 +83,22 @@ def template_texts(source: str) -> list[str]:
 def python_texts(source: str) -> list[str]:
     """The strings of a module that read like a text: not its docstrings, not SQL, not identifiers."""
     tree = ast.parse(source)
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings)
+    statements = [node for node in ast.walk(tree) if isinstance(node, ast.Expr | ast.Assign)]
+    exported = [node for node in statements if isinstance(node, ast.Assign) and _is_export_list(node)]
+    silent = {id(node.value) for node in statements if isinstance(node, ast.Expr)}
+    silent |= {id(item) for node in exported for item in ast.walk(node)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in silent)
     return [node.value for node in constants if isinstance(node.value, str) and _reads(node.value)]
 
 
+def _is_export_list(node: ast.Assign) -> bool:
+    return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
+
+
 def markdown_texts(source: str) -> list[str]:
-    """The lines of a page and its table cells and emphases, without code and addresses."""
+    """The lines of a page, and by themselves the labels that it names in emphasis, without code and addresses."""
     lines = _CODE.sub(" ", source).splitlines()
-    cells = [cell for line in lines if line.startswith("|") for cell in line.split("|")]
-    return lines + cells + [word for line in lines for word in re.findall(r"\*([^*]+)\*", line)]
+    return lines + [word for line in lines for word in re.findall(r"\*([^*]+)\*", line)]
 
 
 def _reads(text: str) -> bool:
@@ -118,9 +124,15 @@ def read_pages() -> Iterator[Place]:
 
 
 def find_unused(places: Iterator[Place]) -> list[tuple[str, str, str]]:
-    """(file, term, text) wherever a term stands that is not used."""
+    """(file, term, text) wherever a term stands that is not used. Labels are not looked for in all of Python: there
+    "Found" is also the name of a status."""
     terms = read_unused(GLOSSARY.read_text("utf-8"))
-    return [(place.file, term.term, place.text) for place in places for term in terms if term.stands_in(place.text)]
+    return [
+        (place.file, term.term, place.text)
+        for place in places
+        for term in terms
+        if term.stands_in(place.text) and not (term.label and place.file.endswith(".py") and "forms" not in place.file)
+    ]
 
 
 def snapshot() -> str:

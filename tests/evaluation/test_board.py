@@ -187,13 +187,13 @@ def test_a_fix_changes_the_plan_of_the_run(make: Make, collection: Collection) -
 
 def test_a_fix_that_cannot_be_tried_says_why(make: Make, collection: Collection) -> None:
     run = make(plan=RetrievePlan(k=100, candidate_pool=1000))
-    assert proposals(run, "retrieval_miss")["double_k"].reason == "it is so already"
-    assert proposals(run, "retrieval_miss")["hybrid"].reason == "it is so already"
+    assert proposals(run, "retrieval_miss")["double_k"].reason == "already set"
+    assert proposals(run, "retrieval_miss")["hybrid"].reason == "already set"
     assert "chat model" in proposals(run, "unsupported_claims")["faithful_prompt"].reason
     assert "not calibrated" in proposals(run, "unwarranted_answer")["corrective"].reason
     searched = make(settings={"answers": False, "judge": "none"})
-    assert proposals(searched, "wrong_abstention")["no_corrective"].reason == "the run only searched"
-    with pytest.raises(ServiceError, match="it is so already"):
+    assert proposals(searched, "wrong_abstention")["no_corrective"].reason == "search-only run"
+    with pytest.raises(ServiceError, match="already set"):
         try_fix(run, "retrieval_miss", "hybrid")
     with pytest.raises(InvalidInput, match="it has deeper_lists"):
         try_fix(run, "retrieval_miss", "prayer")
@@ -362,9 +362,9 @@ def test_the_plan_of_a_fix_is_kept_for_the_collection(visitor: Client, make: Mak
 
 
 def test_the_board_is_told_apart_from_an_empty_one(visitor: Client, make: Make, collection: Collection) -> None:
-    assert "There is no run to look at yet" in visitor.get("/evaluation/board/").content.decode()
+    assert "empty-state" in visitor.get("/evaluation/board/").content.decode()
     make({})
-    assert "No question fails" in visitor.get("/evaluation/board/").content.decode()
+    assert "empty-state" in visitor.get("/evaluation/board/").content.decode()
     assert visitor.get("/evaluation/board/?run=nonsense").status_code == 404
 
 
