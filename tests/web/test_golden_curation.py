@@ -116,7 +116,7 @@ def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
     chunk = words(visitor.get("/collections/nature/golden-chunk/0/trees.md/"))
     assert "Which tree is the tallest?" in chunk and "Mean contribution 1.000 2 of 2 measured" in chunk
     assert "2 better, 0 unchanged, 0 worse" in chunk
-    assert "No golden question expects this chunk." in words(
+    assert "No golden questions expect this chunk." in words(
         visitor.get("/collections/nature/golden-chunk/0/rivers.md/")
     )
     document = words(visitor.get("/collections/nature/golden-document/trees.md/"))
@@ -124,7 +124,7 @@ def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
     whales = words(visitor.get("/collections/nature/golden-document/whales.md/"))
     assert "not available 0 of 2 measured" in whales and "Which animal is the largest?" in whales
     rivers = words(visitor.get("/collections/nature/golden-document/rivers.md/"))
-    assert "No golden question expects this document." in rivers and "No contribution measured" in rivers
+    assert "No golden questions expect this document." in rivers and "No contribution measured" in rivers
 
 
 def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature: Collection) -> None:
@@ -181,7 +181,7 @@ def test_the_gate_is_set_judges_and_is_overruled(
     run_job(generation.jobs.newest()[0].pk)
     nature.refresh_from_db()
     assert nature.generation == 2
-    assert "ada let it serve just now : Trees are gone." in words(
+    assert "Overridden by ada just now : Trees are gone." in words(
         visitor.get("/collections/nature/generations/2/gate/")
     )
     assert "Quality gate overridden" in words(visitor.get(page))

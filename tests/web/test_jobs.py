@@ -53,7 +53,7 @@ def test_the_lines_of_an_upload_follow_their_jobs(
     html = text(visitor.get(f"/collections/nature/jobs/lines/?{asked}&job=nonsense"))
     lines = [line for line in html.split("<li ") if line.strip()]
     assert [f'data-job="{waiting.pk}"' in line for line in lines] == [True, False, False, False]
-    for line, word in zip(lines, ("Queued", "Failed", "Done", "Unchanged"), strict=True):
+    for line, word in zip(lines, ("Queued", "Failed", "Succeeded", "Unchanged"), strict=True):
         assert f">{word}</a>" in line
     assert "The PDF is &lt;locked&gt;." in lines[1]
     assert "It is no PDF." in lines[2]

@@ -248,7 +248,7 @@ def test_a_plan_is_saved_picked_and_replaced_only_when_said(visitor: Client, fil
     assert len(column(html, "final")) == 2
     again = visitor.post(f"{PLAY}save/", save | {"address": "q=krill&k=4"})
     assert again.status_code == 422
-    assert has(again, "#id_name_error")
+    assert has(again, ".errorlist")
     assert 'value="tight"' in text(again)
     assert SavedPlan.objects.get().plan["k"] == 2
     visitor.post(f"{PLAY}save/", save | {"address": "q=krill&k=4", "replace": "on", "is_default": "on"})

@@ -139,7 +139,7 @@ def test_spans_are_found_by_filter(visitor: Client, spans: None) -> None:
     page = text(visitor.get("/traces/spans/?type=chat&attr=gen_ai.request.model:eq:gpt-4o&min_ms=10"))
     assert page.count("data-drawer>") == 5
     assert "gen_ai.request.model is gpt-4o" in page and "at least 10 ms" in page
-    without = re.search(r'aria-label="Without: gen_ai[^"]*"', page)
+    without = re.search(r'aria-label="Remove filter: gen_ai[^"]*"', page)
     assert without is not None
     put_together = "/traces/spans/?attr_name=gen_ai.usage.input_tokens&attr_op=ge&attr_value=100&model=llama3"
     assert text(visitor.get(put_together)).count("data-drawer>") == 5
