@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
@@ -23,6 +23,7 @@ from collections_app.stages import StageRow
 
 register = template.Library()
 
+RELATIVE_MAX = timedelta(days=30)  # what is older is shown by its date
 THEMES = ("system", "light", "dark")
 
 # state -> (tone, icon, word)
@@ -151,12 +152,27 @@ def ago(moment: datetime | None) -> SafeString | str:
     """ "3 min ago" with the exact time in the markup and on hover; an en dash for None."""
     if moment is None:
         return "–"
+    now = timezone.now()
+    return _time_element(moment, spell_ago(moment, now), "date" if now - moment >= RELATIVE_MAX else "ago")
+
+
+@register.filter
+def exact_time(moment: datetime | None) -> SafeString | str:
+    """ "2026-01-31 08:00" in UTC; static/js/ragd.js shows it in the time zone of the browser. An en dash for None."""
+    if moment is None:
+        return "–"
+    return _time_element(moment, f"{timezone.localtime(moment):%Y-%m-%d %H:%M %Z}", "exact")
+
+
+def _time_element(moment: datetime, text: str, form: str) -> SafeString:
+    """form: what the script may replace: "ago" nothing but the title, "date" and "exact" the text too."""
     exact = timezone.localtime(moment)
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
+        '<time datetime="{}" title="{}" data-form="{}">{}</time>',
         exact.isoformat(timespec="seconds"),
         exact.strftime("%Y-%m-%d %H:%M:%S %Z"),
-        spell_ago(moment, timezone.now()),
+        form,
+        text,
     )
 
 
@@ -167,7 +183,7 @@ def spell_ago(moment: datetime, now: datetime) -> str:
         return f"in {_span(-seconds)}"
     if seconds < 10:
         return "just now"
-    if seconds < 30 * 86400:
+    if seconds < RELATIVE_MAX.total_seconds():
         return f"{_span(seconds)} ago"
     return timezone.localtime(moment).strftime("%Y-%m-%d")
 

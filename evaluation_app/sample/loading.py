@@ -22,7 +22,7 @@ SAMPLE_DESCRIPTION = "The documentation of ragd: a sample to try search and answ
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN_FILE = Path(__file__).with_name("golden.jsonl")
 SHIPPED = "ships with ragd"
-FIRST_EVALUATION = "The sample as it came"
+FIRST_EVALUATION = "First evaluation of the sample"
 QUESTION_FIELDS = ("expected_doc_ids", "expected_answer", "category")
 
 

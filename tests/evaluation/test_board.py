@@ -222,7 +222,7 @@ def test_trying_a_fix_runs_the_set_with_it(make: Make, collection: Collection, g
     base = make({0: [], 1: [], 2: []}, thresholds={"completeness": 0.5})
     tried = try_fix(base, "retrieval_miss", "double_k", send=False)
     assert (tried.purpose, tried.base_run, tried.golden_set) == ("fix", base, golden_set)
-    assert tried.name == "Retrieval miss: Twice as many results"
+    assert tried.name == "Retrieval miss: 2x results (k)"
     assert tried.thresholds == {"completeness": 0.5}
     assert tried.plan["k"] == 2 * base.plan["k"]
     assert tried.set_digest == base.set_digest
@@ -352,7 +352,7 @@ def test_the_plan_of_a_fix_is_kept_for_the_collection(visitor: Client, make: Mak
     base = make()
     tried = make({}, base_run=base, plan=RetrievePlan(k=33))
     page = visitor.get(f"/evaluation/board/fixes/{tried.pk}/").content.decode()
-    assert "Keep the plan" in page
+    assert 'name="default"' in page
     visitor.post(f"/evaluation/board/fixes/{tried.pk}/keep/", {"name": "wider", "default": "1"})
     kept = default_plan(collection)
     assert kept is not None

@@ -326,7 +326,7 @@ def test_the_agreement_and_the_download(visitor: Client, run: EvaluationRun, ada
         review(task, {"adherence": 0.0, "completeness": 0.75}, unsupported=["b"], actor=ada)
     page = visitor.get("/evaluation/review/agreement/?set_name=birds").content.decode()
     assert "undefined: one side is constant" in page
-    assert "100 % of 3 the same" in re.sub(r"100(?:\.0)?\s?%", "100 %", page)
+    assert "100 % of 3 agree" in re.sub(r"100(?:\.0)?\s?%", "100 %", page)
     lines = b"".join(visitor.get("/evaluation/review/reviews.jsonl").streaming_content).decode().splitlines()
     records = [json.loads(line) for line in lines]
     assert len(records) == 3
