@@ -19,9 +19,8 @@ from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.idempotency import HEADER
 from collections_app.models import Collection, IngestBatch
-from collections_app.services.uploads.entries import Entry
 from collections_app.services.uploads.submissions import close_batch, find_batch
-from collections_app.services.uploads.upload_plan import PlanLine, UploadPlan, plan_uploads
+from collections_app.services.uploads.upload_plan import Entry, PlanLine, UploadPlan, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
 from ragd.errors import InvalidInput
