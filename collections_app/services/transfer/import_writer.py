@@ -30,7 +30,7 @@ from collections_app.services.collections.export_parts import (
 )
 from collections_app.services.collections.invariant_check import Check
 from collections_app.services.collections.invariants import IMPORT_RULES
-from collections_app.services.collections.operations import Running
+from collections_app.services.collections.operations import OperationProgress
 from collections_app.services.governance import audit
 from collections_app.services.transfer.export_reader import Archive
 from collections_app.services.transfer.import_rows import check_row
@@ -88,7 +88,7 @@ class ImportWriter:
     archive: Archive
     collection: Collection
     spec: GenerationSpec
-    progress: Running
+    progress: OperationProgress
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -124,9 +124,11 @@ class ImportWriter:
     def _beat(self, stage: str, done: int, total: int) -> None:
         """Say how far it is, and keep the sweeper away for another ten minutes."""
         if self.progress.tell(stage, done, total):
-            kept = Collection.objects.filter(pk=self.collection.pk).update(deleted_at=timezone.now() + FENCE)
-            if not kept:
-                raise UnknownCollection("the import took too long between two steps, and was removed; import it again")
+            self._extend_fence()
+
+    def _extend_fence(self) -> None:
+        if not Collection.objects.filter(pk=self.collection.pk).update(deleted_at=timezone.now() + FENCE):
+            raise UnknownCollection("the import took too long between two steps, and was removed; import it again")
 
     def _rows(self, table: Table) -> None:
         total = self.manifest.members[table.member].rows
@@ -230,8 +232,8 @@ class ImportWriter:
             raise invalid_export(
                 f"{found[0][0]!r} has not as many chunks as it says; the file was changed after it was exported"
             )
-        for number, rule in enumerate(IMPORT_RULES):
-            self._beat("invariants", number, len(IMPORT_RULES))
+        for rule in IMPORT_RULES:
+            self._extend_fence()
             check = Check(self.progress, limit_s=FENCE.total_seconds() / 2)
             for finding in check.broken(self.collection, [rule]):
                 raise invalid_export(f"{finding.says}: {finding.rows[0]}; the file was changed after it was exported")
