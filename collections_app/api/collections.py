@@ -22,6 +22,7 @@ from collections_app.http.paging import paginate
 from collections_app.models import Collection
 from collections_app.policies import policy_for
 from collections_app.services.collections import collections as service
+from collections_app.services.collections.deletion import delete_collection as request_deletion
 from collections_app.services.collections.retention import effective_retention
 from collections_app.services.governance.security_policy import effective_security
 
@@ -75,7 +76,7 @@ def update_collection(request: HttpRequest, collection: str, payload: Collection
 @router.delete("/collections/{collection}", operation_id="collections-delete", response={200: Deleted, **ERRORS})
 def delete_collection(request: HttpRequest, collection: str) -> Any:
     """Delete a collection with everything in it, also while jobs run; answers the counts before and after."""
-    return service.delete_collection(find_collection(request, collection), actor=request_key(request))
+    return request_deletion(find_collection(request, collection), actor=request_key(request))
 
 
 @router.get(

@@ -9,9 +9,9 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 
-MEGABYTE = 1_000_000
 RATE_WINDOW = timedelta(minutes=5)
 WAIT_MIN_S = 5.0
 WAIT_MAX_S = 3600.0

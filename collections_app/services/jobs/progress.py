@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from collections_app.models import IngestJob
-from collections_app.services.indexing.ingestion import IngestOutcome
+from collections_app.services.jobs.outcome import IngestOutcome
 from collections_app.work.leases import Lease
 
 State, Stage = IngestJob.State, IngestJob.Stage

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from collections_app.domain.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
+from collections_app.domain.units import MEGABYTE
 from ragd.errors import InvalidInput
 
-MEGABYTE = 1_000_000
 CLASHES = ("replace", "skip", "keep_both")
 ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")
 SHA256 = re.compile(r"[0-9a-f]{64}")
