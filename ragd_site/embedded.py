@@ -128,11 +128,16 @@ def home_folder(var: Path) -> Path:
     return (var / "postgres").resolve()
 
 
+def make_private_folder(folder: Path) -> None:
+    """The folder and those above it, where missing. Others see no names in it; root's server user may pass through."""
+    folder.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+
+
 @contextlib.contextmanager
 def locked(var: Path) -> Iterator[None]:
     """One process at a time makes, starts or stops the cluster of `var`."""
     try:
-        var.mkdir(parents=True, exist_ok=True)
+        make_private_folder(var)
         descriptor = os.open(var / "postgres.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise EmbeddedError(

@@ -55,7 +55,7 @@ class Environment(BaseSettings):
     PORT: Port = Field(8000, description="TCP port of the web server")
     RAGD_HOST: str = Field("127.0.0.1", description="Address that the web server listens on")
     DATABASE_URL: str = Field(
-        "", description="PostgreSQL 17 or newer with pgvector 0.8 or newer; unset: the embedded PostgreSQL"
+        "", description="PostgreSQL 17 or newer with pgvector 0.8.4 or newer; unset: the embedded PostgreSQL"
     )
     DATABASE_REPLICA_URL: str = Field(
         "", description="A read-only copy of that database (streaming replica), which then takes retrieval"

@@ -70,7 +70,7 @@ def serve(environment: Environment, stopping: threading.Event) -> None:
 @contextlib.contextmanager
 def only_one(var: Path) -> Iterator[None]:
     """One supervisor per RAGD_VAR; the kernel gives the lock back even after kill -9."""
-    var.mkdir(parents=True, exist_ok=True)
+    embedded.make_private_folder(var)
     with open(var / "run.lock", "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client
 
 from collections_app.errors import INTERNAL
@@ -94,6 +94,14 @@ def test_a_fault_of_the_server_shows_nothing_of_its_inside(
 def test_health_is_open(client: Client, db: None) -> None:
     response = client.get("/v1/health")
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+def test_health_names_a_pgvector_that_is_too_old(client: Client, db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pg_extension SET extversion = '0.8.3' WHERE extname = 'vector'")
+    response = client.get("/v1/health")
+    assert response.status_code == 503
+    assert (response.json()["error"]["type"], response.json()["error"]["field"]) == ("unsupported_database", "database")
 
 
 def test_the_operations_have_the_names_of_the_contract(client: Client, db: None) -> None:

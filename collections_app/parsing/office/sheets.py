@@ -12,8 +12,11 @@ import python_calamine
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.legacy import tika
 from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
+from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
 from collections_app.parsing.office.sheetformats import Cell, percent_cells, percent_styles
+from collections_app.parsing.office.word import drawn_lines
 from collections_app.parsing.text.markup import cell, heading, squeeze
 from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
 from collections_app.parsing.types import ParseError, Source
@@ -37,15 +40,19 @@ def read(source: Source, assembly: Assembly) -> None:
     """Add every sheet that holds a value, as a heading and a table, labelled "sheet NAME". Raises ParseError."""
     package = Package(source.data, source.limits) if source.media_type in ZIPPED else None
     if package is not None and source.media_type == types.ODS:
-        from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
-
         check_not_encrypted(package)
         read_properties(package, assembly)
     beside: dict[str, Beside] = {}
     if package is not None and source.media_type == types.XLSX:
         read_core_properties(package, assembly)
         beside = _beside_sheets(package, assembly)
-    workbook = _open(source)
+    try:
+        workbook = _open(source)
+    except ParseError as error:
+        if source.media_type != types.XLS:
+            raise
+        tika.read_instead(source, assembly, error)
+        return
     for metadata in workbook.sheets_metadata:
         held = beside.get(metadata.name) or Beside()
         if metadata.typ != python_calamine.SheetTypeEnum.WorkSheet:
@@ -53,6 +60,8 @@ def read(source: Source, assembly: Assembly) -> None:
             continue
         _add_sheet(workbook, metadata.name, held, assembly)
     workbook.close()
+    if source.media_type == types.XLS and not assembly.length:  # text boxes, Excel before 5
+        tika.add_extract(tika.extract(source.data, source.limits), assembly)
 
 
 def _open(source: Source) -> python_calamine.CalamineWorkbook:
@@ -188,8 +197,6 @@ def _beside_sheet(package: Package, part: str) -> list[str]:
 
 
 def _drawing_lines(package: Package, drawing: str) -> list[str]:
-    from collections_app.parsing.office.word import drawn_lines
-
     lines = collect_text(package.read(drawing), frozenset({"t"}), frozenset({"p"}))
     for kind in ("chart", "diagramData"):
         for name in related(package, drawing, kind):

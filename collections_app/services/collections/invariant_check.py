@@ -15,6 +15,7 @@ from django.db import OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
 from collections_app.models import Collection, Operation
+from collections_app.services.collections.deletion import collection_tables
 from collections_app.services.collections.invariants import OTHERS, RULES, SLICES, Finding, Rule
 from collections_app.services.collections.operations import Running, last_operation, request_operation, running
 from collections_app.services.governance import audit
@@ -169,8 +170,6 @@ class Check:
 
 
 def _rows_without_collection() -> Iterator[str]:
-    from collections_app.services.collections.deletion import collection_tables
-
     for table, _ in collection_tables():
         sql = (
             'SELECT count(*) FROM "{table}" t WHERE collection_id IS NOT NULL '
