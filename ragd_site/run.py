@@ -148,7 +148,7 @@ def make_children(environment: Environment, variables: Mapping[str, str]) -> lis
     """The web server and the worker, not started."""
     web = [sys.executable, "-m", "gunicorn", "-c", "python:ragd_site.web", "ragd_site.wsgi"]
     worker = [sys.executable, "-m", "celery", "--quiet", "-A", "ragd_site.worker", "worker", "--pool", "prefork"]
-    worker += ["--loglevel", environment.RAGD_LOG_LEVEL, "--without-gossip", "--without-mingle"]
+    worker += ["--loglevel", environment.RAGD_LOG_LEVEL, "--without-gossip", "--without-mingle", "--without-heartbeat"]
     return [
         Child("web server", web, {**variables, "RAGD_PROCESS": "web"}),
         Child("worker", worker, {**variables, "RAGD_PROCESS": "worker"}),

@@ -9,6 +9,7 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.curation_schemas import DocumentChanges, DocumentEdited
 from collections_app.api.schemas import (
     ChunkPage,
     DocumentBrief,
@@ -22,6 +23,7 @@ from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import Chunk, Document
 from collections_app.services.documents import documents as service
+from collections_app.services.documents import edits
 from collections_app.services.documents.selection import DocumentFilter
 from ragd.errors import InvalidInput
 from ragd.types import Segment
@@ -31,7 +33,6 @@ router = Router(auth=BearerAuth(), tags=["documents"])
 POLICY_FIELDS = ("target_tokens", "overlap_tokens", "max_chars")
 TAGS = param.Query([], description="tags that all must be there")
 BY_ID = "/collections/{collection}/documents/{path:doc_id}"
-CHUNKS = "/collections/{collection}/documents/{path:doc_id}/chunks"
 
 
 @router.get(
@@ -70,25 +71,6 @@ def list_chunks(
     if doc_id is not None:
         rows = rows.filter(doc_id=service.get_document(found, doc_id).doc_id)
     return _chunk_page(rows, limit, cursor)
-
-
-@router.get(CHUNKS, operation_id="documents-chunks", response={200: ChunkPage, **ERRORS})
-def list_document_chunks(
-    request: HttpRequest, collection: str, doc_id: str, limit: int = DEFAULT_LIMIT, cursor: str | None = None
-) -> Any:
-    """The chunks of a document in its order. (A document whose own id ends in /chunks: see chunks-list.)"""
-    found = find_collection(request, collection)
-    return _chunk_page(Chunk.objects.of_document(service.get_document(found, doc_id)).light(), limit, cursor)
-
-
-@router.put(CHUNKS, include_in_schema=False, response={200: Ingested, **ERRORS})
-def ingest_nested(request: HttpRequest, collection: str, doc_id: str, payload: DocumentRequest) -> Any:
-    return ingest_document(request, collection, f"{doc_id}/chunks", payload)
-
-
-@router.delete(CHUNKS, include_in_schema=False, response={200: DocumentDeleted, **ERRORS})
-def delete_nested(request: HttpRequest, collection: str, doc_id: str) -> Any:
-    return delete_document(request, collection, f"{doc_id}/chunks")
 
 
 @router.put(BY_ID, operation_id="documents-ingest", response={200: Ingested, **ERRORS})
@@ -130,6 +112,19 @@ def delete_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
     found = find_collection(request, collection)
     document = service.get_document(found, doc_id)
     return service.delete_documents(found, [document.doc_id], actor=request_key(request))
+
+
+@router.patch(BY_ID, operation_id="documents-edit", response={200: DocumentEdited, **ERRORS})
+def edit_document(request: HttpRequest, collection: str, doc_id: str, payload: DocumentChanges) -> Any:
+    """Change title, tags, metadata, chunk policy or state; answers the document as it is then. 409 when archived."""
+    found = find_collection(request, collection)
+    changes = payload.dict(exclude_unset=True, exclude={"expected_revision", "chunk_policy"})
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if payload.chunk_policy is not None:
+        changes["chunk_policy"] = payload.chunk_policy.dict(exclude_none=True)
+    return edits.edit_document(
+        found, doc_id, changes, expected_revision=payload.expected_revision, actor=request_key(request)
+    )
 
 
 def _content(payload: DocumentRequest) -> str | list[Segment]:

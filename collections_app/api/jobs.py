@@ -16,9 +16,8 @@ from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import IngestJob
 from collections_app.models.jobs import IngestJobQuerySet
-from collections_app.services.jobs.backpressure import queue_state
 from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
-from collections_app.services.jobs.queue import jobs_ahead
+from collections_app.services.jobs.queue import jobs_ahead, queue_state
 from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
 
 router = Router(auth=BearerAuth(), tags=["jobs"])

@@ -359,7 +359,7 @@ class PlanEntry(Request):
     on_clash: Literal["", "replace", "skip", "keep_both"] = Field("", description="for this file alone")
 
 
-class PlanRequest(Request):
+class UploadPlanRequest(Request):
     entries: list[PlanEntry] = Field(max_length=100_000)
     on_clash: Literal["replace", "skip", "keep_both"] = "replace"
     delete_missing: StrictBool = Field(False, description="also tell what is under prefix and not named")
@@ -430,7 +430,7 @@ class KeyRequest(Request):
     label: str
     scope: Literal["read", "write"] = "write"
     collections: list[str] = Field([], description="names that the key is limited to; none: all")
-    expires_at: AwareDatetime | None = None
+    expires_at: AwareDatetime | None = Field(None, description="within ten years; null: never")
 
 
 class KeySecret(Schema):

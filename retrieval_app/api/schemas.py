@@ -106,7 +106,7 @@ class AskRequest(ModelFields, SearchRequest):
     )
 
 
-class PlanRequest(PlanFields):
+class SavedPlanRequest(PlanFields):
     """A plan to save. It begins from the server's defaults."""
 
     description: str = ""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from collections_app.models import IngestJob
 from collections_app.services.jobs.outcome import IngestOutcome
 from collections_app.work.leases import Lease
+from ragd import telemetry
+from ragd.store.store import execute
 
 State, Stage = IngestJob.State, IngestJob.Stage
 
@@ -18,6 +24,16 @@ QUICK_CHUNKS = 16  # embedded sooner than anybody looks
 UNITS = {
     Stage.FETCH: "bytes", Stage.PARSE: "bytes", Stage.CHUNK: "chars", Stage.EMBED: "chunks", Stage.STORE: "chunks",
 }  # fmt: skip
+
+ADD_COST = """
+UPDATE ingest_jobs SET cost = jsonb_build_object(
+    'usd', coalesce((cost->>'usd')::float8, 0) + %(usd)s,
+    'priced', coalesce((cost->>'priced')::int, 0) + %(priced)s,
+    'unpriced', coalesce((cost->>'unpriced')::int, 0) + %(unpriced)s)
+WHERE id = %(job_id)s
+"""
+
+log = logging.getLogger(__name__)
 
 
 class JobProgress:
@@ -157,3 +173,25 @@ class JobProgress:
         timings = {entry["stage"]: entry["ms"] for entry in self.stages}
         self.lease.heartbeat(**{"stages": self.stages, "timings_ms": timings, **values})
         self.written_at = time.monotonic()
+
+
+@contextmanager
+def record_cost(job: IngestJob) -> Iterator[None]:
+    """Adds what its model calls cost to the job, also when it fails or is lost: they are paid for all the same.
+
+    A job that asked no model elsewhere is left alone.
+    """
+    with telemetry.spending() as spent:
+        try:
+            yield
+        finally:
+            if spent.priced or spent.unpriced:
+                _add(job, spent)
+
+
+def _add(job: IngestJob, spent: telemetry.Spending) -> None:
+    values = {"usd": spent.known_usd, "priced": spent.priced, "unpriced": spent.unpriced, "job_id": job.pk}
+    try:
+        execute(connection, ADD_COST, values)
+    except DatabaseError:
+        log.warning("what job %s cost could not be written", job.pk, exc_info=True)

@@ -13,8 +13,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
 from collections_app.models.jobs import IngestJobQuerySet
 from collections_app.services.governance import audit
-from collections_app.services.jobs.backpressure import check_queue
-from collections_app.services.jobs.queue import QUICK_LANE, send_jobs, supersede_jobs
+from collections_app.services.jobs.queue import QUICK_LANE, check_queue, send_jobs, supersede_jobs
 from ragd import telemetry
 
 State, Stage, Kind = IngestJob.State, IngestJob.Stage, IngestJob.Kind

@@ -13,8 +13,7 @@ from collections_app.models import Collection, Document, FetchedSource, IngestBa
 from collections_app.policies import check_policy, policy_for, window_of
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.governance import audit
-from collections_app.services.jobs.backpressure import check_queue
-from collections_app.services.jobs.queue import send_jobs, supersede_jobs
+from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.services.sources.fetch_stage import address_of
 from collections_app.services.uploads.current_state import (
     DocumentState,
@@ -23,9 +22,15 @@ from collections_app.services.uploads.current_state import (
     load_siblings,
     load_states,
 )
-from collections_app.services.uploads.entries import Entry, RefusedError, check_clash, check_size, numbered
 from collections_app.services.uploads.submissions import close_batch, count_outcomes, lock_doc_ids, open_batch
-from collections_app.services.uploads.upload_plan import PlanLine
+from collections_app.services.uploads.upload_plan import (
+    Entry,
+    PlanLine,
+    RefusedError,
+    check_clash,
+    check_size,
+    numbered,
+)
 from ragd import telemetry
 
 STATUSES = ("new", "refetch", "changed", "unchanged", "skipped", "renamed", "rejected", "deleted")

@@ -103,7 +103,7 @@ class AskedOut(Schema):
     trace_id: str
 
 
-class QuestionOut(Schema):
+class ComparedQuestionOut(Schema):
     position: int
     question: str
     category: str
@@ -114,7 +114,7 @@ class QuestionOut(Schema):
 
 
 class QuestionPage(Schema):
-    items: list[QuestionOut]
+    items: list[ComparedQuestionOut]
     next_cursor: str | None
 
 
