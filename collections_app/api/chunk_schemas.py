@@ -97,7 +97,7 @@ class PreviewLengths(Schema):
     shortest: int | None
     median: float | None
     longest: int | None
-    shared_chars: int = Field(description="text that lies in two chunks, summed")
+    shared_chars: int = Field(description="overlapping characters, summed")
 
 
 class PreviewBins(Schema):

@@ -116,5 +116,5 @@ class QueueItem(Schema):
     oldest_s: float | None = Field(description="how long the oldest waits")
     per_minute: float | None = Field(description="jobs that ended lately")
     remaining_s: float | None
-    max_jobs: int = Field(description="jobs that may wait; 0: any number")
+    max_jobs: int = Field(description="queue limit in jobs; 0: unlimited")
     max_bytes: int = Field(description="0: any amount")

@@ -25,7 +25,7 @@ class ChunkPolicyRequest(Request):
 
 class CollectionRequest(Request):
     name: str
-    hybrid_enabled: StrictBool = Field(True, description="keep a lexical index beside the vectors")
+    hybrid_enabled: StrictBool = Field(True, description="enable keyword (BM25) search")
     embed_model: str | None = Field(
         None, description="the server's default when left out; changed later by a new generation"
     )
@@ -49,8 +49,8 @@ class SecurityRequest(Request):
 
     action: Literal["flag", "redact", "refuse"] | None = Field(
         None,
-        description="flag: findings are recorded; redact: secrets and personal data are hidden and passages with orders"
-        " to a model are not read; refuse: such questions and answers are turned away with 422 as well",
+        description="flag: findings are recorded; redact: secrets and personal data are hidden and chunks with prompt"
+        " injection are withheld; refuse: such questions and answers are also blocked with 422",
     )
     min_score: float | None = Field(None, description="0 to 100: findings with a lower score are only recorded")
 
@@ -195,10 +195,10 @@ class GenerationItem(Schema):
     swapped_at: datetime | None
     retired_at: datetime | None
     gate_state: Literal["", "passed", "held", "overruled"] = Field(
-        description="what the promotion gate said when it was to serve; empty where none was asked"
+        description="result of the quality gate; empty without a gate"
     )
     gate_report: dict[str, Any] = Field(description="what the gate compared, its verdict in words as reason")
-    gate_reason: str = Field(description="why a person let it serve although it was held")
+    gate_reason: str = Field(description="reason for overriding the quality gate")
     gate_by: str
     gate_at: datetime | None
 
