@@ -158,7 +158,7 @@ def make_cluster(var: Path) -> Cluster:
     if cluster.data.exists():
         raise EmbeddedError(
             f"{cluster.data} holds a cluster, but {var / 'postgres.json'} with its password is gone. "
-            f"Restore that file, or move {cluster.data} away to begin anew."
+            f"Restore that file, or move {cluster.data} away to start over."
         )
     draft = home / "draft"
     shutil.rmtree(draft, ignore_errors=True)
@@ -252,7 +252,7 @@ def check_files(data: Path) -> None:
     try:
         found = (data / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
-        remedy = "Restore it, or remove postgres.json to begin anew."
+        remedy = "Restore it, or remove postgres.json to start over."
         raise EmbeddedError(f"The cluster that postgres.json describes is not in {data}. {remedy}") from None
     except PermissionError:
         remedy = "Run as the user that made it, or set RAGD_VAR to a folder of your own."

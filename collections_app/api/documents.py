@@ -12,7 +12,6 @@ from collections_app.api.access import ERRORS, find_collection
 from collections_app.api.curation_schemas import DocumentChanges, DocumentEdited
 from collections_app.api.schemas import (
     ChunkPage,
-    DocumentBrief,
     DocumentDeleted,
     DocumentDetail,
     DocumentPage,
@@ -21,7 +20,7 @@ from collections_app.api.schemas import (
 )
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.models import Chunk, Document
+from collections_app.models import Chunk
 from collections_app.services.documents import documents as service
 from collections_app.services.documents import edits
 from collections_app.services.documents.selection import DocumentFilter
@@ -53,8 +52,7 @@ def list_documents(
     """The documents of a collection, by id."""
     found = find_collection(request, collection)
     rows = DocumentFilter(q, tuple(tag), state, media_type).rows(found).listed()
-    page = paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
-    return {"items": [brief(document) for document in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
 
 
 @router.get("/collections/{collection}/chunks", operation_id="chunks-list", response={200: ChunkPage, **ERRORS})
@@ -70,7 +68,7 @@ def list_chunks(
     rows = Chunk.objects.filter(collection=found).light()
     if doc_id is not None:
         rows = rows.filter(doc_id=service.get_document(found, doc_id).doc_id)
-    return _chunk_page(rows, limit, cursor)
+    return paginate(rows, ("doc_id", "chunk_index"), limit=limit, cursor=cursor)
 
 
 @router.put(BY_ID, operation_id="documents-ingest", response={200: Ingested, **ERRORS})
@@ -78,7 +76,7 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
     """Make the document consist of this content; answers when it is searchable. Sending it again changes nothing."""
     found = find_collection(request, collection)
     try:
-        outcome = service.ingest_text(
+        return service.ingest_text(
             found,
             doc_id,
             _content(payload),
@@ -93,17 +91,11 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
         if error.field in POLICY_FIELDS:
             raise InvalidInput(f"chunk_{error.message}", field=f"chunk_{error.field}") from None
         raise
-    return {
-        "chunks_written": outcome.chunks_written,
-        "tokens_estimated": outcome.tokens_estimated,
-        "unchanged": outcome.unchanged,
-        "revision": outcome.revision,
-    }
 
 
 @router.get(BY_ID, operation_id="documents-get", response={200: DocumentDetail, **ERRORS})
 def get_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
-    return detail(service.get_document(find_collection(request, collection), doc_id))
+    return service.get_document(find_collection(request, collection), doc_id)
 
 
 @router.delete(BY_ID, operation_id="documents-delete", response={200: DocumentDeleted, **ERRORS})
@@ -131,40 +123,3 @@ def _content(payload: DocumentRequest) -> str | list[Segment]:
     if isinstance(payload.content, str):
         return payload.content
     return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content]
-
-
-def brief(document: Document) -> dict[str, Any]:
-    return {name: getattr(document, name) for name in DocumentBrief.model_fields}
-
-
-def detail(document: Document) -> dict[str, Any]:
-    return brief(document) | {
-        "content": document.text,
-        "content_hash": document.content_hash,
-        "source_hash": document.source_hash,
-        "page_map": document.page_map,
-        "segments": document.segments,
-        "chunk_policy": document.chunk_policy,
-    }
-
-
-def _chunk_page(rows: Any, limit: int, cursor: str | None) -> dict[str, Any]:
-    page = paginate(rows, ("doc_id", "chunk_index"), limit=limit, cursor=cursor)
-    return {"items": [chunk_item(chunk) for chunk in page.items], "next_cursor": page.next_cursor}
-
-
-def chunk_item(chunk: Chunk) -> dict[str, Any]:
-    return {
-        "doc_id": chunk.doc_id,
-        "chunk_index": chunk.chunk_index,
-        "content": chunk.content,
-        "start": chunk.start_char,
-        "end": chunk.end_char,
-        "page": chunk.metadata.get("page"),
-        "context": chunk.context,
-        "tags": chunk.tags,
-        "metadata": chunk.metadata,
-        "token_count": chunk.token_count,
-        "revision": chunk.revision,
-        "enabled": chunk.enabled,
-    }

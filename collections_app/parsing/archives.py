@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
+from collections_app.parsing.sniffing import sniff
 from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.types import MEBIBYTE, Member, ParseError, ParseLimits
 
@@ -156,7 +157,7 @@ class _Expansion:
             else:
                 raise ParseError(
                     "bomb",
-                    f"Archives are nested deeper than {self.limits.max_depth} levels at {path!r}. Unpack it first.",
+                    f"Archives are nested deeper than {self.limits.max_depth} levels at {path!r}. Extract it first.",
                 )
 
     def _nested(self, path: str, content: bytes, depth: int) -> Iterator[Member]:
@@ -248,8 +249,6 @@ def packed_type(data: bytes) -> str:
     """The media type when the bytes are a ZIP, a TAR or a compressed file, and no document; else ""."""
     if not data[:4].startswith(PACKED_STARTS) and data[257:262] != b"ustar":
         return ""
-    from collections_app.parsing.sniffing import sniff
-
     media_type = sniff(data, "")
     return media_type if media_type in ARCHIVE_TYPES or media_type in COMPRESSED_TYPES else ""
 
@@ -307,7 +306,7 @@ def _check_directory(entries: list[zipfile.ZipInfo], packed_bytes: int, limits: 
     if unpacked > RATIO_FREE_BYTES and unpacked > limits.max_ratio * packed_bytes:
         raise ParseError(
             "bomb",
-            f"The archive of {packed_bytes:,} bytes would unpack to {unpacked:,}, more than {limits.max_ratio} times"
+            f"The archive of {packed_bytes:,} bytes would expand to {unpacked:,}, more than {limits.max_ratio} times"
             " its size. Upload the files one by one if they are genuine.",
         )
 

@@ -114,7 +114,7 @@ def house(transactional_db: None) -> Iterator[None]:
     from django.db import connection
 
     from collections_app.models import Collection
-    from collections_app.services.collections.collections import delete_collection
+    from collections_app.services.collections.deletion import delete_collection
 
     for collection in Collection.objects.live():
         delete_collection(collection)

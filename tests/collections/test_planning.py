@@ -116,7 +116,7 @@ def test_the_same_bytes_with_other_tags_metadata_or_policy_are_a_change(notes: C
         ({"policy": {"target_tokens": 50}}, "chunk policy"),
     ):
         (line,) = plan_uploads(notes, [same], **asked).lines  # type: ignore[arg-type]
-        assert (line.status, line.reason) == ("changed", f"the same bytes, other {why}")
+        assert (line.status, line.reason) == ("changed", f"same content, different {why}")
     (outcome,) = send(notes, ("a.txt", "text"), tags=["x"], metadata={"team": "one"}, policy={"target_tokens": 50})
     assert outcome.status == "queued"
     run_all()

@@ -12,10 +12,10 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.domain.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
+from collections_app.domain.units import MEGABYTE
 from collections_app.models import Collection, Document
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import owners_of
-from collections_app.services.jobs.queue import MEGABYTE
 from collections_app.services.uploads.current_state import (
     DocumentState,
     Labels,
@@ -280,14 +280,14 @@ class Planner:
         if line.doc_id in self._taken:
             return replace(line, status="rejected", error_type="duplicate_name", reason=_repeated_ids(line.doc_id))
         self._taken[line.doc_id] = ""
-        return replace(line, status="archive", reason="it is unpacked, and each file in it is compared")
+        return replace(line, status="archive", reason="extracted; each file is compared")
 
     def _repeated(self, line: PlanLine, entry: Entry, how: str) -> PlanLine | None:
         """A second file of the same name in one request."""
         if line.doc_id not in self._taken:
             return None
         if entry.sha256 and self._taken[line.doc_id] == entry.sha256:
-            return replace(line, status="unchanged", reason="the same file stands in this upload already")
+            return replace(line, status="unchanged", reason="duplicate in this upload")
         if how == "keep_both":
             return self._beside(line, entry)
         return replace(line, status="rejected", error_type="duplicate_name", reason=_repeated_ids(line.doc_id))
@@ -302,13 +302,13 @@ class Planner:
         if present.has(entry.sha256):
             why = self._difference(present)
             if not why:
-                reason = "the same bytes are under way" if present.job_id else present.remark
+                reason = "identical file is being processed" if present.job_id else present.remark
                 return replace(line, status="unchanged", reason=reason, job_id=present.job_id)
             if how == "replace":
-                return replace(line, status="changed", reason=f"the same bytes, other {why}")
-            return replace(line, status="skipped", reason=f"the same bytes are there with other {why}")
+                return replace(line, status="changed", reason=f"same content, different {why}")
+            return replace(line, status="skipped", reason=f"same content with different {why}")
         if how == "skip":
-            return replace(line, status="skipped", reason="it exists with other content, which stays")
+            return replace(line, status="skipped", reason="exists with different content")
         if how == "keep_both":
             return self._beside(line, entry)
         return replace(line, status="changed")
@@ -318,15 +318,15 @@ class Planner:
         siblings = self._siblings_of(line.doc_id)
         for doc_id, present in siblings.items():
             if present.has(entry.sha256) and not self._difference(present):
-                reason = "a numbered copy has the same bytes"
+                reason = "an identical numbered copy exists"
                 return replace(line, doc_id=doc_id, status="unchanged", reason=reason, job_id=present.job_id)
         number = 2
         while True:
             doc_id = numbered(line.doc_id, number)
             if doc_id not in siblings and doc_id not in self._taken and self._may_take(doc_id):
-                return replace(line, doc_id=doc_id, status="renamed", reason="the name is taken by other content")
+                return replace(line, doc_id=doc_id, status="renamed", reason="name exists with different content")
             if entry.sha256 and self._taken.get(doc_id) == entry.sha256:
-                reason = "the same file stands in this upload already"
+                reason = "duplicate in this upload"
                 return replace(line, doc_id=doc_id, status="unchanged", reason=reason)
             number += 1
 
@@ -355,7 +355,7 @@ def find_missing(collection: Collection, named: set[str], prefix: str) -> list[P
     missing = list(rows.by_doc_id().values_list("doc_id", "source", "size_chars"))
     owners = owners_of(collection, [doc_id for doc_id, _, _ in missing])
     return [
-        PlanLine(source, doc_id, doc_id, "deleted", "it is not in the folder", size=size)
+        PlanLine(source, doc_id, doc_id, "deleted", "missing in the folder", size=size)
         for doc_id, source, size in missing
         if not (owners.get(doc_id, frozenset()) & named)
     ]

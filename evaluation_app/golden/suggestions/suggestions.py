@@ -21,6 +21,7 @@ from collections_app.stores import embedder_for
 from evaluation_app.golden.edits import changing, write_golden
 from evaluation_app.golden.question_rules import clean_golden
 from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.suggestions.model_suggestions import ask_model
 from evaluation_app.golden.suggestions.rule_questions import CATEGORY, RULES, Derived, Passage, derive
 from evaluation_app.golden.suggestions.trial_search import look
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -51,10 +52,10 @@ class Suggested:
 
     @property
     def words(self) -> str:
-        told = f"{len(self.made)} suggested of {self.tried} tried in {self.documents} documents"
-        reasons = [f"{self.lost} were not found again"] if self.lost else []
-        reasons += [f"{self.alike} ask what is asked already"] if self.alike else []
-        reasons += ["the time was over"] if self.out_of_time else []
+        told = f"{len(self.made)} generated of {self.tried} tried in {self.documents} documents"
+        reasons = [f"{self.lost} not retrieved"] if self.lost else []
+        reasons += [f"{self.alike} duplicates"] if self.alike else []
+        reasons += ["time limit reached"] if self.out_of_time else []
         return f"{told}; {', '.join(reasons)}" if reasons else told
 
 
@@ -106,8 +107,6 @@ def suggest_questions(
 
 def _derive(passages: Sequence[Passage], method: str, ends: float) -> list[Derived]:
     if method == "model":
-        from evaluation_app.golden.suggestions.model_suggestions import ask_model
-
         return ask_model(passages, timeout_s=max(ends - time.monotonic(), 1.0))
     return sorted(derive(passages), key=lambda item: RULES.index(item.rule))
 
@@ -233,7 +232,7 @@ def _golden(collection: Collection, checked: Checked, method: str) -> Golden:
             "expected_chunks": _holders(collection, derived),
             "expected_answer": derived.answer,
             "category": CATEGORY[derived.rule],
-            "notes": f"Suggested {by} from {derived.doc_id}#{derived.chunk_index}. The search finds the document at "
+            "notes": f"Generated {by} from {derived.doc_id}#{derived.chunk_index}. The search finds the document at "
             f"rank {checked.doc_rank}{chunk}.",
         }
     )

@@ -13,7 +13,7 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import QueryCanceled
 
-from evaluation_app.models.querysets import SpanQuerySet
+from evaluation_app.models.spans import SpanQuerySet
 
 FIRST_AND_LAST = "SELECT min(started_at), max(started_at) FROM spans"
 READ_TIMEOUT = "SELECT current_setting('statement_timeout')"
@@ -74,7 +74,7 @@ class TimeWindows:
                     step /= SMALLER
                     continue
                 if near is None:
-                    raise SlowSearch(f"nothing was found within {self.budget_s:g} s") from None
+                    raise SlowSearch(f"no results within {self.budget_s:g} s") from None
                 self.reached = near
                 return found
             if is_last or len(found) >= wanted:

@@ -16,18 +16,18 @@ from collections_app.http.page_requests import PageRequest, find_or_404, page_of
 from collections_app.models import Collection
 from evaluation_app.analysis.comparison.item_reader import measure_of
 from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX
+from evaluation_app.analysis.sweeps import lifecycle, presenters
+from evaluation_app.analysis.sweeps.comparable_sweeps import index_of, other_sweeps
+from evaluation_app.analysis.sweeps.estimate import estimate_sweep
+from evaluation_app.analysis.sweeps.forms import SweepForm
+from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, TITLES, label_of, varied
+from evaluation_app.analysis.sweeps.ranking import Ranking, rank_sweep
 from evaluation_app.models import GoldenSet, Sweep
-from evaluation_app.runs.sweeps import lifecycle, presenters
-from evaluation_app.runs.sweeps.comparable_sweeps import index_of, other_sweeps
-from evaluation_app.runs.sweeps.estimate import estimate_sweep
-from evaluation_app.runs.sweeps.forms import SweepForm
-from evaluation_app.runs.sweeps.plan_grid import PLANS_MAX, TITLES, label_of, varied
-from evaluation_app.runs.sweeps.ranking import Ranking, rank_sweep
 from ragd.errors import RagdError
 from retrieval_app.pages.plan_forms import SavePlanForm
 
 PER_PAGE = 25
-HEADS = {"weights": "Vector : lexical"}
+HEADS = {"weights": "Vector : keyword"}
 
 
 @require_GET
@@ -163,7 +163,7 @@ def delete(request: PageRequest, pk: int) -> HttpResponse:
         except ServiceError as error:
             messages.warning(request, f"{error.message}.")
             return redirect("evaluation:sweep", pk)
-        messages.success(request, f"{found} was deleted.")
+        messages.success(request, f"{found} deleted.")
         return redirect("evaluation:sweeps")
     context = {"sweep": found, "progress": lifecycle.progress_of(found), "runs": found.runs.count()}
     return render_page(request, "evaluation/sweeps/delete.html", context)
@@ -175,7 +175,7 @@ def save(request: PageRequest, pk: int) -> HttpResponse:
     found = find_or_404(Sweep.objects.all(), pk=pk)
     collection = Collection.objects.live().filter(name=found.collection_name).first()
     if collection is None:
-        messages.warning(request, f"Collection {found.collection_name} was deleted; its plans went with it.")
+        messages.warning(request, f"Collection {found.collection_name} was deleted, with its presets.")
         return redirect("evaluation:sweep", pk)
     form = SavePlanForm(request.POST, collection=collection)
     if not form.is_valid():
@@ -186,9 +186,9 @@ def save(request: PageRequest, pk: int) -> HttpResponse:
         default = True if given["is_default"] else None
         lifecycle.save_swept_plan(found, run_id, given["name"], is_default=default, actor=request.user)
     except ValueError:
-        form.add_error(None, "choose the plan to save")
+        form.add_error(None, "select a variant to save")
         return _sweep_page(request, found, form, 422)
     except (ServiceError, RagdError) as error:
         return _sweep_page(request, found, form, refuse(form, error))
-    messages.success(request, f"Saved as plan {given['name']} of {collection.name}.")
+    messages.success(request, f"Saved as preset {given['name']}.")
     return redirect("evaluation:sweep", pk)
