@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from collections_app.models import Collection, Operation
 from collections_app.services.collections import invariant_check
 from collections_app.services.collections.collections import create_collection
-from collections_app.services.collections.invariant_check import OTHERS, RULES, SLICES, check_invariants
+from collections_app.services.collections.invariant_check import HASHES, OTHERS, RULES, SLICES, check_invariants
 from collections_app.services.documents.documents import ingest_text, set_documents_enabled
 from collections_app.stores import open_store
 from ragd.store.postings import build_postings
@@ -29,7 +29,7 @@ SABOTAGE = {
     "statistics": "UPDATE chunk_stats SET length_total = length_total + 1 WHERE collection_id = {c}",
     "document frequencies": "UPDATE chunk_terms SET chunk_count = chunk_count + 1 WHERE term = "
     "(SELECT min(term) FROM chunk_terms WHERE collection_id = {c})",
-    "lexical index": "UPDATE {chunks} SET lexical = NULL WHERE doc_id = 'a.md' AND chunk_index = 0",
+    "keyword index": "UPDATE {chunks} SET lexical = NULL WHERE doc_id = 'a.md' AND chunk_index = 0",
     "vectors": "UPDATE {chunks} SET embedding = '[1,2]' WHERE doc_id = 'a.md' AND chunk_index = 0",
     "packed postings": "UPDATE chunk_segments SET size = size - 1 WHERE collection_id = {c}",
     "indexes": "DROP INDEX {chunks}_tags",
@@ -45,6 +45,7 @@ SABOTAGE = {
     "to_jsonb(j) || jsonb_build_object('id', gen_random_uuid(), 'state', 'running', 'lease_until', "
     "now() - interval '10 minutes')) AS j FROM ingest_jobs j LIMIT 1) AS copied",
     "slices": "UPDATE documents SET text = replace(text, 'subject 7', 'SUBJECT 7') WHERE doc_id = 'a.md'",
+    "content hashes": "UPDATE documents SET title = 'Another' WHERE doc_id = 'a.md'",
     "tables without a generation": "CREATE TABLE chunks_c999999_g1 (id bigint)",
     "rows without a collection": "INSERT INTO chunk_overlays (collection_id, doc_id, kind, anchor_hash, anchor_text, "
     "start_char, content, applies, revision, created_by, created_at, updated_at) VALUES (999999, 'gone', 'disable', "
@@ -83,7 +84,7 @@ def test_a_sound_database_has_no_finding(sound: Collection) -> None:
 
 
 def test_every_rule_speaks_of_what_it_guards(sound: Collection, job: None) -> None:
-    assert set(SABOTAGE) == {rule.name for rule in (*RULES, *OTHERS, SLICES)}
+    assert set(SABOTAGE) == {rule.name for rule in (*RULES, *OTHERS, SLICES, HASHES)}
     names = {"c": sound.pk, "chunks": f"chunks_c{sound.pk}_g1"}
     for rule, sql in SABOTAGE.items():
         with pytest.raises(BackAgain), transaction.atomic():
