@@ -31,7 +31,7 @@ def test_a_name_is_as_near_as_an_import_and_what_is_not_reached_is_left_out() ->
         "tests/faults/test_kills.py": 1,
         "tests/web/test_ask.py": 2,
     }
-    assert distances({"templates/ask/page.html"}, SOURCES) == {"tests/web/test_ask.py": 1}
+    assert distances({"templates/ask/page.html"}, SOURCES) == {"tests/web/test_ask.py": 2}
     assert distances({"tests/library/test_words.py"}, SOURCES) == {"tests/library/test_words.py": 0}
 
 

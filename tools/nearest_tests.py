@@ -59,7 +59,7 @@ def imported(path: str, text: str, known: Mapping[str, str]) -> Iterator[str]:
 def distances(changed: set[str], sources: Mapping[str, str]) -> dict[str, int]:
     """Test file -> steps of import from what changed; 0: it changed itself; 1 also where the names are alike.
 
-    A changed file that is no Python counts as a change of the modules that name it.
+    A changed file that is no Python is imported by the modules that name it.
     """
     known = {path.removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in sources}
     importers: dict[str, set[str]] = defaultdict(set)
@@ -67,8 +67,12 @@ def distances(changed: set[str], sources: Mapping[str, str]) -> dict[str, int]:
         for other in imported(path, text, known):
             importers[other].add(path)
     others = {path.removeprefix("templates/").removeprefix("static/") for path in changed if not path.endswith(".py")}
-    start = changed & sources.keys() | {path for path, text in sources.items() if any(name in text for name in others)}
-    steps, edge, depth = dict.fromkeys(start, 0), start, 0
+    for path, text in sources.items():
+        for name in others:
+            if name in text:
+                importers[name].add(path)
+    edge = changed & sources.keys() | others
+    steps, depth = dict.fromkeys(edge, 0), 0
     while edge:
         depth += 1
         edge = {importer for path in edge for importer in importers[path]} - steps.keys()
