@@ -7,9 +7,12 @@ from typing import Any
 from celery import shared_task
 from celery.signals import worker_process_init, worker_process_shutdown
 
-from collections_app.services.collections.invariant_check import complete_check
+from collections_app.models import Operation
+from collections_app.services.collections.invariant_check import run_check
+from collections_app.services.collections.operations import RUN_OPERATION, process_operation
 from collections_app.services.jobs.queue import RUN_JOB
 from collections_app.services.jobs.workers import end_pulse, start_pulse
+from collections_app.services.transfer.import_stage import run_import
 from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import sweep
 
@@ -24,9 +27,9 @@ def sweep_jobs() -> None:
     sweep()
 
 
-@shared_task(name="collections.check_invariants", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-def check_stored(operation_id: str) -> None:
-    complete_check(operation_id)
+@shared_task(name=RUN_OPERATION, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def run_operation(operation_id: str) -> None:
+    process_operation(operation_id, {Operation.Kind.CHECK: run_check, Operation.Kind.IMPORT: run_import})
 
 
 @worker_process_init.connect  # type: ignore[untyped-decorator]

@@ -178,6 +178,7 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "collections_app.http.middleware.ApiErrorMiddleware",
+    "ragd_site.body_limits.BodyLimitMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "collections_app.http.middleware.CacheMiddleware",

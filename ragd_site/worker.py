@@ -96,11 +96,13 @@ def end_sweeping(**_: Any) -> None:
 def forgive_jobs(*, but: Sequence[int] = ()) -> None:
     from django.db import connection
 
-    from collections_app.services.jobs.claims import forgive_attempts
+    from collections_app.models import IngestJob, Operation
+    from collections_app.work.leases import forgive_host
     from evaluation_app.runs.claims import release_host
 
     try:
-        forgive_attempts(socket.gethostname(), but=but)
+        for rows in (IngestJob.objects.all(), Operation.objects.all()):
+            forgive_host(rows, socket.gethostname(), but=but)
         release_host(socket.gethostname(), but=but)
     finally:
         connection.close()

@@ -70,6 +70,14 @@ def test_only_the_site_reads_the_environment() -> None:
     assert found - PASSING_ON_THE_ENVIRONMENT == set()
 
 
+def test_advisory_locks_are_taken_in_one_module() -> None:
+    """There the numbers stand side by side, unique by the enumeration: two modules once shared one."""
+    calls = re.compile(r"\bpg_(try_)?advisory_\w+")
+    assert {show(path) for path in list_modules(*FLOORS) if calls.search(path.read_text())} == {
+        "collections_app/advisory_locks.py"
+    }
+
+
 def test_no_module_has_a_name_that_says_nothing() -> None:
     assert [show(path) for path in list_modules(*FLOORS) if {path.stem, path.parent.name} & FORBIDDEN_NAMES] == []
 

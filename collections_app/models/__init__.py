@@ -12,7 +12,7 @@ from collections_app.models.curation import (
 from collections_app.models.generations import Generation, GenerationDocument, StoredProbe
 from collections_app.models.jobs import IngestBatch, IngestJob, Upload
 from collections_app.models.library import ApiKey, Chunk, Collection, Document
-from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, WorkerHeartbeat
+from collections_app.models.operations import AuditSubject, IdempotencyRecord, Operation, OperationFile, WorkerHeartbeat
 from collections_app.models.pricing import ModelPrice
 from collections_app.models.queue import Provider, Report
 from collections_app.models.sources import FetchedSource, FetchHost
@@ -39,6 +39,7 @@ __all__ = [
     "ModelPrice",
     "NearDuplicate",
     "Operation",
+    "OperationFile",
     "Provider",
     "Report",
     "StoredProbe",

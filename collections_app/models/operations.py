@@ -10,6 +10,8 @@ from django.contrib.admin.models import LogEntry
 from django.db import models
 from django.utils import timezone
 
+from collections_app.work.leased_work import LeasedWork
+
 SILENT_AFTER = timedelta(minutes=2)
 
 
@@ -56,11 +58,12 @@ class IdempotencyRecord(models.Model):
         return self.key
 
 
-class Operation(models.Model):
+class Operation(LeasedWork):
     """Something done to a whole collection, or to all of them, outside the worker's jobs, and what came of it.
 
     subject: the collection's name, "" for all. done of total: rows of the present stage. report: what is kept of the
-    result; its shape is that of the service which did it. findings: what a check found wrong.
+    result; its shape is that of the service which did it. findings: what a check found wrong. arguments: what a worker
+    needs to do it; null for one that the process does which began it, and that nobody else can go on with.
     """
 
     class Kind(models.TextChoices):
@@ -84,11 +87,12 @@ class Operation(models.Model):
     total = models.BigIntegerField(default=0)
     findings = models.IntegerField(default=0)
     report = models.JSONField(default=dict, blank=True)
+    arguments: models.JSONField[Any, Any] = models.JSONField(null=True, blank=True)
     error_type = models.CharField(max_length=64, default="", blank=True)
     error = models.TextField(default="", blank=True)
     created_by = models.TextField(default="", blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
-    beat_at = models.DateTimeField(default=timezone.now)
+    heartbeat_at = models.DateTimeField(default=timezone.now, db_column="beat_at")
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -108,8 +112,10 @@ class Operation(models.Model):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether its process has given no sign of life for two minutes."""
-        return self.state == self.State.RUNNING and self.beat_at < timezone.now() - SILENT_AFTER
+        """Whether its process gave no sign of life for two minutes and no worker can go on with it."""
+        if self.state != self.State.RUNNING or self.arguments is not None:
+            return False
+        return self.lease_until is None or self.lease_until < timezone.now()
 
     @property
     def shown_state(self) -> str:
@@ -127,6 +133,22 @@ class Operation(models.Model):
     def took_s(self) -> float | None:
         """Seconds from the beginning to the end; None before it."""
         return (self.finished_at - self.created_at).total_seconds() if self.finished_at else None
+
+
+class OperationFile(models.Model):
+    """A part of the file that an operation works on, in the order of `position`, stored until the operation ends."""
+
+    id = models.BigAutoField(primary_key=True)
+    operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="files")
+    position = models.IntegerField()
+    content = models.BinaryField()
+
+    class Meta:
+        db_table = "operation_files"
+        constraints = [models.UniqueConstraint(fields=["operation", "position"], name="operation_files_position")]
+
+    def __str__(self) -> str:
+        return f"part {self.position}"
 
 
 class AuditSubject(models.Model):

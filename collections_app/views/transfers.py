@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
-from typing import Any, BinaryIO
 from uuid import UUID
 
 from django.contrib import messages
-from django.core.files.uploadedfile import TemporaryUploadedFile, UploadedFile
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -18,11 +15,9 @@ from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
 from collections_app.models import Collection, Operation
 from collections_app.services.collections.invariant_check import request_check
-from collections_app.services.collections.operations import recent_transfers, run_beside
-from collections_app.services.governance import audit
+from collections_app.services.collections.operations import recent_transfers
 from collections_app.services.transfer.export import open_export
-from collections_app.services.transfer.export_reader import Archive
-from collections_app.services.transfer.import_stage import check_import_name, import_collection
+from collections_app.services.transfer.import_stage import request_import
 from collections_app.views.forms.collections import ImportForm
 from ragd.errors import RagdError
 
@@ -51,51 +46,22 @@ def strip(request: PageRequest, name: str) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def import_file(request: PageRequest) -> HttpResponse:
-    """A file is looked at while the browser waits; what it holds is brought in afterwards, followed on its page."""
+    """A file is looked at while the browser waits; a worker imports what it holds, followed on the operation's page."""
     form = ImportForm(request.POST or None, request.FILES or None)
     status = 200
     if request.method == "POST":
         status = 422
         if form.is_valid():
+            options = {field: form.cleaned_data[field] or None for field in ("name", "embed_model", "embed_dims")}
             try:
-                begun = _begin_import(request, form)
+                requested = request_import(
+                    form.cleaned_data["file"], **options, replace=form.cleaned_data["replace"], actor=request.user
+                )
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
             else:
-                return redirect("collections:operation", begun.pk)
+                return redirect("collections:operation", requested.pk)
     return render_page(request, "collections/import.html", {"form": form}, status=status)
-
-
-def _begin_import(request: PageRequest, form: ImportForm) -> Operation:
-    given: dict[str, Any] = form.cleaned_data
-    source = _own_file(given["file"])
-    with Archive(source) as archive:
-        name = check_import_name(archive.manifest, given["name"] or None, replace=given["replace"])
-    made = Operation.objects.create(
-        kind=Operation.Kind.IMPORT, subject=name, stage="check", created_by=audit.name_actor(request.user)
-    )
-
-    def work() -> None:
-        with source:
-            import_collection(
-                source,
-                name=name,
-                replace=given["replace"],
-                embed_model=given["embed_model"] or None,
-                embed_dims=given["embed_dims"],
-                actor=request.user,
-                operation=made,
-            )
-
-    run_beside(work)
-    return made
-
-
-def _own_file(uploaded: UploadedFile[Any]) -> BinaryIO:
-    """The file as one that stays open when the request has ended, which removes its own."""
-    if isinstance(uploaded, TemporaryUploadedFile):
-        return open(uploaded.temporary_file_path(), "rb")
-    return io.BytesIO(uploaded.read())
 
 
 @require_GET

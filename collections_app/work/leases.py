@@ -133,6 +133,14 @@ def cancel(rows: QuerySet[Any], reason: str) -> int:
     return rows.update(**ended, error_type="", error=reason)
 
 
+def forgive_host(rows: QuerySet[Any], host: str, *, but: Iterable[int] = ()) -> int:
+    """The workers of a host are to stop: no work is to blame for being cut off. Returns how much they hold.
+
+    but: as `held_by_host`.
+    """
+    return held_by_host(rows, host, but=but).update(attempts_forgiven=F("attempts"))
+
+
 def held_by_host(rows: QuerySet[Any], host: str, *, but: Iterable[int] = ()) -> QuerySet[Any]:
     """What the workers of a host hold. but: processes that died by themselves, whose work may be to blame."""
     blamed = [f"{host}:{pid}" for pid in but]

@@ -6,19 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Coalesce
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, lock, whole
 from collections_app.work.leases import Lease, claim, held_by_host
 from collections_app.work.recovery import RESEND_AFTER
 from evaluation_app.models import EvaluationRun
 
 State = EvaluationRun.State
-CLAIM_LOCK = 0x7261676406  # one number for "a run is being taken"
-
-LOCK = "SELECT pg_advisory_xact_lock(%s)"
 
 
 def active_runs() -> QuerySet[EvaluationRun]:
@@ -37,8 +35,7 @@ def claim_run(run_id: UUID | str, worker: str, *, most: int | None) -> Lease[Eva
     """
     with transaction.atomic():
         if most is not None:
-            with connection.cursor() as cursor:
-                cursor.execute(LOCK, [CLAIM_LOCK])
+            lock(whole(LockSpace.EVALUATION_CLAIM))
             if held_runs().exclude(pk=run_id).count() >= most:
                 return None
         started_at = Coalesce("started_at", timezone.now())

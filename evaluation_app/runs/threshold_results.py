@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -74,16 +74,21 @@ def reaches(name: str, value: float, bound: float) -> bool:
     return value >= bound if find(name).higher_is_better else value <= bound
 
 
-def question_misses(item: ScoredQuestion, thresholds: Mapping[str, float]) -> list[Miss] | None:
+def question_misses(
+    item: ScoredQuestion, thresholds: Mapping[str, float], measured: Set[str] | None = None
+) -> list[Miss] | None:
     """What a question misses, [] when it passes, None when no threshold speaks of it.
 
     thresholds: of the run; the question's own go over them. A score that failed is a miss. What cannot be scored is one
     only where the question itself demands it. A measure that the run does not have at all speaks of nobody.
+    measured: the only measures whose thresholds count; None: all.
     """
     own: Mapping[str, float] = item.golden.get("thresholds") or {}
     misses: list[Miss] = []
     spoken = False
     for name, bound in {**thresholds, **own}.items():
+        if measured is not None and name not in measured:
+            continue
         score = item.scores.get(name)
         if score is None and item.outcome != "error":
             continue

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, session_lock, whole
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
@@ -31,9 +32,6 @@ PER_DAY_MAX = 100_000
 LOOK_BACK = timedelta(minutes=15)  # a run is stored when it ends, and stands in the list where it began
 SLICE_S = 20.0  # of a worker's time at once, so that documents do not wait
 BATCH = 200
-LOCK_KEY = 0x7261_6764_7363  # one sampler at a time, whatever asks for it
-TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
-UNLOCK = "SELECT pg_advisory_unlock(%s)"
 RANGE = 2**64
 
 
@@ -109,16 +107,11 @@ def score_samples(*, slice_s: float = SLICE_S) -> int:
 
     One process at a time: another call returns 0 at once. A run that cannot be scored is logged and left out.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(TRY_LOCK, [LOCK_KEY])
-        if not cursor.fetchone()[0]:
+    with session_lock(whole(LockSpace.SAMPLING)) as is_held:
+        if not is_held:
             return 0
-    try:
         deadline = time.monotonic() + slice_s
         return sum(_score_collection(sampling, deadline) for sampling in Sampling.objects.filter(enabled=True))
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(UNLOCK, [LOCK_KEY])
 
 
 def _score_collection(sampling: Sampling, deadline: float) -> int:

@@ -37,7 +37,7 @@ from ragd.search.vector_search import (
     vector_parameter,
 )
 from ragd.store.chunk_writer import Change, copy_rows, count_words, parse_words
-from ragd.store.indexing import EXISTING, changed_chunks, read_rows, with_vectors
+from ragd.store.indexing import changed_chunks, read_existing, with_vectors
 from ragd.store.postings import POSTINGS_MIN
 from ragd.store.store import REBAKE_LIMIT, Store, StoreState, bake_length, execute, fetch_all
 from ragd.types import POOL_MAX, Candidate, Chunk, ListRank, RetrievePlan, sort_key
@@ -108,9 +108,7 @@ def suppose_chunks(chunks: Sequence[Chunk], store: Store) -> Supposed:
     What is stored equal stays; what is new is embedded by the store's embedder where it has no vector. A document of
     which no chunk is given is not touched.
     """
-    names = sorted({chunk.doc_id for chunk in chunks})
-    params = {**store.scope, "doc_ids": names}
-    existing = read_rows(store, EXISTING.format(chunks=store.collection.partition), params)
+    existing = read_existing((chunk.doc_id for chunk in chunks), store)
     ready, _ = with_vectors(changed_chunks(chunks, existing), existing, store)
     sizes = Counter(chunk.doc_id for chunk in chunks)
     gone = [key for key in existing if key[1] >= sizes[key[0]]]

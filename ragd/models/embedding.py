@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.models import minilm
+from ragd.models.openai_client import OPENAI_URL, RetryPolicy
 from ragd.models.openai_endpoint import OpenAIEndpoint
 from ragd.telemetry.providers import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Vector
 
-OPENAI_URL = "https://api.openai.com/v1"
 OPENAI_WINDOW = 8191
 NATIVE_DIMS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
 
@@ -146,10 +146,10 @@ class OpenAIEmbedder:
         self.batch_size, self.batch_tokens = batch_size, batch_tokens
         if send_dimensions is None:
             send_dimensions = NATIVE_DIMS.get(model, dims) != dims
+        policy = RetryPolicy(max_retries, backoff_s, timeout_s, deadline_s)
         self._endpoint = OpenAIEndpoint(
-            model, dims, base_url or OPENAI_URL, api_key, send_dimensions=send_dimensions,
-            timeout_s=timeout_s, deadline_s=deadline_s, max_retries=max_retries, backoff_s=backoff_s,
-        )  # fmt: skip
+            model, dims, base_url or OPENAI_URL, api_key, policy, send_dimensions=send_dimensions
+        )
         address = urlsplit(self._endpoint.base_url)
         self.system = system or provider_of(address.hostname)
         self.server_address: str | None = address.hostname

@@ -1,4 +1,4 @@
-"""Rows of chunks into and out of a generation's table, with the statistics that move along. index() decides which.
+"""Rows of chunks into and out of a generation's table, with the statistics that move along. `indexing` decides which.
 
 New rows go by binary COPY straight into the table. The words of a slice of chunks are parsed by the database in one
 statement; BM25 weights are computed from them here, as ragd_bm25() does, because the mean length they depend on is
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,6 @@ from ragd.store.postings import drop_postings, extend_postings
 from ragd.store.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
-SLICE = 10_000  # chunks whose parsed words are held at a time
 PARSED_AT_ONCE = 500
 COPY_BYTES = 1 << 16
 TERMS_AT_ONCE = 50_000
@@ -92,6 +91,9 @@ REMOVE_DOCUMENTS = REMOVE.replace(
     """c.doc_id = listed.doc_id COLLATE "C"
       AND c.chunk_index = listed.chunk_index""",
     "c.doc_id = ANY(%(doc_ids)s)",
+)
+REMOVE_TAILS = REMOVE.replace("%(numbers)s", "%(sizes)s").replace(
+    "c.chunk_index = listed.chunk_index", "c.chunk_index >= listed.chunk_index"
 )
 
 PARSE = """
@@ -169,38 +171,6 @@ class Words:
     counts: Ints
 
 
-def write_chunks(chunks: Sequence[Chunk], store: Store, change: Change, scope: Mapping[str, Any]) -> None:
-    """Write chunks of which no row exists, and all that `change` brings along from before into the statistics.
-
-    chunks: with vectors. scope: collection_id, generation, doc_ids and sizes of every document that is written. The
-    caller holds the lock of the statistics.
-    """
-    documents = read_documents(chunks, store, scope) if chunks else {}
-    before: int | None = None
-    fresh_weights = True
-    for first in range(0, max(1, len(chunks)), SLICE):
-        part = chunks[first : first + SLICE]
-        words = parse_words(part, store) if store.collection.hybrid_enabled else None
-        count_words(words, len(part), change)
-        count, total, baked = apply_change(change, store)
-        before = count - change.rows if before is None else before
-        if words is not None:
-            wanted = bake_length(total / count) if count else 1.0
-            if wanted != baked and before <= REBAKE_LIMIT and fresh_weights:
-                rebake(store, wanted)
-                baked = wanted
-        fresh_weights = False
-        copy_rows(part, store, documents, words, baked)
-        change = Change()
-    if store.collection.hybrid_enabled:
-        wanted = bake_length(total / count) if count else 1.0
-        if wanted != baked and before is not None and before <= REBAKE_LIMIT:
-            rebake(store, wanted)
-        extend_postings(store, count)
-    if store.serving and any(documents.get(doc_id, (1, True, -1))[2] != size for doc_id, size in _sizes(scope)):
-        execute(store.connection, COUNT_DOCUMENTS, dict(scope))
-
-
 def touch_chunks(chunks: Sequence[Chunk], store: Store) -> None:
     """New offsets, tags, metadata and switches for rows whose text stays."""
     rows = [
@@ -237,16 +207,17 @@ def remove_documents(doc_ids: Sequence[str], store: Store, change: Change) -> in
     return _remove(REMOVE_DOCUMENTS, {**store.scope, "doc_ids": list(doc_ids)}, store, change)
 
 
+def remove_tails(store: Store, scope: Mapping[str, Any], change: Change) -> int:
+    """Delete the rows of the documents in `scope` from their size on; returns how many there were."""
+    return _remove(REMOVE_TAILS, dict(scope), store, change)
+
+
 def _remove(sql: str, params: dict[str, Any], store: Store, change: Change) -> int:
     ((rows, terms, chunks, length),) = fetch_all(
         store.connection, sql.format(chunks=store.collection.partition), params
     )
     change.add(-int(rows), -int(length), np.array(terms, np.int64), -np.array(chunks, np.int64))
     return int(rows)
-
-
-def _sizes(scope: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    return zip(scope["doc_ids"], scope["sizes"], strict=True)
 
 
 def read_documents(chunks: Sequence[Chunk], store: Store, scope: Mapping[str, Any]) -> dict[str, tuple[int, bool, int]]:
@@ -286,8 +257,16 @@ def count_words(words: Words | None, rows: int, change: Change) -> None:
     change.add(rows, int(words.counts.sum()), words.terms, np.ones(len(words.terms), np.int64))
 
 
-def apply_change(change: Change, store: Store) -> tuple[int, int, float]:
-    """Move the statistics along; returns count, total length and the mean length that weights are baked with."""
+def settle_statistics(change: Change, store: Store) -> None:
+    """Move the statistics along; then the weights by the mean length that comes of it, and the postings."""
+    count, total, baked = _apply(change, store)
+    if store.collection.hybrid_enabled:
+        follow_length(store, count - change.rows, count, total, baked)
+        extend_postings(store, count)
+
+
+def _apply(change: Change, store: Store) -> tuple[int, int, float]:
+    """Returns count, total length and the mean length that weights are computed with."""
     terms, changes = change.per_term()
     params: dict[str, Any] = {**store.scope, "added": change.rows, "length": change.length}
     first = 0
@@ -302,12 +281,20 @@ def apply_change(change: Change, store: Store) -> tuple[int, int, float]:
     return int(count), int(total), float(baked)
 
 
-def rebake(store: Store, length: float) -> None:
-    """Compute every stored weight anew, by this mean length."""
+def follow_length(store: Store, rows_before: int, count: int, total: int, baked: float) -> float:
+    """The mean length to compute weights with, of `count` rows with `total` words.
+
+    Where it is another than that of the stored weights, and there were few rows before, they are computed anew; where
+    there were many they stay as they are, and so does the length.
+    """
+    length = bake_length(total / count) if count else 1.0
+    if length == baked or rows_before > REBAKE_LIMIT:
+        return baked
     params = {**store.scope, "length_baked": length}
     execute(store.connection, REBAKE.format(chunks=store.collection.partition), params)
     execute(store.connection, SET_BAKED, params)
     drop_postings(store)
+    return length
 
 
 def lexical_weights(words: Words, mean: float) -> list[bytes]:

@@ -4,33 +4,62 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmptyContent, GenerationChanged, InvalidInput
 from ragd.models.embedding import Embedder
-from ragd.store.chunk_writer import Change, remove_chunks, remove_documents, stamp_revisions, touch_chunks, write_chunks
-from ragd.store.store import Store, fetch_all
+from ragd.store.chunk_writer import (
+    COUNT_DOCUMENTS,
+    Change,
+    copy_rows,
+    count_words,
+    follow_length,
+    parse_words,
+    read_documents,
+    remove_chunks,
+    remove_documents,
+    remove_tails,
+    settle_statistics,
+    stamp_revisions,
+    touch_chunks,
+)
+from ragd.store.store import Store, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
 CONTENT_MAX_CHARS = 32_000
 EMBED_BATCH = 64
+SLICE = 10_000  # chunks of a list that are written at a time
+PIECE = 500  # chunks of a stream that are in memory at a time
 
-EXISTING = """
-SELECT doc_id, chunk_index, encode(sha256(convert_to(context || E'\\n' || content, 'UTF8')), 'hex'),
-       start_char, end_char, tags, metadata::text, switched_off
-FROM {chunks}
-WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
+STORED_COLUMNS = """
+SELECT c.doc_id, c.chunk_index, encode(sha256(convert_to(c.context || E'\\n' || c.content, 'UTF8')), 'hex'),
+       c.start_char, c.end_char, c.tags, c.metadata::text, c.switched_off
+FROM {chunks} c
+"""
+
+EXISTING = f"""{STORED_COLUMNS}
+WHERE c.collection_id = %(collection_id)s AND c.doc_id = ANY(%(doc_ids)s)
+"""
+
+EXISTING_PIECE = f"""{STORED_COLUMNS}
+JOIN unnest(%(doc_ids)s::text[], %(firsts)s::integer[], %(ends)s::integer[]) AS listed (doc_id, first, stop)
+  ON c.doc_id = listed.doc_id COLLATE "C" AND c.chunk_index >= listed.first AND c.chunk_index < listed.stop
+WHERE c.collection_id = %(collection_id)s
 """
 
 LOCK_STATS = """
-SELECT serving FROM chunk_stats WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
+SELECT serving, chunk_count, length_total, length_baked FROM chunk_stats
+WHERE collection_id = %(collection_id)s AND generation = %(generation)s FOR UPDATE
 """
 
 Key = tuple[str, int]
 Row = tuple[str, int, int, tuple[str, ...], Mapping[str, Any], bool]  # digest, start, end, tags, metadata, enabled
+
+COUNTS = ("written", "unchanged", "deleted", "embedded")
 
 
 def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
@@ -46,51 +75,116 @@ def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
 
     Raises InvalidInput (unbound, duplicate or missing index), EmptyContent, DimensionMismatch, EmbedderError.
     """
-    documents = _group(chunks)
-    if not documents:
-        return {"written": 0, "unchanged": 0, "deleted": 0, "embedded": 0}
-    scope: dict[str, Any] = {
-        **store.scope,
-        "doc_ids": list(documents),
-        "sizes": [len(members) for members in documents.values()],
-    }
-    ordered = [chunk for members in documents.values() for chunk in members]
-    existing: dict[Key, Row] | None = None
-    ready: list[Chunk] = []
-    embedded = 0
-    if any(chunk.embedding is None for chunk in ordered):  # embedding takes long: not under the lock
-        existing = _existing(store, scope)
-        ready, embedded = with_vectors(changed_chunks(ordered, existing), existing, store)
-    with telemetry.store_span(chunks_count=len(ordered)):
-        lock_statistics(store)
-        current = _existing(store, scope)
-        if current != existing:  # not read before, or somebody wrote these documents while we embedded
-            ready, more = with_vectors(changed_chunks(ordered, current), current, store)
-            embedded += more
-        gone = [(doc_id, number) for doc_id, number in current if number >= len(documents[doc_id])]
-        _write(ready, gone, current, scope, store)
-    return {
-        "written": len(ready),
-        "unchanged": len(ordered) - len(ready),
-        "deleted": len(gone),
-        "embedded": embedded,
-    }
+    if not chunks:
+        return dict.fromkeys(COUNTS, 0)
+    ordered = sorted(chunks, key=lambda chunk: (chunk.doc_id.encode(), chunk.chunk_index))
+    ready, embedded = _embed_missing(list(_checked(ordered)), store)  # embedding takes long: not under the lock
+    counts = _Replacement(store).run(ready, SLICE)
+    counts["embedded"] += embedded
+    return counts
 
 
-def _write(
-    ready: Sequence[Chunk], gone: Sequence[Key], current: Mapping[Key, Row], scope: Mapping[str, Any], store: Store
-) -> None:
-    """Swap the rows. ready: chunks with a vector are written, those without keep their row's text and vector."""
-    fresh = [chunk for chunk in ready if chunk.embedding is not None]
-    fresh.sort(key=lambda chunk: (chunk.doc_id.encode(), chunk.chunk_index))
-    touch_chunks([chunk for chunk in ready if chunk.embedding is None], store)
-    replaced = [(chunk.doc_id, chunk.chunk_index) for chunk in fresh] if current else []
-    change = Change()
-    remove_chunks([*gone, *(key for key in replaced if key in current)], store, change)
-    if fresh or gone:
-        write_chunks(fresh, store, change, scope)
-    if len(fresh) < sum(scope["sizes"]):
-        stamp_revisions(store, scope)
+def index_stream(
+    chunks: Iterable[Chunk], store: Store, *, anew: bool = False, between: Callable[[], None] | None = None
+) -> dict[str, int]:
+    """index() for chunks that are taken one after the other, whatever their number: PIECE are in memory at a time.
+
+    chunks: bound, one document after the other, each numbered 0, 1, ... in order. One without `embedding` is embedded
+    with the store's embedder if its text is not stored at its place, while other writers of the collection wait: give
+    the vectors along where that takes long. anew: every row is written, also where nothing changed. between() is
+    called between two pieces; what it raises passes through. No chunks: nothing is done.
+
+    Returns and raises what index() does. Runs in the caller's transaction, so a failure leaves the previous version.
+    """
+    return _Replacement(store, anew=anew).run(_checked(chunks), PIECE, between)
+
+
+class _Replacement:
+    """Documents on their way into the store, some chunks at a time; the statistics move at the end."""
+
+    def __init__(self, store: Store, *, anew: bool = False) -> None:
+        self.store, self.anew = store, anew
+        self.change = Change()
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self.documents: dict[str, tuple[int, bool, int]] = {}
+        self.sizes: dict[str, int] = {}
+        self.baked: float | None = None  # by which the weights of new rows are computed; None before the first
+        self.inserted = 0
+
+    def run(self, chunks: Iterable[Chunk], size: int, between: Callable[[], None] | None = None) -> dict[str, int]:
+        """Take `size` chunks at a time; returns what index() does."""
+        stream = iter(chunks)
+        with telemetry.store_span(chunks_count=0) as span:
+            while piece := list(islice(stream, size)):
+                if not self.sizes:
+                    self.rows_before, self.length_before, self.baked_before = lock_statistics(self.store)
+                elif between is not None:
+                    between()
+                self._write(piece)
+            if self.sizes:
+                self._settle()
+            telemetry.record_counts(span, chunks_count=sum(self.sizes.values()))
+        return self.counts
+
+    def _write(self, piece: Sequence[Chunk]) -> None:
+        self._read_documents(piece)
+        existing = self._existing(piece)
+        known: Mapping[Key, Row] = {} if self.anew else existing
+        ready, embedded = with_vectors(changed_chunks(piece, known), known, self.store)
+        touch_chunks([chunk for chunk in ready if chunk.embedding is None], self.store)
+        fresh = [chunk for chunk in ready if chunk.embedding is not None]
+        fresh.sort(key=lambda chunk: (chunk.doc_id.encode(), chunk.chunk_index))
+        keys = [(chunk.doc_id, chunk.chunk_index) for chunk in fresh] if existing else []
+        remove_chunks([key for key in keys if key in existing], self.store, self.change)
+        self._insert(fresh)
+        self.counts["written"] += len(ready)
+        self.counts["unchanged"] += len(piece) - len(ready)
+        self.counts["embedded"] += embedded
+
+    def _read_documents(self, piece: Sequence[Chunk]) -> None:
+        """The rows of the documents that begin in this piece, made where there are none."""
+        first = {chunk.doc_id: chunk for chunk in reversed(piece) if chunk.doc_id not in self.documents}
+        if first:
+            scope = {**self.store.scope, "doc_ids": list(first)}
+            self.documents |= read_documents(list(first.values()), self.store, scope)
+
+    def _existing(self, piece: Sequence[Chunk]) -> dict[Key, Row]:
+        """What is stored at the places of these chunks; notes how far each document has come."""
+        firsts = {chunk.doc_id: self.sizes.get(chunk.doc_id, 0) for chunk in piece}
+        self.sizes |= {chunk.doc_id: chunk.chunk_index + 1 for chunk in piece}
+        ends = [self.sizes[doc_id] for doc_id in firsts]
+        params = {"doc_ids": list(firsts), "firsts": list(firsts.values()), "ends": ends}
+        return _read_rows(self.store, EXISTING_PIECE, self.store.scope | params)
+
+    def _insert(self, fresh: Sequence[Chunk]) -> None:
+        if not fresh:
+            return
+        words = parse_words(fresh, self.store) if self.store.collection.hybrid_enabled else None
+        count_words(words, len(fresh), self.change)
+        self.change.gather()
+        copy_rows(fresh, self.store, self.documents, words, self._bake())
+        self.inserted += len(fresh)
+
+    def _bake(self) -> float:
+        """The first piece says what the mean length will be; in nearly every document it stays on the same step."""
+        if self.baked is None:
+            self.baked = self.baked_before
+            if self.store.collection.hybrid_enabled:
+                count, length = self.rows_before + self.change.rows, self.length_before + self.change.length
+                self.baked = follow_length(self.store, self.rows_before, count, length, self.baked)
+        return self.baked
+
+    def _settle(self) -> None:
+        """What documents have no more goes; then statistics, weights, postings, revisions and the documents' counts."""
+        sizes = list(self.sizes.values())
+        scope = {**self.store.scope, "doc_ids": list(self.sizes), "sizes": sizes}
+        self.counts["deleted"] = remove_tails(self.store, scope, self.change)
+        if self.inserted < sum(sizes):
+            stamp_revisions(self.store, scope)
+        if self.inserted or self.counts["deleted"]:
+            settle_statistics(self.change, self.store)
+        if self.store.serving and any(self.documents[doc_id][2] != size for doc_id, size in self.sizes.items()):
+            execute(self.store.connection, COUNT_DOCUMENTS, scope)
 
 
 def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
@@ -102,20 +196,26 @@ def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
     lock_statistics(store)
     change = Change()
     removed = remove_documents(names, store, change)
-    write_chunks([], store, change, scope)
+    settle_statistics(change, store)
+    if store.serving:
+        execute(store.connection, COUNT_DOCUMENTS, scope)
     return removed
 
 
-def lock_statistics(store: Store) -> None:
-    """Wait until nobody else writes this generation. Raises GenerationChanged when another one serves by now."""
+def lock_statistics(store: Store) -> tuple[int, int, float]:
+    """Wait until nobody else writes this generation; returns its chunks, their summed length, and the mean length that
+    weights are computed with. Raises GenerationChanged when another one serves by now.
+    """
     rows = fetch_all(store.connection, LOCK_STATS, store.scope)
     if not rows:
         store.state()  # says what is gone: the generation or the collection
-    if rows != [(store.serving,)]:
+    serving, count, length, baked = rows[0] if rows else (None, 0, 0, 1.0)
+    if serving != store.serving:
         now = "serves no longer" if store.serving else "serves by now"
         raise GenerationChanged(
             f"generation {store.collection.generation} of {store.collection.name!r} {now}; open the store again"
         )
+    return int(count), int(length), float(baked)
 
 
 def embed_chunks(
@@ -155,30 +255,43 @@ def check_chunk(chunk: Chunk) -> None:
         )
 
 
-def _group(chunks: Iterable[Chunk]) -> dict[str, list[Chunk]]:
-    """doc_id -> its chunks in order. Checks what index() promises to refuse."""
-    documents: dict[str, list[Chunk]] = {}
+def _checked(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    """The same chunks: documents numbered without gaps, one after the other, no chunk without text or too long."""
+    ended: set[str] = set()
+    doc_id, number = "", 0
     for chunk in chunks:
         check_chunk(chunk)
-        documents.setdefault(chunk.doc_id, []).append(chunk)
-    for doc_id, members in documents.items():
-        members.sort(key=lambda member: member.chunk_index)
-        if [member.chunk_index for member in members] != list(range(len(members))):
+        if chunk.doc_id != doc_id:
+            ended.add(doc_id)
+            doc_id, number = chunk.doc_id, 0
+        if chunk.chunk_index != number or doc_id in ended:
             raise InvalidInput(
-                f"the chunks of {doc_id!r} must be numbered 0 to {len(members) - 1} without gaps or repeats; "
-                "pass the whole document",
+                f"chunk {number} of {doc_id!r} was expected, not chunk {chunk.chunk_index}; number the chunks of a "
+                "document from 0 without gaps or repeats, and pass the whole document",
                 field="chunk_index",
             )
-    return documents
+        number += 1
+        yield chunk
 
 
-def _existing(store: Store, scope: Mapping[str, Any]) -> dict[Key, Row]:
-    return read_rows(store, EXISTING.format(chunks=store.collection.partition), scope)
+def _embed_missing(chunks: list[Chunk], store: Store) -> tuple[list[Chunk], int]:
+    """The chunks, with vectors where there is none and the text is not stored at its place; and how many got one."""
+    if all(chunk.embedding is not None for chunk in chunks):
+        return chunks, 0
+    existing = read_existing([chunk.doc_id for chunk in chunks], store)
+    ready, embedded = with_vectors(changed_chunks(chunks, existing), existing, store)
+    made = {(chunk.doc_id, chunk.chunk_index): chunk for chunk in ready if chunk.embedding is not None}
+    return [made.get((chunk.doc_id, chunk.chunk_index), chunk) for chunk in chunks], embedded
 
 
-def read_rows(store: Store, sql: str, params: Mapping[str, Any]) -> dict[Key, Row]:
-    """What is stored of documents, by EXISTING or a statement with its columns: enough to tell what has changed."""
-    rows = fetch_all(store.connection, sql, dict(params))
+def read_existing(doc_ids: Iterable[str], store: Store) -> dict[Key, Row]:
+    """What is stored of documents: enough to tell what has changed."""
+    params = {**store.scope, "doc_ids": sorted(set(doc_ids))}
+    return _read_rows(store, EXISTING, params)
+
+
+def _read_rows(store: Store, sql: str, params: Mapping[str, Any]) -> dict[Key, Row]:
+    rows = fetch_all(store.connection, sql.format(chunks=store.collection.partition), dict(params))
     return {
         (doc_id, number): (digest, start, end, tuple(tags), json.loads(metadata), not off)
         for doc_id, number, digest, start, end, tags, metadata, off in rows

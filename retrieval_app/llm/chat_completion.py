@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-MS_HEADERS = {"queue_ms": ("x-queue-time",), "inference_ms": ("x-inference-time", "openai-processing-ms")}
+from ragd.telemetry.providers import read_timings
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Completion:
     tool_calls: tuple[ToolCall, ...] = ()
 
 
-def read_completion(answer: Mapping[str, Any]) -> Completion:
+def read_completion(answer: Mapping[str, Any], headers: Mapping[str, str]) -> Completion:
     """Raises KeyError, IndexError or TypeError when it is no chat completion. The text may be empty."""
     choice = answer["choices"][0]
     message = choice["message"]
@@ -48,31 +48,22 @@ def read_completion(answer: Mapping[str, Any]) -> Completion:
         id=text_of(answer.get("id")),
         model=text_of(answer.get("model")),
         tool_calls=tuple(_tool_call(call) for call in message.get("tool_calls") or ()),
-        **read_usage(answer.get("usage")),
+        **read_usage(answer.get("usage"), headers),
     )
 
 
-def read_usage(value: Any) -> dict[str, Any]:
-    """The token counts as fields of Completion, and the times of servers that tell them there, in seconds."""
+def read_usage(value: Any, headers: Mapping[str, str]) -> dict[str, Any]:
+    """The token counts and the server's own times as fields of Completion. value: `usage` as the server sent it."""
     usage = _dict(value)
+    timings = read_timings(headers, usage)
     return {
         "input_tokens": _count(usage.get("prompt_tokens")),
         "output_tokens": _count(usage.get("completion_tokens")),
         "cached_tokens": _count(_dict(usage.get("prompt_tokens_details")).get("cached_tokens")),
         "reasoning_tokens": _count(_dict(usage.get("completion_tokens_details")).get("reasoning_tokens")),
-        "queue_ms": _scaled(usage.get("queue_time"), 1000),
-        "inference_ms": _scaled(usage.get("total_time"), 1000),
+        "queue_ms": timings.queue_ms,
+        "inference_ms": timings.inference_ms,
     }
-
-
-def read_times(headers: Mapping[str, str]) -> dict[str, Any]:
-    """queue_ms and inference_ms, as far as the headers of a whole answer tell them (milliseconds)."""
-    found: dict[str, Any] = {}
-    for name, wanted in MS_HEADERS.items():
-        values = [_scaled(headers.get(header), 1) for header in wanted]
-        if known := [value for value in values if value is not None]:
-            found[name] = known[0]
-    return found
 
 
 def text_of(value: Any) -> str | None:
@@ -92,12 +83,3 @@ def _dict(value: Any) -> dict[str, Any]:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def _scaled(value: Any, factor: float) -> float | None:
-    """A finite number that is not negative, times the factor; None for anything else."""
-    try:
-        number = float(value) * factor
-    except (TypeError, ValueError):
-        return None
-    return number if 0 <= number < float("inf") else None

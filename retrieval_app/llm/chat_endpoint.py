@@ -1,31 +1,40 @@
-"""One chat completion from an OpenAI-compatible endpoint, whole or as a stream: attempts, waits, one deadline."""
+"""One chat completion from an OpenAI-compatible endpoint, whole or as a stream, within one deadline."""
 
 from __future__ import annotations
 
 import json
-import os
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx2
-import openai
-
 from collections_app.errors import ServiceError
-from ragd.models.openai_endpoint import read_retry_after
-from retrieval_app.llm.chat_completion import Completion, read_completion, read_times
-from retrieval_app.llm.completion_stream import AnswerReader, OnText, StreamError
+from ragd.models.openai_client import (
+    OPENAI_URL,
+    QUOTED_CHARS,
+    EndpointError,
+    RetryPolicy,
+    endpoint_errors,
+    open_client,
+    request_timeout,
+)
+from retrieval_app.llm.chat_completion import Completion, read_completion
+from retrieval_app.llm.completion_stream import AnswerReader, OnText
 
-OPENAI_URL = "https://api.openai.com/v1"
-ATTEMPTS = 3
-PAUSE_S = 0.5
-CONNECT_TIMEOUT_S = 5.0
-RETRIED_STATUSES = frozenset({408, 409, 429})
-QUOTED_CHARS = 300
+MAX_RETRIES = 2
+BACKOFF_S = 0.5
 EVENTS = "text/event-stream"
+
+# kind of EndpointError -> type of ServiceError, what to do
+FAILURES = {
+    "timeout": ("llm_timeout", "; ask again, or raise RAGD_LLM_TIMEOUT_S"),
+    "connection": ("llm_unreachable", " (LLM_BASE_URL)"),
+    "auth": ("llm_refused", " (OPENAI_API_KEY)"),
+    "rate_limited": ("llm_rate_limited", "; ask again later, or raise the limit"),
+    "quota": ("llm_rate_limited", "; ask again later, or raise the limit"),
+    "malformed": ("llm_bad_answer", "; check LLM_BASE_URL"),
+    "broken": ("llm_broken_stream", "; ask again"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +53,6 @@ class Endpoint:
         return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
-class _AttemptError(Exception):
-    """One attempt's error; wait_s is None when another attempt is no use.
-
-    refuses_usage: the server does not know the option that asks for token counts, and nothing else was wrong.
-    """
-
-    def __init__(self, error: ServiceError, wait_s: float | None = None, *, refuses_usage: bool = False) -> None:
-        super().__init__(error.message)
-        self.error = error
-        self.wait_s = wait_s
-        self.refuses_usage = refuses_usage
-
-
 def complete(
     endpoint: Endpoint,
     model: str,
@@ -65,140 +61,82 @@ def complete(
     on_text: OnText | None = None,
     **parameters: Any,
 ) -> Completion:
-    """The model's answer. Lost connections, 408, 409, 429 and 5xx are tried again while tries and time are left.
+    """The model's answer. Lost connections, 408, 409, 429 and 5xx are retried (`RetryPolicy`).
 
-    on_text: the answer is asked for as a stream, and this is told every piece as it comes; after the first piece
-    nothing is tried again. None: one whole answer. The text is "" only where the model calls tools instead.
+    on_text: the answer is requested as a stream, and this gets every piece as it comes; after the first piece nothing
+    is retried. None: one whole answer. The text is "" only where the model calls tools instead.
 
     Raises ServiceError: 504 ("llm_timeout") when the time passes, 502 for all else ("llm_unreachable", "llm_refused",
     "llm_rate_limited", "llm_failed", "llm_bad_answer", "llm_broken_stream").
     """
-    deadline = time.monotonic() + endpoint.timeout_s
     request = {"model": model, "messages": list(messages), **parameters}
     if on_text is not None:
         request |= {"stream": True, "stream_options": {"include_usage": True}}
-    for attempt in range(ATTEMPTS):
-        reader = AnswerReader(on_text) if on_text is not None else None
-        try:
-            return _send(endpoint, request, deadline, attempt, reader)
-        except _AttemptError as failure:
-            wait_s = failure.wait_s
-            has_begun = reader is not None and reader.began
-            if has_begun or wait_s is None or attempt + 1 == ATTEMPTS or time.monotonic() + wait_s >= deadline:
-                raise failure.error from failure.__cause__
-            if failure.refuses_usage:
-                request.pop("stream_options", None)
-            time.sleep(wait_s)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def _send(
-    endpoint: Endpoint, request: dict[str, Any], deadline: float, attempt: int, reader: AnswerReader | None
-) -> Completion:
-    """The completion of a 200 answer. The client's timeout bounds each read, so their sum is watched here."""
-    model, pause_s = str(request["model"]), PAUSE_S * 2.0**attempt
-    left_s = max(0.05, deadline - time.monotonic())
-    timeout = httpx2.Timeout(left_s, connect=min(left_s, CONNECT_TIMEOUT_S))
-    client = _client(endpoint.base_url, endpoint.api_key, os.getpid())
+    policy = RetryPolicy(MAX_RETRIES, BACKOFF_S, endpoint.timeout_s, endpoint.timeout_s)
     try:
-        with client.chat.completions.with_streaming_response.create(**request, timeout=timeout) as response:
-            parts = _until(deadline, response.iter_bytes(), model, endpoint)
-            if reader is not None and EVENTS in response.headers.get("content-type", ""):
-                completion = reader.read(parts)
-            else:
-                completion = replace(_read(b"".join(parts), model), **read_times(response.headers))
-                if reader is not None and completion.text:  # it does not stream, and answered whole
-                    reader.on_text(completion.text)
-            return _checked(completion, model)
-    except (openai.APITimeoutError, httpx2.TimeoutException) as error:
-        raise _timed_out(model, endpoint) from error
-    except openai.APIStatusError as error:
-        raise _status_failure(error, model, pause_s, request) from error
-    except StreamError as error:
-        raise _stream_failure(error, model, pause_s) from error
-    except (openai.APIConnectionError, httpx2.TransportError) as error:
+        return policy.run(lambda timeout_s: _attempt(endpoint, request, timeout_s, on_text))
+    except EndpointError as error:
+        raise _service_error(error, endpoint, model) from error.__cause__
+
+
+def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, on_text: OnText | None) -> Completion:
+    """One attempt. Raises EndpointError; one is retryable as long as no piece of the answer has come."""
+    reader = AnswerReader(on_text) if on_text is not None else None
+    try:
+        with endpoint_errors(timeout_s):
+            completion = _send(endpoint, request, timeout_s, reader)
+    except EndpointError as error:
         if reader is not None and reader.began:
-            raise _broken(model, pause_s) from error
-        message = "the language model's server cannot be reached; check LLM_BASE_URL and that the server runs"
-        raise _failed("llm_unreachable", message, wait_s=pause_s) from error
-    except (openai.OpenAIError, httpx2.HTTPError) as error:
-        raise _bad_answer(model, "it cannot be read") from error
-
-
-def _until(deadline: float, parts: Iterable[bytes], model: str, endpoint: Endpoint) -> Iterator[bytes]:
-    for part in parts:
-        yield part
-        if time.monotonic() > deadline:
-            raise _timed_out(model, endpoint)
-
-
-@lru_cache(maxsize=8)
-def _client(base_url: str, api_key: str, pid: int) -> openai.OpenAI:
-    """One client per endpoint and process, so that connections are kept."""
-    return openai.OpenAI(base_url=base_url or OPENAI_URL, api_key=api_key or "none", max_retries=0)
-
-
-def _read(body: bytes, model: str) -> Completion:
-    try:
-        return read_completion(json.loads(body))
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise _bad_answer(model, f"it begins with {body[:80].decode(errors='replace')!r}") from error
-
-
-def _checked(completion: Completion, model: str) -> Completion:
+            error.retryable = False
+            if error.kind == "connection":
+                raise EndpointError("broken", "broke off in the middle of its answer", retryable=False) from error
+        if error.kind == "rejected" and "stream_options" in error.body and request.pop("stream_options", None):
+            error.retryable, error.retry_after_s = True, 0.0  # it does not know the option that asks for token counts
+        if error.kind == "malformed":
+            error.retryable = False  # another answer costs as much, and a server that is none of a model stays one
+        raise
     if not completion.text and not completion.tool_calls:
-        raise _bad_answer(model, f"it holds no text (finish reason {completion.finish_reason!r})")
+        reason = f"gave an answer without a text (finish reason {completion.finish_reason!r})"
+        raise EndpointError("malformed", reason, retryable=False)
     return completion
 
 
-def _status_failure(
-    error: openai.APIStatusError, model: str, pause_s: float, request: Mapping[str, Any]
-) -> _AttemptError:
-    """Never repeats what a server says about a key."""
-    status = error.status_code
-    if status in (401, 403):
-        message = f"the language model's server refused the key (HTTP {status}); check OPENAI_API_KEY"
-        return _failed("llm_refused", message)
-    asked_s = read_retry_after(error.response.headers)
-    wait_s = pause_s if asked_s is None else asked_s
-    if status == 429:
-        message = f"the language model {model!r} is at its limit (HTTP 429); ask again later, or raise the limit"
-        return _failed("llm_rate_limited", message, wait_s=None if error.code == "insufficient_quota" else wait_s)
-    said = str(error.message)[:QUOTED_CHARS]
-    message = f"the language model {model!r} was expected to answer and its server sent HTTP {status}: {said}"
-    if status in (400, 422) and "stream_options" in request and "stream_options" in said:
-        return _AttemptError(ServiceError(message, type="llm_failed", status=502), 0.0, refuses_usage=True)
-    return _failed("llm_failed", message, wait_s=wait_s if status in RETRIED_STATUSES or status >= 500 else None)
+def _send(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, reader: AnswerReader | None) -> Completion:
+    """The completion of a 200 answer. Raises what the SDK raises, and EndpointError."""
+    client = open_client(endpoint.base_url, endpoint.api_key)
+    completions, timeout = client.chat.completions, request_timeout(timeout_s)
+    if reader is None:
+        whole = completions.with_raw_response.create(**request, timeout=timeout)
+        return read_body(whole.http_response.content, whole.headers)
+    with completions.with_streaming_response.create(**request, timeout=timeout) as response:
+        if EVENTS in response.headers.get("content-type", ""):
+            return reader.read(_chunks(response.parse()), response.headers)
+        completion = read_body(response.read(), response.headers)  # it does not stream, and answered whole
+    if completion.text:
+        reader.on_text(completion.text)
+    return completion
 
 
-def _stream_failure(error: StreamError, model: str, pause_s: float) -> _AttemptError:
-    if error.broken:
-        return _broken(model, pause_s)
-    if not error.said:
-        return _bad_answer(model, error.why)
-    message = f"the language model {model!r} began to answer and then said: {error.said[:QUOTED_CHARS]}"
-    return _failed("llm_failed", message, wait_s=pause_s)
+def _chunks(stream: Any) -> Iterator[dict[str, Any]]:
+    """The events of a stream as the server wrote them. Raises EndpointError for one that is no JSON object."""
+    try:
+        for chunk in stream:
+            yield chunk.to_dict(warnings=False)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise EndpointError("malformed", f"sent an event that is no JSON object ({error})") from error
 
 
-def _broken(model: str, pause_s: float) -> _AttemptError:
-    message = f"the language model {model!r} broke off in the middle of its answer; ask again"
-    return _failed("llm_broken_stream", message, wait_s=pause_s)
+def read_body(body: bytes, headers: Mapping[str, str]) -> Completion:
+    """A whole answer. Raises EndpointError when it is no chat completion."""
+    try:
+        return read_completion(json.loads(body), headers)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
+        beginning = body[:80].decode(errors="replace")
+        message = f"gave an answer that is no chat completion; it begins with {beginning!r}"
+        raise EndpointError("malformed", message) from error
 
 
-def _timed_out(model: str, endpoint: Endpoint) -> _AttemptError:
-    message = (
-        f"the language model {model!r} did not finish its answer within {endpoint.timeout_s:g} s; ask again, or raise "
-        "RAGD_LLM_TIMEOUT_S"
-    )
-    return _AttemptError(ServiceError(message, type="llm_timeout", status=504))
-
-
-def _bad_answer(model: str, why: str) -> _AttemptError:
-    message = (
-        f"the language model {model!r} was expected to send a chat completion and did not: {why}; check LLM_BASE_URL"
-    )
-    return _failed("llm_bad_answer", message)
-
-
-def _failed(type: str, message: str, *, wait_s: float | None = None) -> _AttemptError:
-    return _AttemptError(ServiceError(message, type=type, status=502), wait_s)
+def _service_error(error: EndpointError, endpoint: Endpoint, model: str) -> ServiceError:
+    type, hint = FAILURES.get(error.kind, ("llm_failed", ""))
+    message = f"the language model {model!r} {error.message[:QUOTED_CHARS]}{hint}"
+    return ServiceError(message, type=type, status=504 if type == "llm_timeout" else 502)

@@ -6,30 +6,14 @@ reason, tool calls come in parts.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ragd.models.openai_client import EndpointError
 from retrieval_app.llm.chat_completion import Completion, ToolCall, read_usage, text_of
 
-EVENT_BYTES_MAX = 4_000_000
-DONE = "[DONE]"
-
 OnText = Callable[[str], object]
-
-
-class StreamError(Exception):
-    """The events are not those of a chat completion, or the server reports an error in their midst.
-
-    said: the server's own words, "" where it had none. broken: the stream ended before the answer did.
-    """
-
-    def __init__(self, why: str, *, said: str = "", broken: bool = False) -> None:
-        super().__init__(why)
-        self.why = why
-        self.said = said
-        self.broken = broken
 
 
 @dataclass(slots=True)
@@ -42,29 +26,15 @@ class AnswerReader:
     _tools: dict[int, list[str]] = field(default_factory=dict)
     _about: dict[str, Any] = field(default_factory=dict)
 
-    def read(self, parts: Iterable[bytes]) -> Completion:
-        """The whole completion; its text may be empty. Raises StreamError."""
-        done = False
-        for data in read_data(parts):
-            if data == DONE:
-                done = True
-                break
-            self._take(data)
-        if not done and "finish_reason" not in self._about:
-            raise StreamError("the stream ended before the answer did", broken=True)
-        return self._completion()
+    def read(self, chunks: Iterable[dict[str, Any]], headers: Mapping[str, str]) -> Completion:
+        """The whole completion; its text may be empty. Raises EndpointError "broken" where the answer did not end."""
+        for chunk in chunks:
+            self._take(chunk)
+        if self.began and "finish_reason" not in self._about:
+            raise EndpointError("broken", "broke off in the middle of its answer")
+        return self._completion(headers)
 
-    def _take(self, data: str) -> None:
-        try:
-            chunk = json.loads(data)
-        except (ValueError, RecursionError):
-            raise StreamError(f"an event of its stream is no JSON: {data[:80]!r}") from None
-        if not isinstance(chunk, dict):
-            raise StreamError(f"an event of its stream is no object: {data[:80]!r}")
-        if chunk.get("error"):
-            error = chunk["error"]
-            said = error.get("message") if isinstance(error, dict) else error
-            raise StreamError("it reported an error in the middle of the answer", said=str(said))
+    def _take(self, chunk: dict[str, Any]) -> None:
         for name in ("id", "model"):
             if text := text_of(chunk.get(name)):
                 self._about[name] = text
@@ -96,42 +66,12 @@ class AnswerReader:
         parts[1] = parts[1] or text_of(function.get("name")) or ""
         parts[2] += text_of(function.get("arguments")) or ""
 
-    def _completion(self) -> Completion:
+    def _completion(self, headers: Mapping[str, str]) -> Completion:
         return Completion(
             text="".join(self._texts).strip(),
             finish_reason=self._about.get("finish_reason"),
             id=self._about.get("id"),
             model=self._about.get("model"),
             tool_calls=tuple(ToolCall(*self._tools[index]) for index in sorted(self._tools)),
-            **read_usage(self._about.get("usage")),
+            **read_usage(self._about.get("usage"), headers),
         )
-
-
-def read_data(parts: Iterable[bytes]) -> Iterator[str]:
-    """The data of each server-sent event, in order. Comments and other fields are passed over.
-
-    Raises StreamError for an event of more than EVENT_BYTES_MAX bytes.
-    """
-    data: list[str] = []
-    for line in _lines(parts):
-        if not line:
-            if data:
-                yield "\n".join(data)
-            data = []
-        elif line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-    if data:
-        yield "\n".join(data)
-
-
-def _lines(parts: Iterable[bytes]) -> Iterator[str]:
-    """Lines as they are complete, without their ends, and what is left at the end."""
-    waiting = b""
-    for part in parts:
-        *lines, waiting = (waiting + part).split(b"\n")
-        if len(waiting) > EVENT_BYTES_MAX:
-            raise StreamError(f"an event of its stream has more than {EVENT_BYTES_MAX} bytes")
-        for line in lines:
-            yield line.removesuffix(b"\r").decode(errors="replace")
-    if waiting:
-        yield waiting.removesuffix(b"\r").decode(errors="replace")

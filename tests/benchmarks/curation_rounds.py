@@ -28,16 +28,6 @@ DIMS = 384
 NAME = "bench-curation"
 
 
-class _Nobody:
-    """Watches nothing."""
-
-    def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0) -> None: ...
-
-    def advance(self, done: int, total: int) -> None: ...
-
-    def finish(self, outcome: Any) -> None: ...
-
-
 def timed(label: str, work: Callable[[], Any]) -> Any:
     began = time.perf_counter()
     made = work()
@@ -90,7 +80,7 @@ def large(collection: Collection, chars: int) -> None:
 
     def store(content: str) -> Any:
         before = find_stored(collection, "large")
-        return ingest(collection, Draft("large", content), policy, _Nobody(), before=before)
+        return ingest(collection, Draft("large", content), policy, before=before)
 
     timed(f"one document of {len(text) / 1e6:.0f} MB stored", lambda: store(text))
     stored = find_stored(collection, "large")

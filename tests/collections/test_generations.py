@@ -190,8 +190,8 @@ def test_a_document_that_changes_between_reading_and_storing_is_read_again(
     original = builder.Builder._embed
     done = []
 
-    def then_change(self: builder.Builder, batch: Any) -> Any:
-        made = original(self, batch)
+    def then_change(self: builder.Builder, *values: Any) -> Any:
+        made = original(self, *values)
         if not done:
             done.append(ingest_text(filled, "b", "Short now."))
         return made
@@ -302,11 +302,11 @@ def test_an_interrupted_build_goes_on_where_it_stopped(
     original = builder.Builder._store
     stored = []
 
-    def die(self: builder.Builder, batch: Any) -> None:
+    def die(self: builder.Builder, *values: Any) -> None:
         if len(stored) == 2:
             raise SystemExit  # as abruptly as a thread can end
-        original(self, batch)
-        stored.append(batch)
+        original(self, *values)
+        stored.append(values)
 
     monkeypatch.setattr(builder.Builder, "_store", die)
     with pytest.raises(SystemExit):
@@ -438,7 +438,7 @@ def test_jobs_of_the_old_definition_end_in_the_new_one(filled: Collection, monke
 
     (job,) = reindex_documents(filled, ["a"])
     generation = start_generation(filled, OTHER | {"chunk_policy": SMALL})
-    original = ingestion._embed
+    original = ingestion.embed
     done = []
 
     def then_swap(*values: Any, **named: Any) -> Any:
@@ -447,7 +447,7 @@ def test_jobs_of_the_old_definition_end_in_the_new_one(filled: Collection, monke
             done.append(run(generation))
         return made
 
-    monkeypatch.setattr(ingestion, "_embed", then_swap)
+    monkeypatch.setattr(ingestion, "embed", then_swap)
     assert run_job(job.pk) == "succeeded"
     assert done == ["succeeded"]
     check_whole(filled)

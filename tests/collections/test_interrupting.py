@@ -14,13 +14,13 @@ from collections_app.errors import ServiceError
 from collections_app.models import Document, IngestJob
 from collections_app.parsing.types import ParseError
 from collections_app.services.collections.collections import create_collection
+from collections_app.services.documents import files
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.endpoints import providers
 from collections_app.services.indexing.ingestion import IngestOutcome
 from collections_app.services.jobs.cancellation import cancel_job
 from collections_app.services.jobs.claims import claim_job
 from collections_app.services.jobs.progress import JobProgress
-from collections_app.services.worker import dispatch
 from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import sweep
 from collections_app.work import interrupting, leases
@@ -78,7 +78,7 @@ def test_a_parse_that_hangs_is_left_and_its_reader_goes(
         began.set()
         time.sleep(HANGS_S)
 
-    monkeypatch.setattr(dispatch, "parse", hang)
+    monkeypatch.setattr(files, "parse", hang)
     canceller = in_between(lambda: (began.wait(), time.sleep(0.2), cancel_job(reload(job))))
     since = time.monotonic()
     assert run_job(job.pk) == "cancelled"
@@ -169,12 +169,12 @@ def test_a_file_that_ends_its_reader_each_time_is_quarantined_with_the_reason(
 ) -> None:
     settings.RAGD_JOB_MAX_ATTEMPTS = 3
     stopped: list[int] = []
-    monkeypatch.setattr(dispatch, "stop_server", lambda: stopped.append(1))
+    monkeypatch.setattr(files, "stop_server", lambda: stopped.append(1))
 
     def crash(*_: Any, **__: Any) -> Any:
         raise ParseError("crashed", "The reader crashed.")
 
-    monkeypatch.setattr(dispatch, "parse", crash)
+    monkeypatch.setattr(files, "parse", crash)
     job = upload(create_collection(name="notes"))
     assert [run_job(job.pk) for _ in range(3)] == ["queued", "queued", "quarantined"]
     assert len(stopped) == 2  # each further attempt reads in a fresh process
@@ -190,7 +190,7 @@ def test_a_file_that_is_merely_broken_fails_at_once(
     def refuse(*_: Any, **__: Any) -> Any:
         raise ParseError("encrypted", "It is locked.")
 
-    monkeypatch.setattr(dispatch, "parse", refuse)
+    monkeypatch.setattr(files, "parse", refuse)
     job = upload(create_collection(name="notes"))
     assert run_job(job.pk) == "failed"
     assert reload(job).error == "It is locked."

@@ -16,13 +16,13 @@ from collections_app.domain import texts
 from collections_app.models import Collection, Document, EmbeddedBatch, IngestJob
 from collections_app.services.collections.collections import create_collection, delete_collection
 from collections_app.services.documents.documents import ingest_text, reindex_documents
-from collections_app.services.indexing import ingestion, large_documents
+from collections_app.services.indexing import embedding_checkpoints, ingestion
 from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints
 from collections_app.services.jobs.cancellation import cancel_job
 from collections_app.services.jobs.retries import retry_job
 from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import sweep
-from ragd.store import document_stream
+from ragd.store import indexing
 from ragd.store.store import fetch_all
 from ragd.types import Segment
 from tests.collections.test_jobs import reload, upload
@@ -65,17 +65,17 @@ def asked(server: OpenAIServer) -> list[str]:
 def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     """A document of more than six chunks, and a text of more than a hundred characters, counts as large."""
     settings.RAGD_EMBED_BATCH_SIZE = 4
-    monkeypatch.setattr(large_documents, "LARGE_CHUNKS", 6)
+    monkeypatch.setattr(embedding_checkpoints, "HELD_CHUNKS", 6)
     monkeypatch.setattr(ingestion, "LONG_CHARS", 100)
     monkeypatch.setattr(texts, "PIECE_CHARS", 33)
-    monkeypatch.setattr(document_stream, "PIECE", 5)
+    monkeypatch.setattr(indexing, "PIECE", 5)
 
 
 def both(monkeypatch: pytest.MonkeyPatch, *steps: Any) -> list[list[Any]]:
     """What the steps leave in a collection, the plain way and the way of large documents."""
     found = []
     for name, most, chars in (("plain", 10**9, 10**9), ("large", 6, 100)):
-        monkeypatch.setattr(large_documents, "LARGE_CHUNKS", most)
+        monkeypatch.setattr(embedding_checkpoints, "HELD_CHUNKS", most)
         monkeypatch.setattr(ingestion, "LONG_CHARS", chars)
         collection = create_collection(name=name, chunk_policy=POLICY)
         for step in steps:
@@ -216,14 +216,9 @@ def test_a_run_that_lost_its_job_keeps_nothing_more(notes: Collection) -> None:
         def hold(self, *, forgive: bool = False) -> None:
             raise Lost
 
-        def check(self) -> None:
-            raise Lost
-
     kept = JobCheckpoints(upload(notes), Progress())
     with pytest.raises(Lost):
         kept.keep(0, "d", np.zeros((2, 32), np.float32))
-    with pytest.raises(Lost):
-        kept.check()
     assert kept.find() == {}
     with pytest.raises(LookupError):
         kept.read(0)
@@ -233,8 +228,6 @@ def test_vectors_come_back_as_they_were_kept(notes: Collection) -> None:
     class Progress:
         def hold(self, *, forgive: bool = False) -> None:
             assert forgive
-
-        def check(self) -> None: ...
 
     numbers = np.random.default_rng(1).standard_normal((7, 32)).astype(np.float32)
     for kept in (JobCheckpoints(upload(notes), Progress()), SpooledCheckpoints()):
@@ -319,7 +312,7 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
     wanted = {"embed_model": "text-embedding-3-large", **spec} if "embed_dims" in spec else spec
     found, notes = [], []
     for name, most in (("plain", 10**9), ("large", 6)):
-        monkeypatch.setattr(large_documents, "LARGE_CHUNKS", most)
+        monkeypatch.setattr(embedding_checkpoints, "HELD_CHUNKS", most)
         collection = create_collection(name=name, chunk_policy=POLICY)
         for doc_id, size in (("a", 2), ("b", 30), ("c", 3), ("d", 25)):
             ingest_text(collection, doc_id, text_of(size))

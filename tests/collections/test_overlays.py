@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from collections_app.domain.overlays import Overlay, hash_anchor, trace_sources
-from collections_app.domain.overlays import apply_overlays as lay_over
+from collections_app.domain.overlays import Overlay, apply_overlays, hash_anchor, trace_sources
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document
 from collections_app.services.chunks import document_snapshot
@@ -33,7 +32,7 @@ from collections_app.services.documents.documents import (
 from collections_app.services.documents.edits import roll_back
 from collections_app.services.generations.generations import start_generation
 from collections_app.services.indexing import ingestion
-from collections_app.services.indexing.chunk_overlays import read_and_apply
+from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.revisions import revision_chunks
 from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
@@ -222,7 +221,7 @@ def test_a_rollback_keeps_the_changes(notes: Collection, document: Document) -> 
 def test_a_text_that_was_on_its_way_takes_a_change_along(
     notes: Collection, document: Document, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cut = ingestion.cut_draft
+    cut = ingestion.chunk_draft
     edits: list[int] = []
 
     def slow(*values: Any) -> Any:
@@ -232,7 +231,7 @@ def test_a_text_that_was_on_its_way_takes_a_change_along(
             edit_chunk(notes, "a", 1, "Rivers run to the sea.")
         return found
 
-    monkeypatch.setattr(ingestion, "cut_draft", slow)
+    monkeypatch.setattr(ingestion, "chunk_draft", slow)
     ingest_text(notes, "a", f"{TEXT}\n\nSentence 4 is about bread.")
     assert contents(notes) == [LINES[0], "Rivers run to the sea.", *LINES[2:], "Sentence 4 is about bread."]
     assert list_overlays(notes, "a")[0].applies
@@ -278,7 +277,7 @@ def test_a_document_without_changes_keeps_its_hash(notes: Collection, document: 
     remove_overlay(notes, "a", change.overlay_id)
     assert Document.objects.get(pk=document.pk).content_hash == document.content_hash
     made = bind(chunk(TEXT, ChunkPolicy(**POLICY)), doc_id="a")
-    assert read_and_apply(notes.pk, "a", made) == (made, [])
+    assert DocumentOverlays.read(notes.pk, "a").apply(made) is made
 
 
 WORDS = st.lists(st.sampled_from(["one", "two", "three", "four", "one two", "x" * 9]), min_size=1, max_size=12)
@@ -301,7 +300,7 @@ def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list
             text = "" if kind == "disable" else content
             overlays.append(Overlay(kind, hash_anchor(anchor.content), anchor.start, text))
     again = bind(chunk("\n\n".join([*prefix, *paragraphs]), policy), doc_id="d")
-    laid = lay_over(again, overlays)
+    laid = apply_overlays(again, overlays)
     assert [item.chunk_index for item in laid.chunks] == list(range(len(laid.chunks)))
     assert [(item.start, item.end) for item in laid.chunks if item.metadata.get("overlay") != "add"] == [
         (item.start, item.end) for item in again
@@ -319,4 +318,4 @@ def test_overlays_on_text_that_was_cut_again(paragraphs: list[str], prefix: list
     assert len(rows_laid) == len(laid.chunks)
     for position, place in laid.places.items():
         assert position in (rows_laid[place].edit, rows_laid[place].disable, rows_laid[place].add)
-    assert len(lay_over(cut, overlays).places) == len(overlays)
+    assert len(apply_overlays(cut, overlays).places) == len(overlays)

@@ -14,7 +14,7 @@ from django.utils import timezone
 from collections_app.fetching import FetchError
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
 from collections_app.services.documents.documents import delete_documents
-from collections_app.services.indexing.large_documents import digest_batch
+from collections_app.services.indexing.embedding_checkpoints import digest_batch
 from collections_app.services.jobs.claims import describe_failure
 from collections_app.services.jobs.retries import retry_collection_jobs
 from collections_app.services.uploads.submissions import find_batch, open_batch
@@ -94,12 +94,12 @@ def test_retrying_many_asks_no_more_than_retrying_one(notes: Collection) -> None
 def test_a_reason_that_no_database_holds_is_kept_all_the_same(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:
-    from collections_app.services.worker import dispatch
+    from collections_app.services.documents import files
 
     def refuse(*_: Any, **__: Any) -> None:
         raise FetchError("unexpected_answer", f"it answered 299 {said}")
 
-    monkeypatch.setattr(dispatch, "parse", refuse)
+    monkeypatch.setattr(files, "parse", refuse)
     (outcome,) = submit_uploads(notes, [SimpleUploadedFile("a.txt", b"text")])
     assert outcome.job is not None
     assert run_job(outcome.job.pk) == "failed"

@@ -177,6 +177,34 @@ def test_without_thresholds_a_failure_mode_decides_who_passes(db: None) -> None:
     assert [item.position for item in compare_runs(base, [other]).others[0].lost] == [1]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"recall@10": 0.9}),
+        ({"recall@10": 0.9}, {}),
+        ({"recall@10": 0.9}, {"recall@10": 0.1}),
+        ({"recall@5": 0.9}, {"recall@10": 0.1}),
+    ],
+)
+def test_equal_questions_neither_win_nor_lose_by_other_thresholds(
+    db: None, before: dict[str, float], after: dict[str, float]
+) -> None:
+    """Two runs with the same scores and failure modes; one has thresholds that the other has not."""
+    scores = [{"recall@10": 0.5}] * 3 + [{"recall@10": 1.0}] * 3
+    items = {place: {"modes": ["retrieval_miss"]} for place in (0, 4)}
+    against = compare_runs(
+        make_run(scores, thresholds=before, items=items), [make_run(scores, thresholds=after, items=items)]
+    ).others[0]
+    assert (against.won, against.lost) == ([], [])
+
+
+def test_a_threshold_that_only_one_run_measured_decides_nothing(db: None) -> None:
+    base = make_run([{"recall@10": 0.0, "hit@10": 1.0}] * 2, thresholds={"recall@10": 0.5})
+    other = make_run([{"recall@5": 1.0, "hit@10": 1.0}] * 2, thresholds={"recall@5": 0.5})
+    against = compare_runs(base, [other]).others[0]
+    assert (against.won, against.lost) == ([], [])
+
+
 def test_a_run_that_goes_on_is_compared_as_far_as_both_are(db: None) -> None:
     base = make_run([{"recall@10": 1.0}] * 9)
     other = make_run([{"recall@10": 0.0}] * 7, state="running", total=9)

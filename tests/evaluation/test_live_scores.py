@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, release_session_lock, try_session_lock, whole
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections.collections import delete_collection
@@ -190,9 +191,9 @@ def test_one_process_scores_at_a_time(house: Collection, run: QueryRun) -> None:
     values = connection.get_connection_params()
     place = {name: values[name] for name in ("host", "port", "user", "password", "dbname") if values.get(name)}
     with psycopg.connect(**place) as other:
-        other.execute(sampling.TRY_LOCK, [sampling.LOCK_KEY])
+        assert try_session_lock(whole(LockSpace.SAMPLING), other)
         assert score_samples() == 0
-        other.execute(sampling.UNLOCK, [sampling.LOCK_KEY])  # a closed connection lets go of it only in a while
+        release_session_lock(whole(LockSpace.SAMPLING), other)  # a closed connection lets go of it only in a while
     assert score_samples() == 1
 
 

@@ -156,7 +156,7 @@ def test_a_reply_that_was_cut_off_says_so(openai_server: OpenAIServer) -> None:
 def test_each_failure_of_the_server_has_its_kind(
     openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, faults: list[Fault], kind: str, requests: int
 ) -> None:
-    monkeypatch.setattr(chat_endpoint, "PAUSE_S", 0.01)
+    monkeypatch.setattr(chat_endpoint, "BACKOFF_S", 0.01)
     openai_server.chat_reply = replying(good_reply())
     openai_server.script(*faults)
     timeout_s = 0.3 if kind == "llm_timeout" else 5.0

@@ -12,6 +12,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, named, try_session_lock
 from collections_app.fetching import read_address
 from collections_app.models import Collection, Document, FetchedSource, FetchHost, IngestJob, Upload
 from collections_app.services.collections.collections import create_collection, delete_collection
@@ -300,11 +301,10 @@ def test_a_busy_host_is_waited_for_and_then_left(
     notes = create_collection(name="notes")
     web_server.pages["/a"] = page()
     other = connection.copy()
-    with other.cursor() as cursor:
-        cursor.execute(hosts.TRY_HOST, {"host": "127.0.0.1", "space": hosts.SPACE})
-        job = fetch(notes, web_server.url("/a"))
-        assert (job.state, job.error_type, job.tries) == ("queued", "waiting_for_site", 0)
-        assert web_server.asked == []
+    assert try_session_lock(named(LockSpace.HOST, "127.0.0.1"), other)
+    job = fetch(notes, web_server.url("/a"))
+    assert (job.state, job.error_type, job.tries) == ("queued", "waiting_for_site", 0)
+    assert web_server.asked == []
     other.close()
     assert run_job(job.pk) == "succeeded"
 

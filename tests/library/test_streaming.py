@@ -1,17 +1,17 @@
-"""index_document() against index(): whatever was stored before, both leave the same."""
+"""index_stream() against index(): whatever was stored before, both leave the same."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
-from ragd.store import document_stream
-from ragd.store.document_stream import index_document
-from ragd.store.indexing import index
+from ragd.store import indexing
+from ragd.store.indexing import index, index_stream
 from ragd.store.store import Store, fetch_all
 from ragd.text import chunking
 from ragd.text.chunking import bind, chunk, iter_bound, iter_chunks
@@ -38,7 +38,7 @@ def read(store: Store, sql: str) -> list[Any]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_stream, "PIECE", 3)
+    monkeypatch.setattr(indexing, "PIECE", 3)
 
 
 def some_chunks(seed: int, size: int, **values: Any) -> list[Chunk]:
@@ -68,11 +68,11 @@ def test_a_stream_leaves_what_a_list_leaves(make_store: Any, sizes: tuple[int, i
         index([*before, *others], store)
         fetch_all(store.connection, NEXT_REVISION, {"id": store.collection.id})
     counts = index(after, stores[0])
-    assert index_document(iter(after), stores[1]) == counts
+    assert index_stream(iter(after), stores[1]) == counts
     for sql in EVERYTHING:
         assert read(stores[0], sql) == read(stores[1], sql)
     assert len(read(stores[1], STORED)) == sizes[1] + 3
-    assert index_document(iter(after), stores[1]) == {
+    assert index_stream(iter(after), stores[1]) == {
         "written": 0, "unchanged": sizes[1], "deleted": 0, "embedded": 0
     }  # fmt: skip
 
@@ -81,12 +81,12 @@ def test_what_is_written_anew_is_what_a_fresh_collection_holds(make_store: Any) 
     first, second = make_store("first"), make_store("second")
     chunks = some_chunks(3, 11)
     index(some_chunks(4, 14), first)
-    counts = index_document(chunks, first, anew=True)
+    counts = index_stream(chunks, first, anew=True)
     index(chunks, second)
     assert counts == {"written": 11, "unchanged": 0, "deleted": 3, "embedded": 11}
     for sql in EVERYTHING:
         assert read(first, sql) == read(second, sql)
-    assert index_document(chunks, first, anew=True)["written"] == 11
+    assert index_stream(chunks, first, anew=True)["written"] == 11
     for sql in EVERYTHING:
         assert read(first, sql) == read(second, sql)
 
@@ -95,28 +95,48 @@ def test_weights_follow_a_mean_length_that_only_the_last_pieces_show(make_store:
     listed, streamed = make_store("listed"), make_store("streamed")
     chunks = make_chunks("a", *(f"short {number}" for number in range(6)), *("long words " * 50 for _ in range(6)))
     index(chunks, listed)
-    index_document(chunks, streamed)
+    index_stream(chunks, streamed)
     for sql in EVERYTHING:
         assert read(listed, sql) == read(streamed, sql)
 
 
-def test_progress_is_told_and_may_stop_it(make_store: Any) -> None:
-    store, seen = make_store(), []
+def test_it_may_be_stopped_between_two_pieces(make_store: Any) -> None:
+    store, taken, seen = make_store(), [], []
 
-    def stop(done: int) -> None:
-        seen.append(done)
-        if done >= 6:
+    def stream() -> Iterator[Chunk]:
+        for each in some_chunks(1, 10):
+            taken.append(each)
+            yield each
+
+    def stop() -> None:
+        seen.append(len(taken))
+        if len(seen) == 2:
             raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        index_document(some_chunks(1, 10), store, on_piece=stop)
-    assert seen == [3, 6]
+        index_stream(stream(), store, between=stop)
+    assert seen == [6, 9]
+
+
+@pytest.mark.parametrize("before", [0, 5])
+def test_documents_come_one_after_the_other(make_store: Any, before: int) -> None:
+    stores = [make_store(name) for name in ("listed", "streamed")]
+    documents = [changed(make_chunks(name, *("whale sea" for _ in range(before))), size)
+                 for name, size in (("a", 4), ("b", 1), ("c", 8))]  # fmt: skip
+    chunks = [replace(chunk, doc_id=name) for name, made in zip("abc", documents, strict=True) for chunk in made]
+    for store in stores:
+        index([chunk for name in "abcd" for chunk in make_chunks(name, *["whale sea"] * before)], store)
+        fetch_all(store.connection, NEXT_REVISION, {"id": store.collection.id})
+    assert index_stream(iter(chunks), stores[1]) == index(chunks[::-1], stores[0])
+    for sql in EVERYTHING:
+        assert read(stores[0], sql) == read(stores[1], sql)
+    assert len(read(stores[1], STORED)) == 13 + before
 
 
 def test_no_chunks_do_nothing(make_store: Any) -> None:
     store = make_store()
     index(make_chunks("a", "one"), store)
-    assert index_document([], store) == {"written": 0, "unchanged": 0, "deleted": 0, "embedded": 0}
+    assert index_stream([], store) == {"written": 0, "unchanged": 0, "deleted": 0, "embedded": 0}
     assert len(read(store, STORED)) == 1
 
 
@@ -124,7 +144,7 @@ def test_no_chunks_do_nothing(make_store: Any) -> None:
     ("wrong", "error", "field"),
     [
         (Chunk("", 4, "x", 0, 1), InvalidInput, "doc_id"),
-        (Chunk("b", 4, "x", 0, 1), InvalidInput, "doc_id"),
+        (Chunk("b", 4, "x", 0, 1), InvalidInput, "chunk_index"),
         (Chunk("a", 5, "x", 0, 1), InvalidInput, "chunk_index"),
         (Chunk("a", 3, "x", 0, 1), InvalidInput, "chunk_index"),
         (Chunk("a", 4, " \n", 0, 2), EmptyContent, "content"),
@@ -134,7 +154,7 @@ def test_no_chunks_do_nothing(make_store: Any) -> None:
 )
 def test_bad_chunks_are_refused(make_store: Any, wrong: Chunk, error: type[Exception], field: str) -> None:
     with pytest.raises(error) as caught:
-        index_document([*some_chunks(1, 4), wrong], make_store())
+        index_stream([*some_chunks(1, 4), wrong], make_store())
     assert caught.value.field == field  # type: ignore[attr-defined]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragd.store import chunk_writer
+from ragd.store import chunk_writer, indexing
 from ragd.store.indexing import index
 from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk
@@ -65,7 +65,7 @@ def test_a_write_in_slices_leaves_what_a_write_at_once_leaves(make_store: Any, m
     whole, sliced = make_store("whole"), make_store("sliced")
     chunks = [chunk for document in corpus() for chunk in document]
     index(chunks, whole)
-    monkeypatch.setattr(chunk_writer, "SLICE", 3)
+    monkeypatch.setattr(indexing, "SLICE", 3)
     monkeypatch.setattr(chunk_writer, "PARSED_AT_ONCE", 2)
     index(chunks, sliced)
     for sql in (STORED, STATS, TERMS, COUNTS):

@@ -12,6 +12,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, release_session_lock, try_session_lock, whole
 from evaluation_app.models import Span, SpanWriter
 from evaluation_app.spans.search.search import parse_filter, search_spans
 from evaluation_app.spans.store import partitions as span_store
@@ -221,9 +222,9 @@ def test_what_a_round_left_behind_is_cleared_away() -> None:
 
 def test_of_two_rounds_one_does_nothing() -> None:
     with connect() as other:
-        other.execute(span_store.TRY_KEEPER_LOCK, {"lock": span_store.ONE_KEEPER_LOCK})
+        assert try_session_lock(whole(LockSpace.SPAN_PARTITIONS), other)
         assert maintain(NOW) == span_store.Maintenance()
-        other.execute(span_store.FREE_KEEPER_LOCK, {"lock": span_store.ONE_KEEPER_LOCK})
+        release_session_lock(whole(LockSpace.SPAN_PARTITIONS), other)
         assert maintain(NOW).made == 3
 
 

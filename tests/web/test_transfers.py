@@ -21,19 +21,11 @@ def text(response: Any) -> str:
 
 
 @pytest.fixture
-def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Everything is really committed, because exports read by a connection of their own; imports run at once."""
+def committed(transactional_db: None) -> Iterator[None]:
+    """Everything is really committed, because exports read by a connection of their own; tasks run at once."""
     from collections_app.models import Collection
     from collections_app.services.collections.collections import purge_collection
-    from collections_app.views import transfers
 
-    def at_once(work: Callable[[], object]) -> None:
-        try:
-            work()
-        except Exception as error:
-            assert str(error)
-
-    monkeypatch.setattr(transfers, "run_beside", at_once)
     yield
     for collection in Collection.objects.all():
         purge_collection(collection)
@@ -91,10 +83,10 @@ def test_a_refused_file_says_why_beside_the_field(ada: Client, fill: Callable[..
 def test_an_operation_whose_process_died_says_so(visitor: Client) -> None:
     from collections_app.models import Operation
 
-    operation = Operation.objects.create(kind="import", subject="x", beat_at=timezone.now() - timedelta(minutes=3))
+    operation = Operation.objects.create(kind="import", subject="x", lease_until=timezone.now() - timedelta(minutes=1))
     page = text(visitor.get(f"/collections/operation/{operation.pk}/"))
     assert "Interrupted" in page and "import the file again" in page and "every 1s" not in page
-    Operation.objects.update(beat_at=timezone.now(), stage="chunks", done=40, total=80)
+    Operation.objects.update(lease_until=timezone.now() + timedelta(minutes=1), stage="chunks", done=40, total=80)
     page = text(visitor.get(f"/collections/operation/{operation.pk}/"))
     assert 'value="50"' in page and "every 1s" in page
     assert visitor.get("/collections/operation/00000000-0000-4000-8000-000000000000/").status_code == 404

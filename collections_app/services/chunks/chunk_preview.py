@@ -23,7 +23,7 @@ from collections_app.parsing import parse
 from collections_app.parsing.types import ParseLimits
 from collections_app.policies import policy_for, policy_of
 from collections_app.services.indexing.chunk_overlays import DocumentOverlays
-from collections_app.services.indexing.ingestion import Draft, split_draft
+from collections_app.services.indexing.ingestion import Draft, chunk_draft
 from ragd.errors import EmptyContent
 from ragd.store.store import fetch_all
 from ragd.text.chunking import document_text
@@ -191,7 +191,7 @@ def preview_document(
         raise EmptyContent(f"{document.doc_id!r} keeps no text that could be cut again", field="doc_id")
     whole = len(text) >= document.size_chars
     overlays = DocumentOverlays.read(collection.pk, document.doc_id)
-    made = overlays.apply(split_draft(draft, text, policy))
+    made: Sequence[Chunk] = list(overlays.apply(chunk_draft(draft, text, policy)))
     made = made if whole else _without_last(made)
     values = {"collection_id": collection.pk, "doc_id": document.doc_id, "reach": len(text)}
     now = [PreviewChunk(*row) for row in fetch_all(connection, PRESENT, values)]
@@ -228,8 +228,8 @@ def preview_content(
     text = document_text(content)
     if not text.strip():
         raise EmptyContent("the content has no text after normalization; send some text", field="content")
-    now = _preview_chunks(split_draft(draft, text, usual), set())
-    then = _preview_chunks(split_draft(draft, text, policy), {place.digest for place in now})
+    now = _preview_chunks(chunk_draft(draft, text, usual), set())
+    then = _preview_chunks(chunk_draft(draft, text, policy), {place.digest for place in now})
     return Preview(title, "", text, size <= PREVIEW_CHARS, max(size, len(text)), usual, policy, now, then)
 
 

@@ -10,6 +10,7 @@ from collections_app.domain.overlays import ChunkSource, Overlay, hash_anchor, t
 from collections_app.errors import ServiceError
 from collections_app.models import ChunkOverlay, Collection, Document
 from collections_app.services.documents.documents import draft_of, get_document
+from collections_app.services.documents.optimistic_lock import RevisionConflictError, retry_on_conflict
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.chunk_overlays import DocumentOverlays, cut_spans, note_applied, read_overlays
@@ -18,8 +19,6 @@ from collections_app.services.indexing.ingestion import IngestOutcome, in_curren
 from collections_app.services.indexing.revisions import Cause
 from ragd import telemetry
 from ragd.types import ChunkPolicy
-
-ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +134,6 @@ class DocumentSnapshot:
         return [*self.overlays[:position], overlay, *self.overlays[position + 1 :]]
 
 
-class OverlayConflictError(Exception):
-    """Somebody else wrote the document or its overlays after they were read."""
-
-
 class PendingOverlays(DocumentOverlays):
     """Overlays as they are to be. They are written in the transaction that stores the chunks they make."""
 
@@ -148,10 +143,10 @@ class PendingOverlays(DocumentOverlays):
         self.overlay_id: int | None = None
 
     def current(self, stored: StoredDocument | None) -> DocumentOverlays:
-        """Itself: what it was made from must still be there. Raises OverlayConflictError."""
+        """Itself: what it was made from must still be there. Raises RevisionConflictError."""
         present = read_overlays(self.collection_id, self.doc_id)
         if stored is None or stored.revision != self.scene.document.revision or present != self.scene.overlays:
-            raise OverlayConflictError
+            raise RevisionConflictError
         return self
 
     def settle(self, revision: int) -> None:
@@ -184,16 +179,6 @@ class PendingOverlays(DocumentOverlays):
         return replace(overlay, id=row.pk)
 
 
-class _CommitWatch:
-    """The progress of an ingest that its caller waits for. Jobs of the document go on: they find the overlay."""
-
-    def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0) -> None: ...
-
-    def advance(self, done: int, total: int) -> None: ...
-
-    def finish(self, outcome: IngestOutcome) -> None: ...
-
-
 def change_overlays(
     collection: Collection,
     doc_id: str,
@@ -208,7 +193,8 @@ def change_overlays(
     It is asked again when somebody was faster. revision: the state that the caller saw; another one is refused with
     ServiceError 409. Raises what reading, `propose` and `ingest` raise.
     """
-    for _ in range(ATTEMPTS):
+
+    def work() -> ChunkChange:
         document = get_document(collection, doc_id)
         _check_state(document, revision)
         scene = DocumentSnapshot.read(document)
@@ -216,27 +202,24 @@ def change_overlays(
         if wanted.overlays == scene.overlays:
             return ChunkChange(doc_id, document.revision, changed=False)
         proposal = PendingOverlays(scene, wanted, message, actor)
-        try:
-            outcome = _store(collection, scene, proposal, Cause(message, audit.name_actor(actor)))
-        except OverlayConflictError:
-            continue
+        outcome = _store(collection, scene, proposal, Cause(message, audit.name_actor(actor)))
         at = None if wanted.subject is None else proposal.laid.places.get(wanted.subject)
         return ChunkChange(doc_id, outcome.revision, at, proposal.overlay_id, wanted.before)
-    raise _conflict(f"{doc_id!r} is being changed by others; try again")
+
+    return retry_on_conflict(doc_id, work, field="revision")
 
 
 def _check_state(document: Document, revision: int | None) -> None:
     if document.archived_at is not None:
         raise refuse_archived(document.doc_id)
     if revision is not None and revision != document.revision:
-        raise _conflict(
+        raise ServiceError(
             f"{document.doc_id!r} is at revision {document.revision}, and the change was made for revision {revision}; "
-            "look at the chunk again"
+            "look at the chunk again",
+            type="conflict",
+            status=409,
+            field="revision",
         )
-
-
-def _conflict(message: str) -> ServiceError:
-    return ServiceError(message, type="conflict", status=409, field="revision")
 
 
 def _store(collection: Collection, scene: DocumentSnapshot, proposal: PendingOverlays, cause: Cause) -> IngestOutcome:
@@ -245,9 +228,7 @@ def _store(collection: Collection, scene: DocumentSnapshot, proposal: PendingOve
 
     def work() -> IngestOutcome:
         before = find_stored(collection, document.doc_id)
-        return ingest(
-            collection, draft_of(document), policy, _CommitWatch(), before=before, cause=cause, overlays=proposal
-        )
+        return ingest(collection, draft_of(document), policy, before=before, cause=cause, overlays=proposal)
 
     asked_by = audit.key_label(cause.by)
     with (

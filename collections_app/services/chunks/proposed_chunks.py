@@ -9,7 +9,7 @@ from collections_app.models import Collection, Document
 from collections_app.services.chunks.document_snapshot import DocumentSnapshot, OverlayChange
 from collections_app.services.documents.documents import draft_of, get_document
 from collections_app.services.indexing.chunk_overlays import DocumentOverlays
-from collections_app.services.indexing.ingestion import split_draft
+from collections_app.services.indexing.ingestion import chunk_draft
 from ragd.text.chunking import document_text
 from ragd.types import Chunk, ChunkPolicy
 
@@ -56,4 +56,4 @@ def _document(collection: Collection, doc_id: str) -> Document:
 
 def _cut(document: Document, policy: ChunkPolicy, overlays: DocumentOverlays) -> list[Chunk]:
     draft = draft_of(document)
-    return list(overlays.apply(split_draft(draft, document_text(draft.content), policy)))
+    return list(overlays.apply(chunk_draft(draft, document_text(draft.content), policy)))

@@ -6,33 +6,26 @@ collection stop at their time limit, which is told, and never taken for a pass.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from django.db import OperationalError, connection, transaction
-from django.utils import timezone
-from kombu.exceptions import KombuError
 from psycopg.errors import QueryCanceled
 
-from collections_app.errors import ServiceError
 from collections_app.models import Collection, Operation
 from collections_app.services.collections.invariants import OTHERS, RULES, SLICES, Finding, Rule
-from collections_app.services.collections.operations import Running, last_operation, running
+from collections_app.services.collections.operations import Running, last_operation, request_operation, running
 from collections_app.services.governance import audit
+from collections_app.work.leases import Lease
 from ragd.errors import UnknownCollection
 from ragd.store.store import fetch_all, partition_name
 
-log = logging.getLogger(__name__)
-
-BROKER_ERRORS = (KombuError, OSError)
 RULE_LIMIT_S = 60.0
 SHOWN_ROWS = 5
 DOCUMENTS_AT_ONCE = 50
 CHARS_AT_ONCE = 4_000_000
-WAITING = "waits for a worker"
 
 SET_LIMIT = "SELECT set_config('statement_timeout', %(limit)s, true)"
 
@@ -55,15 +48,16 @@ ORDER BY doc_id, chunk_index
 
 
 def check_invariants(
-    collection: Collection | None = None, *, actor: audit.Actor = None, operation: Operation | None = None
+    collection: Collection | None = None, *, actor: audit.Actor = None, lease: Lease[Operation] | None = None
 ) -> Operation:
     """Check one collection, or all of them with what stands between them; the operation that keeps the result.
 
     `findings` counts the rules that found something. report: {"collections": how many, "rules": how many were looked
     at, "findings": [`Finding` as objects], "unfinished": [rules that hit their time limit], "seconds"}.
+    lease: of the operation that requested it; None for a new one.
     """
     subject = "" if collection is None else collection.name
-    with running(Operation.Kind.CHECK, subject, actor=actor, operation=operation) as progress:
+    with running(Operation.Kind.CHECK, subject, actor=actor, lease=lease) as progress:
         return Check(progress).run(collection)
 
 
@@ -73,39 +67,17 @@ def request_check(collection: Collection | None = None, *, actor: audit.Actor = 
     newest = last_operation(Operation.Kind.CHECK, subject)
     if newest is not None and newest.is_running:
         return newest
-    made = Operation.objects.create(
-        kind=Operation.Kind.CHECK, subject=subject, stage=WAITING, created_by=audit.name_actor(actor)
-    )
-    transaction.on_commit(lambda: _send(made))
-    return made
+    return request_operation(Operation.Kind.CHECK, subject, {}, actor=actor)
 
 
-def _send(operation: Operation) -> None:
-    """Ask the broker; what it refuses is kept in the operation, so that nobody waits for nothing."""
-    from collections_app.tasks import check_stored
-
-    try:
-        check_stored.apply_async([str(operation.pk)])
-    except BROKER_ERRORS as error:
-        log.warning("the broker took no check: %s", error)
-        Running(operation.kind, operation.subject, operation=operation).fail(
-            ServiceError("the broker does not answer; look at it, then try again", type="broker", status=503)
-        )
-
-
-def complete_check(operation_id: str) -> None:
-    """The worker's side of `request_check`. A check that has begun elsewhere, or has ended, is left alone."""
-    claimed = Operation.objects.filter(pk=operation_id, stage=WAITING, state=Operation.State.RUNNING)
-    if not claimed.update(stage="", beat_at=timezone.now()):
+def run_check(lease: Lease[Operation]) -> None:
+    """The worker's side of `request_check`."""
+    name = lease.work.subject
+    collection = Collection.objects.live().filter(name=name).first() if name else None
+    if name and collection is None:
+        Running(lease).fail(UnknownCollection(f"collection {name!r} was deleted", field="collection"))
         return
-    operation = Operation.objects.get(pk=operation_id)
-    collection = Collection.objects.live().filter(name=operation.subject).first() if operation.subject else None
-    if operation.subject and collection is None:
-        Running(operation.kind, operation.subject, operation=operation).fail(
-            UnknownCollection(f"collection {operation.subject!r} was deleted", field="collection")
-        )
-        return
-    check_invariants(collection, operation=operation)
+    check_invariants(collection, lease=lease)
 
 
 class Check:

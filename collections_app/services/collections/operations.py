@@ -3,61 +3,66 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
-from django.db import connections
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from collections_app.errors import ServiceError, describe
-from collections_app.models import Operation
+from collections_app.models import Operation, OperationFile
+from collections_app.models.operations import SILENT_AFTER
 from collections_app.services.governance import audit
+from collections_app.work.interrupting import LeaseLostError
+from collections_app.work.leases import Lease, claim, worker_name
+from collections_app.work.recovery import sweep
+from collections_app.work.retry_policy import job_retry_policy
+from collections_app.work.sending import enqueue
 from ragd.errors import RagdError
 
 log = logging.getLogger(__name__)
 
+RUN_OPERATION = "collections.run_operation"  # the task of one operation, by its id
+WAITING = "waits for a worker"
 TELL_EVERY_S = 0.5
 SHOWN_TRANSFERS = 3
 KEPT_PER_KIND = 200
 ERROR_MAX_CHARS = 2000
 
 Tell = Callable[[str, int, int], None]  # stage, done, total
+Handler = Callable[[Lease[Operation]], object]
 
 
 class Running:
-    """One operation while it runs: `tell` how far it is, then `succeed` or `fail`, once.
+    """One operation while it runs: `tell` how far it is, then `succeed` or `fail`, once."""
 
-    operation: one that was made before, to be gone on with; else a new one.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        subject: str,
-        *,
-        actor: audit.Actor = None,
-        listener: Tell | None = None,
-        operation: Operation | None = None,
-    ) -> None:
-        self.operation = operation or Operation.objects.create(
-            kind=kind, subject=subject, created_by=audit.name_actor(actor)
-        )
-        self.listener = listener
+    def __init__(self, lease: Lease[Operation], *, listener: Tell | None = None) -> None:
+        self.lease, self.operation, self.listener = lease, lease.work, listener
         self.told_at = time.monotonic()
 
     def tell(self, stage: str, done: int, total: int) -> bool:
-        """Note how far it is, in rows of the stage; written every half second. Returns whether it was written."""
+        """Note how far it is, in rows of the stage; written every half second. Returns whether it was written.
+
+        Raises LeaseLostError when another process has taken it over.
+        """
         if self.listener is not None:
             self.listener(stage, done, total)
         now = time.monotonic()
         if stage == self.operation.stage and now - self.told_at < TELL_EVERY_S:
             return False
         self.told_at = now
-        self._save(stage=stage, done=done, total=total, beat_at=timezone.now())
+        self.write(stage=stage, done=done, total=total)
         return True
+
+    def write(self, **values: Any) -> None:
+        """Set columns of the row; in a transaction, so that nobody takes it over before its end. As `tell`."""
+        if self.operation.arguments is None:
+            values["lease_until"] = timezone.now() + SILENT_AFTER
+        self.lease.heartbeat(**values)
+        self._set(values)
 
     def succeed(self, report: Mapping[str, Any], *, findings: int = 0) -> Operation:
         self._end(Operation.State.SUCCEEDED, report=dict(report), findings=findings)
@@ -70,13 +75,26 @@ class Running:
         return self.operation
 
     def _end(self, state: str, **values: Any) -> None:
-        now = timezone.now()
-        self._save(state=state, finished_at=now, beat_at=now, **values)
+        values |= {"state": state, "finished_at": timezone.now(), "worker": self.operation.worker}
+        if self.lease.release(**values):
+            self._set(values)
 
-    def _save(self, **values: Any) -> None:
-        Operation.objects.filter(pk=self.operation.pk).update(**values)
+    def _set(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             setattr(self.operation, name, value)
+
+
+def begin(kind: str, subject: str, *, actor: audit.Actor = None) -> Lease[Operation]:
+    """A new operation that this process does itself; nobody takes it over when the process dies."""
+    operation = Operation.objects.create(
+        kind=kind,
+        subject=subject,
+        created_by=audit.name_actor(actor),
+        worker=worker_name(),
+        attempts=1,
+        lease_until=timezone.now() + SILENT_AFTER,
+    )
+    return Lease(operation, operation.attempts)
 
 
 @contextmanager
@@ -86,18 +104,68 @@ def running(
     *,
     actor: audit.Actor = None,
     listener: Tell | None = None,
-    operation: Operation | None = None,
+    lease: Lease[Operation] | None = None,
 ) -> Iterator[Running]:
     """An operation around a block, which calls `succeed` at its end; an exception is kept in it and passes on.
 
-    operation: one that was made before, to be gone on with.
+    lease: of one that was requested before and claimed, which is done again when its process is ended; None for a new
+    one.
     """
-    current = Running(kind, subject, actor=actor, listener=listener, operation=operation)
+    current = Running(lease or begin(kind, subject, actor=actor), listener=listener)
     try:
         yield current
     except BaseException as error:
-        current.fail(error)
+        if isinstance(error, Exception) or current.operation.arguments is None:
+            current.fail(error)
         raise
+
+
+def request_operation(kind: str, subject: str, arguments: Mapping[str, Any], *, actor: audit.Actor = None) -> Operation:
+    """A new operation that a worker does once the transaction has committed, whatever becomes of this process."""
+    operation = Operation.objects.create(
+        kind=kind, subject=subject, stage=WAITING, arguments=dict(arguments), created_by=audit.name_actor(actor)
+    )
+    enqueue(RUN_OPERATION, str(operation.pk))
+    return operation
+
+
+def requested_operations() -> QuerySet[Operation]:
+    """Those of workers that have not ended."""
+    return Operation.objects.filter(finished_at=None, arguments__isnull=False)
+
+
+def process_operation(operation_id: str, handlers: Mapping[str, Handler]) -> None:
+    """The worker's side of `request_operation`. One that somebody has, or that has ended, is left alone.
+
+    handlers: of each kind, what ends the operation that it is given, also by an exception (`running`).
+    """
+    lease = claim(requested_operations(), operation_id, worker_name(), stage="")
+    if lease is None:
+        return
+    try:
+        with lease.hold():
+            handlers[lease.work.kind](lease)
+    except LeaseLostError:
+        log.info("operation %s went on elsewhere", operation_id)
+    except (ServiceError, RagdError) as error:
+        log.info("operation %s was refused: %s", operation_id, error)
+
+
+def sweep_operations(now: datetime) -> int:
+    """Send again what lost its worker or its message, and drop the files of what has ended; returns how many sent."""
+    OperationFile.objects.filter(operation__finished_at__isnull=False).delete()
+    return sweep(requested_operations(), RUN_OPERATION, job_retry_policy(), _give_up, now, stage=WAITING)
+
+
+def _give_up(operation: Operation) -> None:
+    Operation.objects.filter(pk=operation.pk).update(
+        state=Operation.State.FAILED,
+        finished_at=timezone.now(),
+        lease_until=None,
+        error_type="worker_lost",
+        error=f"given up after {operation.tries} attempts: its worker ended during the stage {operation.stage!r}; "
+        "look at the worker's log",
+    )
 
 
 def count_running(kind: str) -> int:
@@ -126,22 +194,3 @@ def recent_transfers(name: str) -> dict[str, Any]:
     rows = Operation.objects.filter(subject=name, kind__in=(Operation.Kind.EXPORT, Operation.Kind.IMPORT))
     transfers = list(rows[:SHOWN_TRANSFERS])
     return {"transfers": transfers, "transferring": any(row.is_running for row in transfers)}
-
-
-def run_beside(work: Callable[[], object]) -> None:
-    """Do the work in a thread of this process, so that a page need not wait; what it raises is logged.
-
-    When the process ends before it, the work is lost: the operation then counts as interrupted.
-    """
-
-    def run() -> None:
-        try:
-            work()
-        except (ServiceError, RagdError) as error:
-            log.info("an operation that a page began was refused: %s", error)
-        except Exception:
-            log.exception("an operation that a page began failed")
-        finally:
-            connections.close_all()
-
-    threading.Thread(target=run, name="ragd-operation", daemon=True).start()

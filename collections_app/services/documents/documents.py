@@ -14,6 +14,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import with_attachments
+from collections_app.services.documents.files import drop_stale_uploads
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.document_locks import find_stored, lock_documents
@@ -21,7 +22,8 @@ from collections_app.services.indexing.ingestion import Draft, IngestOutcome, in
 from collections_app.services.indexing.revisions import Cause, drop_history
 from collections_app.services.jobs.backpressure import check_queue
 from collections_app.services.jobs.queue import send_jobs, supersede_jobs
-from collections_app.services.uploads.uploads import MEGABYTE, UploadOutcome, drop_stale_uploads, submit_uploads
+from collections_app.services.uploads.entries import MEGABYTE
+from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import InvalidInput
@@ -36,22 +38,6 @@ __all__ = [
 
 MODES = ("replace", "upsert")
 SEGMENTS_MAX = 100_000
-
-
-class DirectProgress:
-    """The progress of an ingest that its caller waits for."""
-
-    def __init__(self, collection: Collection, doc_id: str) -> None:
-        self.collection = collection
-        self.doc_id = doc_id
-
-    def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0) -> None: ...
-
-    def advance(self, done: int, total: int) -> None: ...
-
-    def finish(self, outcome: IngestOutcome) -> None:
-        supersede_jobs(self.collection, [self.doc_id], "superseded by newer content of the same document")
-        drop_stale_uploads(self.collection.pk, self.doc_id)
 
 
 def get_document(collection: Collection, doc_id: str) -> Document:
@@ -99,13 +85,17 @@ def ingest_text(
         source=source,
     )
 
+    def supersede(_: IngestOutcome) -> None:
+        supersede_jobs(collection, [doc_id], "superseded by newer content of the same document")
+        drop_stale_uploads(collection.pk, doc_id)
+
     def work() -> IngestOutcome:
         before = find_stored(collection, doc_id)
         return ingest(
             collection,
             draft,
             policy_of(collection, before, policy),
-            DirectProgress(collection, doc_id),
+            on_commit=[supersede],
             before=before,
             fresh=mode == "replace",
             cause=Cause("text", audit.name_actor(actor)),

@@ -14,15 +14,15 @@ from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.models.querysets import ACTIVE_STATES
 from collections_app.policies import check_policy, policy_of, window_of
 from collections_app.services.documents.archiving import archive_documents, unarchive_documents
-from collections_app.services.documents.documents import DirectProgress, draft_of, get_document, set_documents_enabled
+from collections_app.services.documents.documents import draft_of, get_document, set_documents_enabled
+from collections_app.services.documents.files import drop_stale_uploads
 from collections_app.services.documents.labels import OWN_KEYS, Labels, relabel, touches_chunk_keys
-from collections_app.services.documents.optimistic_lock import RevisionGuard, retry_on_conflict
+from collections_app.services.documents.optimistic_lock import require_unchanged, retry_on_conflict
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.document_locks import find_stored, lock_documents, refuse_archived
 from collections_app.services.indexing.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.indexing.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
-from collections_app.services.uploads.uploads import drop_stale_uploads
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.text.chunking import document_text
@@ -33,32 +33,6 @@ __all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_ba
 EDITABLE = ("title", "tags", "metadata", "chunk_policy", "enabled", "archived")
 FILE_KINDS = (IngestJob.Kind.FILE, IngestJob.Kind.FETCH)  # they bring labels of their own
 WRITE_KINDS = (*FILE_KINDS, IngestJob.Kind.REINDEX)
-
-
-class _EditProgress(DirectProgress):
-    """The end of an edit: the document's own chunk policy is noted."""
-
-    def __init__(self, collection: Collection, document: Document, policy_stated: Mapping[str, Any] | None) -> None:
-        super().__init__(collection, document.doc_id)
-        self.document, self.policy_stated = document, policy_stated
-
-    def finish(self, outcome: IngestOutcome) -> None:
-        if self.policy_stated is not None:
-            rows = Document.objects.filter(collection=self.collection, doc_id=self.document.doc_id)
-            rows.update(chunk_policy_stated=dict(self.policy_stated))
-
-
-class _RollbackProgress(DirectProgress):
-    """The end of a rollback: no job writes the document at the same time, and no file but its own is kept."""
-
-    def __init__(self, collection: Collection, doc_id: str, source_hash: str) -> None:
-        super().__init__(collection, doc_id)
-        self.source_hash = source_hash
-
-    def finish(self, outcome: IngestOutcome) -> None:
-        _refuse_busy(self.collection, self.doc_id)
-        files = Upload.objects.of_document(self.collection.pk, self.doc_id).filter(sha256=self.source_hash)
-        drop_stale_uploads(self.collection.pk, self.doc_id, keep=files.values_list("pk", flat=True).first() or 0)
 
 
 def edit_document(
@@ -159,13 +133,19 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
         )
     else:
         policy = policy_of(collection, replace(before, policy_stated=stated) if before else None)
+
+    def note_policy(_: IngestOutcome) -> None:
+        if stated is not None:
+            rows = Document.objects.filter(collection=collection, doc_id=doc_id)
+            rows.update(chunk_policy_stated=dict(stated))
+
     asked_by = audit.key_label(audit.name_actor(actor))
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         outcome = ingest(
             collection,
             draft,
             policy,
-            RevisionGuard(_EditProgress(collection, document, stated), document),
+            on_commit=[note_policy, require_unchanged(document)],
             before=before,
             cause=Cause(EDIT, audit.name_actor(actor)),
         )
@@ -189,12 +169,18 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
         document = get_document(collection, doc_id)
         _refuse_unwritable(collection, document)
         draft = _draft_of_revision(document, number)
-        progress = _RollbackProgress(collection, doc_id, draft.source_hash)
+
+        def keep_source(_: IngestOutcome) -> None:
+            """No job writes the document at the same time, and no file but its own is kept."""
+            _refuse_busy(collection, doc_id)
+            files = Upload.objects.of_document(collection.pk, doc_id).filter(sha256=draft.source_hash)
+            drop_stale_uploads(collection.pk, doc_id, keep=files.values_list("pk", flat=True).first() or 0)
+
         return ingest(
             collection,
             draft,
             policy_of(collection, before),
-            RevisionGuard(progress, document, any_revision=True),
+            on_commit=[require_unchanged(document, any_revision=True), keep_source],
             before=before,
             cause=Cause(f"rollback to {number}", audit.name_actor(actor)),
         )

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from collections_app.errors import ServiceError
 from collections_app.models import Document
-from collections_app.services.indexing.ingestion import IngestOutcome, Progress
+from collections_app.services.indexing.ingestion import CommitHook, IngestOutcome
 
 Result = TypeVar("Result")
 
@@ -18,29 +18,21 @@ class RevisionConflictError(Exception):
     """Somebody else wrote or deleted the document after it was read; nothing of this ingest was stored."""
 
 
-class RevisionGuard:
-    """A progress that stops an ingest, in its transaction, when the document was written or deleted since it was read.
+def require_unchanged(document: Document, *, any_revision: bool = False) -> CommitHook:
+    """A hook that stops an ingest when the document was written or deleted since it was read.
 
     document: as it was read. any_revision: what was written to it since does not matter, only that it is there.
     """
 
-    def __init__(self, progress: Progress, document: Document, *, any_revision: bool = False) -> None:
-        self.progress, self.document, self.any_revision = progress, document, any_revision
-
-    def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0) -> None:
-        self.progress.enter(stage, chunks_total=chunks_total, chars=chars)
-
-    def advance(self, done: int, total: int) -> None:
-        self.progress.advance(done, total)
-
-    def finish(self, outcome: IngestOutcome) -> None:
-        is_newer = outcome.revision > self.document.revision + 1 and not self.any_revision
-        if is_newer or not Document.objects.filter(pk=self.document.pk).exists():  # a row of another key was made
+    def check(outcome: IngestOutcome) -> None:
+        is_newer = outcome.revision > document.revision + 1 and not any_revision
+        if is_newer or not Document.objects.filter(pk=document.pk).exists():  # a row of another key was made
             raise RevisionConflictError
-        self.progress.finish(outcome)
+
+    return check
 
 
-def retry_on_conflict(doc_id: str, work: Callable[[], Result]) -> Result:
+def retry_on_conflict(doc_id: str, work: Callable[[], Result], *, field: str | None = None) -> Result:
     """Do the work, which reads the document first, and again when it was changed meanwhile. 409 after TRIES times."""
     for _ in range(TRIES):
         try:
@@ -48,5 +40,8 @@ def retry_on_conflict(doc_id: str, work: Callable[[], Result]) -> Result:
         except RevisionConflictError:
             continue
     raise ServiceError(
-        f"{doc_id!r} is being written all the time; nothing was changed. Try again", type="conflict", status=409
+        f"{doc_id!r} is being written all the time; nothing was changed. Try again",
+        type="conflict",
+        status=409,
+        field=field,
     )

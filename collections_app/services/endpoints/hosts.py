@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db import connection
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockKey, LockSpace, named, release_session_lock, try_session_lock
 from collections_app.fetching import Address, Answer, FetchError, Robots
 from collections_app.fetching.robots import KEPT_FOR_S, read_rules, robots_address
 from collections_app.models import FetchHost
@@ -21,11 +21,6 @@ LOOK_EVERY_S = 0.1
 BUSY_S = (2.0, 10.0)  # when a job whose host is busy comes back, at random in between
 ROBOTS_REDIRECTS = 5
 FORGET_AFTER = timedelta(days=7)
-SPACE = 0x72616764  # keeps these locks apart from those of documents
-
-# of the session, so that a worker that is killed gives it back
-TRY_HOST = "SELECT pg_try_advisory_lock(hashtextextended(%(host)s, %(space)s))"
-LEAVE_HOST = "SELECT pg_advisory_unlock(hashtextextended(%(host)s, %(space)s))"
 
 Ask = Callable[[Address], Answer]
 
@@ -37,13 +32,14 @@ def turn(host: str, on_wait: Callable[[], None]) -> Iterator[FetchHost]:
     on_wait: called while waiting; it may raise to stop. Raises FetchError with postpone_s when the turn does not come
     within five seconds: the job is to come back then.
     """
-    _take(host, on_wait)
+    key = named(LockSpace.HOST, host)
+    _take(key, host, on_wait)
     try:
         state, _ = FetchHost.objects.get_or_create(host=host)
         _wait_until(state.next_at, on_wait)
         yield state
     finally:
-        _leave(host)
+        release_session_lock(key)
 
 
 def rest(state: FetchHost, seconds: float) -> None:
@@ -92,9 +88,9 @@ def _cannot_tell(address: Address, why: str, wait_s: float | None = None) -> Fet
     )
 
 
-def _take(host: str, on_wait: Callable[[], None]) -> None:
+def _take(key: LockKey, host: str, on_wait: Callable[[], None]) -> None:
     patience_ends = time.monotonic() + WAIT_MAX_S
-    while not _try(host):
+    while not try_session_lock(key):  # of the session: a worker that is killed gives it back
         if time.monotonic() >= patience_ends:
             raise FetchError(
                 "waiting_for_host",
@@ -116,18 +112,6 @@ def _wait_until(moment: datetime, on_wait: Callable[[], None]) -> None:
     while (left_s := (moment - timezone.now()).total_seconds()) > 0:
         on_wait()
         time.sleep(min(left_s, LOOK_EVERY_S))
-
-
-def _try(host: str) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(TRY_HOST, {"host": host, "space": SPACE})
-        (mine,) = cursor.fetchone()
-    return bool(mine)
-
-
-def _leave(host: str) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(LEAVE_HOST, {"host": host, "space": SPACE})
 
 
 def forget_hosts(now: datetime) -> int:

@@ -24,7 +24,8 @@ from collections_app.stores import LOCAL_MODEL, embedder_for
 from collections_app.work.interrupting import interruptible
 from ragd import telemetry
 from ragd.errors import EmbedderError
-from ragd.models.embedding import OPENAI_URL, Embedder
+from ragd.models.embedding import Embedder
+from ragd.models.openai_client import OPENAI_URL
 from ragd.text.windows import average_windows, halve_text
 from ragd.types import Vector
 

@@ -10,14 +10,13 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-import ragd
 from collections_app.models import Collection, Document, Generation, GenerationDocument, IngestJob
 from collections_app.policies import policy_of
 from collections_app.services.documents.documents import draft_of
@@ -26,14 +25,18 @@ from collections_app.services.generations.index_builds import build_index
 from collections_app.services.generations.promotion_gate import may_serve
 from collections_app.services.generations.swap import NotSettledError, drop_leftovers, spec_of, swap_in
 from collections_app.services.indexing.chunk_overlays import DocumentOverlays
-from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints
-from collections_app.services.indexing.ingestion import IngestOutcome, cut_draft, hash_content
-from collections_app.services.indexing.large_documents import Chunks, KnownVectors, LargeCut, LargeEmbedding
+from collections_app.services.indexing.embedding_checkpoints import (
+    ChainedChunks,
+    Chunks,
+    EmbeddedChunks,
+    JobCheckpoints,
+    KnownVectors,
+)
+from collections_app.services.indexing.ingestion import IngestOutcome, chunk_draft, hash_content
 from collections_app.services.jobs.progress import JobProgress
 from ragd import telemetry
-from ragd.store.document_stream import index_document
 from ragd.store.generations import SwapBlocked, open_generation
-from ragd.store.indexing import delete_document_chunks, embed_chunks
+from ragd.store.indexing import delete_document_chunks, index_stream
 from ragd.store.postings import refresh_weights
 from ragd.store.store import execute, fetch_all
 from ragd.text.chunking import document_text
@@ -88,9 +91,6 @@ LEFT JOIN generation_documents g
 WHERE d.collection_id = %(collection)s
 """
 
-OWN_CHUNKS = "SELECT context, content, embedding::text FROM {chunks} WHERE doc_id = %(doc_id)s"
-SERVED_CHUNKS = f"{OWN_CHUNKS} AND collection_id = %(collection)s".format(chunks="chunks")
-
 SERVED_ROWS = """
 SELECT chunk_index, content, start_char, end_char, tags, metadata::text, context, NOT switched_off FROM chunks
 WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_index
@@ -99,13 +99,12 @@ WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s ORDER BY chunk_inde
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """One document as it was read, with its chunks to be and the policy that cut them. A large one is a batch alone."""
+    """One document as it was read, with its chunks to be and the policy that cut them."""
 
     document: Document
     chunks: Chunks
     content_hash: str
     policy: ChunkPolicy
-    is_large: bool = False
 
 
 def build_generation(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
@@ -208,23 +207,16 @@ class Builder:
         """One pass over the documents that are not there as they are now, by doc_id; returns how many were read."""
         read = 0
         for batch in self._batches():
-            chunks = sum(len(each.chunks) for each in batch)
-            with telemetry.fill_span(documents_count=len(batch), chunks_count=chunks):
-                self._store(self._embed(batch))
+            chunks = ChainedChunks([each.chunks for each in batch])
+            with telemetry.fill_span(documents_count=len(batch), chunks_count=len(chunks)):
+                self._store(batch, self._embed(batch, chunks))
             read += len(batch)
         return read
 
     def _batches(self) -> Iterator[list[Prepared]]:
         batch: list[Prepared] = []
         for document in self._pending():
-            prepared = self._prepare(document)
-            if prepared.is_large:
-                if batch:
-                    yield batch
-                    batch = []
-                yield [prepared]
-                continue
-            batch.append(prepared)
+            batch.append(self._prepare(document))
             if sum(len(each.chunks) for each in batch) >= STORE_EVERY_CHUNKS:
                 yield batch
                 batch = []
@@ -246,11 +238,8 @@ class Builder:
         policy = policy_of(self.target, document) if document.chunk_policy_stated else self.policy
         overlays = DocumentOverlays.read(self.collection.pk, document.doc_id)
         # what is indexed through the library has no text: its chunks stay as they were cut
-        cut = cut_draft(draft, text, policy) if text.strip() else self._served_chunks(document)
-        is_large = isinstance(cut, LargeCut)
-        chunks = overlays.apply(list(cut)) if text.strip() and (overlays.listed or not is_large) else cut
-        content_hash = hash_content(self.target, draft, text, policy, overlays.digest)
-        return Prepared(document, chunks, content_hash, policy, is_large)
+        cut = overlays.apply(chunk_draft(draft, text, policy)) if text.strip() else self._served_chunks(document)
+        return Prepared(document, cut, hash_content(self.target, draft, text, policy, overlays.digest), policy)
 
     def _served_chunks(self, document: Document) -> list[Chunk]:
         rows = fetch_all(connection, SERVED_ROWS, self.scope | {"doc_id": document.doc_id})
@@ -261,80 +250,45 @@ class Builder:
             for index, content, start, end, tags, metadata, context, enabled in rows
         ]
 
-    def _embed(self, batch: Sequence[Prepared]) -> list[Prepared]:
+    def _embed(self, batch: Sequence[Prepared], chunks: Chunks) -> EmbeddedChunks:
         """With vectors. A text that the document has already, here or under the same model, keeps its vector."""
-        if batch[0].is_large:
-            return [self._embed_large(batch[0])]
-        waiting = [chunk for each in batch for chunk in self._with_known_vectors(each)]
-        done = self.generation.chunks_done
-
-        def tell(embedded: int, _: int) -> None:
-            self.progress.advance(done + embedded, self._expected_chunks(done))
-
-        embedded = iter(
-            embed_chunks(
-                waiting,
-                ingest_embedder(self.generation.embed_model, self.generation.embed_dims),
-                batch_size=settings.RAGD_EMBED_BATCH_SIZE,
-                on_batch=tell,
-            )
-        )
-        return [replace(each, chunks=[next(embedded) for _ in each.chunks]) for each in batch]
-
-    def _embed_large(self, prepared: Prepared) -> Prepared:
         tables = ["chunks"] if spec_of(self.generation).shares_vectors(spec_of(self.collection)) else []
         tables.append(self.store.collection.partition)
-        kept = JobCheckpoints(self.progress.job, self.progress)
-        embedding = LargeEmbedding(prepared.chunks, kept, settings.RAGD_EMBED_BATCH_SIZE)
+        embedded = EmbeddedChunks(chunks, JobCheckpoints(self.progress.job, self.progress))
         done = self.generation.chunks_done
-        embedding.fill(
+        embedded.embed(
             ingest_embedder(self.generation.embed_model, self.generation.embed_dims),
-            KnownVectors(self.collection.pk, prepared.document.doc_id, tables),
-            lambda embedded: self.progress.advance(done + embedded, self._expected_chunks(done)),
+            KnownVectors(self.collection.pk, [each.document.doc_id for each in batch], tables),
+            batch_size=settings.RAGD_EMBED_BATCH_SIZE,
+            advance=lambda count: self.progress.advance(done + count, self._expected_chunks(done)),
         )
-        return replace(prepared, chunks=embedding)
-
-    def _with_known_vectors(self, prepared: Prepared) -> list[Chunk]:
-        params = self.scope | {"doc_id": prepared.document.doc_id}
-        rows = fetch_all(connection, OWN_CHUNKS.format(chunks=self.store.collection.partition), params)
-        if spec_of(self.generation).shares_vectors(spec_of(self.collection)):
-            rows += fetch_all(connection, SERVED_CHUNKS, params)
-        known = {f"{context}\n{content}" if context else content: vector for context, content, vector in rows}
-        return [
-            replace(chunk, embedding=_numbers(known[chunk.embed_text])) if chunk.embed_text in known else chunk
-            for chunk in prepared.chunks
-        ]
+        return embedded
 
     def _expected_chunks(self, done: int) -> int:
         """As many in all as there will be when the rest of the text gives chunks like the text until now."""
         chars = self.generation.chars_done
         return round(done * self.generation.chars_total / chars) if chars and done else 0
 
-    def _store(self, batch: Sequence[Prepared]) -> None:
+    def _store(self, batch: Sequence[Prepared], embedded: EmbeddedChunks) -> None:
         """In one transaction: the chunks of those that are still as they were read, and the note of it."""
         with transaction.atomic():
-            if not batch[0].is_large:
-                self.progress.hold(forgive=True)
             rows = fetch_all(connection, HOLD_DOCUMENTS, {"ids": [each.document.pk for each in batch]})
             now = {pk: (revision, enabled) for pk, revision, enabled in rows}
-            kept = [each for each in batch if now.get(each.document.pk, (0, False))[0] == each.document.revision]
-            self._index(kept)
+            unchanged = [each for each in batch if now.get(each.document.pk, (0, False))[0] == each.document.revision]
+            names = {each.document.doc_id for each in unchanged}
+            chunks = (chunk for chunk in embedded if chunk.doc_id in names)
+            index_stream(chunks, self.store, between=self.progress.check)
             GenerationDocument.objects.bulk_create(
-                [self._note(each, enabled=now[each.document.pk][1]) for each in kept],
+                [self._note(each, enabled=now[each.document.pk][1]) for each in unchanged],
                 update_conflicts=True,
                 unique_fields=["generation", "doc_id"],
                 update_fields=["document_id", "revision", "enabled", "chunk_count", "content_hash", "chunk_policy"],
             )
-            self._advance(kept)
-            if batch[0].is_large:  # its rows take so long that the lease runs out while the job's row is held
-                JobCheckpoints(self.progress.job, self.progress).drop()
-                self.progress.hold(forgive=True)
-
-    def _index(self, batch: Sequence[Prepared]) -> None:
-        if batch and batch[0].is_large:
-            index_document(batch[0].chunks, self.store, on_piece=lambda done: self.progress.check())
-        else:
-            ragd.index([chunk for each in batch for chunk in each.chunks], self.store)
+            self._advance(unchanged)
+            embedded.vectors.drop()
+            self.progress.hold(
+                forgive=True
+            )  # at the end: long rows would outlast the lease while the job's row is held
 
     def _note(self, prepared: Prepared, *, enabled: bool) -> GenerationDocument:
         return GenerationDocument(
@@ -431,7 +385,3 @@ class Builder:
     def _finish(self) -> None:
         chars = min(self.generation.chars_total, 2**31 - 1)
         self.progress.finish(IngestOutcome(self.store.state().chunk_count, 0, False, 0, chars=chars))
-
-
-def _numbers(vector: str) -> list[float]:
-    return [float(number) for number in vector.strip("[]").split(",")]

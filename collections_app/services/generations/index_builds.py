@@ -11,8 +11,12 @@ from contextlib import contextmanager
 from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 import ragd
-from collections_app.models import IngestJob
+from collections_app.advisory_locks import generation, release_session_lock, try_session_lock
+from collections_app.models import Collection, IngestJob
+from collections_app.services.generations.recall_probes import submit_probe
+from collections_app.services.indexing.ingestion import IngestOutcome
 from collections_app.services.jobs.progress import JobProgress
+from collections_app.stores import open_store
 from collections_app.work.interrupting import LeaseLostError
 from ragd.store.generations import sqlstate
 from ragd.store.store import fetch_all, vector_index_progress
@@ -22,11 +26,16 @@ log = logging.getLogger(__name__)
 WATCH_EVERY_S = 1.0
 QUERY_CANCELED = "57014"
 
-# The session that builds holds it until its statement has ended, also when its worker was killed meanwhile.
-TRY_LOCK = "SELECT pg_try_advisory_lock(%(collection_id)s::integer, %(generation)s::integer), pg_backend_pid()"
-UNLOCK = "SELECT pg_advisory_unlock(%(collection_id)s::integer, %(generation)s::integer)"
-
+SELECT_PID = "SELECT pg_backend_pid()"
 CANCEL = "SELECT pg_cancel_backend(%(pid)s)"
+
+
+def run_index_build(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+    """The job: the index of the generation that serves; what it finds again is measured afterwards."""
+    progress.enter(IngestJob.Stage.STORE)
+    build_index(open_store(collection), progress)
+    progress.finish(IngestOutcome(0, 0, False, 0))
+    submit_probe(collection, created_by="the index build")
 
 
 def build_index(store: ragd.Store, progress: JobProgress) -> bool:
@@ -38,13 +47,12 @@ def build_index(store: ragd.Store, progress: JobProgress) -> bool:
     """
     if connection.in_atomic_block:
         return store.build_vector_index()
-    params = store.scope
-    while True:
-        ((mine, pid),) = fetch_all(connection, TRY_LOCK, params)
-        if mine:
-            break
+    # the session that builds holds it until its statement has ended, also when its worker was killed meanwhile
+    key = generation(store.scope["collection_id"], store.scope["generation"])
+    while not try_session_lock(key):
         progress.hold()
         time.sleep(WATCH_EVERY_S)
+    ((pid,),) = fetch_all(connection, SELECT_PID, {})
     try:
         with _watched(store.collection.partition, pid, progress):
             return store.build_vector_index(concurrently=True)
@@ -54,7 +62,7 @@ def build_index(store: ragd.Store, progress: JobProgress) -> bool:
         raise
     finally:
         try:
-            fetch_all(connection, UNLOCK, params)
+            release_session_lock(key)
         except (DatabaseError, InterfaceError):
             log.warning("the lock on the build of %s ends with its session", store.collection.partition)
 

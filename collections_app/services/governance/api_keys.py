@@ -9,10 +9,12 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from collections_app import advisory_locks
+from collections_app.advisory_locks import LockSpace
 from collections_app.domain.identity import check_collection_name, clean_label
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey
@@ -21,9 +23,6 @@ from collections_app.services.governance import audit
 PREFIX = "ragd_"
 PREFIX_CHARS = 12
 USE_RECORDED_EVERY = timedelta(minutes=1)
-FIRST_KEY_LOCK = 0x7261676401  # one number for "the first key is being made"
-
-TAKE_LOCK = "SELECT pg_advisory_xact_lock(%(lock)s)"
 
 
 def create_key(
@@ -64,8 +63,7 @@ def create_key(
 def create_first_key(label: str, **values: Any) -> tuple[ApiKey, str] | None:
     """`create_key` when no key was ever made, else None. Of two at the same time one gets it."""
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(TAKE_LOCK, {"lock": FIRST_KEY_LOCK})
+        advisory_locks.lock(advisory_locks.whole(LockSpace.FIRST_KEY))
         if any_key_exists():
             return None
         return create_key(label, **values)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from django.db import connection
 
@@ -14,18 +13,16 @@ from collections_app.domain.overlays import (
     MARK,
     OverlaidChunks,
     Overlay,
+    apply_overlays,
     digest_overlays,
     hash_anchor,
     place_overlays,
 )
-from collections_app.domain.overlays import (
-    apply_overlays as lay_over,
-)
 from collections_app.models import Chunk as StoredChunk
 from collections_app.models import ChunkOverlay, Document
 from collections_app.services.indexing.document_locks import StoredDocument
+from collections_app.services.indexing.embedding_checkpoints import Chunks
 from ragd.store.store import fetch_all
-from ragd.types import Chunk
 
 READ = """
 SELECT kind, anchor_hash, start_char, content, id FROM chunk_overlays
@@ -62,10 +59,11 @@ class DocumentOverlays:
         """For the hash of the document's content; [] without overlays."""
         return digest_overlays(self.listed)
 
-    def apply(self, chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-        """See `collections_app.domain.overlays.read_and_apply`; which apply is remembered for `settle`."""
-        self.laid = lay_over(chunks, self.listed) if self.listed else OverlaidChunks(chunks)
-        return self.laid.chunks
+    def apply(self, chunks: Chunks) -> Chunks:
+        """See `collections_app.domain.overlays.apply_overlays`; which apply is remembered for `settle`. None listed:
+        the same."""
+        self.laid = apply_overlays(list(chunks), self.listed) if self.listed else OverlaidChunks(())
+        return self.laid.chunks if self.listed else chunks
 
     def current(self, stored: StoredDocument | None) -> DocumentOverlays:
         """These, or what they are by now. The caller holds the lock on the document; stored: what it finds there."""
@@ -104,22 +102,6 @@ def overlays_of_chunk(chunk: StoredChunk, original: str) -> list[Overlay]:
         if mine:
             found[overlay.kind] = overlay
     return list(found.values())
-
-
-def read_and_apply(collection_id: int, doc_id: str, chunks: Sequence[Chunk]) -> tuple[Sequence[Chunk], list[int]]:
-    """Bound chunks, as the policy cut them, with the document's overlays; and the ids of those that apply.
-
-    Without overlays: the same chunks.
-    """
-    overlays = DocumentOverlays.read(collection_id, doc_id)
-    made = overlays.apply(chunks)
-    return made, [overlays.listed[position].id for position in sorted(overlays.laid.places)]
-
-
-def with_vectors_of(embedded: Iterable[Chunk], chunks: Iterable[Chunk]) -> list[Chunk]:
-    """The chunks, each with the vector of one of equal text among the embedded, where there is one."""
-    known = {chunk.embed_text: chunk.embedding for chunk in embedded}
-    return [replace(chunk, embedding=known.get(chunk.embed_text)) for chunk in chunks]
 
 
 def note_applied(listed: Sequence[Overlay], applying: object, revision: int) -> None:

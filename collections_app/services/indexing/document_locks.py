@@ -9,15 +9,10 @@ from typing import Any
 
 from django.db import connection
 
+from collections_app.advisory_locks import LOCK_NAME, document_seed, lock_names, named
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from ragd.errors import UnknownCollection
-
-LOCK_DOCUMENTS = """
-SELECT pg_advisory_xact_lock(hashtextextended(doc_id, %(collection_id)s)) FROM unnest(%(doc_ids)s::text[]) AS doc_id
-"""
-
-LOCK_DOCUMENT = "SELECT pg_advisory_xact_lock(hashtextextended(%(doc_id)s, %(collection_id)s))"
 
 HOLD_COLLECTION = "SELECT id FROM collections WHERE id = %(collection_id)s AND deleted_at IS NULL FOR SHARE"
 
@@ -25,13 +20,13 @@ HOLD_DOCUMENT = """
 SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars,
        d.chunk_policy_stated, d.archived_at IS NOT NULL
 FROM collections c
-LEFT JOIN documents d ON d.collection_id = c.id AND d.doc_id = %(doc_id)s
+LEFT JOIN documents d ON d.collection_id = c.id AND d.doc_id = %(name)s
 WHERE c.id = %(collection_id)s AND c.deleted_at IS NULL
 FOR SHARE OF c
 """
 
 # One round trip; the second statement sees what was committed until the first one was through.
-LOCK_AND_HOLD = f"{LOCK_DOCUMENT};{HOLD_DOCUMENT}"
+LOCK_AND_HOLD = f"{LOCK_NAME};{HOLD_DOCUMENT}"
 
 STORED_DOCUMENT = """
 SELECT d.id, d.content_hash, d.source_hash, d.revision, d.chunk_count, d.token_count, d.size_chars,
@@ -64,10 +59,10 @@ def lock_documents(collection: Collection, doc_ids: Iterable[str]) -> None:
 
     Raises UnknownCollection when the collection is being deleted; a deletion that comes later waits.
     """
-    names = sorted(set(doc_ids))
+    names = set(doc_ids)
+    if names:
+        lock_names(document_seed(collection.pk), names)
     with connection.cursor() as cursor:
-        if names:
-            cursor.execute(LOCK_DOCUMENTS, {"doc_ids": names, "collection_id": collection.pk})
         cursor.execute(HOLD_COLLECTION, {"collection_id": collection.pk})
         if cursor.fetchone() is None:
             raise _deleted(collection)
@@ -75,7 +70,7 @@ def lock_documents(collection: Collection, doc_ids: Iterable[str]) -> None:
 
 def lock_document(collection: Collection, doc_id: str) -> StoredDocument | None:
     """`lock_documents` for one, with what is stored of it now."""
-    values: dict[str, int | str] = {"doc_id": doc_id, "collection_id": collection.pk}
+    values = {**named(document_seed(collection.pk), doc_id).params, "collection_id": collection.pk}
     with connection.cursor() as cursor:
         cursor.execute(LOCK_AND_HOLD, values)
         cursor.nextset()

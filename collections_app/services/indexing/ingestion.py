@@ -1,39 +1,39 @@
-"""One document from its text to its stored chunks: hash, chunk, embed outside any transaction, store in one."""
+"""One document from its text to its stored chunks, in stages: chunk, overlay, embed, and store in one transaction.
+
+A document of any length goes the same way, in batches: see `embedding_checkpoints`.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 
 import ragd
-from collections_app.domain.texts import LONG_CHARS, count_words, give_back_memory, hash_text
-from collections_app.models import Chunk, Collection, Document
+from collections_app.domain.texts import LONG_CHARS, count_words, give_back_memory, hash_text, size_utf8, text_pieces
+from collections_app.models import Collection, Document
 from collections_app.services.endpoints.providers import ingest_embedder
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays, with_vectors_of
+from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.document_locks import StoredDocument, lock_document, refuse_archived
-from collections_app.services.indexing.embedding_checkpoints import EmbeddingCheckpoints, SpooledCheckpoints
-from collections_app.services.indexing.large_documents import (
-    Chunks,
+from collections_app.services.indexing.embedding_checkpoints import (
+    CutChunks,
+    EmbeddedChunks,
+    EmbeddingCheckpoints,
     KnownVectors,
-    LargeCut,
-    LargeEmbedding,
-    gather_chunks,
-    write_text,
 )
 from collections_app.services.indexing.revisions import UNSTATED, Cause, keep_revision
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import EmptyContent, GenerationChanged
-from ragd.store.document_stream import index_document
-from ragd.store.indexing import delete_document_chunks, embed_chunks
+from ragd.store.indexing import index_stream
+from ragd.store.store import cursor, execute
 from ragd.text.chunking import document_text, iter_bound, iter_chunks, segment_spans
-from ragd.types import Chunk as LibraryChunk
-from ragd.types import ChunkPolicy, Segment, canonical_json
+from ragd.types import Chunk, ChunkPolicy, Segment, canonical_json
 
 Result = TypeVar("Result")
 
@@ -42,6 +42,14 @@ STORED_FIELDS = (
     "title", "tags", "metadata", "source", "media_type", "text", "size_chars", "token_count", "chunk_count",
     "content_hash", "source_hash", "page_map", "segments", "chunk_policy", "warnings", "revision", "updated_at",
 )  # fmt: skip
+
+MAKE_TEXT = "CREATE TEMPORARY TABLE ragd_text (content text) ON COMMIT DROP"
+COPY_TEXT = "COPY ragd_text FROM STDIN (FORMAT BINARY)"
+SET_TEXT = """
+UPDATE documents SET text = (SELECT content FROM ragd_text)
+WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
+"""
+DROP_TEXT = "DROP TABLE ragd_text"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,33 +90,47 @@ class Progress(Protocol):
     def advance(self, done: int, total: int) -> None:
         """After each batch of embeddings: how many of how many are there."""
 
-    def finish(self, outcome: IngestOutcome) -> None:
-        """Inside the transaction that stores the document, as its last step."""
+    def check(self) -> None:
+        """Now and then while chunks are stored."""
+
+
+class Unwatched:
+    """The progress of an ingest that its caller waits for."""
+
+    def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0) -> None: ...
+    def advance(self, done: int, total: int) -> None: ...
+    def check(self) -> None: ...
+
+
+# Called inside the transaction that stores the document, as its last steps, in order; one that raises undoes it all.
+CommitHook = Callable[[IngestOutcome], None]
 
 
 def ingest(
     collection: Collection,
     draft: Draft,
     policy: ChunkPolicy,
-    progress: Progress,
     *,
+    progress: Progress | None = None,
+    on_commit: Sequence[CommitHook] = (),
     before: StoredDocument | None = None,
     fresh: bool = False,
     force: bool = False,
     cause: Cause = UNSTATED,
     overlays: DocumentOverlays | None = None,
-    kept: EmbeddingCheckpoints | None = None,
+    checkpoints: EmbeddingCheckpoints | None = None,
 ) -> IngestOutcome:
-    """Make the document what the draft says. The same content, title, tags, metadata and policy: nothing is done.
+    """Make the document what the draft says. The same content, title, tags, metadata and policy: nothing is stored.
 
-    before: what was stored of it, as `find_stored` told. fresh: embed every chunk, also those whose text the document
-    had before. force: write all chunks anew even when nothing changed. cause: what is written on the revision that is
-    replaced, and kept. overlays: what is laid over the chunks; None: those that are stored. kept: where the vectors of
-    a large document are while it is under way, those that an earlier run left there included; None: in a file.
+    on_commit: called also then. before: what was stored of it, as `find_stored` told. fresh: embed every chunk, also
+    those whose text the document had before. force: write all chunks anew even when nothing changed. cause: what is
+    written on the revision that is replaced. overlays: what is laid over the chunks; None: those that are stored.
+    checkpoints: where vectors are kept that another run could take over.
     Raises ServiceError 409 for an archived document, EmptyContent, GenerationChanged when another generation than
-    `collection` says began to serve meanwhile (see `in_current_generation`), and what chunking, embedding and the
-    database raise; the previous version then stays whole.
+    `collection` says began to serve meanwhile (see `in_current_generation`), and what chunking, embedding, the hooks
+    and the database raise; the previous version then stays whole.
     """
+    progress = progress or Unwatched()
     if before is not None and before.archived:
         raise refuse_archived(draft.doc_id)
     text = document_text(draft.content)
@@ -119,20 +141,16 @@ def ingest(
     overlays = overlays or DocumentOverlays.of(collection.pk, draft.doc_id, before)
     digest = hash_content(collection, draft, text, policy, overlays.digest)
     if before is not None and before.content_hash == digest and not force:
-        return _unchanged(draft, before, progress)
+        return _unchanged(draft, before, on_commit)
     if len(text) > LONG_CHARS:
         give_back_memory()  # what reading it took
     progress.enter("chunk", chars=len(text))
-    cut = cut_draft(draft, text, policy)
-    laid = cut if isinstance(cut, LargeCut) and not overlays.listed else overlays.apply(list(cut))
+    cut = chunk_draft(draft, text, policy)
+    laid = overlays.apply(cut)
     progress.enter("embed", chunks_total=len(laid))
-    fresh = fresh or force or before is None
-    chunks: Sequence[LibraryChunk] | LargeEmbedding
-    if isinstance(cut, LargeCut):
-        chunks = _embed_large(collection, draft.doc_id, laid, progress, kept or SpooledCheckpoints(), fresh=fresh)
-    else:
-        chunks = _embed(collection, draft.doc_id, list(laid), progress, fresh=fresh)
-    progress.enter("store", chunks_total=len(chunks) if isinstance(chunks, LargeEmbedding) else 0)
+    known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force or before is None else ("chunks",))
+    embedded = embed(collection, EmbeddedChunks(laid, checkpoints), known, progress)
+    progress.enter("store", chunks_total=len(laid))
     with transaction.atomic():
         stored = lock_document(collection, draft.doc_id)
         if stored is not None and stored.archived:
@@ -140,7 +158,7 @@ def ingest(
         store = _open_same(collection)
         current = overlays.current(stored)
         if current is not overlays:  # changed while the chunks were embedded
-            overlays, chunks = current, _reapply(chunks, current.apply(list(cut)))
+            overlays, embedded = current, embedded.over(current.apply(cut))
             digest = hash_content(collection, draft, text, policy, overlays.digest)
         if stored is not None and stored.content_hash == digest and not force:
             outcome = _outcome(stored)  # somebody stored the same meanwhile
@@ -148,12 +166,14 @@ def ingest(
             document = _document(collection, draft, text, digest, policy, stored)
             if stored is not None and stored.revision != document.revision:
                 keep_revision(collection, stored, draft.doc_id, text=text, cause=cause)
-            document.chunk_count = len(chunks)
-            outcome = _store(document, chunks, store, force=force)
+            document.chunk_count = len(embedded)
+            _write_row(document)
+            index_stream(embedded, store, anew=force, between=progress.check)
+            outcome = IngestOutcome(len(embedded), document.token_count, False, document.revision, chars=len(text))
             overlays.settle(document.revision)
-        if isinstance(chunks, LargeEmbedding):
-            chunks.kept.drop()
-        progress.finish(outcome)
+        embedded.vectors.drop()
+        for hook in on_commit:
+            hook(outcome)
     return outcome
 
 
@@ -227,12 +247,13 @@ def hash_decisive(
     return hashlib.sha256(canonical_json(decisive).encode()).hexdigest()
 
 
-def _unchanged(draft: Draft, before: StoredDocument, progress: Progress) -> IngestOutcome:
+def _unchanged(draft: Draft, before: StoredDocument, on_commit: Sequence[CommitHook]) -> IngestOutcome:
     outcome = _outcome(before)
     with transaction.atomic():
         if before.source_hash != draft.source_hash:
             Document.objects.filter(pk=before.pk).update(source_hash=draft.source_hash, source=draft.source)
-        progress.finish(outcome)
+        for hook in on_commit:
+            hook(outcome)
     return outcome
 
 
@@ -241,16 +262,11 @@ def _outcome(stored: StoredDocument) -> IngestOutcome:
     return IngestOutcome(stored.chunk_count, stored.token_count, True, stored.revision, chars=stored.size_chars)
 
 
-def split_draft(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk]:
+def chunk_draft(draft: Draft, text: str, policy: ChunkPolicy) -> CutChunks:
     """The document's chunks, bound, without vectors. text: the normalized text of the draft's content."""
-    return list(cut_draft(draft, text, policy))
-
-
-def cut_draft(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk] | LargeCut:
-    """`split_draft`, without holding the chunks of a large document."""
     pages = [(start, end, label) for start, end, label in draft.page_map]
 
-    def read() -> Iterator[LibraryChunk]:
+    def cut() -> Iterator[Chunk]:
         return iter_bound(
             iter_chunks(draft.content, policy),
             doc_id=draft.doc_id,
@@ -261,60 +277,20 @@ def cut_draft(draft: Draft, text: str, policy: ChunkPolicy) -> list[LibraryChunk
         )
 
     with telemetry.chunk_span(size_chars=len(text), kind=policy.kind) as span:
-        chunks = gather_chunks(read)
+        chunks = CutChunks(cut)
         telemetry.record_counts(span, chunks_count=len(chunks))
     return chunks
 
 
-def _embed(
-    collection: Collection, doc_id: str, chunks: Sequence[LibraryChunk], progress: Progress, *, fresh: bool
-) -> list[LibraryChunk]:
-    """The chunks with their vectors. Unless fresh, a text that the document had before keeps its vector."""
-    known = {} if fresh else _known_vectors(collection, doc_id)
-    prepared = [
-        replace(chunk, embedding=known[chunk.embed_text]) if chunk.embed_text in known else chunk for chunk in chunks
-    ]
-    kept = sum(1 for chunk in prepared if chunk.embedding is not None)
-    return embed_chunks(
-        prepared,
+def embed(collection: Collection, chunks: EmbeddedChunks, known: KnownVectors, progress: Progress) -> EmbeddedChunks:
+    """The same chunks, with vectors by the collection's model; a text that is known keeps its vector."""
+    chunks.embed(
         ingest_embedder(collection.embed_model, collection.embed_dims),
+        known,
         batch_size=settings.RAGD_EMBED_BATCH_SIZE,
-        on_batch=lambda done, _: progress.advance(kept + done, len(prepared)),
+        advance=lambda done: progress.advance(done, len(chunks)),
     )
-
-
-def _embed_large(
-    collection: Collection,
-    doc_id: str,
-    chunks: Chunks,
-    progress: Progress,
-    kept: EmbeddingCheckpoints,
-    *,
-    fresh: bool,
-) -> LargeEmbedding:
-    """`_embed`, batch by batch, without what an earlier run of the same job has embedded."""
-    embedding = LargeEmbedding(chunks, kept, settings.RAGD_EMBED_BATCH_SIZE)
-    embedding.fill(
-        ingest_embedder(collection.embed_model, collection.embed_dims),
-        KnownVectors(collection.pk, doc_id, () if fresh else ("chunks",)),
-        lambda done: progress.advance(done, len(embedding)),
-    )
-    return embedding
-
-
-def _reapply(
-    embedded: Sequence[LibraryChunk] | LargeEmbedding, chunks: Sequence[LibraryChunk]
-) -> Sequence[LibraryChunk] | LargeEmbedding:
-    if isinstance(embedded, LargeEmbedding):
-        return embedded.over(chunks)
-    return with_vectors_of(embedded, chunks)
-
-
-def _known_vectors(collection: Collection, doc_id: str) -> dict[str, Any]:
-    rows: Iterable[tuple[str, str, Any]] = Chunk.objects.filter(collection_id=collection.pk, doc_id=doc_id).values_list(
-        "context", "content", "embedding"
-    )
-    return {f"{context}\n{content}" if context else content: vector for context, content, vector in rows}
+    return chunks
 
 
 def _document(
@@ -348,20 +324,6 @@ def _next_revision(stored: StoredDocument | None, digest: str) -> int:
     return stored.revision if stored.content_hash == digest else stored.revision + 1
 
 
-def _store(
-    document: Document, chunks: Sequence[LibraryChunk] | LargeEmbedding, store: ragd.Store, *, force: bool
-) -> IngestOutcome:
-    """Write the row and its chunks. The caller holds the document's lock and the transaction."""
-    _write_row(document)
-    if isinstance(chunks, LargeEmbedding):
-        index_document(chunks, store, anew=force, on_piece=lambda done: chunks.kept.check())
-    else:
-        if force:
-            delete_document_chunks([document.doc_id], store)
-        ragd.index(chunks, store)
-    return IngestOutcome(len(chunks), document.token_count, False, document.revision, chars=document.size_chars)
-
-
 def _write_row(document: Document) -> None:
     text = document.text
     if is_long := len(text) > LONG_CHARS:
@@ -371,3 +333,15 @@ def _write_row(document: Document) -> None:
     )
     if is_long:
         write_text(document.collection_id, document.doc_id, text)
+
+
+def write_text(collection_id: int, doc_id: str, text: str) -> None:
+    """Set the text of a document's row, sent in pieces: one parameter would be copied several times on its way."""
+    execute(connection, MAKE_TEXT)
+    with cursor(connection) as opened, opened.copy(COPY_TEXT) as copy:
+        copy.write(b"PGCOPY\n\xff\r\n\x00" + struct.pack("!iihi", 0, 0, 1, size_utf8(text)))
+        for piece in text_pieces(text):
+            copy.write(piece.encode())
+        copy.write(struct.pack("!h", -1))
+    execute(connection, SET_TEXT, {"collection_id": collection_id, "doc_id": doc_id})
+    execute(connection, DROP_TEXT)

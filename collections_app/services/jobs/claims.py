@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,7 +19,7 @@ from collections_app.models import IngestJob
 from collections_app.parsing.types import ParseError
 from collections_app.services.endpoints.providers import EndpointWaitsError
 from collections_app.services.jobs.queue import send_jobs
-from collections_app.work.leases import Lease, claim, claimable, held_by_host
+from collections_app.work.leases import Lease, claim, claimable
 from collections_app.work.retry_policy import job_retry_policy
 from ragd.errors import EmbedderError, RagdError
 
@@ -133,14 +132,6 @@ def _pause(exc: BaseException) -> tuple[datetime, str] | None:
     if isinstance(exc, FetchError) and exc.postpone_s is not None:
         return timezone.now() + timedelta(seconds=exc.postpone_s), WAITING_FOR_SITE
     return None
-
-
-def forgive_attempts(host: str, *, but: Iterable[int] = ()) -> int:
-    """The workers of a host are to stop: no job is to blame for being cut off. Returns how many run there.
-
-    but: processes that died by themselves, whose jobs may be to blame.
-    """
-    return held_by_host(IngestJob.objects.all(), host, but=but).update(attempts_forgiven=F("attempts"))
 
 
 def describe_failure(exc: BaseException) -> tuple[str, str, bool]:

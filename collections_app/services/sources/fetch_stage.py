@@ -17,11 +17,11 @@ from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError, FetchResult
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
 from collections_app.parsing import archive_type
+from collections_app.services.documents.files import store_upload
 from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.sources.bucket_client import read_object
 from collections_app.services.sources.web_client import read_page
 from collections_app.services.uploads.entries import folder_of
-from collections_app.services.uploads.uploads import store_upload
 from ragd import telemetry
 
 TOO_LONG = timedelta(days=1)

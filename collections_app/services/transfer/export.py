@@ -39,7 +39,7 @@ from collections_app.services.collections.export_parts import (
     Table,
     registered_parts,
 )
-from collections_app.services.collections.operations import Running, Tell, count_running
+from collections_app.services.collections.operations import Running, Tell, begin, count_running
 from collections_app.services.collections.snapshots import Snapshot
 from collections_app.services.generations.swap import ensure_serving
 from collections_app.services.governance import audit
@@ -114,7 +114,7 @@ class Export:
         except BaseException:
             self.snapshot.close()
             raise
-        self.running = Running(Operation.Kind.EXPORT, collection.name, actor=actor, listener=on_progress)
+        self.running = Running(begin(Operation.Kind.EXPORT, collection.name, actor=actor), listener=on_progress)
         audit.record(actor, [collection], audit.CHANGE, f"exported {self.counts['chunks']} chunks")
         self._stream = self._guarded()
 

@@ -6,27 +6,34 @@ with every batch. So an import that dies leaves something that the sweeper remov
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from django.contrib.auth import get_user_model
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.core.files.uploadedfile import UploadedFile
 from django.db import DataError, IntegrityError, InternalError, connection, transaction
 from django.utils import timezone
 
 from collections_app.domain.identity import check_collection_name
 from collections_app.errors import ServiceError
-from collections_app.models import Collection, Generation, Operation
+from collections_app.models import Collection, Generation, Operation, OperationFile
 from collections_app.services.collections.deletion import purge_collection
 from collections_app.services.collections.export_parts import Manifest
-from collections_app.services.collections.operations import Running, Tell, running
+from collections_app.services.collections.operations import Running, Tell, request_operation, running
 from collections_app.services.generations.generations import check_embedder, resolve_target, start_generation
 from collections_app.services.governance import audit
 from collections_app.services.transfer.export_reader import Archive, Source, invalid_export
 from collections_app.services.transfer.import_writer import FENCE, FIRST, ImportWriter, name_taken
+from collections_app.work.leases import Lease
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 from ragd.store.generations import GenerationSpec
 from ragd.store.store import INSERT_STATS, create_partition, execute, languages
 from ragd.types import ChunkPolicy
+
+PART_BYTES = 1_000_000
 
 
 def import_collection(
@@ -38,42 +45,104 @@ def import_collection(
     embed_dims: int | None = None,
     actor: audit.Actor = None,
     on_progress: Tell | None = None,
-    operation: Operation | None = None,
 ) -> dict[str, Any]:
     """Make a collection of an export, all of it or nothing; it is seen when it is complete.
 
     source: a path, or a binary file that can be read again from its beginning. name: None for the exported one.
     replace: take the place of the collection of that name, which is deleted. embed_model, embed_dims: another model
     than the exported one; the collection serves with the exported vectors until a generation with it is built. No
-    embedder is asked otherwise. operation: one that was made before, to be gone on with.
+    embedder is asked otherwise.
 
     Returns {"collection", "counts", "generation_hash", "generation": number of the one that is built or None,
     "warnings", "seconds", "replaced": whether one was}. Raises ServiceError: 422 for a file that is damaged, foreign or
     of another version, 409 for a name that is taken, 413 above RAGD_IMPORT_MAX_MB; InvalidInput for a wrong name.
     """
-    began = time.monotonic()
     with Archive(source) as archive:
         chosen = check_import_name(archive.manifest, name, replace=replace)
-        with running(Operation.Kind.IMPORT, chosen, actor=actor, listener=on_progress, operation=operation) as progress:
-            spec = read_spec(archive.manifest)
-            if embed_model is not None:
-                check_model(archive.manifest.values, embed_model, embed_dims)
-            archive.check(lambda done, total: progress.tell("check", done, total))
-            current, before = _import(archive, chosen, spec, progress, replace=replace, actor=actor)
-            if before is not None:
-                _purge(before, current)
-            generation = _rebuild(current, embed_model, embed_dims, actor)
-            report = {
-                "collection": chosen,
-                "counts": current.counts,
-                "generation_hash": spec.hash,
-                "generation": generation,
-                "warnings": current.warnings,
-                "replaced": before is not None,
-                "seconds": round(time.monotonic() - began, 3),
-            }
-            progress.succeed(report)
+        with running(Operation.Kind.IMPORT, chosen, actor=actor, listener=on_progress) as progress:
+            return _import_archive(
+                archive, progress, replace=replace, embed_model=embed_model, embed_dims=embed_dims, actor=actor
+            )
+
+
+def _import_archive(
+    archive: Archive,
+    progress: Running,
+    *,
+    replace: bool,
+    embed_model: str | None,
+    embed_dims: int | None,
+    actor: audit.Actor,
+) -> dict[str, Any]:
+    began = time.monotonic()
+    spec = read_spec(archive.manifest)
+    if embed_model is not None:
+        check_model(archive.manifest.values, embed_model, embed_dims)
+    archive.check(lambda done, total: progress.tell("check", done, total))
+    current, before = _import(archive, progress.operation.subject, spec, progress, replace=replace, actor=actor)
+    report = current.report(replaced=before is not None)
+    if before is not None:
+        report["warnings"] += _purge(before)
+    report |= _rebuild(current.collection, report["warnings"], embed_model, embed_dims, actor)
+    report["seconds"] = round(time.monotonic() - began, 3)
+    progress.succeed(report)
     return report
+
+
+def request_import(
+    file: UploadedFile[Any],
+    *,
+    name: str | None,
+    replace: bool,
+    embed_model: str | None,
+    embed_dims: int | None,
+    actor: AbstractBaseUser,
+) -> Operation:
+    """Have a worker import the file, which the database stores in parts until the operation has ended.
+
+    Raises what `import_collection` raises of the file's manifest and of the name.
+    """
+    source: Any = file.file
+    with Archive(source) as archive:
+        chosen = check_import_name(archive.manifest, name, replace=replace)
+    arguments = {"replace": replace, "embed_model": embed_model, "embed_dims": embed_dims, "user": actor.pk}
+    with transaction.atomic():
+        operation = request_operation(Operation.Kind.IMPORT, chosen, arguments, actor=actor)
+        for position, content in enumerate(file.chunks(PART_BYTES)):
+            OperationFile.objects.create(operation=operation, position=position, content=content)
+    return operation
+
+
+def run_import(lease: Lease[Operation]) -> None:
+    """The worker's side of `request_import`. What an earlier attempt made visible is not imported again."""
+    operation = lease.work
+    arguments = dict(operation.arguments)
+    arguments["actor"] = get_user_model()._default_manager.filter(pk=arguments.pop("user")).first()
+    with running(Operation.Kind.IMPORT, operation.subject, lease=lease) as progress:
+        if operation.report:
+            _finish(progress, **arguments)
+            return
+        with tempfile.TemporaryFile() as source:
+            for part in operation.files.order_by("position").iterator(chunk_size=1):
+                source.write(part.content)
+            with Archive(source) as archive:
+                check_import_name(archive.manifest, operation.subject, replace=arguments["replace"])
+                _import_archive(archive, progress, **arguments)
+
+
+def _finish(
+    progress: Running, *, replace: bool, embed_model: str | None, embed_dims: int | None, actor: audit.Actor
+) -> None:
+    """What comes after the collection is visible. A generation besides the first is the one that was asked for."""
+    report = dict(progress.operation.report)
+    collection = Collection.objects.live().filter(name=report["collection"]).first()
+    if collection is not None:
+        started = Generation.objects.filter(collection=collection).exclude(number=FIRST).newest().first()
+        if started is None:
+            report |= _rebuild(collection, report["warnings"], embed_model, embed_dims, actor)
+        else:
+            report["generation"] = started.number
+    progress.succeed(report)
 
 
 def check_import_name(manifest: Manifest, name: str | None, *, replace: bool) -> str:
@@ -101,24 +170,31 @@ def _import(
         raise
 
 
-def _purge(replaced: Collection, current: ImportWriter) -> None:
-    """Remove what the import took the place of. It is invisible by now, so one in use goes later and spoils nothing."""
+def _purge(replaced: Collection) -> list[str]:
+    """Remove what the import took the place of; warnings. It is invisible by now, so one in use goes later."""
     try:
         purge_collection(replaced)
     except ServiceError as error:
-        current.warnings.append(error.message)
+        return [error.message]
+    return []
 
 
-def _rebuild(current: ImportWriter, model: str | None, dims: int | None, actor: audit.Actor) -> int | None:
-    """Start the generation of another model; a failure leaves the import as it is and is told as a warning."""
-    if model is None or (model, dims or current.spec.embed_dims) == (current.spec.embed_model, current.spec.embed_dims):
-        return None
+def _rebuild(
+    collection: Collection, warnings: list[str], model: str | None, dims: int | None, actor: audit.Actor
+) -> dict[str, int]:
+    """Start the generation of another model: {"generation": its number}, {} when none was asked for or it failed.
+
+    A failure leaves the import as it is and is told as a warning.
+    """
+    serving = (collection.embed_model, collection.embed_dims)
+    if model is None or (model, dims or collection.embed_dims) == serving:
+        return {}
     try:
-        started = start_generation(current.collection, {"embed_model": model, "embed_dims": dims}, actor=actor)
+        started = start_generation(collection, {"embed_model": model, "embed_dims": dims}, actor=actor)
     except (ServiceError, RagdError) as error:
-        current.warnings.append(f"it serves with {current.spec.embed_model}; {model} could not be started: {error}")
-        return None
-    return started.number
+        warnings.append(f"it serves with {collection.embed_model}; {model} could not be started: {error}")
+        return {}
+    return {"generation": started.number}
 
 
 def read_spec(manifest: Manifest) -> GenerationSpec:

@@ -95,6 +95,17 @@ class ImportWriter:
     def chunks(self) -> str:
         return partition_name(self.collection.pk, FIRST)
 
+    def report(self, *, replaced: bool) -> dict[str, Any]:
+        """What the operation keeps of it; `generation` and `seconds` come later."""
+        return {
+            "collection": self.collection.name,
+            "counts": self.counts,
+            "generation_hash": self.spec.hash,
+            "generation": None,
+            "warnings": self.warnings,
+            "replaced": replaced,
+        }
+
     def fill(self) -> None:
         """Everything but the last step, in short transactions."""
         for table in (DOCUMENTS, REVISIONS, OVERLAYS):
@@ -232,6 +243,7 @@ class ImportWriter:
                 for part in registered_parts():
                     self.counts[part.name] = part.restore(self.collection, self.archive.rows(part.member))
                 audit.record(actor, [self.collection], audit.ADDITION, f"imported {self.counts['chunks']} chunks")
+                self.progress.write(report=self.report(replaced=before is not None))
         except IntegrityError as error:
             if "collections_name_key" in str(error):
                 raise name_taken(name) from None

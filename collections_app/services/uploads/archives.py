@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from django.conf import settings
 from django.db import transaction
 
 from collections_app.domain.identity import doc_id_from_name
 from collections_app.models import Collection, IngestJob, Upload
-from collections_app.parsing import Member, ParseLimits, is_readable, iter_members, list_members
+from collections_app.parsing import Member, is_readable, iter_members, list_members
+from collections_app.services.documents.files import parse_limits, read_content
 from collections_app.services.indexing.ingestion import IngestOutcome
 from collections_app.services.jobs.progress import JobProgress
-from collections_app.services.uploads.attachments import HeldFile
 from collections_app.services.uploads.current_state import RequestedMetadata
 from collections_app.services.uploads.entries import Entry, folder_of
 from collections_app.services.uploads.upload_plan import PlanLine, Planner, UploadPlan
-from collections_app.services.uploads.uploads import (
-    UploadItem,
-    UploadOptions,
-    UploadOutcome,
-    enqueue_files,
-    read_content,
-)
+from collections_app.services.uploads.uploads import HeldFile, UploadItem, UploadOptions, UploadOutcome, enqueue_files
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
@@ -39,17 +31,6 @@ class Contents:
 
     members: list[Member]
     hidden: list[str]
-
-
-def parse_limits(**values: Any) -> ParseLimits:
-    """The limits that the settings state. values: further fields of ParseLimits."""
-    return ParseLimits(
-        timeout_s=settings.RAGD_PARSE_TIMEOUT_S,
-        memory_mb=settings.RAGD_PARSE_MEMORY_MB,
-        max_chars=settings.RAGD_PARSE_MAX_CHARS,
-        max_input_mb=settings.RAGD_MAX_DOCUMENT_MB,
-        **values,
-    )
 
 
 def list_archive(content: bytes) -> Contents:

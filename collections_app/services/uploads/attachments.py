@@ -3,59 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from collections_app.models import Collection, IngestJob
-from collections_app.parsing import Attachment, ParsedDocument, archive_type, is_readable
+from collections_app.parsing import Attachment, archive_type, is_readable
 from collections_app.services.documents.document_tree import PARENT, attachments_of
 from collections_app.services.documents.documents import delete_documents
-from collections_app.services.indexing.ingestion import IngestOutcome, Progress
+from collections_app.services.indexing.ingestion import CommitHook
 from collections_app.services.uploads.current_state import RequestedMetadata
-from collections_app.services.uploads.uploads import UploadItem, UploadOptions, enqueue_files
+from collections_app.services.uploads.uploads import HeldFile, UploadItem, UploadOptions, enqueue_files
 
 MAIL_TYPES = ("message/rfc822", "application/mbox", "application/vnd.ms-outlook")
 
 
-class AttachingProgress:
-    """The progress of a mail's ingest: with the mail itself its attachments are stored, in the same transaction."""
+def attach(collection: Collection, job: IngestJob, attachments: Sequence[Attachment]) -> CommitHook:
+    """A hook that stores the attachments of a mail with the mail itself.
 
-    def __init__(self, inner: Progress, collection: Collection, job: IngestJob, attachments: Sequence[Attachment]):
-        self._inner = inner
-        self._collection = collection
-        self._job = job
-        self._attachments = attachments
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def finish(self, outcome: IngestOutcome) -> None:
-        # before the job's row is held: whoever submits the same names waits for that row while holding the names
-        take_attachments(self._collection, self._job, self._attachments)
-        self._inner.finish(outcome)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldFile:
-    """Bytes that are in memory already, as a file."""
-
-    name: str
-    content: bytes
-
-    @property
-    def size(self) -> int:
-        return len(self.content)
-
-    def read(self) -> bytes:
-        return self.content
-
-
-def watch_attachments(collection: Collection, job: IngestJob, parsed: ParsedDocument, progress: Progress) -> Progress:
-    """The progress to ingest with: that which was given, or for a mail one that makes documents of its files too."""
-    if parsed.media_type not in MAIL_TYPES:
-        return progress
-    watcher: Any = AttachingProgress(progress, collection, job, parsed.attachments)
-    return cast(Progress, watcher)
+    Let it come before what holds the job's row: whoever submits the same names waits for that row while holding them.
+    """
+    return lambda outcome: take_attachments(collection, job, attachments)
 
 
 def take_attachments(collection: Collection, job: IngestJob, attachments: Iterable[Attachment]) -> None:

@@ -6,20 +6,14 @@ import uuid
 from collections import Counter
 from collections.abc import Iterable
 
-from django.db import connection
 from django.db.models import F
 
+from collections_app.advisory_locks import lock_names, named, submission_seed, try_lock
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.governance import audit
 from collections_app.services.indexing.document_locks import lock_documents
-
-# A space of locks of its own: whoever submits a document does not wait for the worker that stores it.
-LOCK_DOC_IDS = """
-SELECT pg_advisory_xact_lock(hashtextextended(doc_id, %(space)s)) FROM unnest(%(doc_ids)s::text[]) AS wanted (doc_id)
-"""
-TRY_LOCK_DOC_ID = "SELECT pg_try_advisory_xact_lock(hashtextextended(%(doc_id)s, %(space)s))"
 
 LABEL_MAX_CHARS = 200
 
@@ -88,18 +82,10 @@ def lock_doc_ids(collection: Collection, doc_ids: Iterable[str]) -> None:
 
     Raises UnknownCollection when the collection is being deleted.
     """
-    with connection.cursor() as cursor:
-        cursor.execute(LOCK_DOC_IDS, {"doc_ids": sorted(set(doc_ids)), "space": _space(collection)})
+    lock_names(submission_seed(collection.pk), doc_ids)
     lock_documents(collection, [])
 
 
 def try_lock_doc_id(collection: Collection, doc_id: str) -> bool:
     """Whether nobody else submits this document now; if so nobody will, until the transaction ends."""
-    with connection.cursor() as cursor:
-        cursor.execute(TRY_LOCK_DOC_ID, {"doc_id": doc_id, "space": _space(collection)})
-        (is_mine,) = cursor.fetchone()
-    return bool(is_mine)
-
-
-def _space(collection: Collection) -> int:
-    return -1 - collection.pk
+    return try_lock(named(submission_seed(collection.pk), doc_id))

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import mimetypes
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
-import psycopg
-from django.db import connection, transaction
+from django.db import transaction
 
-from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload
 from collections_app.parsing import archive_type
+from collections_app.services.documents.files import store_upload
 from collections_app.services.governance import audit
 from collections_app.services.jobs.backpressure import check_queue
 from collections_app.services.jobs.queue import send_jobs, supersede_jobs
 from collections_app.services.uploads.current_state import Labels, RequestedMetadata
-from collections_app.services.uploads.entries import MEGABYTE as MEGABYTE
 from collections_app.services.uploads.entries import Entry, check_clash, folder_of, is_refused, wanted_id
 from collections_app.services.uploads.submissions import (
     close_batch,
@@ -36,20 +32,8 @@ from collections_app.work.leases import cancel
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
-STORED_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 SUPERSEDED = "superseded by a newer upload of the same document"
-
-SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
-SELECT_PIECE = "SELECT substring(content FROM %s FOR %s), octet_length(content) FROM uploads WHERE id = %s"
-PIECE_BYTES = 1 << 23
-
-INSERT_UPLOAD = """
-INSERT INTO uploads (collection_id, doc_id, sha256, name, media_type, size_bytes, created_at, content)
-VALUES (%(collection_id)s, %(doc_id)s, %(sha256)s, %(name)s, %(media_type)s, %(size_bytes)s, %(created_at)s,
-        %(content)b)
-RETURNING id
-"""
 
 
 class UploadedFile(Protocol):
@@ -75,6 +59,21 @@ class LocalFile:
 
     def read(self) -> bytes:
         return self.path.read_bytes()
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFile:
+    """Bytes that are in memory already, as a file."""
+
+    name: str
+    content: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def read(self) -> bytes:
+        return self.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,61 +270,3 @@ def _label(files: Sequence[UploadedFile]) -> str:
 def _supersede_archives(collection: Collection, doc_ids: Sequence[str]) -> None:
     older = IngestJob.objects.active().filter(collection=collection, doc_id__in=doc_ids, kind=IngestJob.Kind.ARCHIVE)
     cancel(older, "superseded by a newer upload of the same archive")
-
-
-def store_upload(collection: Collection, doc_id: str, name: str, content: bytes, *, sha256: str = "") -> Upload:
-    """Store the bytes; the record comes back without them, so that many files do not pile up in memory.
-
-    sha256: theirs, in hex, when it is known already.
-    """
-    media_type, _ = mimetypes.guess_type(name)
-    upload = Upload(
-        collection=collection,
-        doc_id=doc_id,
-        sha256=sha256 or hashlib.sha256(content).hexdigest(),
-        name=name,
-        media_type=media_type or "application/octet-stream",
-        size_bytes=len(content),
-    )
-    values = {field: getattr(upload, field) for field in STORED_FIELDS} | {"content": content}
-    # Bound by the server, in binary: as part of the statement's text the bytes would take several times their size.
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        row = cursor.execute(INSERT_UPLOAD, values).fetchone()
-    upload.pk = row[0] if row else None
-    return upload
-
-
-def read_content(upload_id: int | None) -> bytes:
-    """The bytes of an upload, asked for in binary: as text they would take three times their size. ServiceError 409."""
-    connection.ensure_connection()
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        row = cursor.execute(SELECT_CONTENT, (upload_id,), binary=True).fetchone()
-    if row is None:
-        raise _gone()
-    return bytes(row[0])
-
-
-def open_content(upload_id: int | None) -> IO[bytes]:
-    """The bytes of an upload as a file, read piece by piece; in memory while it is small. ServiceError 409."""
-    connection.ensure_connection()
-    spool = tempfile.SpooledTemporaryFile(PIECE_BYTES)  # noqa: SIM115 (the caller's)
-    size = 1
-    with connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
-        while spool.tell() < size:
-            values = (spool.tell() + 1, PIECE_BYTES, upload_id)
-            row = cursor.execute(SELECT_PIECE, values, binary=True).fetchone()
-            if row is None:
-                raise _gone()
-            spool.write(row[0])
-            size = row[1]
-    return spool
-
-
-def _gone() -> ServiceError:
-    return ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
-
-
-def drop_stale_uploads(collection_id: int, doc_id: str, *, keep: int = 0) -> None:
-    """Remove the files of a document but the one that is its source, unless a job may still need them."""
-    stale = Upload.objects.of_document(collection_id, doc_id).exclude(pk=keep)
-    stale.exclude(jobs__state__in=("queued", "running", "failed", "quarantined")).delete()

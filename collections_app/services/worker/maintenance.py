@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, session_lock, whole
 from collections_app.models import (
     Collection,
     Document,
@@ -21,6 +22,7 @@ from collections_app.models import (
     Upload,
 )
 from collections_app.services.collections.collections import purge_deleted
+from collections_app.services.collections.operations import sweep_operations
 from collections_app.services.endpoints.hosts import forget_hosts
 from collections_app.services.generations.swap import drop_leftovers, expire_retired
 from collections_app.services.indexing.embedding_checkpoints import drop_orphaned_checkpoints
@@ -32,14 +34,10 @@ from collections_app.services.jobs.workers import forget_workers
 log = logging.getLogger(__name__)
 
 SWEEP_REPORT = "sweep"
-ONE_SWEEPER_LOCK = 0x7261676402
 QUIET_FOR = timedelta(seconds=20)
 IDEMPOTENCY_KEPT = timedelta(days=1)
 ORPHAN_KEPT = timedelta(days=7)
 ABANDONED_AFTER = timedelta(hours=6)
-
-TRY_LOCK = "SELECT pg_try_advisory_lock(%s)"
-UNLOCK = "SELECT pg_advisory_unlock(%s)"
 
 # Above the threshold, without a valid index on the embeddings.
 UNINDEXED = """
@@ -56,15 +54,13 @@ ORDER BY c.id
 
 def sweep() -> dict[str, int]:
     """Put everything right that is due; returns what was done. Of two sweeps at the same time one does nothing."""
-    with connection.cursor() as cursor:
-        cursor.execute(TRY_LOCK, [ONE_SWEEPER_LOCK])
-        (mine,) = cursor.fetchone()
-    if not mine:
-        return {}
-    try:
+    with session_lock(whole(LockSpace.MAINTENANCE)) as is_held:
+        if not is_held:
+            return {}
         now = timezone.now()
         done = resend_lost_jobs(now) | {
             "woken": wake_waiting_jobs(now) + wake_fetches(now),
+            "operations": sweep_operations(now),
             "purged": purge_deleted(now),
             "index_builds": build_missing_indexes(now),
             "generations": tidy_generations(now),
@@ -75,9 +71,6 @@ def sweep() -> dict[str, int]:
             "workers": forget_workers(now),
             "hosts": forget_hosts(now),
         }
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(UNLOCK, [ONE_SWEEPER_LOCK])
     Report.objects.update_or_create(name=SWEEP_REPORT, defaults={"values": done, "made_at": now})
     if any(done.values()):
         log.info("sweep: %s", ", ".join(f"{name} {count}" for name, count in done.items() if count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from uuid import UUID
@@ -41,9 +41,15 @@ class RunItem:
         return self.outcome == EvaluationItem.Outcome.ERROR
 
 
-def read_items(run: EvaluationRun) -> dict[int, RunItem]:
-    """Position -> item of what is done so far. One query."""
-    return {item.position: _run_item(item, run.thresholds) for item in run.items.only(*FIELDS)}
+def read_items(runs: Sequence[EvaluationRun]) -> list[dict[int, RunItem]]:
+    """Of each run position -> item of what is done so far. One query a run.
+
+    What passes is judged alike in all of them: by the first run's thresholds, as far as every run measured them.
+    """
+    stored = [list(run.items.only(*FIELDS)) for run in runs]
+    measured = [{name for item in items for name in item.scores} for items in stored if items]
+    shared = set.intersection(*measured) if measured else set()
+    return [{item.position: _run_item(item, runs[0].thresholds, shared) for item in items} for items in stored]
 
 
 def read_contents(run: EvaluationRun) -> str:
@@ -59,12 +65,12 @@ def read_contents(run: EvaluationRun) -> str:
     return f"{state.get('chunks', 0):,} chunks" + (f", documents of {moment}" if moment else "")
 
 
-def passes(item: EvaluationItem, thresholds: Mapping[str, float]) -> bool:
+def passes(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[str]) -> bool:
     """Whether a question is answered well enough: by the thresholds that speak of it (see `question_misses`).
 
-    Where none does: whether it could be asked and no failure mode was found in it.
+    Where none does: whether it could be asked and no failure mode was found in it. measured: as in `question_misses`.
     """
-    misses = question_misses(item, thresholds)
+    misses = question_misses(item, thresholds, measured)
     if misses is None:
         return item.outcome != EvaluationItem.Outcome.ERROR and not item.modes
     return not misses
@@ -79,7 +85,7 @@ def measure_of(name: str) -> Measure:
         return Measure(name, name.replace("_", " ").capitalize(), "outcome", "")
 
 
-def _run_item(item: EvaluationItem, thresholds: Mapping[str, float]) -> RunItem:
+def _run_item(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[str]) -> RunItem:
     return RunItem(
         position=item.position,
         question=item.question_text,
@@ -90,5 +96,5 @@ def _run_item(item: EvaluationItem, thresholds: Mapping[str, float]) -> RunItem:
         modes=tuple(item.modes),
         query_run=item.query_run,
         trace_id=item.trace_id,
-        passed=passes(item, thresholds),
+        passed=passes(item, thresholds, measured),
     )

@@ -197,9 +197,8 @@ def compare_runs(base: EvaluationRun, others: Sequence[EvaluationRun]) -> Compar
     of other questions than the base's, with the reason; 422 for no other run, too many, or one twice.
     """
     _check(base, others)
-    before = read_items(base)
+    before, *items = read_items([base, *others])
     draws = Draws()
-    items = [read_items(run) for run in others]
     measures = sorted(
         {name for each in (before, *items) for asked in each.values() for name in asked.scores}, key=order_of
     )

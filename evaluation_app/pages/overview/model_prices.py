@@ -19,8 +19,8 @@ from evaluation_app.models import Span
 from evaluation_app.pages.overview.figures import Consumption, FigureFilter, consumption, period_until
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
 from ragd import telemetry
+from ragd.models.openai_client import OPENAI_URL
 from retrieval_app.answerers.selection import has_chat_model
-from retrieval_app.llm.chat_endpoint import OPENAI_URL
 
 PERIOD = "30d"
 SAMPLE = 1000  # tokens: a price that grows with the number of tokens is shown as it begins

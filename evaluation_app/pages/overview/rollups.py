@@ -21,6 +21,7 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.advisory_locks import LockSpace, try_lock, whole
 from evaluation_app.models import SpanRollup
 
 BASE = 1.1
@@ -30,7 +31,6 @@ SETTLE = timedelta(minutes=5)  # spans of the last batches of an hour may come s
 HOUR = timedelta(hours=1)
 RECENT = timedelta(hours=26)
 KEEP_DAYS = 62
-LOCK = 7_201_954  # one worker rolls up at a time
 
 # what a set adds up over: the sum of these, as GROUPING(collection, model, api_key) gives it
 SUMMED = {"collection": 4, "model": 2, "api_key": 1}
@@ -50,7 +50,6 @@ rolled AS (
 SELECT stored.hour FROM stored LEFT JOIN rolled USING (hour)
 WHERE stored.spans > coalesce(rolled.spans, 0) ORDER BY stored.hour
 """
-TRY_LOCK = "SELECT pg_try_advisory_xact_lock(%(lock)s)"
 FORGET_HOUR = "DELETE FROM span_rollups WHERE hour = %(hour)s AND hours = 1"
 ROLL_HOUR = f"""
 WITH began AS (
@@ -146,8 +145,7 @@ def _moments(statement: str, since: datetime, before: datetime) -> list[datetime
 def _replace(forget: str, roll: str, values: Mapping[str, Any]) -> bool:
     """Whether it was this process that did it."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(TRY_LOCK, {"lock": LOCK})
-        if not cursor.fetchone()[0]:
+        if not try_lock(whole(LockSpace.SPAN_ROLLUP)):
             return False
         cursor.execute(forget, values)
         cursor.execute(roll, values)

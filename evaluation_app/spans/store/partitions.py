@@ -10,7 +10,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -20,6 +19,8 @@ from django.db import IntegrityError, OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
+from collections_app.advisory_locks import LockSpace, session_lock, whole
+
 log = logging.getLogger(__name__)
 
 AHEAD = timedelta(days=2)
@@ -27,7 +28,6 @@ DAY = timedelta(days=1)
 LOCK_WAIT_MS = 40  # nobody waits behind a request for a lock longer than this
 LOCK_TRIES = 50
 LOCK_PAUSE_S = 0.1
-ONE_KEEPER_LOCK = 0x7261676405
 MEGABYTE = 1_000_000
 SPLIT_MARGIN = timedelta(minutes=2)  # a new partition begins this long after now: no span of then is written yet
 PARTITIONS_MIN = 8  # into which a store at its limit is cut at least
@@ -60,8 +60,6 @@ DELETE FROM spans_default WHERE (started_at, id) IN (
     ORDER BY started_at, id LIMIT %(batch)s FOR UPDATE SKIP LOCKED)
 """
 SET_LOCK_WAIT = "SELECT set_config('lock_timeout', %(wait)s, true)"
-TRY_KEEPER_LOCK = "SELECT pg_try_advisory_lock(%(lock)s)"
-FREE_KEEPER_LOCK = "SELECT pg_advisory_unlock(%(lock)s)"
 
 # {name}, {check}: identifiers of ours; {lower}, {upper}: times that were parsed. None of them comes from outside.
 CREATE_ALONE = "CREATE TABLE {name} (LIKE spans INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES)"
@@ -126,7 +124,7 @@ def maintain(now: datetime | None = None, *, keep_days: int | None = None, max_m
     moment = now or timezone.now()
     days = settings.RAGD_SPAN_RETENTION_DAYS if keep_days is None else keep_days
     limit = (settings.RAGD_SPAN_MAX_MB if max_mb is None else max_mb) * MEGABYTE
-    with _only_keeper() as mine:
+    with session_lock(whole(LockSpace.SPAN_PARTITIONS)) as mine:
         if not mine:
             return Maintenance()
         drop_leftovers()
@@ -315,17 +313,6 @@ def _patiently(action: Callable[[], object]) -> None:
                 raise
             time.sleep(LOCK_PAUSE_S)
     raise StoreBusy(f"no lock within {LOCK_TRIES} tries of {LOCK_WAIT_MS} ms")
-
-
-@contextmanager
-def _only_keeper() -> Iterator[bool]:
-    """Whether this is the only round; holds a lock of the session meanwhile."""
-    ((mine,),) = _rows(TRY_KEEPER_LOCK, {"lock": ONE_KEEPER_LOCK})
-    try:
-        yield mine
-    finally:
-        if mine:
-            _execute(FREE_KEEPER_LOCK, {"lock": ONE_KEEPER_LOCK})
 
 
 def _partition(name: str, bounds: str, size: int) -> Partition:

@@ -1,0 +1,229 @@
+"""Requests to OpenAI-compatible endpoints through the OpenAI SDK: one client, one retry policy, one deadline.
+
+Chat, embeddings and rerank use it. The SDK's own retries are off, since they know no deadline.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+
+from ragd.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import openai  # takes most of a second, so it is loaded with the first request
+
+T = TypeVar("T")
+
+OPENAI_URL = "https://api.openai.com/v1"
+BACKOFF_MAX_S = 8.0
+JITTER = 1.25  # so that clients which failed together do not retry together
+CONNECT_TIMEOUT_S = 5.0
+RETRIED_STATUSES = frozenset({408, 409, 429})
+QUOTED_CHARS = 300
+
+
+class EndpointError(Exception):
+    """A request that failed. The message continues a sentence that begins with the endpoint, such as "answered 500".
+
+    kind: "timeout", "connection", "rate_limited", "quota", "auth", "rejected", "server", "malformed", or one that the
+    caller of `request` raised. retry_after_s: as the endpoint asked. status, body: of an answer that is not 2xx, else
+    None and "". attempts, elapsed_s: of the whole request, once it is given up.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        retryable: bool = True,
+        retry_after_s: float | None = None,
+        status: int | None = None,
+        body: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.kind, self.message, self.retryable, self.retry_after_s = kind, message, retryable, retry_after_s
+        self.status, self.body = status, body
+        self.attempts, self.elapsed_s = 1, 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Attempts are repeated at most max_retries times: after the endpoint's Retry-After, else after backoff_s * 2^n
+    (8 s at most) and up to a quarter more. timeout_s bounds one attempt, deadline_s all of them with their waits.
+
+    Raises InvalidInput that names the field.
+    """
+
+    max_retries: int
+    backoff_s: float
+    timeout_s: float
+    deadline_s: float
+
+    def __post_init__(self) -> None:
+        for name, low in (("timeout_s", 1e-3), ("deadline_s", 1e-3), ("max_retries", 0), ("backoff_s", 0)):
+            value = getattr(self, name)
+            if not low <= value < math.inf:
+                raise InvalidInput(f"{name} must be a number of at least {low:g}, not {value!r}", field=name)
+
+    def wait_s(self, retries: int, retry_after_s: float | None) -> float:
+        """Before the next attempt. retries: how many there were before it, from 0."""
+        if retry_after_s is not None:
+            return retry_after_s
+        return min(self.backoff_s * 2.0 ** min(retries, 16), BACKOFF_MAX_S) * random.uniform(1.0, JITTER)  # noqa: S311
+
+    def run(self, attempt: Callable[[float], T], *, deadline: float | None = None) -> T:
+        """What `attempt(timeout_s)` returns, once it raises no EndpointError.
+
+        A wait that would pass the deadline is not begun. deadline: on the monotonic clock, where several requests share
+        one. Raises the last EndpointError with `attempts` and `elapsed_s`.
+        """
+        started = time.monotonic()
+        ends = started + self.deadline_s if deadline is None else deadline
+        retries = 0
+        while True:
+            try:
+                return attempt(min(self.timeout_s, max(ends - time.monotonic(), 1e-3)))
+            except EndpointError as error:
+                wait_s = self.wait_s(retries, error.retry_after_s)
+                error.attempts, error.elapsed_s = retries + 1, time.monotonic() - started
+                if not error.retryable or retries == self.max_retries or time.monotonic() + wait_s >= ends:
+                    raise
+            retries += 1
+            time.sleep(wait_s)
+
+
+class DeadlineStream(httpx2.SyncByteStream):
+    """The body of an answer, which must end in time: the client's own timeout bounds each read, not their sum."""
+
+    def __init__(self, inner: httpx2.SyncByteStream, ends: float) -> None:
+        self._inner, self._ends = inner, ends
+
+    def __iter__(self) -> Iterator[bytes]:
+        for part in self._inner:
+            yield part
+            if time.monotonic() > self._ends:
+                raise httpx2.ReadTimeout("the answer did not end in time")
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class DeadlineTransport(httpx2.HTTPTransport):
+    """The read timeout of a request bounds its whole answer."""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        limit_s = request.extensions.get("timeout", {}).get("read")
+        ends = time.monotonic() + limit_s if limit_s else math.inf
+        response = super().handle_request(request)
+        assert isinstance(response.stream, httpx2.SyncByteStream)
+        response.stream = DeadlineStream(response.stream, ends)
+        return response
+
+
+def open_client(base_url: str, api_key: str | None) -> openai.OpenAI:
+    """The client of this process for an endpoint, kept so that connections are. base_url "" is OpenAI's own."""
+    return _open_client(base_url or OPENAI_URL, api_key or "none", os.getpid())
+
+
+@lru_cache(maxsize=32)
+def _open_client(base_url: str, api_key: str, _pid: int) -> openai.OpenAI:
+    """By process, since a lock of an inherited client could be held for ever in a forked child."""
+    import openai
+
+    http_client = httpx2.Client(transport=DeadlineTransport(limits=openai.DEFAULT_CONNECTION_LIMITS))
+    return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, http_client=http_client)
+
+
+def request_timeout(timeout_s: float) -> httpx2.Timeout:
+    return httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+
+
+@contextmanager
+def endpoint_errors(timeout_s: float) -> Iterator[None]:
+    """What the SDK raises in the block, as EndpointError."""
+    import openai
+
+    try:
+        yield
+    except (openai.APITimeoutError, httpx2.TimeoutException) as error:
+        raise EndpointError("timeout", f"did not finish its answer within {timeout_s:.3g} s") from error
+    except openai.APIStatusError as error:
+        raise status_error(error) from error
+    except (openai.APIConnectionError, httpx2.TransportError) as error:
+        reason = error.__cause__ or error
+        message = f"cannot be reached ({type(reason).__name__}: {reason}); check its address and that it runs"
+        raise EndpointError("connection", message) from error
+    except (openai.OpenAIError, httpx2.HTTPError) as error:
+        if type(error) is openai.APIError:  # an event of a stream reports it
+            raise EndpointError("server", f"reported an error: {shortened(error.message)}") from error
+        raise EndpointError("malformed", f"gave an answer that cannot be read ({error})") from error
+
+
+def status_error(error: openai.APIStatusError) -> EndpointError:
+    """Of an answer that is not 2xx. What a server says about a key is not repeated."""
+    status, body = error.status_code, error.response.text
+    detail = error.body.get("message") if isinstance(error.body, Mapping) else None
+    message = f"answered {status} ({shortened(str(detail or body.strip() or 'without a text'))})"
+    retry_after_s = read_retry_after(error.response.headers)
+    if status in (401, 403):
+        message = f"refused the key (HTTP {status}); check the API key"
+        return EndpointError("auth", message, retryable=False, status=status)
+    if status == 429 and error.code == "insufficient_quota":
+        return EndpointError("quota", message, retryable=False, status=status)
+    if status in RETRIED_STATUSES or status >= 500:
+        kind = "rate_limited" if status == 429 else "server"
+        return EndpointError(kind, message, retry_after_s=retry_after_s, status=status)
+    return EndpointError("rejected", message, retryable=False, status=status, body=body)
+
+
+def check_base_url(base_url: str) -> None:
+    """Raises InvalidInput for anything but an http or https address with a host."""
+    address = urlsplit(base_url)
+    if address.scheme not in ("http", "https") or not address.hostname:
+        raise InvalidInput(
+            f"base_url must be an http or https address such as https://host/v1, not {base_url!r}", field="base_url"
+        )
+
+
+def public_address(url: str) -> str:
+    """The address without credentials and query, for messages."""
+    address = urlsplit(url)
+    return f"{address.scheme}://{address.netloc.rpartition('@')[2]}{address.path}"
+
+
+def shortened(text: str) -> str:
+    return text if len(text) <= QUOTED_CHARS else text[:QUOTED_CHARS] + "..."
+
+
+def read_retry_after(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
+    """Seconds to wait by retry-after-ms or Retry-After (seconds or an HTTP date), at least 0; None without them."""
+    for name, divisor in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            wait_s = float(value) / divisor
+        except ValueError:
+            wait_s = _seconds_until(value, time.time() if now_s is None else now_s)
+        if math.isfinite(wait_s):
+            return max(0.0, wait_s)
+    return None
+
+
+def _seconds_until(http_date: str, now_s: float) -> float:
+    try:
+        return parsedate_to_datetime(http_date).timestamp() - now_s
+    except (ValueError, OverflowError):
+        return math.nan
