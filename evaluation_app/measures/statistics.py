@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 Numbers = npt.NDArray[np.float64]
+Indexes = npt.NDArray[np.int64]
 RESAMPLES = 2000
 SEED = 20240716
 LEVEL = 0.95
+INDEXES_MAX = 4_000_000  # drawn at once, so that many values do not take much memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,47 +35,68 @@ class Interval:
         return {"mean": self.mean, "low": self.low, "high": self.high, "count": self.count}
 
 
+class Draws:
+    """Which values are drawn, made once per number of values. Seeded: the same figures every time."""
+
+    def __init__(self, resamples: int = RESAMPLES, seed: int = SEED) -> None:
+        self.resamples, self.seed = resamples, seed
+        self.known: dict[int, Indexes] = {}
+
+    def pieces(self, count: int) -> Iterator[Indexes]:
+        """Indexes below count, (some, count) at a time, `resamples` rows altogether."""
+        if count in self.known:
+            yield self.known[count]
+            return
+        generator = np.random.Generator(np.random.PCG64(self.seed))
+        step = min(self.resamples, max(1, INDEXES_MAX // count))
+        for first in range(0, self.resamples, step):
+            drawn = generator.integers(0, count, (min(step, self.resamples - first), count))
+            if step == self.resamples:
+                self.known[count] = drawn
+            yield drawn
+
+
 def bootstrap_mean(
     values: Sequence[float],
     *,
     weights: Sequence[float] | None = None,
     level: float = LEVEL,
-    resamples: int = RESAMPLES,
-    seed: int = SEED,
+    draws: Draws | None = None,
 ) -> Interval | None:
     """The mean of the values and the interval of the means of as many drawn with replacement. None for no value.
 
-    weights: one per value, not negative; each drawn value brings its own. A draw whose weights are all 0 is left out,
-    and with no other draw there is nothing to tell: None.
+    weights: one per value, finite, not negative; each drawn value brings its own. Equal weights give the plain mean's
+    interval, values of weight 0 count for nothing, and without any other value it is None. draws: to be shared by
+    several calls. Raises ValueError for values and weights that are not finite, and for weights of another number.
     """
     numbers = _finite(values)
-    if not len(numbers):
+    shares = np.ones(len(numbers)) if weights is None else _shares(weights, len(numbers))
+    numbers, shares = numbers[shares > 0], shares[shares > 0]
+    count = len(numbers)
+    if not count:
         return None
-    shares = None if weights is None else _shares(weights, len(numbers))
-    generator = np.random.Generator(np.random.PCG64(seed))
-    drawn = (generator.integers(0, len(numbers), len(numbers)) for _ in range(resamples))
-    if shares is None or (shares[0] > 0 and (shares == shares[0]).all()):
-        mean, means = float(numbers.mean()), np.array([numbers[places].mean() for places in drawn])
-    else:
-        if not shares.sum():
-            return None
-        weighted = numbers * shares
-        sums = [(float(weighted[places].sum()), float(shares[places].sum())) for places in drawn]
-        mean, means = float(weighted.sum() / shares.sum()), np.array([top / below for top, below in sums if below > 0])
+    parts = (draws or Draws()).pieces(count)
+    if (shares == shares[0]).all():
+        return interval_of(
+            float(numbers.mean()), np.concatenate([numbers[part].mean(1) for part in parts]), count, level
+        )
+    sums = numbers * shares
+    means = np.concatenate([sums[part].mean(1) / shares[part].mean(1) for part in parts])
+    return interval_of(float(sums.mean() / shares.mean()), means, count, level)
+
+
+def interval_of(mean: float, means: Numbers, count: int, level: float = LEVEL) -> Interval:
+    """The mean with the percentile interval of the drawn means."""
     tail = (1 - level) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(mean, float(low), float(high), len(numbers))
+    return Interval(mean, float(low), float(high), count)
 
 
-def paired_difference(
-    before: Sequence[float], after: Sequence[float], *, level: float = LEVEL, resamples: int = RESAMPLES
-) -> Interval | None:
+def paired_difference(before: Sequence[float], after: Sequence[float]) -> Interval | None:
     """The mean of after - before over the same items, with its interval. Raises ValueError for different lengths."""
     if len(before) != len(after):
         raise ValueError(f"pairs are needed: {len(before)} values before and {len(after)} after")
-    return bootstrap_mean(
-        [late - early for early, late in zip(before, after, strict=True)], level=level, resamples=resamples
-    )
+    return bootstrap_mean([late - early for early, late in zip(before, after, strict=True)])
 
 
 def auroc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:

@@ -14,7 +14,8 @@ import time
 
 import numpy as np
 
-from evaluation_app.analysis.comparison.paired_intervals import Draws, Resampled, judge_difference, weighted_interval
+from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
+from evaluation_app.measures.statistics import Draws, bootstrap_mean
 
 PAIRS = 400
 STEPS = (0.25, 0.5, 1.0)
@@ -31,7 +32,7 @@ def verdicts(generator: np.random.Generator, count: int, moving: float, down: fl
         moved = generator.random(count) < moving
         signs = np.where(generator.random(count) < down, -1.0, 1.0)
         deltas = moved * signs * generator.choice(STEPS, count)
-        found = weighted_interval(list(deltas), [1.0] * count, draws)
+        found = bootstrap_mean(list(deltas), weights=[1.0] * count, draws=draws)
         alone += bool(found and found.excludes_zero)
         told += judge_difference(found, int(moved.sum())) in ("improved", "regressed")
     return alone / PAIRS, told / PAIRS
@@ -60,7 +61,7 @@ def main() -> int:
     began = time.perf_counter()
     draws = Draws()
     for row in values:
-        weighted_interval(list(row), [1.0] * 1000, draws)
+        bootstrap_mean(list(row), weights=[1.0] * 1000, draws=draws)
     took = time.perf_counter() - began
     plans = generator.random((1000, 64))
     began = time.perf_counter()

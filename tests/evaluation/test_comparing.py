@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from collections_app.errors import ServiceError
-from evaluation_app.analysis.comparison.paired_intervals import Draws, Resampled, judge_difference, weighted_interval
+from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
 from evaluation_app.analysis.comparison.presenters import choose_questions, reach_of, show_matrix
 from evaluation_app.analysis.comparison.run_comparison import Comparison, compare_runs
 from evaluation_app.analysis.comparison.side_by_side import compare_question
-from evaluation_app.measures.statistics import Interval, bootstrap_mean
+from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
 
@@ -22,21 +22,24 @@ RNG = np.random.default_rng(7)
 @pytest.mark.parametrize("count", [1, 2, 9, 250])
 def test_the_interval_is_the_bootstraps_whatever_the_equal_weight(count: int) -> None:
     values = list(RNG.normal(size=count))
-    assert weighted_interval(values, [3.0] * count, Draws()) == bootstrap_mean(values)
+    assert bootstrap_mean(values, weights=[3.0] * count, draws=Draws()) == bootstrap_mean(values)
 
 
 def test_a_weight_moves_the_mean_and_weight_0_counts_for_nothing() -> None:
-    found = weighted_interval([1.0, 0.0, 5.0], [3.0, 1.0, 0.0], Draws())
+    found = bootstrap_mean([1.0, 0.0, 5.0], weights=[3.0, 1.0, 0.0], draws=Draws())
     assert found is not None and found.mean == 0.75 and found.count == 2
     assert (found.low, found.high) == (0.0, 1.0)
-    assert weighted_interval([], [], Draws()) is None and weighted_interval([1.0], [0.0], Draws()) is None
+    assert (
+        bootstrap_mean([], weights=[], draws=Draws()) is None
+        and bootstrap_mean([1.0], weights=[0.0], draws=Draws()) is None
+    )
 
 
 def test_many_questions_are_drawn_in_pieces_with_the_same_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     values = list(RNG.normal(size=50))
-    whole = weighted_interval(values, [1.0] * 50, Draws())
-    monkeypatch.setattr("evaluation_app.analysis.comparison.paired_intervals.PLACES_MAX", 130)
-    assert weighted_interval(values, [1.0] * 50, Draws()) == whole
+    whole = bootstrap_mean(values, weights=[1.0] * 50, draws=Draws())
+    monkeypatch.setattr("evaluation_app.measures.statistics.INDEXES_MAX", 130)
+    assert bootstrap_mean(values, weights=[1.0] * 50, draws=Draws()) == whole
 
 
 @pytest.mark.parametrize(
@@ -277,11 +280,11 @@ def test_many_columns_at_once_have_the_intervals_of_each_alone(weights: list[flo
     values = RNG.integers(0, 3, (30, 4)) / 2
     drawn = Resampled(values, weights, Draws())
     for column in range(4):
-        alone = weighted_interval(list(values[:, column]), weights, Draws())
+        alone = bootstrap_mean(list(values[:, column]), weights=weights, draws=Draws())
         found = drawn.interval(column)
         assert alone is not None and found.count == alone.count
         assert (found.mean, found.low, found.high) == pytest.approx((alone.mean, alone.low, alone.high))
-    moved = weighted_interval(list(values[:, 2] - values[:, 1]), weights, Draws())
+    moved = bootstrap_mean(list(values[:, 2] - values[:, 1]), weights=weights, draws=Draws())
     between = drawn.difference(1, 2)
     assert moved is not None and (between.low, between.high) == pytest.approx((moved.low, moved.high))
     assert drawn.difference(3, 3).low == 0.0 and sum(drawn.share_best()) == pytest.approx(1.0)

@@ -41,7 +41,7 @@ def tar_of(name: str) -> bytes:
         (builders.make_ole({"Other": b""}), types.OLE),
         (rb"  {\rtf1 x}", types.RTF),
         (tar_of("a"), types.TAR),
-        (gzip.compress(b"x"), types.GZIP),
+        (gzip.compress(b"x", mtime=0), types.GZIP),
         (b"<!DOCTYPE html><p>x", types.HTML),
         (b"<!-- c --><HTML>", types.HTML),
         (b'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"/>', types.HTML),

@@ -18,7 +18,6 @@ from referencing import Registry, Resource
 
 from evaluation_app.models import Span
 from evaluation_app.spans.exports import services
-from evaluation_app.spans.exports.aliases import rename
 from evaluation_app.spans.exports.otlp import any_value
 from evaluation_app.spans.exports.services import SpanExport, export_trace
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
@@ -163,25 +162,6 @@ def test_lines_hold_as_much_as_the_document(trace_id: str, monkeypatch: pytest.M
     assert [span.span_id for piece in pieces for span in piece] == [span.span_id for span in whole]
 
 
-def test_later_names(trace_id: str) -> None:
-    spans = {span["name"]: span for span in read_spans(read(trace_id, "otlp-later")).spans}
-    chat, retrieve = spans["chat gpt-4o"]["attributes"], spans["rag.retrieve postgresql+pgvector"]
-    assert (chat["gen_ai.provider.name"], chat["latency.queue_time_ms"], chat["cost.total_cost"]) == (
-        "openai",
-        1.5,
-        0.003,
-    )
-    assert retrieve["attributes"]["rag.retrieve.results_count"] == 3
-    assert retrieve["attributes"]["gen_ai.data_source.id"] == "house"  # the meaning that OpenTelemetry gives it
-    assert [event["attributes"]["rag.doc.id"] for event in retrieve["events"]] == ["doc-0#0", "doc-1#1", "doc-2#2"]
-    names = {name for span in spans.values() for name in span["attributes"]}
-    assert not [name for name in names if name.startswith("aitf.")] and "gen_ai.system" not in names
-    assert rename({"gen_ai.request.encoding_format": "float", "x": 1}) == {
-        "gen_ai.request.encoding_formats": ["float"],
-        "x": 1,
-    }
-
-
 def test_openinference_lines(trace_id: str) -> None:
     rows = {row["name"]: row for row in lines(read(trace_id, "openinference"))}
     kinds = {name.split(" ")[0]: row["span_kind"] for name, row in rows.items()}
@@ -274,7 +254,7 @@ def test_failures_and_findings_are_told(store: PostgresSpanExporter, recorder: R
     assert {event["actor"]["user"]["uid"] for event in events} == {"7"}
 
 
-@pytest.mark.parametrize("form", ["otlp", "otlp-lines", "otlp-later", "openinference", "ocsf"])
+@pytest.mark.parametrize("form", ["otlp", "otlp-lines", "openinference", "ocsf"])
 def test_no_text_leaves_but_as_it_is_stored(trace_id: str, form: str) -> None:
     assert SECRET in read(trace_id, form)
     for capture in ("none", "hash"):

@@ -7,21 +7,19 @@ two weighted means of the same questions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from evaluation_app.measures.statistics import LEVEL, RESAMPLES, SEED, Interval
+from evaluation_app.measures.statistics import Draws, Interval, interval_of
 
-Places = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 Verdict = Literal["improved", "regressed", "noise", "few", "same", "unscored", "incomparable"]
 
 SAME = 1e-12  # scores that are nearer than this are one: they differ by rounding alone
 MOVED_MIN = 6  # that six of six go one way by chance has probability 2 / 2**6 = 3 %; with five it is 6 %
-PLACES_MAX = 4_000_000  # drawn at once, so that many questions do not take much memory
 
 WORDS: dict[Verdict, str] = {
     "improved": "Improved",
@@ -32,57 +30,6 @@ WORDS: dict[Verdict, str] = {
     "unscored": "Not scored in both",
     "incomparable": "Not comparable",
 }
-
-
-class Draws:
-    """Which questions are drawn, made once per number of questions. Seeded: the same figures every time."""
-
-    def __init__(self, resamples: int = RESAMPLES, seed: int = SEED) -> None:
-        self.resamples, self.seed = resamples, seed
-        self.known: dict[int, Places] = {}
-
-    def pieces(self, count: int) -> Iterator[Places]:
-        """Places below count, (some, count) at a time, `resamples` rows altogether."""
-        if count in self.known:
-            yield self.known[count]
-            return
-        generator = np.random.Generator(np.random.PCG64(self.seed))
-        step = min(self.resamples, max(1, PLACES_MAX // count))
-        for first in range(0, self.resamples, step):
-            drawn = generator.integers(0, count, (min(step, self.resamples - first), count))
-            if step == self.resamples:
-                self.known[count] = drawn
-            yield drawn
-
-
-def weighted_interval(
-    values: Sequence[float], weights: Sequence[float], draws: Draws, level: float = LEVEL
-) -> Interval | None:
-    """The weighted mean of the values with its interval; equal weights give `statistics.bootstrap_mean`'s.
-
-    values, weights: one each per question, finite, weights not negative. Values of weight 0 count for nothing.
-    None without a value of a weight above 0.
-    """
-    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if weight > 0]
-    if not pairs:
-        return None
-    numbers, shares = np.array(pairs, dtype=np.float64).T
-    if not np.isfinite(numbers).all() or not np.isfinite(shares).all():
-        raise ValueError("values and weights must be finite numbers")
-    if (shares == shares[0]).all():
-        mean = numbers.mean()
-        means = np.concatenate([numbers[drawn].mean(1) for drawn in draws.pieces(len(pairs))])
-    else:
-        sums = numbers * shares
-        mean = sums.mean() / shares.mean()
-        means = np.concatenate([sums[drawn].mean(1) / shares[drawn].mean(1) for drawn in draws.pieces(len(pairs))])
-    return _interval(float(mean), means, len(pairs), level)
-
-
-def _interval(mean: float, means: Numbers, count: int, level: float = LEVEL) -> Interval:
-    tail = (1 - level) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
-    return Interval(mean, float(low), float(high), count)
 
 
 def judge_difference(difference: Interval | None, moved: int, *, higher_is_better: bool = True) -> Verdict:
@@ -105,15 +52,15 @@ def judge_difference(difference: Interval | None, moved: int, *, higher_is_bette
 class Resampled:
     """The weighted means of many columns over the same draws: each interval, and each difference, at once.
 
-    values: (questions, columns), finite. Intervals are those of `weighted_interval`, up to rounding. Raises ValueError
+    values: (questions, columns), finite. Intervals are those of `bootstrap_mean`, up to rounding. Raises ValueError
     where no weight is above 0.
     """
 
     def __init__(self, values: Numbers, weights: Sequence[float], draws: Draws) -> None:
-        kept = np.array(weights, dtype=np.float64) > 0
-        if not kept.any():
+        is_counted = np.array(weights, dtype=np.float64) > 0
+        if not is_counted.any():
             raise ValueError("a weight above 0 is needed")
-        shares, numbers = np.array(weights, dtype=np.float64)[kept], values[kept]
+        shares, numbers = np.array(weights, dtype=np.float64)[is_counted], values[is_counted]
         self.count = len(shares)
         self.mean: Numbers = shares @ numbers / shares.sum()
         drawn_means = []
@@ -125,13 +72,13 @@ class Resampled:
         self.means: Numbers = np.concatenate(drawn_means)
 
     def interval(self, column: int) -> Interval:
-        return _interval(float(self.mean[column]), self.means[:, column], self.count)
+        return interval_of(float(self.mean[column]), self.means[:, column], self.count)
 
     def difference(self, before: int, after: int) -> Interval:
         """Of column `after` less column `before`; what rounds to nothing is nothing."""
         moved = self.means[:, after] - self.means[:, before]
         moved[np.abs(moved) <= SAME] = 0.0
-        return _interval(float(self.mean[after] - self.mean[before]), moved, self.count)
+        return interval_of(float(self.mean[after] - self.mean[before]), moved, self.count)
 
     def share_best(self, sign: float = 1.0) -> list[float]:
         """Per column the share of draws in which none has a higher mean (sign -1: a lower); equal ones share a draw."""

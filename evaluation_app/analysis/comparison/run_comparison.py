@@ -12,14 +12,12 @@ from evaluation_app.analysis.comparison.header_diff import HeaderRow, compare_he
 from evaluation_app.analysis.comparison.item_reader import RunItem, measure_of, read_items
 from evaluation_app.analysis.comparison.paired_intervals import (
     SAME,
-    Draws,
     Verdict,
     judge_difference,
-    weighted_interval,
 )
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.scores import Mean, Score, mean
-from evaluation_app.measures.statistics import Interval
+from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
 from evaluation_app.models import EvaluationRun
 
 OTHERS_MAX = 7
@@ -303,7 +301,7 @@ def _change(
         if (found := item.deltas.get(name)) is not None and found.delta is not None
     ]
     values = [0.0 if abs(delta) <= SAME else delta for delta, _ in pairs]
-    difference = weighted_interval(values, [weight for _, weight in pairs], draws)
+    difference = bootstrap_mean(values, weights=[weight for _, weight in pairs], draws=draws)
     gains = [value if measure.higher_is_better else -value for value in values]
     better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     return MeasureChange(

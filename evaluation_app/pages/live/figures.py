@@ -16,7 +16,7 @@ from evaluation_app.analysis.figures import Figure, make_figure
 from evaluation_app.analysis.ragbench import shares_of
 from evaluation_app.charts.score_charts import BINS, Distribution, Trend, TrendPoint, draw_distribution, draw_trend
 from evaluation_app.measures.scores import Score, mean
-from evaluation_app.measures.statistics import bootstrap_mean
+from evaluation_app.measures.statistics import Draws, bootstrap_mean
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.models.querysets import RunScoreQuerySet
 from evaluation_app.scoring.modes.bands import Bands, bands_for
@@ -159,7 +159,7 @@ def figure_of(name: str, rows: Sequence[LiveRow], bands: Bands, *, resamples: in
     """The mean of one measure with its coverage and interval; a row that lacks the measure is not counted."""
     scores = [row.scores[name] for row in rows if name in row.scores]
     values: dict[str, Any] = mean(scores).as_dict()
-    interval = bootstrap_mean([score.value for score in scores if score.value is not None], resamples=resamples)
+    interval = bootstrap_mean([score.value for score in scores if score.value is not None], draws=Draws(resamples))
     if interval is not None and interval.count > 1:
         values |= {"low": interval.low, "high": interval.high}
     return make_figure(name, values, bands)

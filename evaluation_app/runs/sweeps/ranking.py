@@ -11,9 +11,9 @@ import numpy as np
 from django.db.models.fields.json import KeyTransform
 
 from evaluation_app.analysis.comparison.item_reader import measure_of
-from evaluation_app.analysis.comparison.paired_intervals import Draws, Resampled, judge_difference, weighted_interval
+from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
 from evaluation_app.measures.scores import Mean, Score, mean
-from evaluation_app.measures.statistics import Interval
+from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
 from evaluation_app.runs.sweeps.plan_grid import label_of, spell_value, varied
 
@@ -165,7 +165,7 @@ class _Table:
         if self.drawn and len(pairs) == len(self.shared):
             behind: Interval | None = self.drawn.difference(place, 0)
         else:
-            behind = weighted_interval(moved, [weight for *_, weight in pairs], self.draws)
+            behind = bootstrap_mean(moved, weights=[weight for *_, weight in pairs], draws=self.draws)
         better = measure_of(name).higher_is_better
         verdict = judge_difference(behind, sum(value != 0 for value in moved), higher_is_better=better)
         return behind, "worse" if verdict == "improved" else "level"
@@ -177,7 +177,7 @@ def _unranked(value: Mean) -> Standing:
 
 def _interval(row: Row, draws: Draws) -> Interval | None:
     known = [(score.value, weight) for score, weight in row.values() if score.value is not None]
-    return weighted_interval([value for value, _ in known], [weight for _, weight in known], draws)
+    return bootstrap_mean([value for value, _ in known], weights=[weight for _, weight in known], draws=draws)
 
 
 def _read_scores(sweep: Sweep, measure: str) -> dict[UUID, Row]:

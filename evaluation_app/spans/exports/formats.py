@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from collections_app.errors import ServiceError
-from evaluation_app.spans.exports.aliases import later_names
 from evaluation_app.spans.exports.ocsf import write_ocsf
 from evaluation_app.spans.exports.openinference import write_openinference
 from evaluation_app.spans.exports.otlp import write_otlp, write_otlp_lines
@@ -45,14 +44,6 @@ FORMATS: Mapping[str, Format] = {
             JSON_LINES,
             ".otlp.jsonl",
             write_otlp_lines,
-        ),
-        Format(
-            "otlp-later",
-            "OTLP JSON, later names",
-            "The same under the names that the proposal for version 0.2 of the conventions gives the attributes.",
-            JSON,
-            ".otlp-later.json",
-            lambda batches: write_otlp(later_names(batches)),
         ),
         Format(
             "openinference",
