@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from collections_app.admin import ReadOnlyAdmin
 from retrieval_app.api.responses import encode, run_response
 from retrieval_app.models import QueryRun, SavedPlan
-from retrieval_app.models.querysets import LIST_DEFERRED
+from retrieval_app.models.runs import LIST_DEFERRED
 from retrieval_app.runs import plans
 
 EXPORT_BATCH = 200

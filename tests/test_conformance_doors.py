@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
@@ -21,7 +20,7 @@ from ragd.conformance import corpus
 from ragd.conformance.door_rules import EVERY
 from ragd.types import Filters, RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.tasks import run_search
+from retrieval_app.runs import query_pipeline
 from tests.retrieval.corpus import bearer, post
 
 FIELDS = ("doc_id", "chunk_index", "content", "score", "tags", "metadata")
@@ -94,9 +93,9 @@ def doors_of(client: Client) -> dict[str, conformance.Door]:
         return six_fields(json.loads(answer["result"]["content"][0]["text"])["results"])
 
     def by_worker(query: str, plan: RetrievePlan) -> list[Json]:
-        run_id = uuid4()
-        run_search.apply(args=json.loads(json.dumps([str(run_id), "golden", query, plan.as_dict()])), throw=True)
-        return six_fields(QueryRun.objects.get(pk=run_id).results)
+        stored = RetrievePlan.from_dict(json.loads(json.dumps(plan.as_dict())))
+        collection = Collection.objects.get(name="golden")
+        return six_fields(query_pipeline.search(collection, query, stored, door=QueryRun.Door.WORKER).results)
 
     return {"REST": by_rest, "MCP": by_mcp, "the worker": by_worker}
 

@@ -10,7 +10,6 @@ from contextlib import closing
 from functools import partial
 from io import StringIO
 from typing import Any
-from uuid import uuid4
 
 import openai
 import psycopg
@@ -28,8 +27,8 @@ from ragd.store.store import Store
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.citations.result_records import result_dict, with_spans
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
 from retrieval_app.runs.plans import build_plan, save_plan
-from retrieval_app.tasks import run_search
 from tests.retrieval.corpus import bearer, kept, make_collection, post
 
 QUERY = "Which water does the pump move, and what does the boiler heat?"
@@ -127,12 +126,10 @@ def by_shell(fields: Json, *_: Any) -> list[Json]:
 
 
 def by_worker(fields: Json, *_: Any) -> list[Json]:
-    """The task as a worker runs it, its arguments as a broker carries them."""
+    """As evaluation runs search in a worker: by a plan that was stored as JSON."""
     collection = Collection.objects.get(name="house")
-    run_id = uuid4()
-    message = json.dumps([str(run_id), "house", QUERY, build_plan(collection, **fields).as_dict()])
-    run_search.apply(args=json.loads(message), throw=True)
-    run = QueryRun.objects.get(pk=run_id)
+    plan = RetrievePlan.from_dict(json.loads(json.dumps(build_plan(collection, **fields).as_dict())))
+    run = query_pipeline.search(collection, QUERY, plan, door=QueryRun.Door.WORKER)
     assert (run.door, run.status) == ("worker", "ok")
     return list(run.results)
 

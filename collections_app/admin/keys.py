@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django import forms
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
 
 from collections_app.admin.base import ReadOnlyAdmin
-from collections_app.models import ApiKey
-from collections_app.services.governance.api_keys import revoke_key
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import refuse
+from collections_app.models import ApiKey, Collection
+from collections_app.services.governance.api_keys import create_key, revoke_key
+from ragd.errors import RagdError
+
+
+class ApiKeyForm(forms.Form):
+    label = forms.CharField(help_text="What the key is for.")
+    scope = forms.ChoiceField(choices=ApiKey.Scope.choices, initial=ApiKey.Scope.READ)
+    collections = forms.MultipleChoiceField(
+        required=False, widget=forms.CheckboxSelectMultiple, help_text="None: the key opens all of them."
+    )
+    expires_at = forms.DateTimeField(
+        required=False,
+        label="Expires at (UTC)",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
+        help_text="Empty: never.",
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        names = Collection.objects.live().by_name().values_list("name", flat=True)
+        self.fields["collections"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
 
 
 @admin.register(ApiKey)
 class ApiKeyAdmin(ReadOnlyAdmin):
-    """Keys are made by POST /v1/api-keys or `manage.py ragd`, which show the secret once, and never deleted."""
+    """Made here, by POST /v1/api-keys or `manage.py ragd create-key`, which show the secret once; never deleted."""
 
     list_display = (
         "label",
@@ -30,6 +57,25 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     ordering = ("-created_at", "-id")
     exclude = ("key_hash",)
     actions = ("revoke",)
+
+    def has_add_permission(self, request: HttpRequest, *_: Any) -> bool:
+        return request.user.has_perm("collections_app.add_apikey")
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The form; after it the secret, in this answer and nowhere else."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        form = ApiKeyForm(request.POST or None)
+        context = {**self.admin_site.each_context(request), "title": "Add API key", "opts": self.opts, "form": form}
+        status = 200
+        if form.is_valid():
+            try:
+                context["key"], context["secret"] = create_key(**form.cleaned_data, actor=request.user)
+            except (ServiceError, RagdError) as error:
+                status = refuse(form, error)
+        return TemplateResponse(request, "admin/collections_app/apikey/add_form.html", context, status=status)
 
     @admin.display(description="collections")
     def limited_to(self, key: ApiKey) -> str:

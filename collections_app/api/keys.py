@@ -1,4 +1,4 @@
-"""API keys over HTTP. Making one is open until the first key was ever made; then it needs a live key that may write."""
+"""API keys over HTTP. Making one needs a live key that may write, but for the first, made on the server's machine."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import secrets
+from ipaddress import ip_address
 from typing import Any
 
 from django.conf import settings
@@ -23,15 +24,55 @@ from collections_app.services.governance import api_keys as service
 router = Router(auth=BearerAuth(write=True), tags=["api-keys"])
 
 NO_KEY_YET = "first"
+PROXY_HEADERS = {"Forwarded", "Via", "X-Real-Ip"}  # and X-Forwarded-*
+OWN_SITE = ("same-origin", "none")
+FIRST_KEY_RULE = "the first key is made without a key from the machine alone that the server runs on"
+FIRST_KEY_ADVICE = (
+    "An administrator makes it under Admin, API keys, or in a shell there: "
+    "python manage.py ragd create-key --label NAME; send it as Authorization: Bearer <secret>"
+)
 
 
 class FirstKeyOpen(BearerAuth):
-    """Lets a request without a bearer through while no key was ever made."""
+    """Lets a request without a bearer through while no key was ever made, if only a program here can have sent it."""
 
     def __call__(self, request: HttpRequest) -> Any:
-        if bearer_secret(request) is None and not service.any_key_exists():
-            return NO_KEY_YET
-        return require_key(request, write=True)
+        if bearer_secret(request) is not None or service.any_key_exists():
+            return require_key(request, write=True)
+        obstacle = _first_key_obstacle(request)
+        if obstacle:
+            raise ServiceError(
+                f"{FIRST_KEY_RULE}, and {obstacle}. {FIRST_KEY_ADVICE}", type="unauthenticated", status=401
+            )
+        return NO_KEY_YET
+
+
+def _first_key_obstacle(request: HttpRequest) -> str:
+    """Why the sender may be somebody else than a program on this machine; empty when nothing tells of that."""
+    if not _is_loopback(settings.RAGD_HOST):
+        return f"the server listens on {settings.RAGD_HOST} (RAGD_HOST), which others may reach"
+    if not _is_loopback(request.META.get("REMOTE_ADDR", "")):
+        return "this request came from another"
+    proxied = [name for name in request.headers if name in PROXY_HEADERS or name.startswith("X-Forwarded-")]
+    if proxied:
+        return f"this request came through a proxy ({proxied[0]})"
+    if request.content_type != "application/json":
+        return f"the body must be application/json, not {request.content_type or 'untyped'}"
+    if _comes_from_another_site(request):
+        return "this request came from a page of another site"
+    return ""
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _comes_from_another_site(request: HttpRequest) -> bool:
+    own = f"{request.scheme}://{request.get_host()}"
+    return request.headers.get("Origin", own) != own or request.headers.get("Sec-Fetch-Site", "none") not in OWN_SITE
 
 
 @router.post("/api-keys", auth=FirstKeyOpen(), operation_id="api-keys-create", response={200: KeySecret, **ERRORS})

@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 
+from django.http import HttpRequest
+
 from collections_app.errors import ServiceError
 
 RETRY_AFTER_S = 5
+SEND_TIMEOUT_S = 60.0
 
 
 class DownloadSlots:
@@ -59,3 +62,9 @@ class LimitedDownload:
             self._is_open = False
             self._slots.release()
             self._pieces.close()
+
+
+def limit_sending(request: HttpRequest) -> None:
+    """Give a reader up who takes nothing for SEND_TIMEOUT_S: the thread of the server belongs to others too."""
+    if connection := request.META.get("gunicorn.socket"):
+        connection.settimeout(SEND_TIMEOUT_S)

@@ -19,8 +19,9 @@ from ragd import telemetry
 from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
 from ragd.types import Candidate
-from retrieval_app.answerers.protocol import AnswerListener, Draft, TokenUsage
+from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation, is_written, place_in_document
+from retrieval_app.llm.token_usage import TokenUsage
 
 SOURCES_READ = 8
 SENTENCES_EMBEDDED = 12

@@ -21,6 +21,7 @@ from django.db import connections, transaction
 from django.http import HttpRequest, StreamingHttpResponse
 
 from collections_app.errors import ServiceError, describe
+from collections_app.http.downloads import limit_sending
 from retrieval_app.api.responses import encode, search_response
 from retrieval_app.citations.citations import Citation
 from retrieval_app.models import QueryRun
@@ -32,7 +33,6 @@ EventName = Literal["search_results", "token", "citation", "final", "error"]
 
 HEARTBEAT_S = 15.0
 HEARTBEAT = b": waiting\n\n"
-SEND_TIMEOUT_S = 60.0
 TRY_AGAIN_S = 2.0
 RUNNING_PER_THREAD = 4
 WAITING_MAX = 64  # events; tokens beyond are joined to the last
@@ -247,12 +247,6 @@ def event_response(
         content_type=f"{MEDIA_TYPE}; charset=utf-8",
         headers={"X-Accel-Buffering": "no"},
     )
-
-
-def limit_sending(request: HttpRequest) -> None:
-    """Give a reader up who takes nothing for SEND_TIMEOUT_S: the thread of the server belongs to others too."""
-    if connection := request.META.get("gunicorn.socket"):
-        connection.settimeout(SEND_TIMEOUT_S)
 
 
 def wants_events(request: HttpRequest) -> bool:

@@ -12,7 +12,7 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.errors import ServiceError
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX
-from retrieval_app.pages.collection_panels import DAYS_MAX, USUAL_DAYS, list_never_retrieved
+from retrieval_app.runs.unretrieved import DAYS_MAX, USUAL_DAYS, list_unretrieved
 
 router = Router(tags=["collections"])
 
@@ -35,7 +35,7 @@ class NeverRetrievedPage(Schema):
     operation_id="collections-never-retrieved",
     response={200: NeverRetrievedPage, **ERRORS},
 )
-def list_unretrieved(
+def unretrieved_documents(
     request: HttpRequest,
     collection: str,
     days: int = param.Query(USUAL_DAYS, description="how far back is looked"),
@@ -49,5 +49,5 @@ def list_unretrieved(
             raise ServiceError(
                 f"{name} must be from 1 to {most}, not {value}", type="invalid_input", status=422, field=name
             )
-    items, total = list_never_retrieved(found, days, after=after.replace("\x00", ""), most=limit)
+    items, total = list_unretrieved(found, days, after=after.replace("\x00", ""), most=limit)
     return {"items": items, "total": total, "next_after": items[-1].doc_id if total > len(items) else None}

@@ -10,8 +10,8 @@ import psycopg
 from collections_app.models import Collection
 from collections_app.services.collections.export_parts import Part, Row, register
 from ragd.errors import InvalidInput
-from retrieval_app.corrective.evaluator import Weights
-from retrieval_app.corrective.rules import Rule
+from retrieval_app.confidence.evaluator import Weights
+from retrieval_app.confidence.rules import Rule
 from retrieval_app.models import Calibration
 
 READ = """

@@ -21,11 +21,12 @@ from ragd.search.retrieval import Retrieval, ShortResult, retrieve_detailed
 from ragd.search.vector_search import is_exact, read_state, vector_candidates
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft, TokenUsage
+from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft
 from retrieval_app.citations.citations import CheckedAnswer
-from retrieval_app.corrective.evaluator import Measured
-from retrieval_app.corrective.rules import Action, Rule
+from retrieval_app.confidence.evaluator import Measured
+from retrieval_app.confidence.rules import Action, Rule
 from retrieval_app.corrective.strips import filter_strips
+from retrieval_app.llm.token_usage import TokenUsage
 from retrieval_app.models import QueryRun
 
 log = logging.getLogger(__name__)

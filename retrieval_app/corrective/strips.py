@@ -8,8 +8,8 @@ from typing import Any
 
 from ragd.text.sentences import split_sentences
 from ragd.types import Candidate
-from retrieval_app.corrective.evaluator import Measured
-from retrieval_app.corrective.rules import Rule
+from retrieval_app.confidence.evaluator import Measured
+from retrieval_app.confidence.rules import Rule
 
 SENTENCES = 3
 WORDS_MIN = 5

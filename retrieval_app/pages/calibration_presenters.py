@@ -8,7 +8,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from retrieval_app.corrective.rules import ACTIONS
+from retrieval_app.confidence.rules import ACTIONS
 from retrieval_app.models import Calibration, QueryRun
 
 MEANINGS = {

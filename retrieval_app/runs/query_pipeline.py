@@ -37,7 +37,7 @@ from retrieval_app.corrective.calibrations import open_corrector
 from retrieval_app.corrective.step import Corrector
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
-from retrieval_app.models.querysets import QueryRunQuerySet
+from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.runs import inspection
 from retrieval_app.runs.lineage import note_retrieved
 from retrieval_app.runs.plans import ChosenPlan, build_plan, choose_plan

@@ -11,11 +11,10 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.http import content_disposition_header
 
-from collections_app.http.downloads import DownloadSlots, LimitedDownload
+from collections_app.http.downloads import DownloadSlots, LimitedDownload, limit_sending
 from ragd.types import canonical_json
-from retrieval_app.api.answer_streams import limit_sending
 from retrieval_app.models import QueryRun
-from retrieval_app.models.querysets import QueryRunQuerySet
+from retrieval_app.models.runs import QueryRunQuerySet
 
 JSON_LINES = "application/x-ndjson"
 BATCH = 200

@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 from django.utils import timezone
+from pytest_django import Settings
 
 from collections_app.models import ApiKey, IdempotencyRecord
 from collections_app.services.governance.api_keys import create_key, revoke_key
@@ -34,6 +35,52 @@ def test_the_first_key_is_open_and_answers_the_secret_once() -> None:
     assert bytes(key.key_hash) == hashlib.sha256(secret.encode()).digest()
     assert (key.label, key.scope, key.collections, key.prefix) == ("first", "write", [], secret[:12])
     assert Client().get("/v1/collections", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+
+
+FOREIGN: dict[str, dict[str, Any]] = {
+    "another machine": {"REMOTE_ADDR": "192.0.2.7"},
+    "no address": {"REMOTE_ADDR": ""},
+    "forwarded": {"headers": {"Forwarded": "for=192.0.2.7"}},
+    "x-forwarded-for": {"headers": {"X-Forwarded-For": "127.0.0.1"}},
+    "x-forwarded-host": {"headers": {"X-Forwarded-Host": "rag.example.org"}},
+    "x-real-ip": {"headers": {"X-Real-IP": "192.0.2.7"}},
+    "via": {"headers": {"Via": "1.1 proxy"}},
+    "origin": {"headers": {"Origin": "http://evil.example"}},
+    "null origin": {"headers": {"Origin": "null"}},
+    "cross-site": {"headers": {"Sec-Fetch-Site": "cross-site"}},
+    "same-site": {"headers": {"Sec-Fetch-Site": "same-site"}},
+    "text": {"content_type": "text/plain"},
+    "form": {"content_type": "application/x-www-form-urlencoded"},
+}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN)
+def test_the_first_key_is_not_made_for_who_may_be_elsewhere(foreign: dict[str, Any]) -> None:
+    response = Client().post("/v1/api-keys", **{"data": '{"label": "x"}', "content_type": "application/json"} | foreign)
+    error = response.json()["error"]
+    assert (response.status_code, error["type"]) == (401, "unauthenticated")
+    assert "create-key" in error["message"]
+    assert not ApiKey.objects.exists()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("0.0.0.0", 401), ("192.0.2.1", 401), ("::", 401), ("::1", 200), ("localhost", 200)],
+)
+def test_the_first_key_is_open_only_while_the_server_listens_on_loopback(
+    host: str, status: int, settings: Settings
+) -> None:
+    settings.RAGD_HOST = host
+    assert post({"label": "x"}).status_code == status
+    assert ApiKey.objects.exists() == (status == 200)
+
+
+@pytest.mark.django_db
+def test_the_first_key_is_made_for_a_page_of_the_server_itself() -> None:
+    headers = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
+    assert post({"label": "x"}, **headers).status_code == 200
 
 
 @pytest.mark.django_db

@@ -61,7 +61,7 @@ def filled(notes: Collection) -> Collection:
 def test_every_model_is_listed_searched_and_opened(admin_client: Client, filled: Collection, model: str) -> None:
     assert admin_client.get(address(model)).status_code == 200
     assert admin_client.get(address(model), {"q": "a"}).status_code == 200
-    assert admin_client.get(address(model, "add/")).status_code == 403
+    assert admin_client.get(address(model, "add/")).status_code == (200 if model == "apikey" else 403)
     rows = {"collection": Collection, "document": Document, "chunk": Chunk, "ingestjob": IngestJob, "apikey": ApiKey}
     if model in rows:
         pk = rows[model].objects.first().pk  # type: ignore[attr-defined]
@@ -231,3 +231,36 @@ def test_collections_are_checked_and_what_failed_is_retried(
     assert "Choose one collection" in run_action(
         admin_client, "collection", "export", filled, create_collection(name="second")
     )
+
+
+def test_an_administrator_makes_a_key_and_sees_its_secret_once(admin_client: Client) -> None:
+    create_collection(name="notes")
+    form = {"label": "robot", "scope": "read", "collections": ["notes"], "expires_at": "2090-01-01T10:00"}
+    page = admin_client.post(address("apikey", "add/"), form)
+    key = ApiKey.objects.get()
+    assert (key.label, key.scope, key.collections, key.expires_at and key.expires_at.year) == (
+        "robot",
+        "read",
+        ["notes"],
+        2090,
+    )
+    secret = page.context["secret"]
+    assert "no-store" in page["Cache-Control"]
+    assert f'<code id="secret">{secret}</code>' in page.content.decode()
+    assert Client().get("/v1/collections/notes", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+    assert secret not in admin_client.get(address("apikey")).content.decode()
+    assert [entry.user.get_username() for entry in LogEntry.objects.filter(object_repr=str(key))] == ["admin"]
+
+
+def test_a_key_with_a_wrong_field_is_refused_beside_it(admin_client: Client) -> None:
+    page = admin_client.post(
+        address("apikey", "add/"), {"label": "x", "scope": "read", "expires_at": "2001-01-01T10:00"}
+    )
+    assert (page.status_code, list(page.context["form"].errors)) == (422, ["expires_at"])
+    assert not ApiKey.objects.exists()
+
+
+def test_keys_are_made_by_who_may_add_them(client: Client, django_user_model: Any) -> None:
+    client.force_login(django_user_model.objects.create_user("staff", is_staff=True))
+    assert client.post(address("apikey", "add/"), {"label": "x", "scope": "write"}).status_code == 403
+    assert not ApiKey.objects.exists()

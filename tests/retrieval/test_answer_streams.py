@@ -11,7 +11,7 @@ from django.test import Client, RequestFactory
 from pytest_django import Settings
 
 from collections_app.errors import ServiceError
-from retrieval_app.api import answer_streams
+from collections_app.http import downloads
 from retrieval_app.api.answer_streams import (
     WAITING_MAX,
     AnswerStream,
@@ -91,7 +91,7 @@ def test_a_connection_that_takes_nothing_is_given_up(stream: AnswerStream) -> No
 
     connection = Connection()
     event_response(RequestFactory().get("/", **{"gunicorn.socket": connection}), stream, frame_event)  # type: ignore[arg-type]
-    assert connection.timeout == answer_streams.SEND_TIMEOUT_S
+    assert connection.timeout == downloads.SEND_TIMEOUT_S
 
 
 @pytest.mark.django_db

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import json
 import zipfile
 from io import StringIO
 from typing import Any
@@ -26,8 +26,8 @@ from ragd.conventions import VOCABULARIES, Report, validate_all
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder
 from retrieval_app.models import QueryRun
+from retrieval_app.runs import query_pipeline
 from retrieval_app.runs.plans import build_plan
-from retrieval_app.tasks import run_search
 from tests.fakes.faults import Fault, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
 from tests.fakes.web_server import Page, WebServer, web_server  # noqa: F401  (a fixture)
@@ -90,8 +90,10 @@ class Doors:
 
     def worker(self, collection: Collection, **fields: Any) -> str:
         run_id = uuid4()
-        plan = build_plan(collection, **fields).as_dict()
-        run_search.apply(args=json.loads(json.dumps([str(run_id), "house", QUESTION, plan])), throw=True)
+        with contextlib.suppress(EmbedderError):
+            query_pipeline.search(
+                collection, QUESTION, build_plan(collection, **fields), door=QueryRun.Door.WORKER, run_id=run_id
+            )
         return QueryRun.objects.get(pk=run_id).status
 
 

@@ -21,8 +21,8 @@ from ragd.errors import InvalidInput
 from ragd.search.retrieval import retrieve_detailed
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
+from retrieval_app.confidence.evaluator import Measured
 from retrieval_app.corrective.calibrations import keep_calibration
-from retrieval_app.corrective.evaluator import Measured
 from retrieval_app.runs.plans import choose_plan
 
 POOL = 100  # rows per list, so that enough is left when the expected documents are taken out

@@ -18,6 +18,7 @@ from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
 from collections_app.errors import ServiceError, describe
+from collections_app.http.downloads import limit_sending
 from collections_app.http.page_requests import PageRequest, render_page
 from evaluation_app.models import Span
 from evaluation_app.spans.exports import services
@@ -27,7 +28,6 @@ from evaluation_app.spans.search.search import parse_filter
 from evaluation_app.spans.store.span_reads import flush_pending
 from ragd import telemetry
 from ragd.errors import RagdError
-from retrieval_app.api.answer_streams import limit_sending
 from retrieval_app.models import QueryRun
 
 OWN = ("format", "content", "span", "cursor", "page", "sort", "tab", "next")  # of addresses, beside the filter

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from retrieval_app.corrective.evaluator import Weights
+from retrieval_app.confidence.evaluator import Weights
 
 Action = Literal["correct", "ambiguous", "incorrect"]
 ACTIONS: tuple[Action, ...] = ("correct", "ambiguous", "incorrect")

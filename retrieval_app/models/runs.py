@@ -1,0 +1,271 @@
+"""The record of every query: what was asked, by which plan, what came back and what it cost."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from typing import ClassVar
+
+from django.conf import settings
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import models
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
+from django.urls import reverse
+from django.utils import timezone
+
+from collections_app.domain.identity import can_be_stored
+
+LOOKED_AT = 1000  # newest runs whose models are offered to choose from
+TOOK_MS = Cast(KeyTextTransform("total", "timings_ms"), models.FloatField())
+LIST_DEFERRED = ("results", "lists", "sources", "sentences", "citations", "system_prompt", "history")
+
+
+class QueryRunQuerySet(models.QuerySet["QueryRun"]):
+    def newest_first(self) -> QueryRunQuerySet:
+        """By creation time, newest first; ties by id, so that pages never overlap."""
+        return self.order_by("-created_at", "-id")
+
+    def for_lists(self) -> QueryRunQuerySet:
+        """Rows for a table: the columns that hold whole result texts stay in the database."""
+        return self.newest_first().select_related("user").defer(*LIST_DEFERRED)
+
+    def of_people(self) -> QueryRunQuerySet:
+        """Those that somebody asked for, at any door; without those that evaluations and tasks of the worker made."""
+        return self.exclude(door="worker")
+
+    def of_collection(self, name: str) -> QueryRunQuerySet:
+        return self.filter(collection_name=name)
+
+    def visible_to(self, collection_names: Sequence[str]) -> QueryRunQuerySet:
+        """Runs of the named collections; an empty sequence is no restriction, as on an API key."""
+        return self.filter(collection_name__in=list(collection_names)) if collection_names else self.all()
+
+    def filtered(
+        self,
+        *,
+        collection: str | None = None,
+        kind: str | None = None,
+        status: str | None = None,
+        door: str | None = None,
+        text: str | None = None,
+        model: str | None = None,
+        min_ms: float | None = None,
+        max_ms: float | None = None,
+        min_cost: float | None = None,
+        max_cost: float | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> QueryRunQuerySet:
+        """All given conditions hold; None or "" leaves one out. text is looked up in the query, case-insensitively.
+
+        model: what wrote the answer, or embedded the question. Bounds are included; a run whose cost is not known is
+        outside of any bound of the cost. since is included, until is not; a time without a zone is one of the server's.
+        """
+        wanted = {"collection_name": collection, "kind": kind, "status": status, "door": door, "query__icontains": text}
+        if not all(can_be_stored(value) for value in (*wanted.values(), model) if value):
+            return self.none()
+        rows = self.filter(**{name: value for name, value in wanted.items() if value})
+        if model:
+            rows = rows.filter(models.Q(answerer=model) | models.Q(embed_model=model))
+        if min_ms is not None or max_ms is not None:
+            rows = rows.annotate(measured_ms=TOOK_MS)
+        bounds = {
+            "measured_ms__gte": min_ms, "measured_ms__lte": max_ms, "cost_usd__gte": min_cost,
+            "cost_usd__lte": max_cost, "created_at__gte": _aware(since), "created_at__lt": _aware(until),
+        }  # fmt: skip
+        return rows.filter(**{name: value for name, value in bounds.items() if value is not None})
+
+    def recent_models(self) -> list[str]:
+        """The models that wrote the newest answers or embedded the newest questions, by name."""
+        newest = self.newest_first().values_list("answerer", "embed_model")[:LOOKED_AT]
+        return sorted({model for pair in newest for model in pair if model})
+
+    def beside(self, run: QueryRun) -> tuple[QueryRun | None, QueryRun | None]:
+        """(the next newer one, the next older one) of these rows, None at an end; the run need not be among them."""
+        later = models.Q(created_at__gt=run.created_at) | models.Q(created_at=run.created_at, id__gt=run.pk)
+        earlier = models.Q(created_at__lt=run.created_at) | models.Q(created_at=run.created_at, id__lt=run.pk)
+        rows = self.only("id", "query")
+        newer = rows.filter(later).order_by("created_at", "id").first()
+        return newer, rows.filter(earlier).newest_first().first()
+
+    def older_than(self, moment: datetime) -> QueryRunQuerySet:
+        return self.filter(created_at__lt=moment)
+
+
+def _aware(moment: datetime | None) -> datetime | None:
+    return timezone.make_aware(moment) if moment is not None and timezone.is_naive(moment) else moment
+
+
+class QueryRun(models.Model):
+    """One search or one answer. Stored once, never changed, except trace_scores and its kin when it is judged later.
+
+    collection may point at a row that is gone, because collections are deleted outside the ORM: show collection_name.
+    retrieved_ids: "doc_id#chunk_index" in rank order. results: `services.result_dict` of each, in rank order.
+    lists: every ranked list by name, each [["doc_id#chunk_index", raw score], ...].
+    citations: one record per citation that stands in the answer (see `retrieval_app.citations.citations`).
+    sentences: the answer's sentences with their citations and support. timings_ms: stage name -> milliseconds.
+    token_usage: context_tokens, generation_tokens, total_tokens, estimated, or {} for a search.
+    plan_name: the saved plan that the plan began from, "" for none. compression: {"tokens_before", "tokens_after"} of
+    the results, null where the plan does not compress; each result then has its spans. history: earlier turns of the
+    conversation, [{"role", "content"}], that the answerer was given. cost_usd: of all model calls of the run; null: the
+    price of at least one is not known. findings: [{"place": "query", "history", "prompt", "source" or "answer", "key":
+    "doc_id#chunk_index" of a source, "part": "context" of it, "action": "flagged", "redacted", "withheld" or "refused",
+    ...`Finding.as_dict()`}]; risk_score: 0 to 100 of them all, null: not looked for. status "refused": the
+    collection's security action turned the question or the answer away (see `retrieval_app.runs.inspection`).
+    store_state: see `replaying.read_store_state`.
+    replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best sentence, where the
+    answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a collection that is
+    calibrated (see `retrieval_app.corrective`); correction: how they came about, null where nothing was weighed.
+    """
+
+    class Kind(models.TextChoices):
+        SEARCH = "search", "Search"
+        ASK = "ask", "Answer"
+
+    class Status(models.TextChoices):
+        OK = "ok", "OK"
+        ABSTAINED = "abstained", "Abstained"
+        ERROR = "error", "Error"
+        REFUSED = "refused", "Refused"
+
+    class Door(models.TextChoices):
+        PAGE = "page", "Page"
+        API = "api", "API"
+        MCP = "mcp", "MCP"
+        CLI = "cli", "Command line"
+        CHAT = "chat", "Chat"
+        WORKER = "worker", "Worker"
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    kind = models.CharField(max_length=10, choices=Kind)
+    collection = models.ForeignKey(
+        "collections_app.Collection",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        db_constraint=False,
+        related_name="runs",
+    )
+    collection_name = models.TextField()
+    query = models.TextField()
+    plan = models.JSONField(default=dict)
+    plan_hash = models.CharField(max_length=64, blank=True)
+    plan_name = models.TextField(blank=True)
+    generation = models.IntegerField(default=1)
+    embed_model = models.TextField(blank=True)
+    spec_version = models.CharField(max_length=20, blank=True)
+
+    retrieved_ids = models.JSONField(default=list, blank=True)
+    results = models.JSONField(default=list, blank=True, encoder=DjangoJSONEncoder)
+    lists = models.JSONField(default=dict, blank=True)
+    short_result = models.JSONField(null=True, blank=True)
+    exact_used = models.BooleanField(null=True, blank=True)
+    compression = models.JSONField(null=True, blank=True)
+    store_state = models.JSONField(default=dict, blank=True)
+    replay_of = models.UUIDField(null=True, blank=True)
+
+    answer = models.TextField(null=True, blank=True)  # null: no answer was asked for
+    answerer = models.TextField(blank=True)
+    system_prompt = models.TextField(blank=True)
+    history = models.JSONField(default=list, blank=True)
+    sources = models.JSONField(default=list, blank=True)
+    citations = models.JSONField(default=list, blank=True)
+    sentences = models.JSONField(default=list, blank=True)
+    removed_citations = models.IntegerField(default=0)
+
+    trace_scores = models.JSONField(null=True, blank=True)
+    evidence = models.FloatField(null=True, blank=True)
+    retrieval_confidence = models.FloatField(null=True, blank=True)
+    doc_contribution_scores = models.JSONField(null=True, blank=True)
+    retrieval_action = models.TextField(blank=True)
+    fallback_triggered = models.BooleanField(default=False)
+    correction = models.JSONField(null=True, blank=True)
+    token_usage = models.JSONField(default=dict, blank=True)
+    cost_usd = models.FloatField(null=True, blank=True)
+    findings = models.JSONField(default=list, blank=True)
+    risk_score = models.FloatField(null=True, blank=True)
+    timings_ms = models.JSONField(default=dict, blank=True)
+
+    status = models.CharField(max_length=10, choices=Status, default=Status.OK)
+    error = models.TextField(blank=True)
+    error_type = models.CharField(max_length=60, blank=True)
+    door = models.CharField(max_length=10, choices=Door)
+    trace_id = models.CharField(max_length=32, blank=True)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    api_key_label = models.TextField(blank=True)
+
+    # not stored: 16 hex digits of the root span, as long as the run is in the hands of the process that made it
+    root_span_id: str = ""
+
+    objects = QueryRunQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "query run"
+        ordering: ClassVar[list[str]] = ["-created_at", "-id"]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(fields=["-created_at", "-id"], name="queryrun_newest"),
+            models.Index(fields=["collection_name", "-created_at", "-id"], name="queryrun_collection_newest"),
+            models.Index(fields=["trace_id"], name="queryrun_trace"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.get_kind_display()} in {self.collection_name}: {self.query[:60]}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("retrieval:run", args=[self.id])
+
+    @property
+    def cited_ids(self) -> list[str]:
+        """Document ids that the answer cites, each once, in order of first use."""
+        return list(dict.fromkeys(citation["doc_id"] for citation in self.citations))
+
+    @property
+    def took_ms(self) -> float:
+        return float(self.timings_ms.get("total", 0.0))
+
+    @property
+    def plan_mode(self) -> str:
+        return str(self.plan.get("mode", ""))
+
+
+class RetrievedChunk(models.Model):
+    """That a run retrieved a chunk: the results of `QueryRun`, one row each, so that a chunk can tell who found it.
+
+    revision is the document's then. cited: the answer cites it. The rows go with their run and with their collection,
+    by the database.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    run = models.ForeignKey(
+        QueryRun, on_delete=models.DO_NOTHING, db_constraint=False, related_name="retrieved", db_index=False
+    )
+    collection = models.ForeignKey(
+        "collections_app.Collection", on_delete=models.DO_NOTHING, db_constraint=False, related_name="+", db_index=False
+    )
+    doc_id = models.TextField(db_collation="C")
+    chunk_index = models.IntegerField()
+    revision = models.IntegerField()
+    rank = models.IntegerField()
+    cited = models.BooleanField(default=False)
+    created_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = "retrieved chunk"
+        constraints: ClassVar[list[models.BaseConstraint]] = [
+            models.UniqueConstraint(fields=["run", "rank"], name="retrievedchunk_place")
+        ]
+        indexes: ClassVar[list[models.Index]] = [
+            models.Index(
+                fields=["collection", "doc_id", "chunk_index", "-created_at"],
+                name="retrievedchunk_chunk",
+                include=["run", "rank", "cited", "revision"],
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.doc_id}#{self.chunk_index} at rank {self.rank}"

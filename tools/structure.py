@@ -1,0 +1,155 @@
+"""What the tree is made of: `python -m tools.structure [-v]`. Migrations and tests are left out.
+
+Prints lines of Python and functions per app, files per folder, import circles, and imports of product code inside
+functions. -v names each of the last two, and every folder with its number of modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+APPS = ("ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site")
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """One import of product code. target: a module, or the package whose `__init__` has the name."""
+
+    source: str
+    target: str
+    line: int
+    in_function: bool
+    for_types: bool
+
+
+def product_files(root: Path = REPOSITORY) -> list[Path]:
+    """Every module of the apps without migrations, by path."""
+    return sorted(path for app in APPS for path in (root / app).rglob("*.py") if "migrations" not in path.parts)
+
+
+def module_name(path: Path, root: Path = REPOSITORY) -> str:
+    """Dotted; of a package's `__init__` the name of the package."""
+    return ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def read_edges(root: Path = REPOSITORY) -> list[Edge]:
+    """Every import of product code by product code, in the order of files and lines."""
+    files = {module_name(path, root): path for path in product_files(root)}
+    edges = []
+    for name, path in files.items():
+        tree = ast.parse(path.read_text("utf-8"))
+        inner = _nodes_within(tree, (ast.FunctionDef, ast.AsyncFunctionDef))
+        typed = {id(one) for node in ast.walk(tree) if _is_for_types(node) for one in ast.walk(node)}
+        for node in ast.walk(tree):
+            line = getattr(node, "lineno", 0)
+            edges.extend(
+                Edge(name, target, line, id(node) in inner, id(node) in typed)
+                for target in sorted(_targets(node, files))
+            )
+    return edges
+
+
+def find_circles(edges: Sequence[Edge]) -> list[list[str]]:
+    """Groups of modules that import each other, each sorted; the largest first (Tarjan's algorithm)."""
+    following: dict[str, set[str]] = defaultdict(set)
+    for edge in edges:
+        following[edge.source].add(edge.target)
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    circles: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in sorted(following.get(name, ())):
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                circles.append(sorted(group))
+
+    sys.setrecursionlimit(10_000)
+    for name in sorted(following):
+        if name not in index:
+            visit(name)
+    return sorted(circles, key=lambda group: (-len(group), group))
+
+
+def function_lengths(path: Path) -> Iterator[int]:
+    """Lines of each function from its `def` to its end; decorators are left out."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def modules_per_folder(root: Path = REPOSITORY) -> dict[str, int]:
+    """Folder -> its modules without `__init__.py`."""
+    counts: dict[str, int] = defaultdict(int)
+    for path in product_files(root):
+        counts[str(path.parent.relative_to(root))] += path.name != "__init__.py"
+    return dict(counts)
+
+
+def _targets(node: ast.AST, files: Mapping[str, Path]) -> set[str]:
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names if alias.name in files}
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        names = [f"{node.module}.{alias.name}" for alias in node.names]
+        return {name if name in files else node.module for name in names} & files.keys()
+    return set()
+
+
+def _nodes_within(tree: ast.Module, kinds: tuple[type[ast.AST], ...]) -> set[int]:
+    return {id(one) for node in ast.walk(tree) if isinstance(node, kinds) for one in ast.walk(node)}
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def main() -> None:
+    verbose = "-v" in sys.argv
+    edges = read_edges()
+    print(f"{'app':<18}{'files':>7}{'lines':>9}{'functions':>11}{'median':>8}{'p90':>6}{'folders':>9}{'largest':>9}")
+    folders = modules_per_folder()
+    total = 0
+    for app in APPS:
+        paths = [path for path in product_files() if path.relative_to(REPOSITORY).parts[0] == app]
+        lines = sum(len(path.read_text("utf-8").splitlines()) for path in paths)
+        lengths = sorted(length for path in paths for length in function_lengths(path))
+        own = {name: count for name, count in folders.items() if name.split("/")[0] == app}
+        p90 = statistics.quantiles(lengths, n=10)[-1] if len(lengths) > 1 else 0
+        print(
+            f"{app:<18}{len(paths):>7}{lines:>9}{len(lengths):>11}{statistics.median(lengths):>8.0f}{p90:>6.0f}"
+            f"{len(own):>9}{max(own.values()):>9}"
+        )
+        total += lines
+    print(f"{'all':<18}{len(product_files()):>7}{total:>9}")
+    circles = find_circles(edges)
+    inner = [edge for edge in edges if edge.in_function]
+    print(f"import circles: {len(circles)} ({sum(map(len, circles))} modules)")
+    print(f"imports of product code inside functions: {len(inner)}")
+    if verbose:
+        for circle in circles:
+            print("  circle:", " ".join(circle))
+        for edge in inner:
+            print(f"  inside: {edge.source}:{edge.line} -> {edge.target}")
+        for folder, count in sorted(folders.items(), key=lambda item: (-item[1], item[0])):
+            print(f"  {count:>3} {folder}")
+
+
+if __name__ == "__main__":
+    main()
