@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -11,12 +12,17 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.services.governance import audit
+from collections_app.work.leases import claim, worker_name
+from collections_app.work.recovery import sweep
+from collections_app.work.retry_policy import job_retry_policy
+from collections_app.work.sending import enqueue
 from evaluation_app.models import ConformanceResult
 from ragd import conformance
 from ragd.types import SPEC_VERSION
 
 log = logging.getLogger(__name__)
 
+RUN_CONFORMANCE = "evaluation.run_conformance"  # the task of one result, by its id
 SHOWN_RESULTS = 12
 
 SELECT_VERSIONS = """
@@ -67,50 +73,61 @@ def read_versions() -> Versions:
 
 
 def request_run(actor: audit.Actor) -> ConformanceResult:
-    """A new result that the worker fills in; the one under way when there is one."""
+    """A new result that a worker fills in; the one under way when there is one."""
     under_way = ConformanceResult.objects.under_way().first()
     if under_way is not None:
         return under_way
-    result = ConformanceResult.objects.create(spec_version=SPEC_VERSION, started_by=str(actor or ""))
-    transaction.on_commit(lambda: _send(result))
+    result = _new_result(actor)
+    enqueue(RUN_CONFORMANCE, str(result.pk))
     return result
 
 
-def _send(result: ConformanceResult) -> None:
-    from evaluation_app.tasks import run_conformance  # tasks call this module
-
-    try:
-        run_conformance.apply_async([result.pk])
-    except Exception:  # every transport has errors of its own
-        log.exception("the conformance run could not be sent to the worker")
-        reason = "the queue did not take the run; look at the broker, then try again"
-        ConformanceResult.objects.filter(pk=result.pk).update(error=reason, finished_at=timezone.now())
-
-
-def complete_run(result_id: int) -> ConformanceResult | None:
-    """Try every rule and keep what came of it. None when the result is gone or has been completed already."""
-    result = ConformanceResult.objects.filter(pk=result_id, finished_at=None).first()
-    if result is None:
+def complete_run(result_id: int | str) -> ConformanceResult | None:
+    """Try every rule and keep what came of it. None when the result is gone or complete, or when somebody has it."""
+    lease = claim(ConformanceResult.objects.under_way(), result_id, worker_name())
+    if lease is None:
         return None
-    try:
-        with transaction.atomic():
-            report = conformance.run(connection)
-    except Exception as error:
-        log.exception("the conformance suite could not be run")
-        result.error = f"{type(error).__name__}: {error}"
-    else:
-        result.keep(report.as_dict())
-    result.finished_at = timezone.now()
-    result.save()
+    result = lease.work
+    with lease.hold():
+        try:
+            with transaction.atomic():
+                outcome = _columns(conformance.run(connection).as_dict())
+        except Exception as error:
+            log.exception("the conformance suite could not be run")
+            outcome = {"error": f"{type(error).__name__}: {error}"}
+        lease.release(**outcome, finished_at=timezone.now(), worker=result.worker)
+    result.refresh_from_db()
     return result
+
+
+def sweep_conformance() -> int:
+    """Send again what lost its worker or its message; returns how many."""
+    rows = ConformanceResult.objects.under_way()
+    return sweep(rows, RUN_CONFORMANCE, job_retry_policy(), _give_up, timezone.now())
+
+
+def _give_up(result: ConformanceResult) -> None:
+    result.error = f"its worker ended {result.tries} times while it tried the rules; look at the worker's log"
+    result.finished_at, result.lease_until = timezone.now(), None
+    result.save(update_fields=["error", "finished_at", "lease_until"])
 
 
 def run_now(actor: audit.Actor = None) -> ConformanceResult:
     """Try every rule in this process and keep what came of it."""
-    result = ConformanceResult.objects.create(spec_version=SPEC_VERSION, started_by=str(actor or ""))
+    result = _new_result(actor)
     completed = complete_run(result.pk)
     assert completed is not None, "a new result is not completed by anybody else"
     return completed
+
+
+def _new_result(actor: audit.Actor) -> ConformanceResult:
+    return ConformanceResult.objects.create(spec_version=SPEC_VERSION, started_by=str(actor or ""))
+
+
+def _columns(report: Mapping[str, Any]) -> dict[str, Any]:
+    """What is stored of a `Report.as_dict`."""
+    same = {name: report[name] for name in ("spec_version", "passed", "cases", "took_ms", "rules")}
+    return same | {"database_version": report["database"], "pgvector_version": report["pgvector"]}
 
 
 def group_rules(result: ConformanceResult | None) -> list[Chapter]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from evaluation_app.conformance import complete_run
+from evaluation_app.conformance import RUN_CONFORMANCE, complete_run
 from evaluation_app.runs.lifecycle import RUN_EVALUATION, process_run
-from evaluation_app.scoring.sampling import score_samples
+from evaluation_app.scoring.sampling import SCORE_SAMPLES, score_samples
 
 
-@shared_task(name="evaluation.run_conformance", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-def run_conformance(result_id: int) -> None:
+@shared_task(name=RUN_CONFORMANCE, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def run_conformance(result_id: str) -> None:
     complete_run(result_id)
 
 
@@ -19,6 +19,6 @@ def run_evaluation(run_id: str) -> None:
     process_run(run_id)
 
 
-@shared_task(name="evaluation.score_live_traffic", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+@shared_task(name=SCORE_SAMPLES, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def score_live_traffic() -> None:
     score_samples()

@@ -98,11 +98,12 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
 
     from collections_app.models import IngestJob, Operation
     from collections_app.work.leases import forgive_host
+    from evaluation_app.models import ConformanceResult
     from evaluation_app.runs.claims import release_host
 
     try:
-        for rows in (IngestJob.objects.all(), Operation.objects.all()):
-            forgive_host(rows, socket.gethostname(), but=but)
+        for model in (IngestJob, Operation, ConformanceResult):
+            forgive_host(model.objects.all(), socket.gethostname(), but=but)
         release_host(socket.gethostname(), but=but)
     finally:
         connection.close()
@@ -141,11 +142,13 @@ def sweep_jobs() -> None:
 
 
 def send_evaluations() -> None:
-    """Evaluation runs that wait, and live traffic that is to be scored."""
+    """Evaluation and conformance runs that wait, and live traffic that is to be scored."""
+    from evaluation_app.conformance import sweep_conformance
     from evaluation_app.runs.lifecycle import send_waiting
     from evaluation_app.scoring.sampling import send_samples
 
     send_waiting()
+    sweep_conformance()
     send_samples()
 
 

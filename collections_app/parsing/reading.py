@@ -27,15 +27,16 @@ READER_MODULES: dict[str, str] = {
     types.PPTX: "office.slides",
     types.XLSX: "office.sheets",
     types.XLSB: "office.sheets",
-    types.XLS: "legacy.legacy",
+    types.XLS: "office.sheets",
     types.ODS: "office.sheets",
     types.SHEETML: "office.sheetml",
     types.ODT: "office.opendocument",
     types.ODP: "office.opendocument",
     types.FLAT_ODF: "office.opendocument",
-    types.RTF: "legacy.rtf",
-    types.DOC: "legacy.legacy",
-    types.PPT: "legacy.legacy",
+    types.RTF: "legacy.tika",
+    types.DOC: "legacy.tika",
+    types.PPT: "legacy.tika",
+    types.OOXML_ENCRYPTED: "legacy.tika",
     types.MSG: "legacy.outlook",
     types.EML: "mail",
     types.MBOX: "mail",
@@ -105,13 +106,6 @@ def refusal(source: Source) -> ParseError:
     if media_type == types.EMPTY:
         size = "no bytes" if not source.data else "only blanks"
         return ParseError("empty", f"The file holds {size}. Upload a version with content.", media_type=media_type)
-    if media_type == types.OOXML_ENCRYPTED:
-        return ParseError(
-            "encrypted",
-            "The office document is locked by a password or by rights management. Save it without protection and"
-            " upload that.",
-            media_type=media_type,
-        )
     if media_type == types.ZIP and not zipfile.is_zipfile(io.BytesIO(source.data)):
         return ParseError(
             "broken",

@@ -52,6 +52,9 @@ MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x1f\x8b", GZIP),
     (0, b"BZh", BZIP2),
     (257, b"ustar", TAR),
+    (0, b"\x09\x00\x04\x00", XLS),  # the first record of a worksheet of Excel 2, 3 and 4
+    (0, b"\x09\x02\x06\x00", XLS),
+    (0, b"\x09\x04\x06\x00", XLS),
     (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
     (0, b"Rar!\x1a\x07", "application/vnd.rar"),
     (0, b"\xfd7zXZ\x00", "application/x-xz"),

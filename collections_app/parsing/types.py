@@ -31,9 +31,9 @@ class ParseError(Exception):
 class ParseLimits:
     """What one document may cost. The child process dies rather than exceed them.
 
-    timeout_s: wall clock, and CPU seconds. memory_mb: address space of the child (LibreOffice, when it is used, gets
-    office_memory_mb). max_chars: characters of the text. max_members, max_unpacked_mb, max_ratio: of an archive, be it
-    a ZIP or an office document; the ratio counts above the first 8 MiB. max_depth: nesting of archives and messages.
+    timeout_s: wall clock, and CPU seconds. memory_mb: what the child may write to. max_chars: characters of the text.
+    max_members, max_unpacked_mb, max_ratio: of an archive, be it a ZIP or an office document; the ratio counts above
+    the first 8 MiB. max_depth: nesting of archives and messages.
     max_archive_mb: of the archive itself, where max_input_mb holds for a document and for each member.
     archive_timeout_s: wall clock of unpacking one archive, with the caller's own work between its members.
     keep_attachments: whether the bytes of attachments come back, up to max_attachments and max_attachments_mb together.
@@ -41,7 +41,6 @@ class ParseLimits:
 
     timeout_s: float = 60.0
     memory_mb: int = 1536
-    office_memory_mb: int = 4096
     max_input_mb: int = 200
     max_chars: int = 50_000_000
     max_members: int = 20_000
@@ -53,7 +52,6 @@ class ParseLimits:
     keep_attachments: bool = False
     max_attachments: int = 200
     max_attachments_mb: int = 100
-    use_office: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -115,11 +113,10 @@ class ParsedDocument:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One document as a reader gets it. converted: by an office program, which writes today's date into fields."""
+    """One document as a reader gets it."""
 
     data: bytes
     name: str
     media_type: str
     limits: ParseLimits
     depth: int = 0
-    converted: bool = False

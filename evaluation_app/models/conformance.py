@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from django.db import models
 from django.utils import timezone
 
-from evaluation_app.models.querysets import CONFORMANCE_LIMIT, ConformanceQuerySet
+from collections_app.work.leased_work import LeasedWork
+from evaluation_app.models.querysets import ConformanceQuerySet
 
 
-class ConformanceResult(models.Model):
+class ConformanceResult(LeasedWork):
     """One run of the conformance suite on the server's database. finished_at is None while it is under way.
 
     rules: [{section, title, cases, passed, failures: [{case, expected, got}], took_ms}], in the specification's order.
@@ -42,9 +42,9 @@ class ConformanceResult(models.Model):
 
     @property
     def state(self) -> str:
-        """running, passed, failed, or error: the suite could not be run, or its worker died."""
+        """running, passed, failed, or error: the suite could not be run, or it ended its worker each time."""
         if self.finished_at is None:
-            return "running" if self.started_at > timezone.now() - CONFORMANCE_LIMIT else "error"
+            return "running"
         if self.error:
             return "error"
         return "passed" if self.passed else "failed"
@@ -56,9 +56,3 @@ class ConformanceResult(models.Model):
     @property
     def passed_rules(self) -> int:
         return len(self.rules) - self.failed_rules
-
-    def keep(self, report: Mapping[str, Any]) -> None:
-        """Take over what the suite found (`Report.as_dict`); the caller saves."""
-        self.spec_version, self.passed, self.cases = report["spec_version"], report["passed"], report["cases"]
-        self.database_version, self.pgvector_version = report["database"], report["pgvector"]
-        self.took_ms, self.rules = report["took_ms"], report["rules"]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.db import models
 from django.db.models.expressions import RawSQL
-from django.utils import timezone
 
 if TYPE_CHECKING:
     from evaluation_app.models import ConformanceResult, RunScore, Span  # noqa: F401
 
-CONFORMANCE_LIMIT = timedelta(minutes=10)  # a run that has not come back by then has lost its worker
 HOLDS_WORDS = "(spans.attributes::text ILIKE %s OR spans.events::text ILIKE %s OR spans.links::text ILIKE %s)"
 LIKE_ESCAPES = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
 CONTENT_COLUMNS = ("attributes", "events", "links", "words")
@@ -56,8 +54,8 @@ class RunScoreQuerySet(models.QuerySet["RunScore"]):
 
 class ConformanceQuerySet(models.QuerySet["ConformanceResult"]):
     def under_way(self) -> ConformanceQuerySet:
-        """Asked for and not finished, newest first; without those whose worker must have died."""
-        return self.filter(finished_at=None, started_at__gt=timezone.now() - CONFORMANCE_LIMIT)
+        """Asked for and not finished, newest first."""
+        return self.filter(finished_at=None)
 
     def finished(self) -> ConformanceQuerySet:
         """Those that tried the rules, newest first."""

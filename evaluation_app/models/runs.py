@@ -271,7 +271,7 @@ class RunScore(models.Model):
         return self.question_text
 
 
-class Sampling(models.Model):
+class Sampling(LeasedWork):
     """Which share of a collection's answers is scored while it serves. rate: 0 to 1; per_day: at most so many.
 
     enabled_at: what was asked before is left alone. looked_until: what began before was looked at.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,11 +14,12 @@ from uuid import UUID
 from django.db import transaction
 from django.utils import timezone
 
-from collections_app.advisory_locks import LockSpace, session_lock, whole
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.governance import audit
+from collections_app.work.leases import claim, worker_name
+from collections_app.work.sending import send
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.scoring.run_scores import SAMPLED, keep_score
 from evaluation_app.scoring.run_settings import RunSettings
@@ -32,6 +34,7 @@ PER_DAY_MAX = 100_000
 LOOK_BACK = timedelta(minutes=15)  # a run is stored when it ends, and stands in the list where it began
 SLICE_S = 20.0  # of a worker's time at once, so that documents do not wait
 BATCH = 200
+SCORE_SAMPLES = "evaluation.score_live_traffic"
 RANGE = 2**64
 
 
@@ -94,11 +97,9 @@ def has_work() -> bool:
 
 def send_samples() -> bool:
     """Have a worker score what waits; returns whether there was anything. Sent twice it is scored once."""
-    from evaluation_app.tasks import score_live_traffic  # tasks call this module
-
     if not has_work():
         return False
-    score_live_traffic.apply_async()
+    send(SCORE_SAMPLES, [()])
     return True
 
 
@@ -107,27 +108,37 @@ def score_samples(*, slice_s: float = SLICE_S) -> int:
 
     One process at a time: another call returns 0 at once. A run that cannot be scored is logged and left out.
     """
-    with session_lock(whole(LockSpace.SAMPLING)) as is_held:
-        if not is_held:
-            return 0
-        deadline = time.monotonic() + slice_s
-        return sum(_score_collection(sampling, deadline) for sampling in Sampling.objects.filter(enabled=True))
+    enabled = Sampling.objects.filter(enabled=True)
+    if enabled.filter(lease_until__gte=timezone.now()).exists():
+        return 0
+    deadline, done = time.monotonic() + slice_s, 0
+    for name in enabled.values_list("pk", flat=True):
+        lease = claim(enabled, name, worker_name())
+        if lease is None:
+            continue
+        until = lease.work.looked_until
+        try:
+            with lease.hold() as lost:
+                scored, until = _score_collection(lease.work, deadline, lost)
+                done += scored
+        finally:
+            lease.release(looked_until=until)
+    return done
 
 
-def _score_collection(sampling: Sampling, deadline: float) -> int:
-    """The watermark moves over what was looked at; what the deadline leaves is found by the next call."""
+def _score_collection(sampling: Sampling, deadline: float, lost: threading.Event) -> tuple[int, datetime | None]:
+    """(how many were scored, up to when runs were looked at). What the deadline leaves is found by the next call."""
     try:
         collection = Collection.objects.live().filter(name=sampling.collection_name).first()
         scorer = Scorer(_settings(sampling.judge, sampling.judge_model), collection)
     except ServiceError as error:
         log.warning("answers of %r are not scored: %s", sampling.collection_name, error.message)
-        return 0
+        return 0, sampling.looked_until
     counts: Counter[date] = Counter()
     done, until = 0, timezone.now()
     for run in _candidates(sampling, counts):
-        if time.monotonic() > deadline:
-            until = run.created_at
-            break
+        if time.monotonic() > deadline or lost.is_set():
+            return done, run.created_at
         try:
             keep_score(run, scorer, SAMPLED)
         except Exception:
@@ -135,8 +146,7 @@ def _score_collection(sampling: Sampling, deadline: float) -> int:
             continue
         counts[_day(run)] += 1
         done += 1
-    Sampling.objects.filter(pk=sampling.pk, enabled=True).update(looked_until=until)
-    return done
+    return done, until
 
 
 def _candidates(sampling: Sampling, counts: Counter[date]) -> Iterator[QueryRun]:

@@ -5,8 +5,8 @@ Run: python -m tests.benchmarks.bench_markitdown [--files 402]        (make benc
 The files are those of `$RAGD_DATA/messy` (default `../shared/data/messy`). markitdown is installed from
 requirements-markitdown.txt into a virtual environment of its own. Each reader goes through the files in one process
 (markitdown_round.py), in turns of a quarter of them so that a busy machine is busy for both; all files are in the disk
-cache before. A third line is ragd as a worker uses it: a child process with limits for each document. LibreOffice is
-used by none. Text is anything but blanks, so that the name of an empty sheet counts too; a file over 30 s has none.
+cache before. A third line is ragd as a worker uses it: a child process with limits for each document. Text is
+anything but blanks, so that the name of an empty sheet counts too; a file over 30 s has none.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def run_block(name: str, python: Path, folder: Path, paths: list[str], result: R
 
 
 def run_shipped(folder: Path, paths: list[str], result: Result) -> None:
-    limits = ParseLimits(timeout_s=LIMIT_S, use_office=False)
+    limits = ParseLimits(timeout_s=LIMIT_S)
     for path in paths:
         data = (folder / path).read_bytes()
         began = time.perf_counter()

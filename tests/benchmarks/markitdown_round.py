@@ -25,13 +25,13 @@ def markitdown_reader() -> Reader:
 
 
 def ragd_reader() -> Reader:
-    """ragd's readers in this process, without the child process and its limits, and without LibreOffice."""
+    """ragd's readers in this process, without the child process and its limits."""
     from collections_app.parsing import reading
     from collections_app.parsing.archives import archive_type, expand_archive
     from collections_app.parsing.types import ParseError, ParseLimits, Source
 
     reading.import_readers()
-    limits = ParseLimits(use_office=False)
+    limits = ParseLimits()
 
     def read(path: Path, name: str) -> str:
         data = path.read_bytes()

@@ -6,16 +6,15 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-import psycopg
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.db import connection, transaction
 from django.utils import timezone
 
-from collections_app.advisory_locks import LockSpace, release_session_lock, try_session_lock, whole
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections.collections import delete_collection
+from collections_app.work.leases import claim
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.runs.retention import apply_retention
 from evaluation_app.scoring import sampling
@@ -188,13 +187,11 @@ def test_the_worker_sends_what_waits_once(house: Collection, run: QueryRun) -> N
 def test_one_process_scores_at_a_time(house: Collection, run: QueryRun) -> None:
     sample(house)
     copies(run, 1)
-    values = connection.get_connection_params()
-    place = {name: values[name] for name in ("host", "port", "user", "password", "dbname") if values.get(name)}
-    with psycopg.connect(**place) as other:
-        assert try_session_lock(whole(LockSpace.SAMPLING), other)
-        assert score_samples() == 0
-        release_session_lock(whole(LockSpace.SAMPLING), other)  # a closed connection lets go of it only in a while
+    assert claim(Sampling.objects.all(), house.name, "elsewhere:1") is not None
+    assert score_samples() == 0
+    Sampling.objects.update(lease_until=timezone.now() - timedelta(seconds=1))  # that process died
     assert score_samples() == 1
+    assert Sampling.objects.get().lease_until is None
 
 
 def test_a_score_goes_with_its_run_and_a_setting_with_its_collection(

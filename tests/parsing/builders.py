@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import struct
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import docx
 import pptx
 import xlsxwriter
 
+DATA = Path(__file__).with_name("data")
 PDF_PADDING = bytes.fromhex("28BF4E5E4E758A4164004E56FFFA01082E2E00B6D0683E802F0CA9FE6453697A")
 
 
@@ -314,42 +317,45 @@ def make_ole(streams: Mapping[str, bytes]) -> bytes:
     return bytes(header + body + struct.pack(f"<{len(fat)}I", *fat))
 
 
-def make_doc(text: str, *, encrypted: bool = False, properties: bytes = b"") -> bytes:
-    """A Word 97 document of one UTF-16 piece. properties: its summary property set."""
+def sample(name: str) -> bytes:
+    """A small document that an office program wrote: tests/parsing/data/NAME.gz.
+
+    protected.xlsx is make_xlsx() under the password that is built into Excel.
+    """
+    return gzip.decompress((DATA / f"{name}.gz").read_bytes())
+
+
+def make_doc(text: str, *, encrypted: bool = False) -> bytes:
+    """The streams by which a Word 97 document is known, of one UTF-16 piece; no program opens it."""
     content = text.encode("utf-16-le")
     start = 1024
     header = bytearray(start)
     struct.pack_into("<HH", header, 0, 0xA5EC, 0xC1)
     struct.pack_into("<H", header, 0x0A, 0x0200 | (0x0100 if encrypted else 0))
-    struct.pack_into("<i", header, 0x4C, len(text))
-    table = b"\x02" + struct.pack("<I", 4 * 2 + 8) + struct.pack("<ii", 0, len(text)) + struct.pack("<HIH", 0, start, 0)
-    struct.pack_into("<II", header, 0x1A2, 0, len(table))
-    streams = {"WordDocument": bytes(header) + content, "1Table": table}
-    return make_ole(streams | ({"\x05SummaryInformation": properties} if properties else {}))
+    return make_ole({"WordDocument": bytes(header) + content, "1Table": b""})
 
 
-def make_property_set(values: Mapping[int, bytes], *, count: int | None = None) -> bytes:
-    """A summary property set; values: by number, the type and the value. count: stated instead of the true one."""
-    table, body = b"", b""
-    for number, value in values.items():
-        table += struct.pack("<II", number, 8 + 8 * len(values) + len(body))
-        body += value
-    section = struct.pack("<II", 8 + len(table) + len(body), len(values) if count is None else count) + table + body
-    return bytes(44) + struct.pack("<I", 48) + section
+def make_ppt(*, encrypted: bool = False) -> bytes:
+    """The streams by which a PowerPoint 97 presentation is known; no program opens it."""
+    user = struct.pack("<HHIII", 0, 4086, 20, 20, 0xF3D1C4DF if encrypted else 0xE391C05F)
+    return make_ole({"PowerPoint Document": bytes(64), "Current User": user})
 
 
-def make_ppt(slides: Sequence[str]) -> bytes:
-    """A PowerPoint 97 presentation with only the outline texts of its slides."""
+def make_biff4(rows: Sequence[Sequence[str | float]]) -> bytes:
+    """A worksheet of Excel 4, a bare stream of records."""
 
-    def record(kind: int, content: bytes, *, container: bool = False, instance: int = 0) -> bytes:
-        return struct.pack("<HHI", instance << 4 | (0xF if container else 0), kind, len(content)) + content
+    def record(kind: int, content: bytes) -> bytes:
+        return struct.pack("<HH", kind, len(content)) + content
 
-    atoms = b"".join(
-        record(1011, struct.pack("<IIIII", number + 10, 0, 0, 0, 0)) + record(4000, text.encode("utf-16-le"))
-        for number, text in enumerate(slides)
-    )
-    document = record(1000, record(4080, atoms, container=True), container=True)
-    return make_ole({"PowerPoint Document": document})
+    records = [record(0x0409, struct.pack("<HHH", 0, 0x10, 0))]
+    for row, values in enumerate(rows):
+        for column, value in enumerate(values):
+            place = struct.pack("<HHH", row, column, 0)
+            if isinstance(value, str):
+                records.append(record(0x0204, place + struct.pack("<H", len(value)) + value.encode("cp1252")))
+            else:
+                records.append(record(0x0203, place + struct.pack("<d", value)))
+    return b"".join([*records, record(0x0A, b"")])
 
 
 def make_msg(properties: Mapping[str, str], files: Mapping[str, bytes | Mapping[str, str]] | None = None) -> bytes:

@@ -18,7 +18,7 @@ from collections_app.parsing import ERROR_KINDS, ParseError, ParseLimits, archiv
 from ragd.normalization import normalize
 from tests.parsing import builders
 
-LIMITS = ParseLimits(timeout_s=15, memory_mb=800, use_office=False)
+LIMITS = ParseLimits(timeout_s=15, memory_mb=800)
 BUILDERS: dict[str, Callable[[], bytes]] = {
     "a.pdf": lambda: builders.make_pdf(["First page", "Second"], title="T"),
     "a.docx": builders.make_docx,
@@ -26,8 +26,8 @@ BUILDERS: dict[str, Callable[[], bytes]] = {
     "a.xlsx": builders.make_xlsx,
     "a.odt": lambda: builders.make_odt("<office:text><text:h>T</text:h><text:p>text</text:p></office:text>"),
     "a.epub": lambda: builders.make_epub([("1.xhtml", "<p>one</p>")]),
-    "a.doc": lambda: builders.make_doc("First\rSecond\x07"),
-    "a.ppt": lambda: builders.make_ppt(["One", "Two"]),
+    "a.doc": lambda: builders.sample("tools.doc"),
+    "a.ppt": lambda: builders.sample("soil.ppt"),
     "a.msg": lambda: builders.make_msg({"0037": "Subject", "1000": "Body"}),
     "a.rtf": lambda: rb"{\rtf1{\fonttbl{\f0\fcharset204 A;}}\trowd a\cell\row\u8364?\'e4{\footnote n}\par}",
     "a.eml": lambda: b"From: a@b.c\nTo: b@b.c\nContent-Type: multipart/mixed; boundary=B\n\n--B\n\nx\n--B--",

@@ -61,16 +61,40 @@ def test_an_older_run_can_be_looked_at(visitor: Client) -> None:
     assert visitor.get("/status/?result=x").status_code == 404
 
 
-def test_a_run_under_way_is_polled_and_a_lost_one_is_named(visitor: Client) -> None:
+def test_a_run_under_way_is_polled_and_one_that_is_given_up_is_named(visitor: Client) -> None:
+    from evaluation_app.conformance import sweep_conformance
+
     running = make_result(finished_at=None, rules=[], took_ms=None)
     part = visitor.get("/status/", headers={"HX-Request": "true", "HX-Target": "conformance"})
     assert 'hx-trigger="every 2s"' in text(part)
     assert "<title>" not in text(part)
-    running.started_at = timezone.now() - timedelta(minutes=11)
+    running.attempts, running.lease_until = 3, timezone.now() - timedelta(seconds=1)
     running.save()
+    assert sweep_conformance() == 0
+    running.refresh_from_db()
+    assert (running.state, running.lease_until) == ("error", None)
     html = text(visitor.get("/status/"))
-    assert "its worker must have died" in html
+    assert "its worker ended 3 times" in html
     assert 'hx-trigger="every 2s"' not in html
+
+
+def test_a_run_whose_worker_died_is_tried_again(
+    db: None, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from collections_app.work.leases import claim
+    from evaluation_app import conformance
+    from evaluation_app.models import ConformanceResult
+    from ragd.conformance import run
+
+    monkeypatch.setattr(conformance.conformance, "run", lambda connection: run(connection, only=["4.3"]))
+    result = make_result(finished_at=None, rules=[], took_ms=None)
+    assert claim(ConformanceResult.objects.under_way(), result.pk, "elsewhere:1") is not None
+    assert conformance.complete_run(result.pk) is None and conformance.sweep_conformance() == 0
+    ConformanceResult.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
+    with django_capture_on_commit_callbacks(execute=True):
+        assert conformance.sweep_conformance() == 1
+    result.refresh_from_db()
+    assert (result.state, result.attempts) == ("passed", 2)
 
 
 def test_the_button_asks_the_worker_once(
@@ -95,10 +119,12 @@ def test_the_button_asks_the_worker_once(
     assert conformance.complete_run(result.pk) is None
 
 
-def test_a_queue_that_is_down_is_said(
+def test_a_queue_that_is_down_only_delays_a_run(
     visitor: Client, django_capture_on_commit_callbacks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from evaluation_app import tasks
+    from evaluation_app.conformance import sweep_conformance
+    from evaluation_app.models import ConformanceResult
 
     def refuse(*_: Any, **__: Any) -> None:
         raise ConnectionError("no broker")
@@ -106,7 +132,12 @@ def test_a_queue_that_is_down_is_said(
     monkeypatch.setattr(tasks.run_conformance, "apply_async", refuse)
     with django_capture_on_commit_callbacks(execute=True):
         visitor.post("/status/try/")
-    assert "the queue did not take the run" in text(visitor.get("/status/"))
+    assert ConformanceResult.objects.get().state == "running"
+    monkeypatch.undo()
+    ConformanceResult.objects.update(sent_at=timezone.now() - timedelta(minutes=2))
+    with django_capture_on_commit_callbacks(execute=True):
+        assert sweep_conformance() == 1
+    assert ConformanceResult.objects.get().state == "passed"
 
 
 def test_a_suite_that_cannot_run_is_kept_as_an_error(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import olefile
 
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.legacy.rtf import render_rtf
+from collections_app.parsing.legacy.tika import rich_text
 from collections_app.parsing.mail import message_text
 from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.text.html import render_page
-from collections_app.parsing.types import ParseError, Source
+from collections_app.parsing.types import ParseError, ParseLimits, Source
 
 SUBJECT, BODY, HTML_BODY, RTF_BODY = "0037", "1000", "1013", "1009"
 SENDER_NAME, SENDER_ADDRESS, SENDER_SMTP = "0C1A", "0C1F", "5D01"
@@ -46,7 +46,7 @@ RTF_LIMIT_BYTES = 100 * 1024 * 1024
 def read(source: Source, assembly: Assembly) -> None:
     """Add the message and the messages inside it, with their files attached. Raises ParseError "encrypted"."""
     with olefile.OleFileIO(io.BytesIO(source.data)) as container:
-        message = _Message(container)
+        message = _Message(container, source.limits)
         kind = message.text("", MESSAGE_CLASS)
         body = _body(message)
         if not body.strip() and ("rpmsg" in kind.lower() or "smime" in kind.lower() or _holds_protected(message)):
@@ -87,7 +87,7 @@ def _body(message: _Message) -> str:
     if page:
         return render_page(decode(page).text).text
     if rtf := message.binary("", RTF_BODY):
-        return render_rtf(decompress_rtf(rtf)).text
+        return rich_text(decompress_rtf(rtf), message.limits)
     return ""
 
 
@@ -118,7 +118,14 @@ def _add_attachments(message: _Message, assembly: Assembly, depth: int, max_dept
 class _Message:
     """Property streams by storage ("" for the message itself) and number. base: where the message is, if inside."""
 
-    def __init__(self, container: olefile.OleFileIO[Any], base: tuple[str, ...] = (), charset: str = "") -> None:
+    def __init__(
+        self,
+        container: olefile.OleFileIO[Any],
+        limits: ParseLimits,
+        base: tuple[str, ...] = (),
+        charset: str = "",
+    ) -> None:
+        self.limits = limits
         self._container = container
         self._base = base
         self._header_bytes = EMBEDDED_HEADER_BYTES if base else HEADER_BYTES
@@ -141,7 +148,7 @@ class _Message:
         base = (*self._base, storage, OBJECT_STORAGE)
         if not self._container.exists([*base, PROPERTY_TABLE]):
             return None
-        return _Message(self._container, base, self._charset)
+        return _Message(self._container, self.limits, base, self._charset)
 
     def attachments(self) -> list[str]:
         at = len(self._base)

@@ -12,6 +12,7 @@ import python_calamine
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.legacy import tika
 from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
 from collections_app.parsing.office.sheetformats import Cell, percent_cells, percent_styles
 from collections_app.parsing.text.markup import cell, heading, squeeze
@@ -45,7 +46,13 @@ def read(source: Source, assembly: Assembly) -> None:
     if package is not None and source.media_type == types.XLSX:
         read_core_properties(package, assembly)
         beside = _beside_sheets(package, assembly)
-    workbook = _open(source)
+    try:
+        workbook = _open(source)
+    except ParseError as error:
+        if source.media_type != types.XLS:
+            raise
+        tika.read_instead(source, assembly, error)
+        return
     for metadata in workbook.sheets_metadata:
         held = beside.get(metadata.name) or Beside()
         if metadata.typ != python_calamine.SheetTypeEnum.WorkSheet:
@@ -53,6 +60,8 @@ def read(source: Source, assembly: Assembly) -> None:
             continue
         _add_sheet(workbook, metadata.name, held, assembly)
     workbook.close()
+    if source.media_type == types.XLS and not assembly.length:  # text boxes, Excel before 5
+        tika.add_extract(tika.extract(source.data, source.limits), assembly)
 
 
 def _open(source: Source) -> python_calamine.CalamineWorkbook:

@@ -30,7 +30,7 @@ def read(source: Source, assembly: Assembly) -> None:
     slides = _slide_parts(package, part)
     for number, name in enumerate(slides, 1):
         try:
-            blocks = _slide_blocks(package, name, assembly, dated=not source.converted)
+            blocks = _slide_blocks(package, name, assembly)
         except ParseError as error:
             if error.kind != "broken":
                 raise
@@ -58,8 +58,8 @@ def _slide_parts(package: Package, part: str) -> list[str]:
     return [name for name in ordered if name in package]
 
 
-def _slide_blocks(package: Package, part: str, assembly: Assembly, *, dated: bool) -> list[str]:
-    slide = Slide(dated=dated)
+def _slide_blocks(package: Package, part: str, assembly: Assembly) -> list[str]:
+    slide = Slide()
     stream_xml(package.read(part), slide.start, slide.end, slide.text)
     blocks = slide.blocks()
     if slide.title:
@@ -72,7 +72,7 @@ def _slide_blocks(package: Package, part: str, assembly: Assembly, *, dated: boo
         lines = collect_text(package.read(name), COMMENT_TEXT, frozenset({"cm", "p"}))
         blocks.extend(f"Comment: {squeeze(line)}" for line in lines)
     for name in related(package, part, "notesSlide"):
-        notes = Slide(dated=dated)
+        notes = Slide()
         stream_xml(package.read(name), notes.start, notes.end, notes.text)
         if text := join_blocks(notes.blocks(listed=False)):
             blocks.append(f"Notes: {text}")
@@ -109,13 +109,11 @@ class Shape:
 class Slide:
     """Handlers for stream_xml over one slide. Groups need no care: their shapes come one after the other.
 
-    Numbers of slides in fields are left out. dated: whether dates in fields are kept; a converted presentation has
-    today's there, another text every day.
+    Numbers of slides in fields are left out.
     """
 
-    def __init__(self, *, dated: bool = True) -> None:
+    def __init__(self) -> None:
         self.title = ""
-        self._dated = dated
         self._in_dropped = False
         self._shapes: list[Shape] = []
         self._pieces: list[str] = []
@@ -142,8 +140,7 @@ class Slide:
         elif name == "t":
             self._text_depth += 1
         elif name == "fld":
-            kind = attributes.get("type", "")
-            self._in_dropped = kind == "slidenum" or (kind.startswith("datetime") and not self._dated)
+            self._in_dropped = attributes.get("type") == "slidenum"
         elif name == "br" and self._in_paragraph:
             self._pieces.append("\n")
         elif name == "tbl" and self._shapes:

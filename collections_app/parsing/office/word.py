@@ -40,13 +40,13 @@ def read(source: Source, assembly: Assembly) -> None:
     )
     part = main_part(package, MAIN)
     read_core_properties(package, assembly)
-    body = _body(package, part, dated=not source.converted)
+    body = _body(package, part)
     stream_xml(package.read(part), body.start, body.end, body.text)
     assembly.add(join_blocks(body.finish()))
     _add_alternative_chunks(package, part, body, source, assembly)
     _add_drawn(package, part, assembly)
     _add_notes(package, part, body, assembly)
-    _add_headers(package, part, assembly, dated=not source.converted)
+    _add_headers(package, part, assembly)
     assembly.entitle(body.first_title)
     _name_embedded(package, part, assembly)
 
@@ -74,13 +74,13 @@ class FlatPackage:
         return self._parts[name]
 
 
-def _body(package: Parts, part: str, *, dated: bool) -> Body:
+def _body(package: Parts, part: str) -> Body:
     styles, numbering = Styles(), Numbering()
     for name in related(package, part, "styles"):
         styles = read_styles(package.read(name))
     for name in related(package, part, "numbering"):
         numbering = read_numbering(package.read(name))
-    return Body(styles, numbering, dated=dated)
+    return Body(styles, numbering)
 
 
 def _read_wordml(source: Source, assembly: Assembly) -> None:
@@ -159,12 +159,12 @@ def _note_line(note: Comment, container: str) -> str:
     return f"{note.mark}: {text}"
 
 
-def _add_headers(package: Parts, part: str, assembly: Assembly, *, dated: bool) -> None:
+def _add_headers(package: Parts, part: str, assembly: Assembly) -> None:
     """Each different header and footer once, at the end, so that it does not break up the text."""
     seen: set[str] = set()
     for kind, word in (("header", "Header"), ("footer", "Footer")):
         for name in related(package, part, kind):
-            block = Body(Styles(), Numbering(), dated=dated)
+            block = Body(Styles(), Numbering())
             stream_xml(package.read(name), block.start, block.end, block.text)
             text = flatten(join_blocks(block.finish()))
             if text not in seen and re.search(r"\w{2}", text):

@@ -49,45 +49,14 @@ class Comment:
     text: str
 
 
-class DateFields:
-    """Tells the text inside fields that show today's date or time."""
-
-    def __init__(self) -> None:
-        self._codes: list[str] = []
-        self._in_code = False
-
-    def start(self, name: str, attributes: Attributes) -> None:
-        kind = attributes.get("fldCharType", "") if name == "fldChar" else ""
-        if name == "fldSimple":
-            self._codes.append(attributes.get("instr", ""))
-        elif kind == "begin":
-            self._codes.append("")
-        elif kind == "end" and self._codes:
-            self._codes.pop()
-        self._in_code = name == "instrText"
-
-    def end(self, name: str) -> None:
-        if name == "fldSimple" and self._codes:
-            self._codes.pop()
-        self._in_code = False
-
-    def takes(self, piece: str) -> bool:
-        if self._in_code and self._codes:
-            self._codes[-1] += piece
-        return any(code.split()[:1] in (["DATE"], ["TIME"]) for code in self._codes)
-
-
 class Body:
     """Handlers for stream_xml. finish() gives the blocks.
 
     collect: the name of an element ("footnote", "comment") each of which becomes one Comment in `collected` instead.
-    root: read only inside this element (Word 2003 XML keeps its styles in the same file). dated: whether today's date,
-    which a field shows, is kept; a converted document has the day of its conversion there.
+    root: read only inside this element (Word 2003 XML keeps its styles in the same file).
     """
 
-    def __init__(
-        self, styles: Styles, numbering: Numbering, *, collect: str = "", root: str = "", dated: bool = True
-    ) -> None:
+    def __init__(self, styles: Styles, numbering: Numbering, *, collect: str = "", root: str = "") -> None:
         self.styles = styles
         self.numbering = numbering
         self.alternative_chunks: list[str] = []
@@ -105,7 +74,6 @@ class Body:
         self._text_depth = 0
         self._in_properties = 0
         self._run_depth = 0
-        self._dates = None if dated else DateFields()
         self._formula = Formula()
 
     def finish(self) -> list[str]:
@@ -115,8 +83,6 @@ class Body:
         return [*flow.blocks, *flow.after]
 
     def start(self, name: str, attributes: Attributes) -> None:
-        if self._dates:
-            self._dates.start(name, attributes)
         if self._skip_depth or name in SKIPPED:
             self._skip_depth += 1
             return
@@ -144,8 +110,6 @@ class Body:
             self._note_inline(name, attributes)
 
     def end(self, name: str) -> None:
-        if self._dates:
-            self._dates.end(name)
         if self._skip_depth:
             self._skip_depth -= 1
             return
@@ -176,8 +140,6 @@ class Body:
             self._in_root = False
 
     def text(self, piece: str) -> None:
-        if self._dates and self._dates.takes(piece):
-            return
         if self._text_depth and not self._skip_depth and self._in_root:
             self._append(piece)
 

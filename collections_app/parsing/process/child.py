@@ -207,7 +207,7 @@ class Server:
             pid, status, usage = os.wait4(child.pid, os.WNOHANG)
             if pid == 0:
                 continue
-            # What the child started, such as LibreOffice, ends with it.
+            # what the child started ends with it
             _kill_group(child.pid)
             del self.children[child.pid]
             self.poll.unregister(child.line)

@@ -28,17 +28,19 @@ def memory_error(limits: ParseLimits) -> ParseError:
 
 
 def limit_process(limits: ParseLimits) -> None:
-    """Lower this process's own limits. The hard limit on memory leaves room for LibreOffice, which sets its own."""
+    """Lower this process's own limits.
+
+    Memory by RLIMIT_DATA, which counts what may be written to: Tika reserves address space that it never uses.
+    """
     cpu_s = int(limits.timeout_s) + CPU_GRACE_S + int(time.process_time())
-    soft_bytes = limits.memory_mb * MEBIBYTE
-    hard_bytes = max(limits.memory_mb, limits.office_memory_mb) * MEBIBYTE
+    memory_bytes = limits.memory_mb * MEBIBYTE
     file_bytes = FILE_LIMIT_MB * MEBIBYTE
     for name, soft, hard in (
         (resource.RLIMIT_CORE, 0, 0),
         (resource.RLIMIT_CPU, cpu_s, cpu_s + CPU_GRACE_S + LIGHT_CPU_S),
         (resource.RLIMIT_FSIZE, file_bytes, file_bytes),
         (resource.RLIMIT_NOFILE, OPEN_FILES_LIMIT, OPEN_FILES_LIMIT),
-        (resource.RLIMIT_AS, soft_bytes, hard_bytes),
+        (resource.RLIMIT_DATA, memory_bytes, memory_bytes),
     ):
         _, present = resource.getrlimit(name)
         ceiling = hard if present == resource.RLIM_INFINITY else min(hard, present)

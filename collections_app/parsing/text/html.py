@@ -62,7 +62,7 @@ def read(source: Source, assembly: Assembly) -> None:
     if not assembly.add(page.text):
         # A page that scripts would fill still says what it is about.
         assembly.add("\n\n".join(part for part in (page.title, page.description) if part))
-    assembly.entitle(page.title or _first_heading(page.text))
+    assembly.entitle(page.title or first_heading(page.text))
 
 
 def render_page(markup: str) -> Page:
@@ -90,14 +90,24 @@ def _main_text(root: LexborNode) -> str:
     """The text of the page's one <main>, under the page's heading; all of it when there is none or it says little."""
     found = root.css(MAIN)
     if len(found) != 1:
-        return join_blocks(Walk(root).blocks())
+        return render_node(root)
     blocks = Walk(found[0]).blocks()
     if len("".join(blocks)) < MAIN_CHARS:
-        return join_blocks(Walk(root).blocks())
+        return render_node(root)
     heading_of_page = root.css_first("h1")
     if heading_of_page is not None and found[0].css_first("h1") is None:
         blocks.insert(0, heading(squeeze(heading_of_page.text()), 1))
     return join_blocks(blocks)
+
+
+def render_node(node: LexborNode) -> str:
+    """A part of a page as Markdown; hidden parts are the caller's to take out."""
+    return join_blocks(node_blocks(node))
+
+
+def node_blocks(node: LexborNode) -> list[str]:
+    """The blocks of a part of a page, each as Markdown."""
+    return Walk(node).blocks()
 
 
 def is_too_deep(markup: str) -> bool:
@@ -130,7 +140,8 @@ def _in_drawing(node: LexborNode) -> bool:
     return parent is not None and parent.tag in ("svg", "symbol", "g")
 
 
-def _first_heading(text: str) -> str:
+def first_heading(text: str) -> str:
+    """The words of the first heading of level 1 to 3 in Markdown; "" when there is none."""
     match = re.search(r"^#{1,3} (.+)$", text, re.MULTILINE)
     return match.group(1) if match else ""
 
