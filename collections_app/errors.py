@@ -34,7 +34,7 @@ from ragd.errors import (
 
 log = logging.getLogger(__name__)
 
-INTERNAL = "something broke inside the server; the request changed nothing. The server's log says what."
+INTERNAL = "internal server error; nothing was changed. See the server's log"
 BAD_JSON = "Cannot parse request body"
 
 
@@ -82,7 +82,7 @@ TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
 )
 
 MESSAGES = {
-    "not_found": "there is nothing at this address; check the path, the names in it and the method",
+    "not_found": "not found; check the path, the names in it and the method",
     "forbidden": "this needs a permission that you do not have",
     "too_large": "the request is larger than the server takes; send a smaller document, or raise RAGD_MAX_DOCUMENT_MB",
     "too_many_files": "too many files in one request; send them in several requests",

@@ -14,17 +14,11 @@ from collections_app.services.jobs.queue import RUN_JOB
 from collections_app.services.jobs.workers import end_pulse, start_pulse
 from collections_app.services.transfer.import_stage import run_import
 from collections_app.services.worker.dispatch import run_job
-from collections_app.services.worker.maintenance import sweep
 
 
 @shared_task(name=RUN_JOB, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def run_ingest_job(job_id: str) -> None:
     run_job(job_id)
-
-
-@shared_task(name="collections.sweep_jobs", ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-def sweep_jobs() -> None:
-    sweep()
 
 
 @shared_task(name=RUN_OPERATION, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]

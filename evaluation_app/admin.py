@@ -60,10 +60,10 @@ class ConformanceResultAdmin(ReadOnlyAdmin):
     ordering = ("-started_at", "-id")
     actions = ("try_again",)
 
-    @admin.action(description="Try the rules again, in the worker", permissions=["view"])
+    @admin.action(description="Run the checks again", permissions=["view"])
     def try_again(self, request: HttpRequest, queryset: models.QuerySet[models.Model]) -> None:
         request_run(request.user)
-        self.message_user(request, "The worker tries the rules; reload in a moment.")
+        self.message_user(request, "Check started; reload in a moment.")
 
 
 register_admin()

@@ -35,7 +35,7 @@ CHAPTERS = {
     "3": "Schema",
     "4": "Retrieval semantics",
     "5": "Golden results",
-    "6": "Doors",
+    "6": "Channels",
 }
 
 

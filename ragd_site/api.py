@@ -25,12 +25,13 @@ from collections_app.http.validation import Api
 from evaluation_app.api import router as evaluation_router
 from evaluation_app.spans.evidence.pages import router as evidence_router
 from evaluation_app.spans.exports.api import router as exports_router
+from ragd.store.store import is_supported_pgvector
 from retrieval_app.api import chat
 from retrieval_app.api.queries import router as retrieval_router
 
 logger = logging.getLogger(__name__)
 
-SELECT_SCHEMA = "SELECT 1 FROM collections LIMIT 1"
+SELECT_SCHEMA = "SELECT extversion, (SELECT 1 FROM collections LIMIT 1) FROM pg_extension WHERE extname = 'vector'"
 
 api = Api(
     title="ragd",
@@ -57,14 +58,23 @@ for kind in (Exception, Http404, HttpError, ValidationError):
     "/health", operation_id="health", auth=None, tags=["health"], response={200: dict[str, str], 503: dict[str, Any]}
 )
 def health(request: HttpRequest) -> Status[dict[str, Any]]:
-    """Answers 200 when the database serves the schema, else 503 naming the part that fails."""
+    """Answers 200 when the database serves the schema, else 503 naming the part that fails.
+
+    A pgvector that is too old fails too.
+    """
     try:
         with connection.cursor() as cursor:
             cursor.execute(SELECT_SCHEMA)
+            pgvector, _ = cursor.fetchone() or ("0", None)
     except DatabaseError as error:
         logger.warning("health: the database fails: %s", error)
         message = "the database does not answer or has no schema; look at its log, run the migrations"
         return Status(503, errors.error_body("database_unavailable", message, "database"))
+    if not is_supported_pgvector(pgvector):
+        message = (
+            f"ragd needs pgvector 0.8.4 or newer, and the database has {pgvector}; upgrade it, then run ALTER EXTENSION"
+        )
+        return Status(503, errors.error_body("unsupported_database", f"{message} vector UPDATE there", "database"))
     return Status(200, {"status": "ok"})
 
 

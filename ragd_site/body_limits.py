@@ -39,8 +39,8 @@ IMPORT = BodyLimit("RAGD_IMPORT_MAX_MB", 1)
 LIMITS: tuple[tuple[str, BodyLimit], ...] = (
     ("v1/collections/import", IMPORT),
     ("v1/collections/<collection>/documents/", TEXT),
+    ("v1/collections/<collection>/documents-bulk", TEXT),
     ("v1/collections/<collection>/documents", UPLOAD),
-    ("v1/collections/<collection>/document", TEXT),
     ("v1/collections/<collection>/chunk-preview", TEXT),
     ("v1/collections/<collection>/uploads/plan", TEXT),
     ("v1/collections/<collection>/sync", TEXT),

@@ -7,8 +7,11 @@ import os
 from celery import Celery
 from celery.signals import worker_process_init, worker_process_shutdown
 
+from ragd_site import queue_transport
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
 
+queue_transport.register()
 app = Celery("ragd")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

@@ -9,10 +9,11 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import NotSupportedError, OperationalError, connections
 
+from ragd.store.store import is_supported_pgvector
+
 UNREACHABLE = "ragd.E001"
 VARIABLES = {"default": "DATABASE_URL", "replica": "DATABASE_REPLICA_URL"}
 OLDEST_POSTGRES = 17
-OLDEST_PGVECTOR = (0, 8)
 SELECT_EXTENSION = """
 SELECT coalesce(installed.extversion, available.default_version), installed.extversion IS NOT NULL
 FROM pg_available_extensions AS available
@@ -43,7 +44,7 @@ def stop_unless_supported() -> None:
 
 
 def check_database(alias: str) -> list[CheckMessage]:
-    """PostgreSQL 17 or newer, pgvector 0.8 or newer, installed or installable."""
+    """PostgreSQL 17 or newer, pgvector 0.8.4 or newer, installed or installable."""
     try:
         with connections[alias].cursor() as cursor:
             version = connections[alias].pg_version  # type: ignore[attr-defined]
@@ -67,14 +68,14 @@ def list_problems(version: int, extension: tuple[str, bool] | None, may_create: 
     if version // 10000 < OLDEST_POSTGRES:
         found = f"{version // 10000}.{version % 10000}"
         problems.append(f"DATABASE_URL points to PostgreSQL {found}; ragd needs PostgreSQL {OLDEST_POSTGRES} or newer.")
-    needed = "pgvector 0.8 or newer"
+    needed = "pgvector 0.8.4 or newer"
     if extension is None:
         problems.append(
             f"The PostgreSQL of DATABASE_URL has no pgvector; ragd needs {needed} installed on that server."
         )
     else:
         found, is_installed = extension
-        if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_PGVECTOR:
+        if not is_supported_pgvector(found):
             remedy = " Run ALTER EXTENSION vector UPDATE after upgrading it." if is_installed else ""
             problems.append(f"The PostgreSQL of DATABASE_URL has pgvector {found}; ragd needs {needed}.{remedy}")
         if not is_installed and not may_create:

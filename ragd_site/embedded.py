@@ -128,11 +128,16 @@ def home_folder(var: Path) -> Path:
     return (var / "postgres").resolve()
 
 
+def make_private_folder(folder: Path) -> None:
+    """The folder and those above it, where missing. Others see no names in it; root's server user may pass through."""
+    folder.mkdir(mode=0o711 if os.geteuid() == 0 else 0o700, parents=True, exist_ok=True)
+
+
 @contextlib.contextmanager
 def locked(var: Path) -> Iterator[None]:
     """One process at a time makes, starts or stops the cluster of `var`."""
     try:
-        var.mkdir(parents=True, exist_ok=True)
+        make_private_folder(var)
         descriptor = os.open(var / "postgres.lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise EmbeddedError(
@@ -153,7 +158,7 @@ def make_cluster(var: Path) -> Cluster:
     if cluster.data.exists():
         raise EmbeddedError(
             f"{cluster.data} holds a cluster, but {var / 'postgres.json'} with its password is gone. "
-            f"Restore that file, or move {cluster.data} away to begin anew."
+            f"Restore that file, or move {cluster.data} away to start over."
         )
     draft = home / "draft"
     shutil.rmtree(draft, ignore_errors=True)
@@ -247,7 +252,7 @@ def check_files(data: Path) -> None:
     try:
         found = (data / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
-        remedy = "Restore it, or remove postgres.json to begin anew."
+        remedy = "Restore it, or remove postgres.json to start over."
         raise EmbeddedError(f"The cluster that postgres.json describes is not in {data}. {remedy}") from None
     except PermissionError:
         remedy = "Run as the user that made it, or set RAGD_VAR to a folder of your own."

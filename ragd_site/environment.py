@@ -55,7 +55,7 @@ class Environment(BaseSettings):
     PORT: Port = Field(8000, description="TCP port of the web server")
     RAGD_HOST: str = Field("127.0.0.1", description="Address that the web server listens on")
     DATABASE_URL: str = Field(
-        "", description="PostgreSQL 17 or newer with pgvector 0.8 or newer; unset: the embedded PostgreSQL"
+        "", description="PostgreSQL 17 or newer with pgvector 0.8.4 or newer; unset: the embedded PostgreSQL"
     )
     DATABASE_REPLICA_URL: str = Field(
         "", description="A read-only copy of that database (streaming replica), which then takes retrieval"
@@ -213,11 +213,9 @@ class Environment(BaseSettings):
     RAGD_JOB_MAX_ATTEMPTS: Count = Field(
         3, description="Times that a job is tried before it counts as failed, or its file is quarantined"
     )
-    RAGD_QUEUE_MAX_JOBS: Natural = Field(
-        50_000, description="Jobs that may wait; what would go over it is answered 429; 0: any number"
-    )
+    RAGD_QUEUE_MAX_JOBS: Natural = Field(50_000, description="Queue limit in jobs: more are answered 429; 0: unlimited")
     RAGD_QUEUE_MAX_MB: Natural = Field(
-        20_000, description="MB of uploaded files that may wait to be read; the same; 0: any amount"
+        20_000, description="Queue limit in MB of uploaded files: more are answered 429; 0: unlimited"
     )
 
     RAGD_ADMIN_USER: str = Field("admin", min_length=1, description="Name of the first administrator")
@@ -264,7 +262,7 @@ class Environment(BaseSettings):
         try:
             read_bands(text)
         except InvalidInput as error:
-            raise ValueError(f"a JSON object of known measures ({error})") from None
+            raise ValueError(f"a JSON object of known metrics ({error})") from None
         return text
 
     @field_validator("RAGD_VAR")

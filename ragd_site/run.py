@@ -70,7 +70,7 @@ def serve(environment: Environment, stopping: threading.Event) -> None:
 @contextlib.contextmanager
 def only_one(var: Path) -> Iterator[None]:
     """One supervisor per RAGD_VAR; the kernel gives the lock back even after kill -9."""
-    var.mkdir(parents=True, exist_ok=True)
+    embedded.make_private_folder(var)
     with open(var / "run.lock", "a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -148,7 +148,7 @@ def make_children(environment: Environment, variables: Mapping[str, str]) -> lis
     """The web server and the worker, not started."""
     web = [sys.executable, "-m", "gunicorn", "-c", "python:ragd_site.web", "ragd_site.wsgi"]
     worker = [sys.executable, "-m", "celery", "--quiet", "-A", "ragd_site.worker", "worker", "--pool", "prefork"]
-    worker += ["--loglevel", environment.RAGD_LOG_LEVEL, "--without-gossip", "--without-mingle"]
+    worker += ["--loglevel", environment.RAGD_LOG_LEVEL, "--without-gossip", "--without-mingle", "--without-heartbeat"]
     return [
         Child("web server", web, {**variables, "RAGD_PROCESS": "web"}),
         Child("worker", worker, {**variables, "RAGD_PROCESS": "worker"}),

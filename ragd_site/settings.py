@@ -100,7 +100,7 @@ def keep_secret_key(var: Path) -> str:
     """The key in RAGD_VAR/secret_key, generated at the first start (mode 0600)."""
     path = var / "secret_key"
     if not path.exists():
-        var.mkdir(parents=True, exist_ok=True)
+        embedded.make_private_folder(var)
         embedded.write_private(path, secrets.token_urlsafe(48), keep=True)
     return path.read_text().strip()
 

@@ -103,7 +103,7 @@ class QueryRunAdmin(RunAdmin):
     def results_count(self, run: QueryRun) -> int:
         return len(run.retrieved_ids)
 
-    @admin.display(description="took, ms")
+    @admin.display(description="duration (ms)")
     def took(self, run: QueryRun) -> str:
         return f"{run.took_ms:.1f}"
 
@@ -119,7 +119,7 @@ class QueryRunAdmin(RunAdmin):
     def usage(self, run: QueryRun) -> SafeString:
         return _as_json(run.token_usage)
 
-    @admin.display(description="fewer than asked for")
+    @admin.display(description="fewer results than k")
     def short(self, run: QueryRun) -> SafeString:
         return _as_json(run.short_result)
 
@@ -127,7 +127,7 @@ class QueryRunAdmin(RunAdmin):
     def ids(self, run: QueryRun) -> SafeString:
         return _as_json(run.retrieved_ids)
 
-    @admin.display(description="timings, ms")
+    @admin.display(description="timings (ms)")
     def timings(self, run: QueryRun) -> SafeString:
         return _as_json(run.timings_ms)
 
@@ -164,16 +164,16 @@ class SavedPlanAdmin(ReadOnlyAdmin):
     def plan_text(self, saved: SavedPlan) -> SafeString:
         return _as_json(saved.plan)
 
-    @admin.display(description="plan hash")
+    @admin.display(description="settings hash")
     def plan_hash(self, saved: SavedPlan) -> str:
         return saved.retrieve_plan.hash
 
-    @admin.action(description="Make the collection's default", permissions=["manage"])
+    @admin.action(description="Set as collection default", permissions=["manage"])
     def make_default(self, request: HttpRequest, queryset: QuerySet[SavedPlan]) -> None:
         """Of several plans of one collection the last by name becomes it."""
         self._mark(request, queryset, True)
 
-    @admin.action(description="Default no more", permissions=["manage"])
+    @admin.action(description="Remove as default", permissions=["manage"])
     def unmark_default(self, request: HttpRequest, queryset: QuerySet[SavedPlan]) -> None:
         self._mark(request, queryset, False)
 
@@ -181,14 +181,14 @@ class SavedPlanAdmin(ReadOnlyAdmin):
         chosen = list(queryset.order_by("collection_id", "name"))
         for saved in chosen:
             plans.update_plan(saved.collection, saved.name, is_default=is_default, actor=request.user)
-        self.message_user(request, f"{len(chosen)} plans changed.", messages.SUCCESS)
+        self.message_user(request, f"{len(chosen)} presets changed.", messages.SUCCESS)
 
-    @admin.action(description="Delete selected plans", permissions=["manage"])
+    @admin.action(description="Delete selected presets", permissions=["manage"])
     def delete_plans(self, request: HttpRequest, queryset: QuerySet[SavedPlan]) -> None:
         chosen = list(queryset)
         for saved in chosen:
             plans.delete_plan(saved.collection, saved.name, actor=request.user)
-        self.message_user(request, f"{len(chosen)} plans deleted.", messages.SUCCESS)
+        self.message_user(request, f"{len(chosen)} presets deleted.", messages.SUCCESS)
 
 
 def _as_json(value: object) -> SafeString:

@@ -38,7 +38,7 @@ def test_text_folds_the_same_on_every_machine() -> None:
 @pytest.mark.parametrize(
     ("version", "extension", "may_create", "problems"),
     [
-        (170000, ("0.8.0", True), False, []),
+        (170000, ("0.8.4", True), False, []),
         (180004, ("0.10.1", False), True, []),
         (
             160014,
@@ -51,7 +51,16 @@ def test_text_folds_the_same_on_every_machine() -> None:
             ("0.7.4", True),
             True,
             [
-                "The PostgreSQL of DATABASE_URL has pgvector 0.7.4; ragd needs pgvector 0.8 or newer. "
+                "The PostgreSQL of DATABASE_URL has pgvector 0.7.4; ragd needs pgvector 0.8.4 or newer. "
+                "Run ALTER EXTENSION vector UPDATE after upgrading it."
+            ],
+        ),
+        (
+            180004,
+            ("0.8.3", True),
+            True,
+            [
+                "The PostgreSQL of DATABASE_URL has pgvector 0.8.3; ragd needs pgvector 0.8.4 or newer. "
                 "Run ALTER EXTENSION vector UPDATE after upgrading it."
             ],
         ),
@@ -61,12 +70,12 @@ def test_text_folds_the_same_on_every_machine() -> None:
             True,
             [
                 "The PostgreSQL of DATABASE_URL has no pgvector; "
-                "ragd needs pgvector 0.8 or newer installed on that server."
+                "ragd needs pgvector 0.8.4 or newer installed on that server."
             ],
         ),
         (
             170002,
-            ("0.8.1", False),
+            ("0.8.5", False),
             False,
             [
                 "pgvector is not created in this database and the user of DATABASE_URL may not create it; "

@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 from pydantic import SecretStr
 
+from ragd_site.embedded import make_private_folder
 from ragd_site.environment import Environment, SettingError, local_address, read_environment
 from ragd_site.runtime.machine import tune_postgres
 
@@ -108,6 +109,15 @@ def test_wrong_value_stops_every_command_without_a_traceback() -> None:
         "RAGD_JOB_LEASE_S='soon' is not accepted: expected a whole number of at least 1. "
         "Correct the variable or unset it.\n"
     )
+
+
+def test_others_see_no_names_in_the_folder_that_ragd_makes(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "var"
+    make_private_folder(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == (0o711 if os.geteuid() == 0 else 0o700)
+    folder.chmod(0o755)
+    make_private_folder(folder)  # a folder that is there stays as its owner wants it
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
 
 
 def test_secret_key_is_generated_once_for_its_owner_only() -> None:

@@ -108,7 +108,7 @@ class DocumentAdmin(ReadOnlyAdmin):
         except RagdError as error:
             self.message_user(request, f"Write the tags beside the action, between commas: {error.message}")
             return
-        self._tell(request, changed, "tagged anew")
+        self._tell(request, changed, "tagged")
 
     def _change(self, request: HttpRequest, rows: QuerySet[Document], change: BulkChange, done: str) -> int:
         """How many it was done to; each refusal is told."""

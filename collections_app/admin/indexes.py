@@ -38,15 +38,15 @@ class GenerationAdmin(ReadOnlyAdmin):
     def short_hash(self, generation: Generation) -> str:
         return generation.hash[:12]
 
-    @admin.action(description="Let the selected generations serve, once caught up", permissions=["manage"])
+    @admin.action(description="Activate the selected index versions", permissions=["manage"])
     def activate(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
-        self.do_each(request, rows, lambda row: activate_generation(row, actor=request.user), "asked to serve")
+        self.do_each(request, rows, lambda row: activate_generation(row, actor=request.user), "queued for activation")
 
-    @admin.action(description="Cancel the work on the selected generations", permissions=["manage"])
+    @admin.action(description="Cancel the selected index builds", permissions=["manage"])
     def cancel(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
         self.do_each(request, rows, lambda row: cancel_generation(row, actor=request.user), "cancelled")
 
-    @admin.action(description="Drop the selected generations that do not serve", permissions=["manage"])
+    @admin.action(description="Delete the selected inactive index versions", permissions=["manage"])
     def drop(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
         self.do_each(request, rows, lambda row: drop_generation(row, actor=request.user), "dropped")
 

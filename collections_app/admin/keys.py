@@ -29,7 +29,7 @@ class ApiKeyForm(forms.Form):
         required=False,
         label="Expires at (UTC)",
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
-        help_text="Empty: never.",
+        help_text="Within ten years. Empty: never.",
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

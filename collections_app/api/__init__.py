@@ -8,6 +8,7 @@ from collections_app.api import (
     batches,
     chunks,
     collections,
+    curation,
     documents,
     generations,
     jobs,
@@ -18,22 +19,22 @@ from collections_app.api import (
     syncs,
     transfers,
 )
-from collections_app.api import curation as curation  # its endpoints are on the routers of others
 from collections_app.api import uploads as uploads  # its endpoint is on the router of documents
 
 router = Router()
-# transfers first: its address for imports looks like that of a collection; revisions before what takes any doc_id
+# transfers first: its address for imports looks like that of a collection
 for part in (
     transfers,
-    revisions,
     batches,
     chunks,
     collections,
+    curation,
     documents,
     generations,
     jobs,
     keys,
     probes,
+    revisions,
     sources,
     syncs,
 ):

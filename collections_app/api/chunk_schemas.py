@@ -9,6 +9,7 @@ from ninja import Field, Schema
 from pydantic import StrictBool, StrictInt
 
 from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest
+from collections_app.models import Chunk
 
 Flag = Literal["short", "long", "no_letters", "duplicate"]
 
@@ -19,6 +20,11 @@ CHUNKS_SHOWN_MAX = 1000
 class ChunkItemDetail(ChunkItem):
     overlay: str | None = Field(description='"edit" or "add" where a person wrote the content, else null')
     switched_off: bool = Field(description="disabled by itself, whatever its document is")
+
+    @staticmethod
+    def resolve_overlay(chunk: Chunk) -> str | None:
+        overlay: str | None = chunk.metadata.get("overlay")
+        return overlay
 
 
 class ChunkChanges(Request):
@@ -97,7 +103,7 @@ class PreviewLengths(Schema):
     shortest: int | None
     median: float | None
     longest: int | None
-    shared_chars: int = Field(description="text that lies in two chunks, summed")
+    shared_chars: int = Field(description="overlapping characters, summed")
 
 
 class PreviewBins(Schema):

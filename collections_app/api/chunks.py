@@ -27,7 +27,6 @@ from collections_app.api.chunk_schemas import (
     PreviewRequest,
     ScanItem,
 )
-from collections_app.api.documents import chunk_item
 from collections_app.api.documents import router as documents_router
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
@@ -65,8 +64,7 @@ ONE_OVERLAY = "/collections/{collection}/overlays/{int:overlay_id}"
 @router.get(ONE_CHUNK, operation_id="chunks-get", response={200: ChunkItemDetail, **ERRORS})
 def get_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: str) -> Any:
     """One chunk; overlay is "edit" or "add" where a person wrote its content."""
-    chunk = find_chunk(find_collection(request, collection), doc_id, chunk_index)
-    return chunk_item(chunk) | {"overlay": chunk.metadata.get("overlay"), "switched_off": chunk.switched_off}
+    return find_chunk(find_collection(request, collection), doc_id, chunk_index)
 
 
 @router.patch(ONE_CHUNK, operation_id="chunks-change", response={200: ChunkChanged, **ERRORS})

@@ -20,10 +20,7 @@ from collections_app.api.schemas import (
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import paginate
 from collections_app.models import Collection
-from collections_app.policies import policy_for
 from collections_app.services.collections import collections as service
-from collections_app.services.collections.retention import effective_retention
-from collections_app.services.governance.security_policy import effective_security
 
 router = Router(auth=BearerAuth(), tags=["collections"])
 
@@ -37,7 +34,8 @@ def create_collection(request: HttpRequest, payload: CollectionRequest) -> HttpR
     def produce() -> tuple[int, Any]:
         policy = payload.chunk_policy.model_dump(exclude_none=True) if payload.chunk_policy else None
         values = payload.model_dump(exclude={"chunk_policy"})
-        return 200, brief(service.create_collection(**values, chunk_policy=policy, actor=key))
+        made = service.create_collection(**values, chunk_policy=policy, actor=key)
+        return 200, CollectionBrief.from_orm(made).dict()
 
     return answer(request, produce)
 
@@ -54,12 +52,12 @@ def list_collections(
     page = paginate(rows, ("name",), limit=limit, cursor=cursor)
     if page.next_cursor:
         response["X-Next-Cursor"] = page.next_cursor
-    return [brief(collection) for collection in page.items]
+    return page.items
 
 
 @router.get("/collections/{collection}", operation_id="collections-get", response={200: CollectionDetail, **ERRORS})
 def get_collection(request: HttpRequest, collection: str) -> Any:
-    return detail(find_collection(request, collection))
+    return find_collection(request, collection)
 
 
 @router.patch(
@@ -69,7 +67,7 @@ def update_collection(request: HttpRequest, collection: str, payload: Collection
     """Change what may change. A new chunk_policy replaces the stated one and holds for what is ingested from now on."""
     found = find_collection(request, collection)
     changes = payload.model_dump(exclude_none=True)
-    return detail(service.update_collection(found, changes=changes, actor=request_key(request)))
+    return service.update_collection(found, changes=changes, actor=request_key(request))
 
 
 @router.delete("/collections/{collection}", operation_id="collections-delete", response={200: Deleted, **ERRORS})
@@ -83,27 +81,3 @@ def delete_collection(request: HttpRequest, collection: str) -> Any:
 )
 def get_statistics(request: HttpRequest, collection: str) -> Any:
     return service.collection_statistics(find_collection(request, collection))
-
-
-def brief(collection: Collection) -> dict[str, Any]:
-    return {
-        "name": collection.name,
-        "embed_model": collection.embed_model,
-        "embed_dims": collection.embed_dims,
-        "hybrid_enabled": collection.hybrid_enabled,
-    }
-
-
-def detail(collection: Collection) -> dict[str, Any]:
-    return brief(collection) | {
-        "description": collection.description,
-        "language": collection.language,
-        "chunk_policy": policy_for(collection).as_dict(),
-        "chunk_policy_stated": collection.chunk_policy,
-        "retention": effective_retention(collection),
-        "retention_stated": collection.retention,
-        "security": effective_security(collection),
-        "security_stated": collection.security,
-        "created_at": collection.created_at,
-        "updated_at": collection.updated_at,
-    }

@@ -14,7 +14,7 @@ from collections_app.api.schemas import ChunkPolicyRequest, DocumentBrief, Reque
 class DocumentChanges(Request):
     """What is left out stays. tags and metadata replace what is there."""
 
-    title: str | None = Field(None, description="part of what is embedded: the chunks are embedded anew")
+    title: str | None = Field(None, description="part of what is embedded: the chunks are embedded again")
     tags: list[str] | None = None
     metadata: dict[str, Any] | None = None
     chunk_policy: ChunkPolicyRequest | None = Field(

@@ -9,9 +9,9 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.curation_schemas import DocumentChanges, DocumentEdited
 from collections_app.api.schemas import (
     ChunkPage,
-    DocumentBrief,
     DocumentDeleted,
     DocumentDetail,
     DocumentPage,
@@ -20,8 +20,9 @@ from collections_app.api.schemas import (
 )
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.models import Chunk, Document
+from collections_app.models import Chunk
 from collections_app.services.documents import documents as service
+from collections_app.services.documents import edits
 from collections_app.services.documents.selection import DocumentFilter
 from ragd.errors import InvalidInput
 from ragd.types import Segment
@@ -31,7 +32,6 @@ router = Router(auth=BearerAuth(), tags=["documents"])
 POLICY_FIELDS = ("target_tokens", "overlap_tokens", "max_chars")
 TAGS = param.Query([], description="tags that all must be there")
 BY_ID = "/collections/{collection}/documents/{path:doc_id}"
-CHUNKS = "/collections/{collection}/documents/{path:doc_id}/chunks"
 
 
 @router.get(
@@ -52,8 +52,7 @@ def list_documents(
     """The documents of a collection, by id."""
     found = find_collection(request, collection)
     rows = DocumentFilter(q, tuple(tag), state, media_type).rows(found).listed()
-    page = paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
-    return {"items": [brief(document) for document in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
 
 
 @router.get("/collections/{collection}/chunks", operation_id="chunks-list", response={200: ChunkPage, **ERRORS})
@@ -69,26 +68,7 @@ def list_chunks(
     rows = Chunk.objects.filter(collection=found).light()
     if doc_id is not None:
         rows = rows.filter(doc_id=service.get_document(found, doc_id).doc_id)
-    return _chunk_page(rows, limit, cursor)
-
-
-@router.get(CHUNKS, operation_id="documents-chunks", response={200: ChunkPage, **ERRORS})
-def list_document_chunks(
-    request: HttpRequest, collection: str, doc_id: str, limit: int = DEFAULT_LIMIT, cursor: str | None = None
-) -> Any:
-    """The chunks of a document in its order. (A document whose own id ends in /chunks: see chunks-list.)"""
-    found = find_collection(request, collection)
-    return _chunk_page(Chunk.objects.of_document(service.get_document(found, doc_id)).light(), limit, cursor)
-
-
-@router.put(CHUNKS, include_in_schema=False, response={200: Ingested, **ERRORS})
-def ingest_nested(request: HttpRequest, collection: str, doc_id: str, payload: DocumentRequest) -> Any:
-    return ingest_document(request, collection, f"{doc_id}/chunks", payload)
-
-
-@router.delete(CHUNKS, include_in_schema=False, response={200: DocumentDeleted, **ERRORS})
-def delete_nested(request: HttpRequest, collection: str, doc_id: str) -> Any:
-    return delete_document(request, collection, f"{doc_id}/chunks")
+    return paginate(rows, ("doc_id", "chunk_index"), limit=limit, cursor=cursor)
 
 
 @router.put(BY_ID, operation_id="documents-ingest", response={200: Ingested, **ERRORS})
@@ -96,7 +76,7 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
     """Make the document consist of this content; answers when it is searchable. Sending it again changes nothing."""
     found = find_collection(request, collection)
     try:
-        outcome = service.ingest_text(
+        return service.ingest_text(
             found,
             doc_id,
             _content(payload),
@@ -111,17 +91,11 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
         if error.field in POLICY_FIELDS:
             raise InvalidInput(f"chunk_{error.message}", field=f"chunk_{error.field}") from None
         raise
-    return {
-        "chunks_written": outcome.chunks_written,
-        "tokens_estimated": outcome.tokens_estimated,
-        "unchanged": outcome.unchanged,
-        "revision": outcome.revision,
-    }
 
 
 @router.get(BY_ID, operation_id="documents-get", response={200: DocumentDetail, **ERRORS})
 def get_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
-    return detail(service.get_document(find_collection(request, collection), doc_id))
+    return service.get_document(find_collection(request, collection), doc_id)
 
 
 @router.delete(BY_ID, operation_id="documents-delete", response={200: DocumentDeleted, **ERRORS})
@@ -132,44 +106,20 @@ def delete_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
     return service.delete_documents(found, [document.doc_id], actor=request_key(request))
 
 
+@router.patch(BY_ID, operation_id="documents-edit", response={200: DocumentEdited, **ERRORS})
+def edit_document(request: HttpRequest, collection: str, doc_id: str, payload: DocumentChanges) -> Any:
+    """Change title, tags, metadata, chunk policy or state; answers the document as it is then. 409 when archived."""
+    found = find_collection(request, collection)
+    changes = payload.dict(exclude_unset=True, exclude={"expected_revision", "chunk_policy"})
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if payload.chunk_policy is not None:
+        changes["chunk_policy"] = payload.chunk_policy.dict(exclude_none=True)
+    return edits.edit_document(
+        found, doc_id, changes, expected_revision=payload.expected_revision, actor=request_key(request)
+    )
+
+
 def _content(payload: DocumentRequest) -> str | list[Segment]:
     if isinstance(payload.content, str):
         return payload.content
     return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content]
-
-
-def brief(document: Document) -> dict[str, Any]:
-    return {name: getattr(document, name) for name in DocumentBrief.model_fields}
-
-
-def detail(document: Document) -> dict[str, Any]:
-    return brief(document) | {
-        "content": document.text,
-        "content_hash": document.content_hash,
-        "source_hash": document.source_hash,
-        "page_map": document.page_map,
-        "segments": document.segments,
-        "chunk_policy": document.chunk_policy,
-    }
-
-
-def _chunk_page(rows: Any, limit: int, cursor: str | None) -> dict[str, Any]:
-    page = paginate(rows, ("doc_id", "chunk_index"), limit=limit, cursor=cursor)
-    return {"items": [chunk_item(chunk) for chunk in page.items], "next_cursor": page.next_cursor}
-
-
-def chunk_item(chunk: Chunk) -> dict[str, Any]:
-    return {
-        "doc_id": chunk.doc_id,
-        "chunk_index": chunk.chunk_index,
-        "content": chunk.content,
-        "start": chunk.start_char,
-        "end": chunk.end_char,
-        "page": chunk.metadata.get("page"),
-        "context": chunk.context,
-        "tags": chunk.tags,
-        "metadata": chunk.metadata,
-        "token_count": chunk.token_count,
-        "revision": chunk.revision,
-        "enabled": chunk.enabled,
-    }

@@ -8,6 +8,9 @@ from uuid import UUID
 
 from ninja import Field, Schema
 
+from collections_app.models import IngestJob
+from collections_app.services.jobs.queue import jobs_ahead
+
 
 class StageItem(Schema):
     """One stage of a job. done of total count `unit`; rate is in units per second."""
@@ -34,7 +37,7 @@ class JobItem(Schema):
     source: str
     state: Literal["queued", "running", "succeeded", "failed", "cancelled", "quarantined"]
     stage: Literal["queued", "fetch", "parse", "chunk", "embed", "store", "probe", "done"]
-    stages: list[StageItem]
+    stages: list[StageItem] = Field(validation_alias="stage_rows")
     rate: float | None = Field(description="chunks per second of the embedding")
     remaining_s: float | None = Field(description="seconds until the present stage is done, at its rate")
     chunks_total: int
@@ -52,9 +55,17 @@ class JobItem(Schema):
     started_at: datetime | None
     finished_at: datetime | None
 
+    @staticmethod
+    def resolve_collection(job: IngestJob) -> str | None:
+        return job.collection.name
+
 
 class JobDetail(JobItem):
     ahead: int = Field(description="jobs that were sent before it and wait too; 0 when it does not wait")
+
+    @staticmethod
+    def resolve_ahead(job: IngestJob) -> int:
+        return jobs_ahead(job)
 
 
 class JobPage(Schema):
@@ -116,5 +127,5 @@ class QueueItem(Schema):
     oldest_s: float | None = Field(description="how long the oldest waits")
     per_minute: float | None = Field(description="jobs that ended lately")
     remaining_s: float | None
-    max_jobs: int = Field(description="jobs that may wait; 0: any number")
+    max_jobs: int = Field(description="queue limit in jobs; 0: unlimited")
     max_bytes: int = Field(description="0: any amount")

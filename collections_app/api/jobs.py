@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any, Literal
 from uuid import UUID
 
@@ -16,14 +15,11 @@ from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import IngestJob
 from collections_app.models.querysets import IngestJobQuerySet
-from collections_app.services.jobs.backpressure import queue_state
 from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
-from collections_app.services.jobs.queue import jobs_ahead
+from collections_app.services.jobs.queue import queue_state
 from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
 
 router = Router(auth=BearerAuth(), tags=["jobs"])
-
-COPIED = tuple(name for name in JobItem.model_fields if name not in ("id", "collection", "stages"))
 
 
 @router.get("/jobs", operation_id="jobs-list", response={200: JobPage, **ERRORS})
@@ -46,26 +42,24 @@ def list_jobs(
         rows = rows.filter(state=state)
     if doc_id is not None:
         rows = rows.filter(doc_id=doc_id.replace("\x00", ""))
-    page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return {"items": [item(job) for job in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
 
 
 @router.get("/jobs/{job_id}", operation_id="jobs-get", response={200: JobDetail, **ERRORS})
 def get_job(request: HttpRequest, job_id: UUID) -> Any:
-    job = _find_job(request, job_id)
-    return item(job) | {"ahead": jobs_ahead(job)}
+    return _find_job(request, job_id)
 
 
 @router.post("/jobs/{job_id}/cancel", operation_id="jobs-cancel", response={200: JobItem, **ERRORS})
 def cancel(request: HttpRequest, job_id: UUID) -> Any:
     """End a job that waits or runs. 409 when it has ended already."""
-    return item(cancel_job(_find_job(request, job_id), actor=request_key(request)))
+    return cancel_job(_find_job(request, job_id), actor=request_key(request))
 
 
 @router.post("/jobs/{job_id}/retry", operation_id="jobs-retry", response={200: JobItem, **ERRORS})
 def retry(request: HttpRequest, job_id: UUID) -> Any:
     """Queue a failed, cancelled or quarantined job again. 409 for any other."""
-    return item(retry_job(_find_job(request, job_id), actor=request_key(request)))
+    return retry_job(_find_job(request, job_id), actor=request_key(request))
 
 
 @router.post(
@@ -85,7 +79,7 @@ def cancel_all(request: HttpRequest, collection: str) -> Any:
 @router.get("/queue", operation_id="queue", response={200: QueueItem, **ERRORS})
 def queue(request: HttpRequest) -> Any:
     """How much waits, how fast it is done, and how much may wait before more is answered 429."""
-    return asdict(queue_state())
+    return queue_state()
 
 
 def visible_jobs(request: HttpRequest) -> IngestJobQuerySet:
@@ -102,9 +96,3 @@ def _find_job(request: HttpRequest, job_id: UUID) -> IngestJob:
             f"there is no job {job_id} that this key may see; GET /v1/jobs lists them", type="unknown_job", status=404
         )
     return job
-
-
-def item(job: IngestJob) -> dict[str, Any]:
-    copied = {name: getattr(job, name) for name in COPIED}
-    stages = [asdict(row) for row in job.stage_rows]
-    return {"id": job.pk, "collection": job.collection.name, "stages": stages, **copied}

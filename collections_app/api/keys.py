@@ -100,8 +100,7 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
 def list_keys(request: HttpRequest, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Any:
     """All keys, newest first, without their secrets."""
     check_unlimited(request_key(request))
-    page = paginate(ApiKey.objects.all(), ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return {"items": [item(key) for key in page.items], "next_cursor": page.next_cursor}
+    return paginate(ApiKey.objects.all(), ("-created_at", "-id"), limit=limit, cursor=cursor)
 
 
 @router.delete("/api-keys/{key_id}", operation_id="api-keys-revoke", response={200: KeyItem, **ERRORS})
@@ -113,7 +112,7 @@ def revoke_key(request: HttpRequest, key_id: int) -> Any:
         raise ServiceError(
             f"there is no key {key_id}; GET /v1/api-keys lists them", type="unknown_key", status=404, field="key_id"
         )
-    return item(service.revoke_key(key, actor=request_key(request)))
+    return service.revoke_key(key, actor=request_key(request))
 
 
 def derive_secret(nonce: str) -> str:
@@ -128,7 +127,3 @@ def _make(request: HttpRequest, payload: KeyRequest, secret: str, *, is_first: b
         service.create_key(payload.label, actor=request_key(request), **values)
     elif service.create_first_key(payload.label, **values) is None:
         require_key(request, write=True)  # somebody was faster: 401 from here on
-
-
-def item(key: ApiKey) -> dict[str, Any]:
-    return {name: getattr(key, name) for name in KeyItem.model_fields}

@@ -1,7 +1,4 @@
-"""Earlier revisions of documents over HTTP. Each address is there twice, because a doc_id may end as these do:
-
-/collections/{collection}/documents/{doc_id}/revisions/... and /collections/{collection}/revisions/...?doc_id=
-"""
+"""Earlier revisions of documents over HTTP. The doc_id stands in the query: in the path it could end as these do."""
 
 from __future__ import annotations
 
@@ -11,18 +8,14 @@ from django.http import HttpRequest
 from ninja import Router
 from ninja.params import functions as param
 
-from collections_app.api import documents
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.api.curation_schemas import (
     DifferenceAnswer,
-    DocumentChanges,
-    DocumentEdited,
     RevisionChunkPage,
     RevisionDetail,
     RevisionPage,
     RolledBack,
 )
-from collections_app.api.schemas import DocumentDeleted, DocumentRequest, Ingested
 from collections_app.domain.differences import Change
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
@@ -34,8 +27,7 @@ from collections_app.services.indexing import revisions as service
 
 router = Router(auth=BearerAuth(), tags=["revisions"])
 
-NESTED = "/collections/{collection}/documents/{path:doc_id}/revisions"
-FLAT = "/collections/{collection}/revisions"
+REVISIONS = "/collections/{collection}/revisions"
 DOC_ID = param.Query(..., description="the document's id")
 AGAINST = param.Query(None, alias="with", description="the later revision; the present one when left out")
 COPIED = (
@@ -48,9 +40,13 @@ def _document(request: HttpRequest, collection: str, doc_id: str) -> Document:
     return get_document(find_collection(request, collection), doc_id)
 
 
-@router.get(NESTED, operation_id="documents-revisions", response={200: RevisionPage, **ERRORS})
+@router.get(REVISIONS, operation_id="revisions-list", response={200: RevisionPage, **ERRORS})
 def list_revisions(
-    request: HttpRequest, collection: str, doc_id: str, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+    request: HttpRequest,
+    collection: str,
+    doc_id: str = DOC_ID,
+    limit: int = DEFAULT_LIMIT,
+    cursor: str | None = None,
 ) -> Any:
     """The revisions of a document that are kept, newest first; the first is the present one."""
     document = _document(request, collection, doc_id)
@@ -60,8 +56,8 @@ def list_revisions(
     return {"items": [*present, *(item(row) for row in page.items)], "next_cursor": page.next_cursor}
 
 
-@router.get(f"{NESTED}/{{int:number}}", operation_id="documents-revision", response={200: RevisionDetail, **ERRORS})
-def get_revision(request: HttpRequest, collection: str, doc_id: str, number: int) -> Any:
+@router.get(f"{REVISIONS}/{{int:number}}", operation_id="revisions-get", response={200: RevisionDetail, **ERRORS})
+def get_revision(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
     """One revision with its text."""
     document = _document(request, collection, doc_id)
     found = service.any_revision(document, number)
@@ -75,15 +71,15 @@ def get_revision(request: HttpRequest, collection: str, doc_id: str, number: int
 
 
 @router.get(
-    f"{NESTED}/{{int:number}}/chunks",
-    operation_id="documents-revision-chunks",
+    f"{REVISIONS}/{{int:number}}/chunks",
+    operation_id="revisions-chunks",
     response={200: RevisionChunkPage, **ERRORS},
 )
 def list_revision_chunks(
     request: HttpRequest,
     collection: str,
-    doc_id: str,
     number: int,
+    doc_id: str = DOC_ID,
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = None,
 ) -> Any:
@@ -106,13 +102,13 @@ def list_revision_chunks(
 
 
 @router.get(
-    f"{NESTED}/{{int:number}}/diff", operation_id="documents-revision-diff", response={200: DifferenceAnswer, **ERRORS}
+    f"{REVISIONS}/{{int:number}}/diff", operation_id="revisions-diff", response={200: DifferenceAnswer, **ERRORS}
 )
 def compare(
     request: HttpRequest,
     collection: str,
-    doc_id: str,
     number: int,
+    doc_id: str = DOC_ID,
     against: int | None = AGAINST,
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = None,
@@ -133,11 +129,11 @@ def compare(
 
 
 @router.post(
-    f"{NESTED}/{{int:number}}/rollback",
-    operation_id="documents-revision-rollback",
+    f"{REVISIONS}/{{int:number}}/rollback",
+    operation_id="revisions-rollback",
     response={200: RolledBack, **ERRORS},
 )
-def rollback(request: HttpRequest, collection: str, doc_id: str, number: int) -> Any:
+def rollback(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
     """Make the document what it was in that revision, as a new revision. 409 when archived or being ingested."""
     outcome = roll_back(find_collection(request, collection), doc_id, number, actor=request_key(request))
     return {
@@ -161,105 +157,3 @@ def _change(change: Change) -> dict[str, Any]:
         "after": change.after.index if change.after else None,
         "parts": parts,
     }
-
-
-# --- the same with the id in the query
-
-
-@router.get(FLAT, operation_id="revisions-list", response={200: RevisionPage, **ERRORS})
-def list_flat(
-    request: HttpRequest,
-    collection: str,
-    doc_id: str = DOC_ID,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
-) -> Any:
-    return list_revisions(request, collection, doc_id, limit, cursor)
-
-
-@router.get(f"{FLAT}/{{int:number}}", operation_id="revisions-get", response={200: RevisionDetail, **ERRORS})
-def get_flat(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
-    return get_revision(request, collection, doc_id, number)
-
-
-@router.get(
-    f"{FLAT}/{{int:number}}/chunks", operation_id="revisions-chunks", response={200: RevisionChunkPage, **ERRORS}
-)
-def list_chunks_flat(
-    request: HttpRequest,
-    collection: str,
-    number: int,
-    doc_id: str = DOC_ID,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
-) -> Any:
-    return list_revision_chunks(request, collection, doc_id, number, limit, cursor)
-
-
-@router.get(f"{FLAT}/{{int:number}}/diff", operation_id="revisions-diff", response={200: DifferenceAnswer, **ERRORS})
-def compare_flat(
-    request: HttpRequest,
-    collection: str,
-    number: int,
-    doc_id: str = DOC_ID,
-    against: int | None = AGAINST,
-    limit: int = DEFAULT_LIMIT,
-    cursor: str | None = None,
-) -> Any:
-    return compare(request, collection, doc_id, number, against, limit, cursor)
-
-
-@router.post(f"{FLAT}/{{int:number}}/rollback", operation_id="revisions-rollback", response={200: RolledBack, **ERRORS})
-def rollback_flat(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
-    return rollback(request, collection, doc_id, number)
-
-
-# --- documents whose own id ends as these addresses do: their other methods
-
-
-def _alias_routes(path: str, suffix: str) -> None:
-    """Let PUT, PATCH and DELETE of an address be those of the document whose id ends in the suffix."""
-
-    def put(request: HttpRequest, collection: str, doc_id: str, payload: DocumentRequest) -> Any:
-        return documents.ingest_document(request, collection, doc_id + suffix, payload)
-
-    def patch(request: HttpRequest, collection: str, doc_id: str, payload: DocumentChanges) -> Any:
-        return _patch(request, collection, doc_id + suffix, payload)
-
-    def delete(request: HttpRequest, collection: str, doc_id: str) -> Any:
-        return documents.delete_document(request, collection, doc_id + suffix)
-
-    _register(path, put, patch, delete)
-
-
-def _alias_numbered_routes(path: str, suffix: str) -> None:
-    """The same where the number of a revision stands in the address."""
-
-    def put(request: HttpRequest, collection: str, doc_id: str, number: int, payload: DocumentRequest) -> Any:
-        return documents.ingest_document(request, collection, doc_id + suffix.format(number), payload)
-
-    def patch(request: HttpRequest, collection: str, doc_id: str, number: int, payload: DocumentChanges) -> Any:
-        return _patch(request, collection, doc_id + suffix.format(number), payload)
-
-    def delete(request: HttpRequest, collection: str, doc_id: str, number: int) -> Any:
-        return documents.delete_document(request, collection, doc_id + suffix.format(number))
-
-    _register(path, put, patch, delete)
-
-
-def _patch(request: HttpRequest, collection: str, doc_id: str, payload: DocumentChanges) -> Any:
-    from collections_app.api.curation import patch_document  # which needs this module's router
-
-    return patch_document(request, collection, doc_id, payload)
-
-
-def _register(path: str, put: Any, patch: Any, delete: Any) -> None:
-    router.put(path, include_in_schema=False, response={200: Ingested, **ERRORS})(put)
-    router.patch(path, include_in_schema=False, response={200: DocumentEdited, **ERRORS})(patch)
-    router.delete(path, include_in_schema=False, response={200: DocumentDeleted, **ERRORS})(delete)
-
-
-_alias_routes(NESTED, "/revisions")
-_alias_numbered_routes(f"{NESTED}/{{int:number}}", "/revisions/{}")
-for _end in ("chunks", "diff", "rollback"):
-    _alias_numbered_routes(f"{NESTED}/{{int:number}}/{_end}", f"/revisions/{{}}/{_end}")

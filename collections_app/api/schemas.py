@@ -9,6 +9,11 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import AwareDatetime, ConfigDict, FiniteFloat, StrictBool, StrictInt
 
+from collections_app.models import Chunk, Collection
+from collections_app.policies import policy_for
+from collections_app.services.collections.retention import effective_retention
+from collections_app.services.governance.security_policy import effective_security
+
 
 class Request(Schema):
     model_config = ConfigDict(extra="forbid")
@@ -25,7 +30,7 @@ class ChunkPolicyRequest(Request):
 
 class CollectionRequest(Request):
     name: str
-    hybrid_enabled: StrictBool = Field(True, description="keep a lexical index beside the vectors")
+    hybrid_enabled: StrictBool = Field(True, description="enable keyword (BM25) search")
     embed_model: str | None = Field(
         None, description="the server's default when left out; changed later by a new generation"
     )
@@ -49,8 +54,8 @@ class SecurityRequest(Request):
 
     action: Literal["flag", "redact", "refuse"] | None = Field(
         None,
-        description="flag: findings are recorded; redact: secrets and personal data are hidden and passages with orders"
-        " to a model are not read; refuse: such questions and answers are turned away with 422 as well",
+        description="flag: findings are recorded; redact: secrets and personal data are hidden and chunks with prompt"
+        " injection are withheld; refuse: such questions and answers are also blocked with 422",
     )
     min_score: float | None = Field(None, description="0 to 100: findings with a lower score are only recorded")
 
@@ -84,6 +89,30 @@ class CollectionDetail(CollectionBrief):
     security_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     created_at: datetime
     updated_at: datetime
+
+    @staticmethod
+    def resolve_chunk_policy_stated(collection: Collection) -> dict[str, Any]:
+        return dict(collection.chunk_policy)
+
+    @staticmethod
+    def resolve_chunk_policy(collection: Collection) -> dict[str, Any]:
+        return policy_for(collection).as_dict()
+
+    @staticmethod
+    def resolve_retention_stated(collection: Collection) -> dict[str, int]:
+        return dict(collection.retention)
+
+    @staticmethod
+    def resolve_retention(collection: Collection) -> dict[str, int]:
+        return effective_retention(collection)
+
+    @staticmethod
+    def resolve_security_stated(collection: Collection) -> dict[str, Any]:
+        return dict(collection.security)
+
+    @staticmethod
+    def resolve_security(collection: Collection) -> dict[str, Any]:
+        return effective_security(collection)
 
 
 class ChunkLengths(Schema):
@@ -195,10 +224,10 @@ class GenerationItem(Schema):
     swapped_at: datetime | None
     retired_at: datetime | None
     gate_state: Literal["", "passed", "held", "overruled"] = Field(
-        description="what the promotion gate said when it was to serve; empty where none was asked"
+        description="result of the quality gate; empty without a gate"
     )
     gate_report: dict[str, Any] = Field(description="what the gate compared, its verdict in words as reason")
-    gate_reason: str = Field(description="why a person let it serve although it was held")
+    gate_reason: str = Field(description="reason for overriding the quality gate")
     gate_by: str
     gate_at: datetime | None
 
@@ -278,7 +307,7 @@ class DocumentBrief(Schema):
 
 
 class DocumentDetail(DocumentBrief):
-    content: str = Field(description="the normalized text; every chunk is content[start:end]")
+    content: str = Field(validation_alias="text", description="the normalized text; every chunk is content[start:end]")
     content_hash: str
     source_hash: str
     page_map: list[Any] = Field(description="[start, end, label] in characters of content")
@@ -303,8 +332,8 @@ class ChunkItem(Schema):
     doc_id: str
     chunk_index: int
     content: str
-    start: int
-    end: int
+    start: int = Field(validation_alias="start_char")
+    end: int = Field(validation_alias="end_char")
     page: str | None
     context: str
     tags: list[str]
@@ -312,6 +341,11 @@ class ChunkItem(Schema):
     token_count: int
     revision: int
     enabled: bool
+
+    @staticmethod
+    def resolve_page(chunk: Chunk) -> str | None:
+        page: str | None = chunk.metadata.get("page")
+        return page
 
 
 class ChunkPage(Schema):
@@ -359,7 +393,7 @@ class PlanEntry(Request):
     on_clash: Literal["", "replace", "skip", "keep_both"] = Field("", description="for this file alone")
 
 
-class PlanRequest(Request):
+class UploadPlanRequest(Request):
     entries: list[PlanEntry] = Field(max_length=100_000)
     on_clash: Literal["replace", "skip", "keep_both"] = "replace"
     delete_missing: StrictBool = Field(False, description="also tell what is under prefix and not named")
@@ -430,7 +464,7 @@ class KeyRequest(Request):
     label: str
     scope: Literal["read", "write"] = "write"
     collections: list[str] = Field([], description="names that the key is limited to; none: all")
-    expires_at: AwareDatetime | None = None
+    expires_at: AwareDatetime | None = Field(None, description="within ten years; null: never")
 
 
 class KeySecret(Schema):

@@ -48,7 +48,9 @@ class OperationOut(Schema):
 
     id: UUID
     kind: str
-    state: str = Field(description="running, succeeded, failed, or interrupted: its process died")
+    state: str = Field(
+        validation_alias="shown_state", description="running, succeeded, failed, or interrupted: its process died"
+    )
     subject: str = Field(description='the name of the collection, "" for all of them')
     stage: str
     done: int
@@ -149,8 +151,7 @@ def list_operations(
         rows = rows.filter(subject__in=limits)
     if collection is not None:
         rows = rows.filter(subject=collection) if can_be_stored(collection) else rows.none()
-    page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return {"items": [operation_item(row) for row in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
 
 
 @router.get("/operations/{operation_id}", operation_id="operations-get", response={200: OperationOut, **ERRORS})
@@ -159,12 +160,4 @@ def get_operation(request: HttpRequest, operation_id: UUID) -> Any:
     if found is None:
         raise ServiceError(f"there is no operation {operation_id}", type="unknown_operation", status=404)
     check_collection_scope(request_key(request), found.subject)
-    return operation_item(found)
-
-
-def operation_item(row: Operation) -> dict[str, Any]:
-    names = (
-        "id", "kind", "subject", "stage", "done", "total", "findings", "report", "error", "created_by", "created_at",
-        "finished_at",
-    )  # fmt: skip
-    return {name: getattr(row, name) for name in names} | {"state": row.shown_state}
+    return found

@@ -14,14 +14,13 @@ from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
-from collections_app.api.schemas import PlanAnswer, PlanRequest, UploadAnswer
+from collections_app.api.schemas import PlanAnswer, UploadAnswer, UploadPlanRequest
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.idempotency import HEADER
 from collections_app.models import Collection, IngestBatch
-from collections_app.services.uploads.entries import Entry
 from collections_app.services.uploads.submissions import close_batch, find_batch
-from collections_app.services.uploads.upload_plan import PlanLine, UploadPlan, plan_uploads
+from collections_app.services.uploads.upload_plan import Entry, PlanLine, UploadPlan, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
 from ragd.errors import InvalidInput
@@ -100,12 +99,12 @@ def upload_documents(
     auth=BearerAuth(write=False),
     response={200: PlanAnswer, **ERRORS},
 )
-def plan_documents(request: HttpRequest, collection: str, payload: PlanRequest) -> Any:
+def plan_documents(request: HttpRequest, collection: str, payload: UploadPlanRequest) -> Any:
     """What an upload of files with these hashes would do: new, changed, unchanged, would delete. Writes nothing."""
     return plan_body(plan_of(find_collection(request, collection), payload))
 
 
-def plan_of(collection: Collection, payload: PlanRequest) -> UploadPlan:
+def plan_of(collection: Collection, payload: UploadPlanRequest) -> UploadPlan:
     """The plan that a request asks for."""
     return plan_uploads(
         collection,

@@ -32,6 +32,9 @@ METADATA_HOSTS = frozenset(
     for text in ("169.254.169.254", "169.254.170.2", "168.63.129.16", "100.100.100.200", "192.0.0.192", "fd00:ec2::254")
 )
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
+# Not of the open Internet either, though Python's tables call them global: the old site-local addresses, the second
+# range for documentation (RFC 9637), and the withdrawn relays of 6to4 (RFC 7526).
+OUTDATED_NETWORKS = tuple(ipaddress.ip_network(text) for text in ("fec0::/10", "3fff::/20", "192.88.99.0/24"))
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -190,7 +193,7 @@ def _describe(ip: Ip) -> str:
         ("this machine itself", ip.is_loopback or ip.is_unspecified),
         ("a link-local address", ip.is_link_local),
         ("a multicast address", ip.is_multicast),
-        ("a reserved address", ip.is_reserved),
+        ("a reserved address", ip.is_reserved or any(ip in network for network in OUTDATED_NETWORKS)),
         ("a private address", not ip.is_global),
     ):
         if holds:

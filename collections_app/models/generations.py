@@ -25,17 +25,17 @@ class Generation(models.Model):
 
     class GateState(models.TextChoices):
         PASSED = "passed", "Passed"
-        HELD = "held", "Held"
-        OVERRULED = "overruled", "Overruled"
+        HELD = "held", "Blocked"
+        OVERRULED = "overruled", "Overridden"
 
     class State(models.TextChoices):
         BUILDING = "building", "Building"
         READY = "ready", "Ready"
-        SERVING = "serving", "Serving"
-        RETIRED = "retired", "Retired"
+        SERVING = "serving", "Active"
+        RETIRED = "retired", "Inactive"
         FAILED = "failed", "Failed"
         CANCELLED = "cancelled", "Cancelled"
-        DROPPED = "dropped", "Dropped"
+        DROPPED = "dropped", "Deleted"
 
     id = models.BigAutoField(primary_key=True)
     collection = models.ForeignKey(

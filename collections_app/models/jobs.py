@@ -49,8 +49,8 @@ class IngestBatch(models.Model):
         UPLOAD = "upload", "Upload"
         FOLDER = "folder", "Folder"
         ARCHIVE = "archive", "Archive"
-        URLS = "urls", "Addresses"
-        S3 = "s3", "Bucket"
+        URLS = "urls", "Web pages"
+        S3 = "s3", "S3"
         SYNC = "sync", "Sync"
         REINDEX = "reindex", "Re-index"
 
@@ -93,11 +93,11 @@ class IngestJob(LeasedWork):
     class Kind(models.TextChoices):
         FILE = "file", "File"
         FETCH = "fetch", "Fetch"
-        ARCHIVE = "archive", "Unpack archive"
+        ARCHIVE = "archive", "Extract archive"
         REINDEX = "reindex", "Re-index"
         BUILD_INDEX = "build_index", "Build vector index"
         PROBE_RECALL = "probe_recall", "Probe recall"
-        GENERATION = "generation", "Build generation"
+        GENERATION = "generation", "Build index version"
 
     class State(models.TextChoices):
         QUEUED = "queued", "Queued"
@@ -115,7 +115,7 @@ class IngestJob(LeasedWork):
         EMBED = "embed", "Embed"
         STORE = "store", "Store"
         PROBE = "probe", "Probe"
-        DONE = "done", "Done"
+        DONE = "done", "Finished"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     collection = models.ForeignKey(Collection, on_delete=models.CASCADE, db_constraint=False, related_name="jobs")

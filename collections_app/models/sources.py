@@ -17,8 +17,8 @@ class FetchedSource(models.Model):
     """
 
     class Kind(models.TextChoices):
-        URL = "url", "Address"
-        S3 = "s3", "Bucket"
+        URL = "url", "Web page"
+        S3 = "s3", "S3"
 
     document = models.OneToOneField(
         Document, on_delete=models.CASCADE, db_constraint=False, primary_key=True, related_name="fetched"

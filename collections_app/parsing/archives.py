@@ -156,7 +156,7 @@ class _Expansion:
             else:
                 raise ParseError(
                     "bomb",
-                    f"Archives are nested deeper than {self.limits.max_depth} levels at {path!r}. Unpack it first.",
+                    f"Archives are nested deeper than {self.limits.max_depth} levels at {path!r}. Extract it first.",
                 )
 
     def _nested(self, path: str, content: bytes, depth: int) -> Iterator[Member]:
@@ -307,7 +307,7 @@ def _check_directory(entries: list[zipfile.ZipInfo], packed_bytes: int, limits: 
     if unpacked > RATIO_FREE_BYTES and unpacked > limits.max_ratio * packed_bytes:
         raise ParseError(
             "bomb",
-            f"The archive of {packed_bytes:,} bytes would unpack to {unpacked:,}, more than {limits.max_ratio} times"
+            f"The archive of {packed_bytes:,} bytes would expand to {unpacked:,}, more than {limits.max_ratio} times"
             " its size. Upload the files one by one if they are genuine.",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Iterator
 from email import message_from_bytes
@@ -22,6 +23,7 @@ SHOWN_HEADERS = ("From", "To", "Cc", "Bcc", "Date")
 ADDRESSES_CHARS = 1000
 PART_LIMIT = 1000
 PLAIN_SHARE = 0.3
+BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]*[ \t]*(?:\r?\n|\Z)")
 MBOX_FROM = re.compile(rb"^From \S.*?\d\d:\d\d.*$", re.MULTILINE)
 # They prove who sent the message and say nothing.
 SIGNATURE_TYPES = frozenset(
@@ -130,6 +132,26 @@ def split_mailbox(data: bytes) -> Iterator[bytes]:
         yield data[start:]
 
 
+def _is_base64(message: Message) -> bool:
+    return str(message.get("Content-Transfer-Encoding", "")).strip().lower() == "base64"
+
+
+def _split_base64(payload: str) -> tuple[bytes, str]:
+    """The bytes of a base64 payload, and the plain text behind it, such as the lines that a mailing list appends."""
+    end = 0
+    for match in BASE64_LINE.finditer(payload):
+        if match.start() != end:
+            break
+        end = match.end()
+    return decode_base64(payload[:end]), payload[end:].strip()
+
+
+def decode_base64(text: str) -> bytes:
+    """The bytes, as far as the text goes; what is missing at the end is made up for."""
+    packed = re.sub(r"[^A-Za-z0-9+/]", "", text)
+    return base64.b64decode(packed[: len(packed) - (len(packed) % 4 == 1)] + "=" * (-len(packed) % 4))
+
+
 class MessageBody:
     """Goes through the parts of a message: text is returned, files are named to the assembly."""
 
@@ -161,6 +183,8 @@ class MessageBody:
         payload = message.get_payload()
         texts: list[str] = []
         for inner in payload if isinstance(payload, list) else []:
+            if isinstance(inner, Message) and _is_base64(message) and isinstance(inner.get_payload(), str):
+                inner = parse_message(_split_base64(str(inner.get_payload()))[0])
             if isinstance(inner, Message):
                 body = self.text(inner, depth + 1)
                 texts.append(message_text(header_text(inner, "Subject"), _shown_headers(inner), body, 2))
@@ -185,10 +209,13 @@ class MessageBody:
         if kind == "text/html" and not is_file:
             return render_page(decode(data, message.get_content_charset() or "").text).text
         if kind.startswith("text/") and not is_file:
+            appended = ""
+            if _is_base64(message):
+                data, appended = _split_base64(str(message.get_payload()))
             decoded = decode(data, message.get_content_charset() or "")
             if decoded.warning:
                 self._assembly.warn(decoded.warning)
-            return decoded.text
+            return f"{decoded.text}\n\n{appended}" if appended else decoded.text
         if data and kind not in SIGNATURE_TYPES:
             self._assembly.attach(name or kind.replace("/", "."), data, kind)
         return ""

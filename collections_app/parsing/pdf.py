@@ -116,7 +116,7 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, fou
             page.close()
             page = document[number - 1]
         text_page = page.get_textpage()
-        text = clean(_named_glyphs(text_page))
+        text = clean(_visible_text(text_page))
         text_page.close()
         if not text.strip() and _has_picture(page):
             found.pictures.append(number)
@@ -128,6 +128,12 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, fou
         assembly.add("\n\n".join([text, *extra]) if extra else text, _label(document, number))
     finally:
         page.close()
+
+
+def _visible_text(text_page: pdfium.PdfTextPage) -> str:
+    """The page's text without what lies outside of its box, such as printers' marks, which no reader sees."""
+    text, visible = _named_glyphs(text_page), str(text_page.get_text_bounded())
+    return visible.replace(MARK, "") if _printed(visible) < _printed(text) else text
 
 
 def _named_glyphs(text_page: pdfium.PdfTextPage) -> str:
@@ -143,6 +149,11 @@ def _named_glyphs(text_page: pdfium.PdfTextPage) -> str:
                 pieces[place] = "ffi" if has_wrong_names and is_inside else "\ufffd"
         text = "".join(pieces)
     return WRONG_FF.sub("ff", text) if has_wrong_names else text
+
+
+def _printed(text: str) -> int:
+    """Characters that are neither blanks nor pdfium's marks."""
+    return sum(1 for character in text if not character.isspace() and character not in "\ufffd\ufffe\x02\xad-")
 
 
 def _is_hyphen(text_page: pdfium.PdfTextPage, place: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
@@ -23,62 +23,88 @@ from collections_app.stages import StageRow
 
 register = template.Library()
 
+RELATIVE_MAX = timedelta(days=30)  # what is older is shown by its date
 THEMES = ("system", "light", "dark")
 
 # state -> (tone, icon, word)
 STATES: dict[str, tuple[str, str, str]] = {
     "queued": ("neutral", "clock", "Queued"),
     "running": ("accent", "refresh", "Running"),
-    "succeeded": ("good", "check", "Done"),
+    "succeeded": ("good", "check", "Succeeded"),
     "failed": ("bad", "cross", "Failed"),
     "quarantined": ("bad", "alert", "Quarantined"),
-    "waiting": ("neutral", "clock", "Waiting"),
+    "waiting": ("neutral", "clock", "Pending"),
     "interrupted": ("watch", "alert", "Interrupted"),
     "completed": ("good", "check", "Completed"),
     "completed_with_errors": ("watch", "alert", "Completed with errors"),
     "stuck": ("bad", "alert", "Stuck"),
-    "closed": ("good", "check", "Answers"),
-    "open": ("bad", "alert", "Not asked"),
-    "half-open": ("watch", "clock", "Being tried"),
-    "passed": ("good", "check", "Pass"),
+    "closed": ("good", "check", "Available"),
+    "open": ("bad", "alert", "Paused"),
+    "half-open": ("watch", "clock", "Retrying"),
+    "passed": ("good", "check", "Passed"),
     "cancelled": ("neutral", "minus", "Cancelled"),
     "ok": ("good", "check", "OK"),
     "answered": ("good", "check", "Answered"),
-    "searched": ("neutral", "search", "Searched"),
-    "abstained": ("watch", "minus", "Abstained"),
-    "refused": ("watch", "cross", "Refused"),
+    "searched": ("neutral", "search", "Search"),
+    "abstained": ("watch", "minus", "No answer"),
+    "refused": ("watch", "cross", "Blocked"),
     "error": ("bad", "cross", "Error"),
-    "enabled": ("good", "check", "Enabled"),
+    "enabled": ("good", "check", "Active"),
     "disabled": ("neutral", "minus", "Disabled"),
     "archived": ("neutral", "clock", "Archived"),
     "ready": ("good", "check", "Ready"),
     "ingesting": ("accent", "refresh", "Ingesting"),
     "empty": ("neutral", "minus", "Empty"),
     "alive": ("good", "check", "Alive"),
-    "silent": ("bad", "alert", "Silent"),
+    "silent": ("bad", "alert", "No heartbeat"),
     "live": ("good", "check", "Live"),
     "expired": ("neutral", "clock", "Expired"),
     "revoked": ("bad", "cross", "Revoked"),
     "unset": ("neutral", "minus", "Unset"),
     "building": ("accent", "refresh", "Building"),
-    "serving": ("good", "check", "Serving"),
-    "retired": ("neutral", "clock", "Kept"),
-    "dropped": ("neutral", "minus", "Dropped"),
+    "serving": ("good", "check", "Active"),
+    "retired": ("neutral", "clock", "Inactive"),
+    "dropped": ("neutral", "minus", "Deleted"),
     "complete": ("good", "check", "Complete"),
-    "partly": ("watch", "alert", "Partly"),
+    "partly": ("watch", "alert", "Partial"),
     "missing": ("bad", "cross", "Missing"),
-    "idle": ("neutral", "minus", "Nothing to record"),
+    "idle": ("neutral", "minus", "Not applicable"),
 }
 PLANNED: dict[str, tuple[str, str]] = {  # the words and tones of the upload page (static/js/upload.js)
     "new": ("good", "New"),
-    "changed": ("watch", "Replaces"),
-    "renamed": ("accent", "Kept beside"),
-    "refetch": ("accent", "Asked again"),
-    "skipped": ("", "Skipped"),
+    "changed": ("watch", "Replace"),
+    "renamed": ("accent", "Keep both"),
+    "refetch": ("accent", "Check for changes"),
+    "skipped": ("", "Skip"),
     "unchanged": ("", "Unchanged"),
-    "rejected": ("bad", "Refused"),
-    "deleted": ("bad", "Would be deleted"),
-    "would_delete": ("bad", "Would be deleted"),
+    "rejected": ("bad", "Rejected"),
+    "deleted": ("bad", "Delete"),
+    "would_delete": ("bad", "Delete"),
+}
+STRATEGIES = {"structure": "structure-aware", "words": "sliding window"}
+LABEL_KINDS = ("message", "page", "section", "sheet", "slide")
+FILE_TYPES = {
+    "application/epub+zip": "EPUB",
+    "application/json": "JSON",
+    "application/msword": "Word 97",
+    "application/pdf": "PDF",
+    "application/rtf": "RTF",
+    "application/vnd.ms-excel": "Excel 97",
+    "application/vnd.ms-powerpoint": "PowerPoint 97",
+    "application/vnd.oasis.opendocument.presentation": "ODP",
+    "application/vnd.oasis.opendocument.spreadsheet": "ODS",
+    "application/vnd.oasis.opendocument.text": "ODT",
+    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "PowerPoint",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "Excel",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "Word",
+    "application/x-ndjson": "JSON Lines",
+    "application/xml": "XML",
+    "message/rfc822": "E-mail",
+    "text/csv": "CSV",
+    "text/html": "HTML",
+    "text/markdown": "Markdown",
+    "text/plain": "Text",
+    "text/x-rst": "reStructuredText",
 }
 TOASTS = {"error": ("bad", "alert"), "warning": ("watch", "alert"), "success": ("good", "check")}
 
@@ -126,12 +152,27 @@ def ago(moment: datetime | None) -> SafeString | str:
     """ "3 min ago" with the exact time in the markup and on hover; an en dash for None."""
     if moment is None:
         return "–"
+    now = timezone.now()
+    return _time_element(moment, spell_ago(moment, now), "date" if now - moment >= RELATIVE_MAX else "ago")
+
+
+@register.filter
+def exact_time(moment: datetime | None) -> SafeString | str:
+    """ "2026-01-31 08:00" in UTC; static/js/ragd.js shows it in the time zone of the browser. An en dash for None."""
+    if moment is None:
+        return "–"
+    return _time_element(moment, f"{timezone.localtime(moment):%Y-%m-%d %H:%M %Z}", "exact")
+
+
+def _time_element(moment: datetime, text: str, form: str) -> SafeString:
+    """form: what the script may replace: "ago" nothing but the title, "date" and "exact" the text too."""
     exact = timezone.localtime(moment)
     return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
+        '<time datetime="{}" title="{}" data-form="{}">{}</time>',
         exact.isoformat(timespec="seconds"),
         exact.strftime("%Y-%m-%d %H:%M:%S %Z"),
-        spell_ago(moment, timezone.now()),
+        form,
+        text,
     )
 
 
@@ -142,7 +183,7 @@ def spell_ago(moment: datetime, now: datetime) -> str:
         return f"in {_span(-seconds)}"
     if seconds < 10:
         return "just now"
-    if seconds < 30 * 86400:
+    if seconds < RELATIVE_MAX.total_seconds():
         return f"{_span(seconds)} ago"
     return timezone.localtime(moment).strftime("%Y-%m-%d")
 
@@ -156,7 +197,7 @@ def _span(seconds: int) -> str:
 
 @register.filter
 def duration(took_ms: float | str | None) -> str:
-    """Milliseconds under 10 s, then seconds, then minutes; an en dash for None and for what a template lacks."""
+    """Milliseconds below one second, then seconds, from two minutes on minutes; an en dash for None and ""."""
     if took_ms is None or took_ms == "":
         return "–"
     value = float(took_ms)
@@ -164,9 +205,11 @@ def duration(took_ms: float | str | None) -> str:
         return f"{value:.2f} ms"
     if value < 10:
         return f"{value:.1f} ms"
-    if value < 10_000:
-        return f"{value:,.0f} ms"
-    if value < 120_000:
+    if value < 999.5:
+        return f"{value:.0f} ms"
+    if value < 9_995:
+        return f"{value / 1000:.2f} s"
+    if value < 119_950:
         return f"{value / 1000:.1f} s"
     minutes, seconds = divmod(round(value / 1000), 60)
     return f"{minutes} min {seconds} s"
@@ -239,6 +282,31 @@ def counted(value: int, noun: str) -> str:
 def words(name: str) -> str:
     """embed_query -> embed query: a name of the code as words."""
     return name.replace("_", " ")
+
+
+@register.filter
+def page_label(label: object) -> str:
+    """Where in its file a chunk stands: "3" and "page 3" -> "p. 3", "sheet Totals" as it is, "" for none.
+
+    A label without a kind is the heading of a section: "Contents" -> "section Contents".
+    """
+    text = str(label or "")
+    kind, _, rest = text.partition(" ")
+    if text.isdigit() or (kind == "page" and rest):
+        return f"p. {rest or text}"
+    return text if not text or (kind in LABEL_KINDS and rest) else f"section {text}"
+
+
+@register.filter
+def strategy(kind: str) -> str:
+    """structure, words -> what the interface calls the chunking strategy."""
+    return STRATEGIES.get(kind, kind)
+
+
+@register.filter
+def file_type(media_type: str) -> str:
+    """application/pdf -> PDF: a media type as people call it; an unknown one as it is."""
+    return FILE_TYPES.get(media_type.partition(";")[0].strip(), media_type)
 
 
 @register.filter
@@ -362,15 +430,15 @@ def sparkline(values: Sequence[float | None], label: str) -> SafeString:
 def trend_words(trend: Any, kind: str = "ratio") -> str:
     """How the number moved against 7 days before. kind: ratio (in percent), count (difference), share (in points)."""
     if trend.now is None:
-        return "nothing measured yet"
+        return "no data yet"
     if trend.before is None or (kind == "ratio" and not trend.before):
-        return "nothing to compare with yet"
+        return "no earlier data"
     moved = trend.now - trend.before
     amount = {"count": abs(moved), "share": 100 * abs(moved), "ratio": 100 * abs(moved) / (trend.before or 1)}[kind]
     if round(amount) == 0:
-        return "as 7 days before"
+        return "unchanged vs. last week"
     unit = {"count": "", "share": " points", "ratio": " %"}[kind]
-    return f"{amount:,.0f}{unit} {'more' if moved > 0 else 'less'} than 7 days before"
+    return f"{'+' if moved > 0 else '−'}{amount:,.0f}{unit} vs. last week"
 
 
 @register.filter

@@ -19,17 +19,17 @@ PLACES = {
     "query": "Question",
     "history": "Earlier turn",
     "prompt": "System prompt",
-    "source": "Passage",
+    "source": "Chunk",
     "answer": "Answer",
 }
 ACTIONS = {"flagged": "recorded", "redacted": "hidden", "withheld": "withheld", "refused": "refused"}
 HIGH = 70
 FAMILY_WORDS = {
-    "prompt_injection": "Orders to the model",
+    "prompt_injection": "Prompt injection",
     "jailbreak": "Jailbreak",
-    "data_exfiltration": "Carries data out",
-    "system_prompt_request": "Asks for the prompt",
-    "system_prompt_leak": "Gives the prompt away",
+    "data_exfiltration": "Data exfiltration",
+    "system_prompt_request": "Prompt extraction",
+    "system_prompt_leak": "Prompt leak",
     "secret": "Secret",
     "personal_data": "Personal data",
 }

@@ -58,6 +58,6 @@ def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
 def change_batch(request: PageRequest, name: str, batch_id: uuid.UUID, action: str) -> HttpResponse:
     """Retry what failed of it, or cancel what waits and runs."""
     found = get_object_or_404(IngestBatch, collection=find_collection(name), pk=batch_id)
-    act, said = {"retry": (retry_batch, "put in the queue again"), "cancel": (cancel_batch, "cancelled")}[action]
+    act, said = {"retry": (retry_batch, "queued for retry"), "cancel": (cancel_batch, "cancelled")}[action]
     answer_changed(request, lambda: act(found, actor=request.user), said)
     return redirect(next_address(request, reverse("collections:batch", args=[name, batch_id])))

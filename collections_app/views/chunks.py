@@ -77,12 +77,12 @@ def _change(
 def _say(collection: Collection, action: str, index: int, made: ChunkChange) -> SafeString | str:
     """What was done; a change that is new can be undone from there."""
     if not made.changed:
-        return f"Chunk {index} was so already; nothing was changed."
+        return f"Chunk {index}: no changes."
     if action == "attach":
-        return f"The change is laid over chunk {made.chunk_index}."
+        return f"Edit attached to chunk {made.chunk_index}."
     if action == "undo":
-        return "The change is undone."
-    said = "A chunk is added." if action == "add" else f"Chunk {index} is {SAID[action]}."
+        return "Edit reverted."
+    said = "Chunk added." if action == "add" else f"Chunk {index} {SAID[action]}."
     if made.overlay_id is None or made.before is not None:
         return said
     return format_html(

@@ -61,7 +61,7 @@ def create(request: PageRequest) -> HttpResponse:
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
             else:
-                messages.success(request, f"The collection {made.name} was made. Add documents to it.")
+                messages.success(request, f"Collection {made.name} created. Add documents.")
                 return redirect("collections:upload", made.name)
     return render_page(request, "collections/create.html", {"form": form}, status=status)
 
@@ -108,7 +108,7 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
             else:
-                messages.success(request, "The settings were saved and count for what is indexed from now on.")
+                messages.success(request, "Settings saved. They apply to newly indexed documents.")
                 return redirect("collections:settings", name)
     context = {"collection": collection, "form": form, "tab": "settings", **recent_transfers(collection.name)}
     return render_page(request, "collections/settings.html", context, status=status)
@@ -145,7 +145,7 @@ def probe(request: PageRequest, name: str) -> HttpResponse:
     except ServiceError as error:
         messages.error(request, str(error))
     else:
-        messages.success(request, "The recall of the vector index is being measured.")
+        messages.success(request, "Recall measurement started.")
     return redirect("collections:statistics", name)
 
 
@@ -159,7 +159,7 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
         except ServiceError as error:  # it is invisible already; the sweeper goes on with its rows
             messages.warning(request, error.message)
             return redirect("collections:list")
-        messages.success(request, f"The collection {name} was deleted.")
+        messages.success(request, f"Collection {name} deleted.")
         return redirect("collections:operation", proof.pk)
     status = 422 if request.method == "POST" else 200
     context = {"collection": collection, "form": form, "held": count_rows(collection.pk)}

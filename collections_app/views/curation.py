@@ -35,16 +35,16 @@ WORDS = {
     "disable": ("Disable", "{} disabled."),
     "archive": ("Archive", "{} archived."),
     "unarchive": ("Unarchive", "{} unarchived."),
-    "reindex": ("Re-index", "{} will be indexed again."),
+    "reindex": ("Re-index", "{} queued for re-indexing."),
     "delete": ("Delete", "{} deleted with {}."),
 }
 EXPLAINED = {
-    "enable": "They are retrieved again.",
-    "disable": "They are kept and no longer retrieved.",
-    "archive": "They are kept, no longer retrieved, and read-only until they are unarchived.",
-    "unarchive": "They can be changed and are retrieved again.",
-    "reindex": "Each is read and cut again in the background; the present version is served meanwhile.",
-    "delete": "This cannot be undone; to keep them out of search only, disable or archive them.",
+    "enable": "They are searched again.",
+    "disable": "They are kept, but not searched.",
+    "archive": "They are kept, not searched, and read-only until unarchived.",
+    "unarchive": "They are editable and searched again.",
+    "reindex": "They are parsed and chunked again in the background. The current version stays searchable.",
+    "delete": "This cannot be undone. To only exclude them from search, disable or archive them.",
 }
 
 
@@ -62,7 +62,7 @@ def change(request: PageRequest, name: str) -> HttpResponse:
     action = request.POST.get("action", "")
     back = next_address(request, collection_address(collection))
     if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
-        messages.warning(request, "Choose documents first, then what to do with them.")
+        messages.warning(request, "Select documents first.")
         return redirect(back)
     try:
         chosen = selection.choose(collection)
@@ -82,20 +82,20 @@ def change(request: PageRequest, name: str) -> HttpResponse:
 
 def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
     done = outcome.count("changed", "queued", "deleted")
-    said = WORDS[action][1] if action in WORDS else "{} changed."
+    said = WORDS[action][1] if action in WORDS else "{} updated."
     documents = counted(done, "document")
     message = said.format(documents, counted(outcome.removed.get("chunks", 0), "chunk"))
     refused = [result for result in outcome.results if result.status == "refused"]
     if unchanged := outcome.count("unchanged"):
-        message += f" {counted(unchanged, 'document')} had nothing to change."
+        message += f" {counted(unchanged, 'document')} unchanged."
     if unknown := outcome.count("unknown"):
-        message += f" {counted(unknown, 'document')} gone meanwhile."
+        message += f" {counted(unknown, 'document')} no longer exist."
     if not refused:
         messages.success(request, message)
         return
     reasons = "; ".join(result.error for result in refused[:REASONS_MAX])
     more = f"; and {len(refused) - REASONS_MAX:,} more" if len(refused) > REASONS_MAX else ""
-    messages.warning(request, f"{message} {counted(len(refused), 'document')} refused: {reasons}{more}.")
+    messages.warning(request, f"{message} {counted(len(refused), 'document')} not changed: {reasons}{more}.")
 
 
 def _confirm(
@@ -196,5 +196,5 @@ def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 
 def _describe_edit(before: Document, after: Document) -> str:
     if before.revision == after.revision:
-        return f"{after.doc_id} has all of that already; nothing was changed."
-    return f"{after.doc_id} was changed; it is revision {after.revision} now."
+        return f"{after.doc_id}: no changes."
+    return f"{after.doc_id} saved as revision {after.revision}."

@@ -77,5 +77,5 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
 
 def _describe_outcome(doc_id: str, outcome: Any) -> str:
     if outcome.unchanged:
-        return f"{doc_id} had the same text already; nothing was changed."
-    return f"{doc_id} was indexed as {counted(outcome.chunks_written, 'chunk')}."
+        return f"{doc_id}: no changes."
+    return f"{doc_id} indexed: {counted(outcome.chunks_written, 'chunk')}."

@@ -31,9 +31,9 @@ from ragd.errors import RagdError
 WORDS = {
     "embed_model": "embedding model",
     "embed_dims": "dimensions",
-    "hybrid_enabled": "lexical index",
+    "hybrid_enabled": "keyword search",
     "language": "language",
-    "policy": "chunk policy",
+    "policy": "chunking policy",
 }
 
 
@@ -85,7 +85,10 @@ def _initial(collection: Collection) -> dict[str, Any]:
 def _start(request: PageRequest, collection: Collection, form: GenerationForm) -> HttpResponse:
     automatic = form.cleaned_data["activate"] == "automatic"
     made = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
-    messages.success(request, f"{made} is being built. Generation {collection.generation} serves until it is complete.")
+    messages.success(
+        request,
+        f"Building index version {made.number}. Version {collection.generation} stays active until it is complete.",
+    )
     return redirect("collections:generations", collection.name)
 
 
@@ -102,8 +105,8 @@ def change(request: PageRequest, name: str, number: int, action: str) -> HttpRes
     """Let one serve, or end the work on it."""
     found = _find(name, number)
     acts: dict[str, tuple[Callable[..., Generation], str]] = {
-        "activate": (activate_generation, "will serve as soon as it has caught up"),
-        "cancel": (cancel_generation, "is no longer worked on"),
+        "activate": (activate_generation, "is activated as soon as it is up to date"),
+        "cancel": (cancel_generation, "cancelled"),
     }
     act, said = acts[action]
     try:
@@ -111,7 +114,7 @@ def change(request: PageRequest, name: str, number: int, action: str) -> HttpRes
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
     else:
-        messages.success(request, f"{found} {said}.")
+        messages.success(request, f"Index version {found.number} {said}.")
     return redirect("collections:generations", name)
 
 
@@ -125,7 +128,7 @@ def drop(request: PageRequest, name: str, number: int) -> HttpResponse:
         except (ServiceError, RagdError) as error:
             messages.error(request, describe(error)[1]["error"]["message"])
         else:
-            messages.success(request, f"{found} was dropped.")
+            messages.success(request, f"Index version {found.number} deleted.")
         return redirect("collections:generations", name)
     states = {state.generation.pk: state for state in generation_states(found.collection)}
     context = {"collection": found.collection, "generation": found, "dropped": states[found.pk]}

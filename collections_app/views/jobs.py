@@ -29,10 +29,10 @@ STRIP_ROWS = 4
 LINES_AT_ONCE = 60  # as many as the script asks for: their ids fit into one address
 STATE_LINKS = (
     ("", "All"),
-    ("active", "Waiting or running"),
+    ("active", "In progress"),
     ("failed", "Failed"),
     ("quarantined", "Quarantined"),
-    ("succeeded", "Done"),
+    ("succeeded", "Succeeded"),
     ("cancelled", "Cancelled"),
 )
 
@@ -132,13 +132,13 @@ def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
 def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) -> HttpResponse:
     """Retry or cancel one job, then back to where the button was."""
     found = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
-    act, said = {"retry": (retry_job, "was put in the queue again"), "cancel": (cancel_job, "was cancelled")}[action]
+    act, said = {"retry": (retry_job, "queued for retry"), "cancel": (cancel_job, "cancelled")}[action]
     try:
         act(found, actor=request.user)
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
     else:
-        messages.success(request, f"The job for {found.doc_id or found.get_kind_display()} {said}.")
+        messages.success(request, f"Job {found.doc_id or found.get_kind_display()} {said}.")
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
 
@@ -147,7 +147,7 @@ def change_jobs(request: PageRequest, name: str, action: str) -> HttpResponse:
     """Retry what failed in the collection, or cancel all that waits and runs."""
     collection = find_collection(name)
     act, said = {
-        "retry": (retry_collection_jobs, "put in the queue again"),
+        "retry": (retry_collection_jobs, "queued for retry"),
         "cancel": (cancel_collection_jobs, "cancelled"),
     }[action]
     answer_changed(request, lambda: act(collection, actor=request.user), said)

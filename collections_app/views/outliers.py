@@ -26,7 +26,7 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
         if scan.complete:
             messages.success(request, said)
         else:
-            messages.warning(request, f"Not all were compared: {scan.error}.")
+            messages.warning(request, f"The scan is incomplete: {scan.error}.")
         return redirect("collections:outliers", name)
     asked = request.GET.get("flag", "")
     flag = asked if asked in FLAGS else ""

@@ -35,7 +35,7 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         try:
             if request.method == "POST":
                 edit_document(collection, doc_id, {"chunk_policy": form.chunk_policy()}, actor=request.user)
-                messages.success(request, f"{document.name} is cut by a policy of its own from now on.")
+                messages.success(request, f"{document.name} now has its own chunking policy.")
                 return redirect("collections:document", name, doc_id)
             found = preview_document(collection, document, form.chunk_policy())
         except (ServiceError, RagdError) as error:

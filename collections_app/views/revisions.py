@@ -166,9 +166,9 @@ def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
             messages.error(request, describe(error)[1]["error"]["message"])
             return redirect("collections:history", name, doc_id)
         if outcome.unchanged:
-            messages.success(request, f"{doc_id} has the content of revision {number} already; nothing was changed.")
+            messages.success(request, f"No changes: {doc_id} already has the content of revision {number}.")
         else:
-            messages.success(request, f"{doc_id} has the content of revision {number} again, as {outcome.revision}.")
+            messages.success(request, f"Rolled back to revision {number} (now revision {outcome.revision}).")
         return redirect("collections:document", name, doc_id)
     found = _or_404(document, number, earlier=True)
     context = {

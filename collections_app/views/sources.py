@@ -102,7 +102,7 @@ def _must_look(request: PageRequest, form: SourceForm, submit: Submit) -> bool:
 
 def _said(plan: SourcePlan) -> str:
     sent = sum(line.status in SENT for line in plan.lines)
-    said = f"{counted(sent, 'document')} will be fetched"
+    said = f"{counted(sent, 'document')} queued"
     if plan.deletions:
         said += f", {counted(len(plan.deletions), 'document')} deleted"
     return f"{said}."

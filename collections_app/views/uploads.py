@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
-from collections_app.api.schemas import PlanRequest
+from collections_app.api.schemas import UploadPlanRequest
 from collections_app.api.uploads import plan_body, plan_of
 from collections_app.errors import ServiceError, error_response
 from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
@@ -77,7 +77,7 @@ def plan(request: PageRequest, name: str) -> HttpResponse:
     """What files with these hashes would do, as JSON. The body is that of documents-plan."""
     collection = find_collection(name)
     try:
-        found = plan_of(collection, PlanRequest.model_validate_json(request.body))
+        found = plan_of(collection, UploadPlanRequest.model_validate_json(request.body))
     except ValidationError as error:
         message, field = describe_problems([dict(problem) for problem in error.errors(include_url=False)])
         return error_response(request, InvalidInput(message, field=field))

@@ -17,7 +17,7 @@ GROUPS = {
     "retrieval": "Retrieval",
     "trace": "Context and answer",
     "answer": "Expected answer",
-    "erag": "Worth of each document",
+    "erag": "Document contribution",
     "noise": "Noise",
     "outcome": "Outcome",
 }

@@ -34,7 +34,7 @@ def show(answer: Mapping[str, Any]) -> str:
         ]
     lines += [f"not finished within its time: {rule}" for rule in answer["unfinished"]]
     found = counted(len(answer["findings"]), "rule")
-    verdict = f"{found} found something" if answer["findings"] else "nothing is wrong"
+    verdict = f"{found} found problems" if answer["findings"] else "passed"
     return "\n".join(
         [
             *lines,

@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--retry-failed", metavar="RUN", help="ask only what failed in a run again")
     parser.add_argument("--name", default="", help="a name for the run")
     add_plan_arguments(parser)
-    measured = parser.add_argument_group("what is measured")
+    measured = parser.add_argument_group("metrics")
     measured.add_argument("--search-only", action="store_true", help="search the questions, answer none")
     measured.add_argument("--judge", choices=JUDGES, help="who judges answers; embedded when left out")
     measured.add_argument("--judge-model", help="another model than the server's for --judge llm")
@@ -45,7 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     measured.add_argument("--contributions", action="store_true", help="answer from each retrieved document alone too")
     measured.add_argument("--downstream", help="by which measure such an answer is labelled; f1 when left out")
     measured.add_argument("--llm-model", default=None, help="chat model, when an endpoint is set")
-    gates = parser.add_argument_group("what must hold, else the exit status is 1")
+    gates = parser.add_argument_group("pass criteria, else the exit status is 1")
     gates.add_argument("--fail-under", action="append", metavar="MEASURE=VALUE", help="recall@10=0.8; repeatable")
     gates.add_argument("--baseline", metavar="RUN", help="compare with this run; set: with the set's baseline")
     gates.add_argument("--no-regressions", action="store_true", help="no measure may be worse than the baseline")
@@ -133,7 +133,7 @@ def _find_baseline(started: EvaluationRun, options: Options) -> EvaluationRun | 
     for name in options["only"] or ():
         find(name)
     if options["only"] and not options["no_regressions"]:
-        raise UsageError("--only names measures for --no-regressions; state that too")
+        raise UsageError("--only names metrics for --no-regressions; give that too")
     found: EvaluationRun | None = None
     if _wants_set_baseline(options):
         found = started.golden_set.baseline if started.golden_set else None

@@ -76,7 +76,7 @@ def _chosen(options: Options) -> Any:
 def _find_batch(batch_id: uuid.UUID) -> IngestBatch:
     found = IngestBatch.objects.filter(pk=batch_id).first()
     if found is None:
-        raise UsageError(f"there is no batch {batch_id}; `ragd ingest` and the page Attempts name them")
+        raise UsageError(f"there is no batch {batch_id}; `ragd ingest` and the page Batches list them")
     return found
 
 

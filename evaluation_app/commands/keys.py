@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
-from datetime import timedelta
 
-from django.utils import timezone
-
-from collections_app.services.governance.api_keys import create_key
+from collections_app.services.governance.api_keys import create_key, expiry_after
 from evaluation_app.commands.subcommand import Answer, Options
 
 
@@ -17,7 +14,9 @@ def add_key_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--collection", action="append", default=[], help="limit the key to this collection; repeatable"
     )
-    parser.add_argument("--expires-days", type=int, default=None, help="days until the key ends; never when left out")
+    parser.add_argument(
+        "--expires-days", type=int, default=None, help="days until the key ends, at most 3652; never when left out"
+    )
 
 
 def run_create_key(options: Options) -> Answer:
@@ -26,7 +25,7 @@ def run_create_key(options: Options) -> Answer:
         options["label"],
         scope=options["scope"],
         collections=options["collection"],
-        expires_at=None if days is None else timezone.now() + timedelta(days=days),
+        expires_at=None if days is None else expiry_after(days),
     )
     expires_at = key.expires_at.isoformat() if key.expires_at else None
     limits = list(key.collections)

@@ -28,7 +28,7 @@ def add_plan_arguments(parser: ArgumentParser) -> None:
     """A saved plan and every field over it."""
     parser.add_argument("--plan", help="a saved plan to begin from; server: the server's defaults")
     parser.add_argument("-k", type=int, help=f"results wanted; {FINAL_K} when no plan says otherwise")
-    parser.add_argument("--mode", choices=MODES, help="hybrid where the collection keeps a lexical index")
+    parser.add_argument("--mode", choices=MODES, help="hybrid where keyword search is enabled")
     parser.add_argument("--candidate-pool", type=int)
     parser.add_argument("--rrf-k", type=int)
     parser.add_argument("--weight", action="append", metavar="LIST=NUMBER", help="vector=2; repeatable")

@@ -24,15 +24,15 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--embed-model", default=None)
     parser.add_argument("--embed-dims", type=int, default=None)
     parser.add_argument("--language", default=None, help="text search configuration, such as english")
-    parser.add_argument("--hybrid", action=BooleanOptionalAction, default=None, help="keep a lexical index")
+    parser.add_argument("--hybrid", action=BooleanOptionalAction, default=None, help="enable keyword (BM25) search")
     parser.add_argument("--kind", choices=("structure", "words"), default=None)
     parser.add_argument("--target-tokens", type=int, default=None, help="words per chunk")
     parser.add_argument("--overlap-tokens", type=int, default=None)
     parser.add_argument("--max-chars", type=int, default=None)
     parser.add_argument(
-        "--back-to", type=int, default=None, metavar="NUMBER", help="go back to this generation instead"
+        "--back-to", type=int, default=None, metavar="NUMBER", help="roll back to this generation instead"
     )
-    parser.add_argument("--manual", action="store_true", help="do not let it serve when it is complete")
+    parser.add_argument("--manual", action="store_true", help="do not activate it when it is complete")
     parser.add_argument("--here", action="store_true", help="do the work in this process instead of the worker")
     parser.add_argument("--no-wait", action="store_true", help="start it and return")
 
@@ -77,7 +77,7 @@ def _line(state: GenerationState) -> str:
     if not state.is_worked_on:
         return f"{generation}: {generation.state}"
     if state.job is not None and state.job.state == IngestJob.State.QUEUED:
-        return f"{generation}: waits for a worker"
+        return f"{generation}: waiting for a worker"
     done = f"{generation}: {generation.documents_done} of {generation.documents_total} documents, {state.chunks} chunks"
     if state.index_build:
         return f"{done}; vector index {state.index_build[1]} %, {state.index_build[0]}"

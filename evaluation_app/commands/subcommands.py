@@ -60,7 +60,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         judgements.show,
     ),
     "evaluate": Subcommand(
-        "ask a golden set's questions, score the answers, and say whether they pass",
+        "evaluate a golden set and check its pass criteria",
         evaluate.add_arguments,
         evaluate.run,
         evaluate.show,
@@ -82,7 +82,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         export_spans.show,
     ),
     "evidence": Subcommand(
-        "tell which fields that frameworks' controls name were recorded",
+        "report the field coverage of framework controls",
         evidence.add_arguments,
         evidence.run,
         evidence.show,
@@ -95,7 +95,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         has_passed=lambda answer: bool(answer["passed"]),
     ),
     "rebuild": Subcommand(
-        "build a collection's index anew, beside the one that serves",
+        "rebuild a collection's index as a new index version",
         rebuild.add_arguments,
         rebuild.run,
         rebuild.show,
@@ -109,14 +109,14 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         calibrate.has_passed,
     ),
     "check": Subcommand(
-        "compare what is stored with itself; exit status 1 when something is wrong",
+        "check the consistency of stored data; exit status 1 on problems",
         checks.add_arguments,
         checks.run,
         checks.show,
         checks.has_passed,
     ),
     "scan": Subcommand(
-        "look through a collection's stored chunks for orders to a model, secrets and personal data",
+        "scan stored chunks for prompt injection, secrets and personal data",
         scan.add_arguments,
         scan.run,
         scan.show,

@@ -23,7 +23,7 @@ def add_import_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", help="an export")
     parser.add_argument("--name", help="of the collection; the exported one when left out")
     parser.add_argument("--replace", action="store_true", help="take the place of the collection of that name")
-    parser.add_argument("--embed-model", help="another embedding model; the vectors are then made anew")
+    parser.add_argument("--embed-model", help="another embedding model; the index is then rebuilt")
     parser.add_argument("--embed-dims", type=int, help="its dimensions")
 
 
@@ -103,5 +103,5 @@ def show_import(answer: Answer) -> str:
     counts = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in answer["counts"].items() if count)
     lines = [f"{answer['collection']}: {counts or 'empty'}, {answer['seconds']:.1f} s"]
     if answer.get("generation"):
-        lines.append(f"generation {answer['generation']} makes the vectors anew; `ragd jobs --watch` shows it")
+        lines.append(f"generation {answer['generation']} rebuilds the index; `ragd jobs --watch` shows it")
     return "\n".join([*lines, *(str(warning) for warning in answer.get("warnings", ()))])

@@ -1,4 +1,4 @@
-"""Promotion gates in the admin: to be looked at, and taken away. The page of the collection's index sets them."""
+"""Promotion gates in the admin: to be looked at, and deleted. The page of the collection's index sets them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class PromotionGateAdmin(Base):
     def has_gates_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("evaluation_app.delete_promotiongate")
 
-    @admin.action(description="Take the gates away", permissions=["gates"])
+    @admin.action(description="Delete the quality gates", permissions=["gates"])
     def take_away(self, request: HttpRequest, queryset: models.QuerySet[PromotionGate]) -> None:
         names = list(queryset.values_list("collection_name", flat=True))
         for collection in Collection.objects.live().filter(name__in=names):
             remove_gate(collection, actor=request.user)
-        self.message_user(request, f"{len(names)} taken away.")
+        self.message_user(request, f"{len(names)} deleted.")
 
 
 def register_admin() -> None:

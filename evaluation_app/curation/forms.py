@@ -12,30 +12,28 @@ from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.models import GoldenSet, PromotionGate
 
 TITLES = {
-    "recall": "Recall: how much of what is expected is found",
-    "hit": "Hit: whether anything expected is found",
-    "mrr": "MRR: how far up the first expected one is",
-    "map": "MAP: precision at the ranks of what is expected",
-    "ndcg": "nDCG: gain of the ranking over the ideal one",
-    "precision": "Precision: share of the results that is expected",
+    "recall": "Recall: share of expected results that are retrieved",
+    "hit": "Hit rate: any expected result retrieved",
+    "mrr": "MRR: reciprocal rank of the first expected result",
+    "map": "MAP: mean average precision",
+    "ndcg": "nDCG: normalized discounted cumulative gain",
+    "precision": "Precision: share of results that are expected",
 }
 
 
 class GateForm(forms.Form):
     """What golden questions must say of a generation before it serves. No set: no gate."""
 
-    set = forms.ChoiceField(label="Golden set", required=False)
+    set = forms.ChoiceField(label="Test set", required=False)
     measure = forms.ChoiceField(
-        label="Measure", choices=[(name, TITLES[name]) for name in TITLES if name in MEASURES], initial="recall"
+        label="Metric", choices=[(name, TITLES[name]) for name in TITLES if name in MEASURES], initial="recall"
     )
-    k = forms.IntegerField(
-        label="Results looked at", min_value=1, max_value=K_MAX, help_text="How many of the first results count (k)."
-    )
+    k = forms.IntegerField(label="k", min_value=1, max_value=K_MAX, help_text="Number of results that count.")
     margin = forms.FloatField(
-        label="May fall by",
+        label="Allowed regression",
         min_value=0,
         max_value=1,
-        help_text="0.02: the mean over the questions may be lower by 0.02, more holds the generation back.",
+        help_text="0.02: blocked if the mean falls by more than 0.02.",
     )
 
     def __init__(self, *args: Any, collection: Collection, gate: PromotionGate | None, **kwargs: Any) -> None:
@@ -47,7 +45,7 @@ class GateForm(forms.Form):
         names = (
             GoldenSet.objects.filter(collection_name=collection.name).order_by("name").values_list("name", flat=True)
         )
-        choices = [("", "None: every complete generation serves"), *((name, name) for name in names)]
+        choices = [("", "None: no quality gate"), *((name, name) for name in names)]
         self.fields["set"].choices = choices  # type: ignore[attr-defined]
 
 
@@ -55,8 +53,8 @@ class OverruleForm(forms.Form):
     """Why a generation is to serve although the gate holds it."""
 
     reason = forms.CharField(
-        label="Why it is to serve nevertheless",
+        label="Reason for the override",
         max_length=2000,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Kept with the generation and in the audit log.",
+        help_text="Recorded in the audit log.",
     )

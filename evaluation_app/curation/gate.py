@@ -68,10 +68,10 @@ def ask_gate(collection: Collection, generation: Generation, alive: Callable[[],
     head = _head(gate, collection)
     golden_set = gate.golden_set
     if golden_set is None:
-        return Verdict(False, head | {"reason": f"its golden set {gate.set_name!r} was deleted, so nothing was asked"})
+        return Verdict(False, head | {"reason": f"its test set {gate.set_name!r} was deleted, nothing was tested"})
     asked = [each for each in questions_of(collection, golden_set) if each.golden.relevant_docs]
     if not asked:
-        reason = f"no question of {golden_set.name!r} expects a document, so there was nothing to compare"
+        reason = f"no question of {golden_set.name!r} expects a document; nothing to compare"
         return Verdict(False, head | {"reason": reason})
     began = time.monotonic()
     pairs = compare_generations(collection, generation, asked, gate, alive=alive)
@@ -177,10 +177,10 @@ def _verdict(gate: PromotionGate, golden_set: GoldenSet, head: dict[str, Any], p
 def _reason(gate: PromotionGate, difference: Interval, *, passed: bool) -> str:
     name = f"{gate.measure}@{gate.k}"
     if abs(difference.mean) < TOLERANCE:
-        moved = f"{name} stays as it is"
+        moved = f"{name} unchanged"
     else:
         moved = f"{name} {'falls' if difference.mean < 0 else 'rises'} by {abs(difference.mean):.3f}"
     if passed:
-        return f"{moved}; it may fall by {gate.margin:g}"
-    noise = "" if difference.excludes_zero else ", though the interval holds zero, so that it may be chance"
-    return f"{moved}, more than the margin of {gate.margin:g}{noise}"
+        return f"{moved}; allowed regression {gate.margin:g}"
+    noise = "" if difference.excludes_zero else ", not significant"
+    return f"{moved}, more than the allowed regression of {gate.margin:g}{noise}"

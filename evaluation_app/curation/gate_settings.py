@@ -56,7 +56,7 @@ def set_gate(
                 "updated_by": audit.name_actor(actor),
             },
         )
-        said = f"set the promotion gate: {measure}@{k} of {golden_set.name} may fall by {margin:g}"
+        said = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"
         audit.record(actor, [collection], audit.CHANGE, said)
     return gate
 
@@ -80,7 +80,7 @@ def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
     with transaction.atomic():
         gone, _ = PromotionGate.objects.filter(collection_name=collection.name).delete()
         if gone:
-            audit.record(actor, [collection], audit.CHANGE, "took the promotion gate away")
+            audit.record(actor, [collection], audit.CHANGE, "deleted the quality gate")
     return gone > 0
 
 
@@ -119,7 +119,7 @@ def restore_gates(collection: Collection, rows: Iterable[Row]) -> int:
     count = 0
     for row in rows:
         if set(row) != set(FIELDS):
-            raise InvalidInput(f"a promotion gate has not the fields {', '.join(map(str, row))}", field="gates")
+            raise InvalidInput(f"a quality gate does not have the fields {', '.join(map(str, row))}", field="gates")
         _check(row["measure"], row["k"], row["margin"])
         name = str(row["set_name"])
         sets = GoldenSet.objects.filter(collection_name=collection.name)

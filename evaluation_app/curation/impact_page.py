@@ -34,14 +34,14 @@ WORDS = {
     "edit-chunk": "edited",
     "disable-chunk": "disabled",
     "enable-chunk": "enabled",
-    "policy": "cut by the other policy",
+    "policy": "re-chunked with the other policy",
 }
 
 EFFECTS: Mapping[Effect, tuple[str, str, str]] = {  # tone, icon, word
     "lost": ("bad", "cross", "Lost"),
-    "worse": ("watch", "down", "Lower"),
-    "gained": ("good", "check", "Found"),
-    "better": ("good", "up", "Higher"),
+    "worse": ("watch", "down", "Ranks lower"),
+    "gained": ("good", "check", "Gained"),
+    "better": ("good", "up", "Ranks higher"),
     "changed": ("neutral", "refresh", "Changed"),
 }
 

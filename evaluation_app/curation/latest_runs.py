@@ -65,9 +65,9 @@ def _read(run: EvaluationRun) -> Latest:
     if baseline is None:
         why = "no baseline"
     elif baseline.pk == run.pk:
-        baseline, why = None, "the baseline itself"
+        baseline, why = None, "this is the baseline"
     elif baseline.set_digest != run.set_digest:
-        why = "the baseline asked another version of the set"
+        why = "baseline used another version"
     before = {} if baseline is None or why else _measures(baseline)
     return Latest(run, _readings(_measures(run), before), None if why else baseline, why)
 

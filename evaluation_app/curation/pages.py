@@ -76,12 +76,14 @@ def gate_settings(request: PageRequest, name: str) -> HttpResponse:
             try:
                 if not given["set"]:
                     remove_gate(collection, actor=request.user)
-                    messages.success(request, "Every generation that is complete may serve.")
+                    messages.success(request, "Quality gate disabled.")
                 else:
                     fields = {field: given[field] for field in ("measure", "k", "margin")}
                     made = set_gate(collection, given["set"], **fields, actor=request.user)
                     messages.success(
-                        request, f"{made.measure}@{made.k} of {made.set_name} may fall by {made.margin:g} at most."
+                        request,
+                        f"Quality gate saved: {made.measure}@{made.k} on {made.set_name}, "
+                        f"allowed regression {made.margin:g}.",
                     )
                 return redirect("evaluation:gate", name)
             except (ServiceError, RagdError) as error:
@@ -112,7 +114,7 @@ def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
         if form.is_valid():
             try:
                 activate_generation(found, overrule=form.cleaned_data["reason"], actor=request.user)
-                messages.success(request, f"{found} will serve as soon as it has caught up.")
+                messages.success(request, f"Index version {found.number} is activated as soon as it is up to date.")
                 return redirect("collections:generations", name)
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)

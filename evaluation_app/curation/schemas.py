@@ -54,7 +54,7 @@ class GateRequest(Request):
     set: str
     measure: Literal["precision", "recall", "hit", "mrr", "map", "ndcg"] = "recall"
     k: StrictInt = Field(10, ge=1, le=100)
-    margin: StrictFloat | StrictInt = Field(0.02, ge=0, le=1, description="by how much the mean may fall")
+    margin: StrictFloat | StrictInt = Field(0.02, ge=0, le=1, description="allowed regression of the mean")
 
 
 class GateOut(Schema):

@@ -112,15 +112,15 @@ class GoldenQuestionAdmin(QuestionBase):
     def delete_queryset(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
         self._by_set(request, queryset, edits.delete_questions)
 
-    @admin.action(description="Accept the chosen suggestions", permissions=["change"])
+    @admin.action(description="Accept the selected generated questions", permissions=["change"])
     def accept(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
         count = self._by_set(request, queryset, edits.accept_suggestions)
-        self.message_user(request, f"{count} suggestions accepted.")
+        self.message_user(request, f"{count} questions accepted.")
 
-    @admin.action(description="Throw the chosen suggestions away", permissions=["delete"])
+    @admin.action(description="Reject the selected generated questions", permissions=["delete"])
     def discard(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
         count = self._by_set(request, queryset, edits.discard_suggestions)
-        self.message_user(request, f"{count} suggestions thrown away.")
+        self.message_user(request, f"{count} questions rejected.")
 
     def _by_set(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion], act: Any) -> int:
         ids: dict[int, list[int]] = {}

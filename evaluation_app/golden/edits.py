@@ -147,7 +147,7 @@ def discard_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: aud
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids, suggested=True))
         golden_set.questions.filter(pk__in=[row.pk for row in rows]).delete()
-        change.told = _tell("threw away", rows)
+        change.told = _tell("rejected", rows)
     return len(rows)
 
 
@@ -179,7 +179,7 @@ def keep_present_chunks(question: GoldenQuestion, *, actor: audit.Actor = None) 
         row = _hold_question(question)
         row.chunk_marks = read_marks(row.golden_set.collection_name, row.expected_chunks)
         row.save(update_fields=["chunk_marks", "updated_at"])
-        change.told = f"took the present chunks for those of “{_short(row.question)}”"
+        change.told = f"accepted the current chunks of “{_short(row.question)}”"
 
 
 def bring_back(golden_set: GoldenSet, version: int, *, actor: audit.Actor = None) -> GoldenSetVersion:
@@ -190,7 +190,7 @@ def bring_back(golden_set: GoldenSet, version: int, *, actor: audit.Actor = None
     with changing(golden_set, actor) as change:
         wanted = find_version(golden_set, version)
         replace_questions(golden_set, [Golden.from_dict(item) for item in wanted.questions])
-        change.told = f"brought back version {version}"
+        change.told = f"restored version {version}"
     return find_version(golden_set, golden_set.version)
 
 

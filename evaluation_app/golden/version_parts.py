@@ -72,7 +72,7 @@ def read_bands_of(row: Row) -> dict[str, list[float]]:
         return {name: [float(good), float(poor)] for name, (good, poor) in row["set_bands"].items()}
     except (AttributeError, TypeError, ValueError):
         raise InvalidInput(
-            f"the bands of the golden set {row['set']!r} are none: {row['set_bands']!r}", field="golden_versions"
+            f"the thresholds of the golden set {row['set']!r} are none: {row['set_bands']!r}", field="golden_versions"
         ) from None
 
 

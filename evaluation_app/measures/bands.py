@@ -31,7 +31,7 @@ def _parse(given: object) -> Mapping[str, Any]:
             given = None
     if not isinstance(given, Mapping):
         raise InvalidInput(
-            'bands must be an object such as {"completeness": [0.8, 0.6]}, the good bound first', field="bands"
+            'thresholds must be an object such as {"completeness": [0.8, 0.6]}, the good threshold first', field="bands"
         )
     return given
 
@@ -42,12 +42,12 @@ def _pair(name: str, pair: object) -> tuple[float, float]:
         raise InvalidInput(f"there is no measure {name!r}; known are {', '.join(MEASURES)}", field="bands")
     numbers = list(pair) if isinstance(pair, list | tuple) else []
     if len(numbers) != 2 or not all(_is_share(number) for number in numbers):
-        raise InvalidInput(f"the band of {name} must be two numbers from 0 to 1, not {pair!r}", field="bands")
+        raise InvalidInput(f"the thresholds of {name} must be two numbers from 0 to 1, not {pair!r}", field="bands")
     good, poor = float(numbers[0]), float(numbers[1])
     if good != poor and (good > poor) != measure.higher_is_better:
         side = "at least" if measure.higher_is_better else "at most"
         raise InvalidInput(
-            f"the good bound of {name} must be {side} its poor one, not {good} and {poor}", field="bands"
+            f"the good threshold of {name} must be {side} its poor one, not {good} and {poor}", field="bands"
         )
     return good, poor
 

@@ -19,7 +19,7 @@ class ReviewTask(models.Model):
     class State(models.TextChoices):
         OPEN = "open", "Open"
         DONE = "done", "Done"
-        SKIPPED = "skipped", "Skipped"
+        SKIPPED = "skipped", "Excluded"
 
     id = models.BigAutoField(primary_key=True)
     item = models.ForeignKey(
@@ -89,7 +89,7 @@ class BoardCard(models.Model):
 
     class State(models.TextChoices):
         OPEN = "open", "Open"
-        SNOOZED = "snoozed", "Snoozed"
+        SNOOZED = "snoozed", "Dismissed"
         RESOLVED = "resolved", "Resolved"
 
     id = models.BigAutoField(primary_key=True)

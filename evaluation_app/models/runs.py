@@ -34,12 +34,12 @@ class EvaluationRun(LeasedWork):
         CANCELLED = "cancelled", "Cancelled"
 
     class Purpose(models.TextChoices):
-        MANUAL = "manual", "By hand"
+        MANUAL = "manual", "Manual"
         API = "api", "API"
-        CLI = "cli", "Command line"
+        CLI = "cli", "CLI"
         SWEEP = "sweep", "Sweep"
-        FIX = "fix", "Fix tried"
-        GATE = "gate", "Promotion gate"
+        FIX = "fix", "Fix"
+        GATE = "gate", "Quality gate"
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     golden_set = models.ForeignKey(
@@ -127,9 +127,9 @@ class EvaluationItem(models.Model):
 
     class Outcome(models.TextChoices):
         ANSWERED = "answered", "Answered"
-        ABSTAINED = "abstained", "Abstained"
-        REFUSED = "refused", "Refused"
-        SEARCHED = "searched", "Searched"
+        ABSTAINED = "abstained", "No answer"
+        REFUSED = "refused", "Blocked"
+        SEARCHED = "searched", "Search"
         ERROR = "error", "Error"
 
     id = models.BigAutoField(primary_key=True)

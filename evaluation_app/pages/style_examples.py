@@ -45,7 +45,7 @@ EXAMPLE_MEANS = ((0.41, 0.33, 0.5), (0.45, 0.36, 0.53), (None, None, None), (0.4
 
 
 class ExampleForm(forms.Form):
-    name = forms.CharField(label="A field", help_text="The label stands above, the help below, an error beside it.")
+    name = forms.CharField(label="A field", help_text="Label above, help and errors below.")
     wrong = forms.IntegerField(label="A field with an error", min_value=1, initial=0)
     choice = forms.ChoiceField(label="A choice", choices=[("a", "First"), ("b", "Second")])
     check = forms.BooleanField(label="A check box", required=False, help_text="With its help.")
@@ -65,7 +65,7 @@ def style_examples(request: HttpRequest) -> dict[str, Any]:
         "spark": [2, 3, 3, 5, 4, 6, 8, 7, 9, 12],
         "histogram": [1, 4, 9, 15, 22, 18, 11, 6, 3, 1],
         "lines_chart": draw_lines(
-            "An example: three lines with a band between the outer two.",
+            "An example: three lines with a range between the outer two.",
             CHART_STEPS,
             CHART_LINES,
             spell=duration,

@@ -21,15 +21,15 @@ UNTOLD = "none"
 class QueueForm(forms.Form):
     """Which answers come into the queue. source: "run:ID" or "live:COLLECTION"."""
 
-    source = forms.ChoiceField(label="From")
-    which = forms.ChoiceField(label="Which", choices=[(name, WORDS[name]) for name in WHICH], initial="unsure")
-    number = forms.IntegerField(label="At most", min_value=1, max_value=TASKS_MAX, initial=30)
+    source = forms.ChoiceField(label="Source")
+    which = forms.ChoiceField(label="Selection", choices=[(name, WORDS[name]) for name in WHICH], initial="unsure")
+    number = forms.IntegerField(label="Number of answers", min_value=1, max_value=TASKS_MAX, initial=30)
     wanted = forms.IntegerField(
-        label="People for each",
+        label="Reviewers per item",
         min_value=1,
         max_value=WANTED_MAX,
         initial=1,
-        help_text="Two show how far people agree.",
+        help_text="Two or more measure inter-reviewer agreement.",
     )
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, run: str = "") -> None:
@@ -70,7 +70,7 @@ def _sources(run: str) -> list[tuple[str, Any]]:
     live = RunScore.objects.order_by("collection_name").values_list("collection_name", flat=True).distinct()
     groups: list[tuple[str, Any]] = []
     if offered:
-        groups.append(("Runs", [(f"run:{each.pk}", f"{each} ({each.set_name})") for each in offered]))
+        groups.append(("Evaluation runs", [(f"run:{each.pk}", f"{each} ({each.set_name})") for each in offered]))
     if live:
-        groups.append(("Live traffic", [(f"{LIVE}{name}", f"scored answers of {name}") for name in live]))
+        groups.append(("Online evaluation", [(f"{LIVE}{name}", f"Scored answers of {name}") for name in live]))
     return groups

@@ -25,10 +25,10 @@ class LabelRequest:
 
 
 LABEL_REQUESTS: tuple[LabelRequest, ...] = (
-    LabelRequest("adherence", "Does the context support everything that the answer says?", YES_NO),
-    LabelRequest("answer_relevance", "How far does the answer address the question?", LEVELS),
-    LabelRequest("completeness", "How much of what the context tells about the question is in the answer?", LEVELS),
-    LabelRequest("context_relevance", "How much of the context is about the question?", LEVELS),
+    LabelRequest("adherence", "Is the whole answer supported by the context?", YES_NO),
+    LabelRequest("answer_relevance", "How well does the answer address the question?", LEVELS),
+    LabelRequest("completeness", "How much of the relevant context is in the answer?", LEVELS),
+    LabelRequest("context_relevance", "How much of the context is relevant to the question?", LEVELS),
     LabelRequest("context_utilization", "How much of the context does the answer use?", LEVELS),
 )
 DERIVED = "faithfulness"  # follows from the sentences that are marked

@@ -33,8 +33,8 @@ from ragd.errors import RagdError
 TASKS_PER_PAGE = 25
 LATER = "review_later"  # in the session: tasks that this person skipped
 LATER_MAX = 500
-STATES = (("open", "Waiting"), ("done", "Done"), ("skipped", "Set aside"))
-FILTER_WORDS = {"set_name": "Golden set", "collection_name": "Collection", "judge": "Judge"}
+STATES = (("open", "Open"), ("done", "Done"), ("skipped", "Excluded"))
+FILTER_WORDS = {"set_name": "Test set", "collection_name": "Collection", "judge": "Judge"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def go_on(request: PageRequest) -> HttpResponse:
     """To the next answer of this person, or back to the queue when there is none. last=ID: what they judged before."""
     found = next_task(request.user.get_username(), _later(request))
     if found is None:
-        messages.success(request, "Nothing waits for you any more.")
+        messages.success(request, "Queue empty.")
         return redirect("evaluation:review")
     last = request.GET.get("last", "")
     address = reverse("evaluation:review-task", args=[found.pk])
@@ -141,7 +141,7 @@ def aside(request: PageRequest, pk: int) -> HttpResponse:
     task = get_object_or_404(ReviewTask, pk=pk)
     is_back = bool(request.POST.get("back"))
     set_aside(task, actor=request.user, back=is_back)
-    messages.success(request, "Back in the queue." if is_back else "Set aside.")
+    messages.success(request, "Returned to the queue." if is_back else "Excluded from the queue.")
     to_queue = is_back or request.POST.get("next") == "queue"
     return redirect("evaluation:review" if to_queue else "evaluation:review-next")
 
@@ -188,11 +188,11 @@ def _queue(values: dict[str, Any], request: PageRequest) -> Made:
 
 
 def _tell(request: PageRequest, made: Made) -> None:
-    known = f"; {made.known} were in it already" if made.known else ""
+    known = f"; {made.known} already queued" if made.known else ""
     if made.created:
-        messages.success(request, f"{made.created} answers are in the queue{known}.")
+        messages.success(request, f"{made.created} answers added to the queue{known}.")
     else:
-        messages.warning(request, f"No answer came into the queue{known or ': none of this run is of that kind'}.")
+        messages.warning(request, f"No answers added{known or ': no matching answers'}.")
 
 
 def _later(request: PageRequest) -> list[int]:

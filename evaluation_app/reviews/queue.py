@@ -18,10 +18,10 @@ from ragd.errors import InvalidInput
 Which = Literal["all", "failing", "random", "unsure"]
 WHICH: tuple[Which, ...] = get_args(Which)
 WORDS: Mapping[Which, str] = {
-    "all": "every answer",
-    "failing": "answers that fail in a mode",
-    "random": "answers drawn by chance",
-    "unsure": "answers of which the judge is least sure",
+    "all": "All answers",
+    "failing": "Answers with a failure mode",
+    "random": "Random sample",
+    "unsure": "Least confident judgements",
 }
 TASKS_MAX = 1000
 WANTED_MAX = 20
@@ -105,7 +105,7 @@ def _choose(rows: Sequence[EvaluationItem | RunScore], which: str, number: int, 
 
 
 def _all(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
-    return [Chosen(row, "chosen with all others", 0.0) for row in rows]
+    return [Chosen(row, "all answers", 0.0) for row in rows]
 
 
 def _failing(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
@@ -118,7 +118,7 @@ def _failing(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
 
 
 def _random(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
-    return [Chosen(row, "drawn by chance", 0.0) for row in sorted(rows, key=_lot)]
+    return [Chosen(row, "random sample", 0.0) for row in sorted(rows, key=_lot)]
 
 
 def _lot(row: EvaluationItem | RunScore) -> str:
@@ -127,7 +127,7 @@ def _lot(row: EvaluationItem | RunScore) -> str:
 
 
 def _unsure(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
-    found = [Chosen(row, "the judge is unsure", unsureness(row)) for row in rows]
+    found = [Chosen(row, "low judge confidence", unsureness(row)) for row in rows]
     return sorted((each for each in found if each.priority > 0), key=lambda each: -each.priority)
 
 

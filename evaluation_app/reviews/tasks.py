@@ -1,4 +1,4 @@
-"""The queue as the pages see it: what is next, what somebody said of it, what is set aside."""
+"""The queue as the pages see it: what is next, what somebody said of it, what is excluded."""
 
 from __future__ import annotations
 
@@ -106,6 +106,6 @@ def set_aside(task: ReviewTask, *, actor: audit.Actor, back: bool = False) -> Re
         held.state = State.SKIPPED
     held.save(update_fields=["state"])
     audit.record(
-        actor, [held], audit.CHANGE, f"{'took back' if back else 'set aside'} a review of {held.question_text[:80]!r}"
+        actor, [held], audit.CHANGE, f"{'took back' if back else 'excluded'} a review of {held.question_text[:80]!r}"
     )
     return held

@@ -159,7 +159,7 @@ def _propose(
     except RagdError as error:
         return FixProposal(fix, plan, settings, (), str(error))
     changes = changed_fields((plan, settings), (changed_plan, changed_settings))
-    return FixProposal(fix, changed_plan, changed_settings, changes, reason or ("" if changes else "it is so already"))
+    return FixProposal(fix, changed_plan, changed_settings, changes, reason or ("" if changes else "already set"))
 
 
 def _changed(changes: Mapping[str, Change], holder: RetrievePlan | RunSettings) -> dict[str, Any]:
@@ -183,15 +183,15 @@ def _missing(fix: ModeFix, settings: RunSettings, collection: Collection | None,
     if collection is None:
         return f"the collection {run.collection_name!r} was deleted"
     if fix.needs == "lexical" and not collection.hybrid_enabled:
-        return "the collection keeps no lexical index"
+        return "keyword search is disabled for the collection"
     if fix.needs == "llm" and (not has_chat_model() or settings.llm_model == ExtractiveAnswerer.model):
-        return "answers are quotations here; a chat model is needed"
+        return "requires a chat model"
     if fix.needs == "calibration" and not _is_calibrated(collection):
         return (
             f"the collection is not calibrated; run: manage.py ragd calibrate {collection.name} --set {run.set_name!r}"
         )
     if fix.settings and not settings.answers:
-        return "the run only searched"
+        return "search-only run"
     return ""
 
 

@@ -16,36 +16,34 @@ from retrieval_app.answerers.selection import has_chat_model
 
 SEARCH, UNJUDGED = "search", "none"
 MEASURED = [
-    ("embedded", "Answers, embedded judge"),
-    ("llm", "Answers, a chat model judges"),
-    (UNJUDGED, "Answers, no judge"),
-    (SEARCH, "Retrieval alone"),
+    ("embedded", "Answers + embedded judge"),
+    ("llm", "Answers + LLM judge"),
+    (UNJUDGED, "Answers without judge"),
+    (SEARCH, "Retrieval only"),
 ]
-UNITS = [("tokens", "Words"), ("sentences", "Sentences, as RAGBench counts")]
-CORRECTIVE = [("", "As the collection says"), ("yes", "On"), ("no", "Off")]
-GROUPS = (("retrieval", "Retrieval"), ("trace", "Context and answer"), ("answer", "Against the expected answer"),
+UNITS = [("tokens", "Words"), ("sentences", "Sentences (RAGBench)")]
+CORRECTIVE = [("", "Collection default"), ("yes", "Enabled"), ("no", "Disabled")]
+GROUPS = (("retrieval", "Retrieval"), ("trace", "Context and answer"), ("answer", "Expected answer"),
           ("outcome", "Outcome"))  # fmt: skip
 
 
 class SettingsForm(forms.Form):
     """`RunSettings`, and a name for the run."""
 
-    name = forms.CharField(
-        label="Name", required=False, max_length=200, help_text="What you want to know; lists show it."
-    )
-    measured = forms.ChoiceField(label="Measure", choices=MEASURED, initial="embedded")
-    judge_model = forms.CharField(label="Judge's model", required=False, max_length=200)
+    name = forms.CharField(label="Name", required=False, max_length=200, help_text="Shown in lists.")
+    measured = forms.ChoiceField(label="Evaluate", choices=MEASURED, initial="embedded")
+    judge_model = forms.CharField(label="Judge model", required=False, max_length=200)
     cut = forms.IntegerField(
-        label="Cut", min_value=1, max_value=CUT_MAX, initial=CUT, help_text="The k of recall@k, whatever the plan's."
+        label="k", min_value=1, max_value=CUT_MAX, initial=CUT, help_text="For recall@k and other ranking metrics."
     )
-    unit = forms.ChoiceField(label="Lengths in", choices=UNITS, initial="tokens", required=False)
+    unit = forms.ChoiceField(label="Length unit", choices=UNITS, initial="tokens", required=False)
     contributions = forms.BooleanField(
-        label="Answer from each retrieved document alone too",
+        label="Measure the contribution of each document (eRAG)",
         required=False,
-        help_text="Shows which documents help, and which do harm; as many answers more as documents were found.",
+        help_text="Also answers from each retrieved document alone.",
     )
     downstream = forms.ChoiceField(
-        label="Such answers are labelled by", choices=[(name, MEASURES[name].title) for name in DOWNSTREAM],
+        label="eRAG metric", choices=[(name, MEASURES[name].title) for name in DOWNSTREAM],
         initial="f1", required=False,
     )  # fmt: skip
     llm_model = forms.CharField(label="Chat model", required=False, max_length=200)
@@ -53,7 +51,7 @@ class SettingsForm(forms.Form):
         label="System prompt",
         required=False,
         widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Replaces the role of the model; the citation rules stay.",
+        help_text="Replaces the default system prompt; the citation rules are kept.",
     )
     corrective = forms.ChoiceField(label="Corrective step", choices=CORRECTIVE, required=False)
 

@@ -305,7 +305,7 @@ def _check_plan(plan: RetrievePlan, collection: Collection) -> None:
     """What would make every question fail is told before the first one."""
     if plan.mode != "vector" and not collection.hybrid_enabled:
         raise LexicalDisabled(
-            f"collection {collection.name!r} has no lexical index, and the plan's mode is {plan.mode!r}; take mode "
+            f"collection {collection.name!r} has no keyword search, and the plan's mode is {plan.mode!r}; take mode "
             "'vector'",
             field="mode",
         )

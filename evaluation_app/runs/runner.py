@@ -14,6 +14,7 @@ from collections_app.errors import describe
 from collections_app.models import Collection, IngestJob
 from collections_app.work.interrupting import LeaseLostError
 from collections_app.work.leases import Lease
+from collections_app.work.progress import Progress
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
 from evaluation_app.runs.claims import release_run
@@ -51,6 +52,7 @@ class RunExecutor:
 
     def __init__(self, lease: Lease[EvaluationRun], on_item: OnItem | None = None) -> None:
         self.lease, self.run, self.on_item = lease, lease.work, on_item
+        self.progress = Progress(lease)
         self.settings = RunSettings.from_dict(self.run.settings)
         self.began, self.took_before = time.monotonic(), self.run.took_ms
         self.summed_at = 0.0
@@ -98,7 +100,7 @@ class RunExecutor:
                     "header_changed", f"the {name} changed from {old!r} to {new!r} while it waited; start a new run"
                 )
         if (code := code_version()) not in run.code_version.split(", "):
-            self._write(code_version=f"{run.code_version}, {code}"[:CODE_CHARS])
+            self.progress.write(code_version=f"{run.code_version}, {code}"[:CODE_CHARS])
         return ItemExecutor(run, collection, scorer)
 
     def _pending(self) -> list[Pending]:
@@ -150,7 +152,7 @@ class RunExecutor:
             self.summed_at = time.monotonic()
             values["summary"] = self._summarize(intervals=False)
         with transaction.atomic():
-            self._write(**values)
+            self.progress.write(**values)
             item.save(force_insert=True)
 
     def _watch_streak(self, item: EvaluationItem) -> None:
@@ -168,7 +170,7 @@ class RunExecutor:
         passed = run_verdict(summary, self.run.thresholds, self.run.failed)
         if state != State.SUCCEEDED:
             passed = False if state == State.FAILED else None
-        self._write(
+        self.progress.write(
             state=state,
             summary=summary,
             passed=passed,
@@ -179,12 +181,6 @@ class RunExecutor:
             lease_until=None,
         )
         return True
-
-    def _write(self, **values: Any) -> None:
-        """Change the row, as long as this attempt holds the run. Raises LeaseLostError."""
-        self.lease.heartbeat(**values)
-        for name, value in values.items():
-            setattr(self.run, name, value)
 
     def _summarize(self, *, intervals: bool) -> dict[str, Any]:
         return summarize(self.lines, self.settings, thresholds=self.run.thresholds, intervals=intervals)

@@ -51,7 +51,7 @@ class EvaluationRunRequest(PlanFields):
     thresholds: dict[str, FiniteFloat] = Field(
         default_factory=dict, description='The least mean that passes, by measure, such as {"recall@10": 0.8}'
     )
-    base_run: UUID | None = Field(None, description="The run that this one tries to better")
+    base_run: UUID | None = Field(None, description="The base run of a fix")
 
 
 class Fault(Schema):

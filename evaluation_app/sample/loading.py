@@ -18,11 +18,11 @@ from evaluation_app.runs.lifecycle import start_run
 from retrieval_app.runs.plans import choose_plan
 
 SAMPLE_NAME = "ragd-docs"
-SAMPLE_DESCRIPTION = "The documentation of ragd itself: a place to try search and answers, and to learn how ragd works."
+SAMPLE_DESCRIPTION = "The documentation of ragd: a sample to try search and answers."
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN_FILE = Path(__file__).with_name("golden.jsonl")
 SHIPPED = "ships with ragd"
-FIRST_EVALUATION = "The sample as it came"
+FIRST_EVALUATION = "First evaluation of the sample"
 QUESTION_FIELDS = ("expected_doc_ids", "expected_answer", "category")
 
 

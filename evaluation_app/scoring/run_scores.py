@@ -40,9 +40,9 @@ def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: audi
             field="judge",
         )
     if (outcome := outcome_of(run)) in UNJUDGEABLE:
-        why = "it failed" if outcome == "error" else "the collection's security turned it away"
+        why = "it failed" if outcome == "error" else "it was blocked by guardrails"
         raise ServiceError(
-            f"the run {run.pk} has nothing to judge, because {why}; judge one that found or answered something",
+            f"the run {run.pk} has nothing to judge, because {why}; choose one with results",
             type="nothing_to_judge",
             status=409,
         )

@@ -22,7 +22,7 @@ class RunScoreOut(Schema):
     collection: str
     query: str
     outcome: str
-    reason: str = Field(description="asked: somebody had it judged; sampled: of live traffic")
+    reason: str = Field(description="asked: on request; sampled: by online evaluation")
     judge: str
     judge_version: str
     scores: dict[str, dict[str, Any]] = Field(
@@ -54,7 +54,7 @@ class SamplingIn(Schema):
     model_config = ConfigDict(extra="forbid")
 
     enabled: bool
-    rate: float = Field(0.1, description="share of the answers, above 0 to 1")
+    rate: float = Field(0.1, description="sampling rate, above 0 to 1")
     per_day: int = Field(500, description="at most so many of one day, in UTC")
     judge: Literal["embedded", "llm"] = "embedded"
     judge_model: str = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")

@@ -51,9 +51,9 @@ def interval3(interval: Interval) -> str:
 
 @register.filter
 def coverage(mean: Mean) -> str:
-    """ "18 of 20 scored", with what failed; "not measured" without a score at all."""
+    """ "18 of 20 scored", with what failed; "not scored" without a score at all."""
     if not mean.total:
-        return "not measured"
+        return "not scored"
     told = f"{mean.scored:,} of {mean.total:,} scored"
     return f"{told}, {mean.errors:,} failed" if mean.errors else told
 

@@ -29,7 +29,7 @@ def difference_picture(difference: Mapping[str, float], margin: float) -> SafeSt
         return f"{WIDTH / 2 * (1 + value / reach):.1f}"
 
     tone = "bad" if mean < -margin else "good" if mean > 0 else "neutral"
-    said = f"{mean:+.3f}, between {low:+.3f} and {high:+.3f}; it may fall by {margin:g}"
+    said = f"{mean:+.3f}, between {low:+.3f} and {high:+.3f}; allowed regression {margin:g}"
     return format_html(
         '<svg class="difference" data-tone="{}" role="img" aria-label="{}" width="{}" height="{}" viewBox="0 0 {} {}">'
         '<rect class="allowed" x="{}" y="0" width="{}" height="{}"/><line class="zero" x1="{}" x2="{}" y1="0" y2="{}"/>'

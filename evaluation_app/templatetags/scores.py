@@ -19,7 +19,7 @@ from evaluation_app.scoring.modes.catalogue import mode_title
 register = template.Library()
 
 # band -> (icon, word)
-BANDS = {"pass": ("check", "good"), "watch": ("alert", "watch"), "fail": ("cross", "poor")}
+BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
 COVERAGE_WORDS = {"scored": "scored", "unscorable": "unscorable", "errors": "failed"}
 

@@ -82,7 +82,7 @@ def waterfall_bar(row: WaterfallRow) -> SafeString:
 
 
 def _tell(row: WaterfallRow) -> str:
-    waited = f", the trace waited {row.critical_ms:,.1f} ms for it" if row.critical_ms else ""
+    waited = f", critical path {row.critical_ms:,.1f} ms" if row.critical_ms else ""
     return f"{row.span.name}: from {row.offset_ms:,.1f} ms, {row.duration_ms:,.1f} ms long{waited}"
 
 

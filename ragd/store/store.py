@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from ragd.models.reranking import AnyReranker
 from ragd.types import ChunkPolicy, canonical_json
 
 POSTGRES_MIN = 170000
-PGVECTOR_MIN = (0, 8)
+PGVECTOR_MIN = (0, 8, 4)  # 0.8.2 to 0.8.4 mend overflows in parallel HNSW builds and corruption under vacuum
 VECTOR_INDEX_DIMS = 2000
 HALFVEC_INDEX_DIMS = 4000
 EXACT_THRESHOLD = 20_000
@@ -199,7 +200,7 @@ def apply_schema(connection: Connection) -> None:
 
 
 def check_database(connection: Connection) -> None:
-    """Raise UnsupportedDatabase unless the server is PostgreSQL 17+ with pgvector 0.8+ installed or available."""
+    """Raise UnsupportedDatabase unless the server is PostgreSQL 17+ with pgvector 0.8.4+ installed or available."""
     ((number, version, installed, available),) = fetch_all(connection, SERVER_VERSION)
     if number < POSTGRES_MIN:
         raise UnsupportedDatabase(
@@ -209,14 +210,19 @@ def check_database(connection: Connection) -> None:
     pgvector = installed or available
     if pgvector is None:
         raise UnsupportedDatabase(
-            "ragd needs the pgvector extension 0.8 or newer, and this server does not have it. "
+            "ragd needs the pgvector extension 0.8.4 or newer, and this server does not have it. "
             "Install the package of pgvector for its PostgreSQL version."
         )
-    if tuple(int(part) for part in pgvector.split(".")[:2]) < PGVECTOR_MIN:
+    if not is_supported_pgvector(pgvector):
         raise UnsupportedDatabase(
-            f"ragd needs pgvector 0.8 or newer; this database has {pgvector}. "
+            f"ragd needs pgvector 0.8.4 or newer; this database has {pgvector}. "
             "Upgrade the package, then run: ALTER EXTENSION vector UPDATE."
         )
+
+
+def is_supported_pgvector(version: str) -> bool:
+    """Whether a version such as "0.8.4" is new enough; one without a third number is its .0."""
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3]) >= PGVECTOR_MIN
 
 
 def schema_present(connection: Connection) -> bool:

@@ -33,8 +33,7 @@ from ninja.errors import ValidationError as RequestError
 from ninja.responses import NinjaJSONEncoder
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from collections_app.api.collections import brief
-from collections_app.api.documents import detail as document_detail
+from collections_app.api.schemas import CollectionBrief, DocumentDetail
 from collections_app.errors import describe, error_response, method_not_allowed
 from collections_app.http.auth import check_collection_scope, require_key
 from collections_app.models import ApiKey, Collection
@@ -85,8 +84,10 @@ def ask_collection(arguments: AskArguments, key: ApiKey) -> dict[str, Any]:
 
 
 def get_document(arguments: DocumentArguments, key: ApiKey) -> dict[str, Any]:
-    found = document_detail(documents.get_document(_find_collection(arguments, key), arguments.doc_id))
-    shown: dict[str, Any] = json.loads(json.dumps(found, cls=NinjaJSONEncoder))  # times as REST writes them
+    found = documents.get_document(_find_collection(arguments, key), arguments.doc_id)
+    shown: dict[str, Any] = json.loads(
+        json.dumps(DocumentDetail.from_orm(found).dict(), cls=NinjaJSONEncoder)
+    )  # times as REST writes them
     return shown
 
 
@@ -96,7 +97,8 @@ def _find_collection(arguments: Scoped, key: ApiKey) -> Collection:
 
 
 def list_collections(arguments: ListArguments, key: ApiKey) -> list[dict[str, Any]]:
-    return [brief(collection) for collection in Collection.objects.live().allowed_to(key.collections).by_name()]
+    rows = Collection.objects.live().allowed_to(key.collections).by_name()
+    return [CollectionBrief.from_orm(collection).dict() for collection in rows]
 
 
 TOOLS: Mapping[str, tuple[str, type[BaseModel], Callable[[Any, ApiKey], Any]]] = {

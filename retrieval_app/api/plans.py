@@ -12,7 +12,7 @@ from collections_app.api.access import ERRORS, find_collection
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from retrieval_app.api.responses import plan_response
-from retrieval_app.api.schemas import PlanChanges, PlanDeleted, PlanRequest, SavedPlanList, SavedPlanOut
+from retrieval_app.api.schemas import PlanChanges, PlanDeleted, SavedPlanList, SavedPlanOut, SavedPlanRequest
 from retrieval_app.models import SavedPlan
 from retrieval_app.runs import plans
 
@@ -38,7 +38,7 @@ def get_plan(request: HttpRequest, collection: str, plan: str) -> Any:
 
 
 @router.put("/collections/{collection}/plans/{plan}", operation_id="plans-put", response={200: SavedPlanOut, **ERRORS})
-def put_plan(request: HttpRequest, collection: str, plan: str, payload: PlanRequest) -> Any:
+def put_plan(request: HttpRequest, collection: str, plan: str, payload: SavedPlanRequest) -> Any:
     """Save a plan under this name, instead of one that has it. Fields that are left out are the server's defaults."""
     found = find_collection(request, collection)
     wanted = plans.choose_plan(found, plans.SERVER_PLAN, payload.stated()).plan

@@ -20,9 +20,7 @@ class PlanFields(Schema):
     model_config = ConfigDict(extra="forbid")
 
     k: int = Field(FINAL_K, description="How many results")
-    mode: Mode | None = Field(
-        None, description="Default: hybrid where the collection keeps a lexical index, else vector"
-    )
+    mode: Mode | None = Field(None, description="Default: hybrid where keyword search is enabled, else vector")
     tags_any: Tags = None
     tags_all: Tags = None
     metadata: dict[str, Any] | None = Field(None, description="Equality on top-level keys")
@@ -32,7 +30,7 @@ class PlanFields(Schema):
         None, description='What each list counts in the fusion, such as {"vector": 2, "lexical": 1}; default 1 each'
     )
     exact: Exact = Field("auto", description="always: compare every vector; never: use the index when there is one")
-    ef_search: int | None = Field(None, description="Beam of the HNSW scan; at least the pool is used")
+    ef_search: int | None = Field(None, description="ef_search of the HNSW index; at least candidate_pool")
     rerank: str | None = Field(None, description="A reranker's name orders the whole pool; none: the fused order stays")
     compress: Literal["sentences", "window", "none"] | None = Field(
         None, description="Spans of the results: the best sentences, or those with their neighbours"
@@ -106,7 +104,7 @@ class AskRequest(ModelFields, SearchRequest):
     )
 
 
-class PlanRequest(PlanFields):
+class SavedPlanRequest(PlanFields):
     """A plan to save. It begins from the server's defaults."""
 
     description: str = ""

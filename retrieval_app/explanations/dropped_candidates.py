@@ -20,16 +20,16 @@ Reason = Literal[
 
 # in the order in which they matter to somebody who misses a result
 REASONS: Mapping[Reason, str] = {
-    "filtered": "Kept out by a filter",
+    "filtered": "Excluded by a filter",
     "disabled": "Disabled",
-    "cut_by_rerank": "Cut by the reranker",
+    "cut_by_rerank": "Below k after reranking",
     "missed_by_index": "Missed by the index",
-    "over_budget": "Over the token budget",
-    "no_span": "No sentence kept",
-    "shortened": "Shortened",
-    "cut_by_k": "Cut by k",
-    "below_pool": "Below the pool",
-    "not_in_list": "In one list only",
+    "over_budget": "Over max context tokens",
+    "no_span": "Removed by compression",
+    "shortened": "Shortened by compression",
+    "cut_by_k": "Below k",
+    "below_pool": "Outside top N",
+    "not_in_list": "Not in both lists",
 }
 FILTERED_MIN = 10  # so many places of an unfiltered list are looked at, or k if that is more
 
@@ -91,7 +91,7 @@ def _filtered(plan: RetrievePlan, lists: Lists) -> Iterator[DroppedCandidate]:
     for name, candidates in lists.unfiltered.items():
         for rank, candidate in enumerate(candidates[: max(plan.k, FILTERED_MIN)], 1):
             if why := why_filtered(candidate, plan.filters):
-                message = f"it would be rank {rank} of the {name} list, but {why}"
+                message = f"would be rank {rank} ({name}), but {why}"
                 yield DroppedCandidate(candidate, name, "filtered", rank, message)
 
 
@@ -101,9 +101,7 @@ def _disabled(plan: RetrievePlan, lists: Lists) -> Iterator[DroppedCandidate]:
             rank = would_be_rank(candidate, lists.deeper.get(name, ()))
             if rank <= max(plan.k, FILTERED_MIN):
                 why = lists.states.get(candidate.doc_id, "the chunk is disabled")
-                yield DroppedCandidate(
-                    candidate, name, "disabled", rank, f"it would be rank {rank} of the {name} list, but {why}"
-                )
+                yield DroppedCandidate(candidate, name, "disabled", rank, f"would be rank {rank} ({name}), but {why}")
 
 
 def why_filtered(candidate: Candidate, filters: Filters) -> str:
@@ -126,7 +124,7 @@ def _below_pool(plan: RetrievePlan, retrieval: Retrieval, lists: Lists) -> Itera
     for name, candidates in lists.deeper.items():
         for rank, candidate in enumerate(candidates, 1):
             if rank > plan.pool and candidate.key not in kept:
-                message = f"rank {rank} of the {name} list; the pool takes {plan.pool}"
+                message = f"rank {rank} ({name}); top N is {plan.pool}"
                 yield DroppedCandidate(candidate, name, "below_pool", rank, message)
 
 
@@ -146,19 +144,19 @@ def _not_in_list(retrieval: Retrieval, parts: Parts) -> Iterator[DroppedCandidat
 def _not_by_words(candidate: Candidate, last: float | None, parts: Parts, *, exact: bool) -> tuple[Reason, str]:
     shares = parts.shares_of(candidate)
     if not shares:
-        return "not_in_list", "it holds no word of the query"
+        return "not_in_list", "no query terms"
     total = sum(share.share for share in shares)
-    return "not_in_list", f"its BM25 {total:.4f} is below the last of the pool, {last or 0:.4f}"
+    return "not_in_list", f"BM25 {total:.4f}, below the last candidate ({last or 0:.4f})"
 
 
 def _not_by_meaning(candidate: Candidate, last: float | None, parts: Parts, *, exact: bool) -> tuple[Reason, str]:
     found = parts.cosine_of(candidate)
     if found is None or last is None:
-        return "not_in_list", "the vector list does not hold it"
+        return "not_in_list", "not among the vector candidates"
     if not exact and found.cosine > last:
-        message = f"its cosine {found.cosine:.4f} is above the last of the pool, {last:.4f}: the HNSW index missed it"
+        message = f"cosine {found.cosine:.4f}, above the last candidate ({last:.4f}): missed by the HNSW index"
         return "missed_by_index", message
-    return "not_in_list", f"its cosine {found.cosine:.4f} is not above the last of the pool, {last:.4f}"
+    return "not_in_list", f"cosine {found.cosine:.4f}, not above the last candidate ({last:.4f})"
 
 
 def _cut(plan: RetrievePlan, retrieval: Retrieval) -> Iterator[DroppedCandidate]:
@@ -172,7 +170,7 @@ def _cut(plan: RetrievePlan, retrieval: Retrieval) -> Iterator[DroppedCandidate]
                 candidate, "reranked", "cut_by_rerank", rank, f"rank {was} before the reranker, {rank} after it"
             )
         else:
-            yield DroppedCandidate(candidate, "final", "cut_by_k", rank, f"rank {rank}; k takes {plan.k}")
+            yield DroppedCandidate(candidate, "final", "cut_by_k", rank, f"rank {rank}; k is {plan.k}")
 
 
 def _uncompressed(plan: RetrievePlan, retrieval: Retrieval, query: str) -> Iterator[DroppedCandidate]:
@@ -186,19 +184,17 @@ def _uncompressed(plan: RetrievePlan, retrieval: Retrieval, query: str) -> Itera
     for rank, candidate in enumerate(retrieval.candidates, 1):
         words, whole = kept.get(candidate.key, 0), len(candidate.content.split())
         if words == 0 and without_budget.get(candidate.key, 0):
-            yield DroppedCandidate(
-                candidate, "final", "over_budget", rank, f"no sentence of it fits the budget of {budget} words"
-            )
+            yield DroppedCandidate(candidate, "final", "over_budget", rank, f"does not fit into {budget} words")
         elif words == 0:
             yield DroppedCandidate(
                 candidate,
                 "final",
                 "no_span",
                 rank,
-                "its sentences share no word with the query, or a better result has them",
+                "no sentence shares a term with the query, or a better result has it",
             )
         elif words < whole:
-            yield DroppedCandidate(candidate, "final", "shortened", rank, f"{words} of its {whole} words are kept")
+            yield DroppedCandidate(candidate, "final", "shortened", rank, f"{words} of {whole} words kept")
 
 
 def _words_kept(spans: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:

@@ -125,16 +125,16 @@ class QueryRun(models.Model):
         ASK = "ask", "Answer"
 
     class Status(models.TextChoices):
-        OK = "ok", "OK"
-        ABSTAINED = "abstained", "Abstained"
+        OK = "ok", "Answered"
+        ABSTAINED = "abstained", "No answer"
         ERROR = "error", "Error"
-        REFUSED = "refused", "Refused"
+        REFUSED = "refused", "Blocked"
 
     class Door(models.TextChoices):
-        PAGE = "page", "Page"
+        PAGE = "page", "Web"
         API = "api", "API"
         MCP = "mcp", "MCP"
-        CLI = "cli", "Command line"
+        CLI = "cli", "CLI"
         CHAT = "chat", "Chat"
         WORKER = "worker", "Worker"
 

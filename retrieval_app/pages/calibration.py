@@ -31,8 +31,8 @@ def _change(request: PageRequest, collection: Collection, wanted: str) -> None:
     try:
         if wanted in ("on", "off"):
             switch_corrective(collection, wanted == "on", actor=request.user)
-            messages.success(request, f"The corrective step is {wanted}.")
+            messages.success(request, f"Corrective step {'enabled' if wanted == 'on' else 'disabled'}.")
         elif wanted == "forget" and forget_calibration(collection, actor=request.user):
-            messages.success(request, "The calibration was removed. No action is stated any more.")
+            messages.success(request, "Calibration deleted.")
     except ServiceError as error:
         messages.error(request, error.message)

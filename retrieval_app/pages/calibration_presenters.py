@@ -12,9 +12,9 @@ from retrieval_app.confidence.rules import ACTIONS
 from retrieval_app.models import Calibration, QueryRun
 
 MEANINGS = {
-    "correct": "the results are likely to hold the answer",
-    "ambiguous": "the results may hold the answer or not",
-    "incorrect": "the results are unlikely to hold the answer",
+    "correct": "the results are likely to contain the answer",
+    "ambiguous": "the results may or may not contain the answer",
+    "incorrect": "the results are unlikely to contain the answer",
 }
 
 

@@ -18,7 +18,7 @@ from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, form_values
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
 
-USUAL = ("", "Usual")
+USUAL = ("", "Default")
 PLANS_LISTED = 500
 TOKEN_BUDGET = CompressPolicy().token_budget or 0
 SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget")
@@ -47,25 +47,23 @@ class AskForm(forms.Form):
         label="Question",
         strip=False,
         widget=forms.Textarea(
-            attrs={"rows": 2, "data-search": True, "data-send": True, "placeholder": "Ask the documents"}
+            attrs={"rows": 2, "data-search": True, "data-send": True, "placeholder": "Ask a question"}
         ),
     )
-    plan = forms.ChoiceField(
-        label="Begin from", required=False, help_text="A saved plan of the collection; what is filled in goes over it."
-    )
+    plan = forms.ChoiceField(label="Preset", required=False, help_text="Fields below override the preset.")
     mode = forms.ChoiceField(
-        label="Mode", choices=[USUAL, *MODES], required=False, help_text="Hybrid fuses vector and lexical ranks."
+        label="Mode", choices=[USUAL, *MODES], required=False, help_text="Hybrid combines vector and keyword search."
     )
-    k = _number("Results, k", POOL_MAX, usual=FINAL_K)
-    candidate_pool = _number("Candidates per list", POOL_MAX, usual=CANDIDATE_POOL)
-    rrf_k = _number("RRF constant", 1_000_000, usual=RRF_K, help_text="A rank r adds 1 / (constant + r).")
+    k = _number("Results (k)", POOL_MAX, usual=FINAL_K)
+    candidate_pool = _number("Top-N candidates", POOL_MAX, usual=CANDIDATE_POOL)
+    rrf_k = _number("RRF constant", 1_000_000, usual=RRF_K, help_text="Each rank r contributes 1 / (constant + r).")
     exact = forms.ChoiceField(label="Exact vector search", choices=[USUAL, *EXACT], required=False)
-    weight_vector = _weight("Weight, vector")
-    weight_lexical = _weight("Weight, lexical")
-    ef_search = _number("HNSW beam", 1000, usual="auto")
+    weight_vector = _weight("Vector weight")
+    weight_lexical = _weight("Keyword weight")
+    ef_search = _number("ef_search", 1000, usual="auto")
     rerank = forms.ChoiceField(label="Rerank", required=False)
     compress = forms.ChoiceField(label="Compress", choices=[USUAL, *COMPRESS], required=False)
-    token_budget = _number("Word budget", 10_000_000, usual=TOKEN_BUDGET, help_text="Words that compress keeps.")
+    token_budget = _number("Max context tokens", 10_000_000, usual=TOKEN_BUDGET, help_text="Words kept by compression.")
     tags_any = TagsField(label="Any of these tags", required=False)
     tags_all = TagsField(label="All of these tags", required=False)
     metadata = ObjectField(
@@ -113,7 +111,7 @@ def _plan_choices() -> list[Any]:
     groups = [
         (collection, [(name, name) for _, name in plans]) for collection, plans in groupby(rows, key=lambda row: row[0])
     ]
-    return [("", "The collection's default"), *groups, (SERVER_PLAN, "The server's defaults")]
+    return [("", "Collection default"), *groups, (SERVER_PLAN, "Server defaults")]
 
 
 def initial_of(run: QueryRun) -> dict[str, Any]:
@@ -131,13 +129,13 @@ def initial_of(run: QueryRun) -> dict[str, Any]:
 class RunFilterForm(forms.Form):
     """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
 
-    text = forms.CharField(label="Find", required=False)
+    text = forms.CharField(label="Search", required=False)
     collection = forms.CharField(label="Collection", required=False)
     kind = forms.ChoiceField(label="Kind", required=False, choices=[("", "All"), *QueryRun.Kind.choices])
     status = forms.ChoiceField(label="Outcome", required=False, choices=[("", "All"), *QueryRun.Status.choices])
-    door = forms.ChoiceField(label="Door", required=False, choices=[("", "All"), *QueryRun.Door.choices])
+    door = forms.ChoiceField(label="Channel", required=False, choices=[("", "All"), *QueryRun.Door.choices])
     model = forms.CharField(label="Model", required=False)
-    min_ms = forms.FloatField(label="From, ms", required=False, min_value=0)
-    max_ms = forms.FloatField(label="Up to, ms", required=False, min_value=0)
-    min_cost = forms.FloatField(label="Cost from, $", required=False, min_value=0)
-    max_cost = forms.FloatField(label="Cost up to, $", required=False, min_value=0)
+    min_ms = forms.FloatField(label="Min latency (ms)", required=False, min_value=0)
+    max_ms = forms.FloatField(label="Max latency (ms)", required=False, min_value=0)
+    min_cost = forms.FloatField(label="Min cost ($)", required=False, min_value=0)
+    max_cost = forms.FloatField(label="Max cost ($)", required=False, min_value=0)

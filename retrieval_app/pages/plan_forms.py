@@ -16,26 +16,26 @@ from retrieval_app.runs.plans import FILTER_FIELDS, OFF, SERVER_PLAN, ChosenPlan
 WEIGHTS = {"weight_vector": "vector", "weight_lexical": "lexical"}
 NUMBERS = ("k", "candidate_pool", "rrf_k", "ef_search", "token_budget")
 STATED = ("mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget")
-MODES = [("hybrid", "Hybrid"), ("vector", "Vector"), ("lexical", "Lexical")]
-EXACT = [("auto", "When small"), ("always", "Always"), ("never", "Never")]
-COMPRESS = [(OFF, "Off"), ("sentences", "Sentences"), ("window", "Sentences and neighbours")]
+MODES = [("hybrid", "Hybrid"), ("vector", "Vector"), ("lexical", "Keyword (BM25)")]
+EXACT = [("auto", "Auto"), ("always", "Always"), ("never", "Never")]
+COMPRESS = [(OFF, "Off"), ("sentences", "Sentences"), ("window", "Sentences with context")]
 
 
 class PlanForm(forms.Form):
     """Every field of a plan. What is empty comes from the saved plan `plan`, else from the collection's default."""
 
-    plan = forms.ChoiceField(label="Begin from", required=False)
+    plan = forms.ChoiceField(label="Preset", required=False)
     mode = forms.ChoiceField(label="Mode", required=False)
-    k = forms.IntegerField(label="Results, k", required=False, min_value=1, max_value=POOL_MAX)
-    candidate_pool = forms.IntegerField(label="Pool per list", required=False, min_value=1, max_value=POOL_MAX)
+    k = forms.IntegerField(label="Results (k)", required=False, min_value=1, max_value=POOL_MAX)
+    candidate_pool = forms.IntegerField(label="Top-N candidates", required=False, min_value=1, max_value=POOL_MAX)
     rrf_k = forms.IntegerField(label="RRF constant", required=False, min_value=1, max_value=1_000_000)
-    weight_vector = forms.FloatField(label="Weight, vector", required=False, min_value=0)
-    weight_lexical = forms.FloatField(label="Weight, lexical", required=False, min_value=0)
-    exact = forms.ChoiceField(label="Exact vectors", required=False)
-    ef_search = forms.IntegerField(label="HNSW beam", required=False, min_value=1, max_value=1000)
+    weight_vector = forms.FloatField(label="Vector weight", required=False, min_value=0)
+    weight_lexical = forms.FloatField(label="Keyword weight", required=False, min_value=0)
+    exact = forms.ChoiceField(label="Exact vector search", required=False)
+    ef_search = forms.IntegerField(label="ef_search", required=False, min_value=1, max_value=1000)
     rerank = forms.ChoiceField(label="Rerank", required=False)
     compress = forms.ChoiceField(label="Compress", required=False)
-    token_budget = forms.IntegerField(label="Word budget", required=False, min_value=1)
+    token_budget = forms.IntegerField(label="Max context tokens", required=False, min_value=1)
     tags_any = TagsField(label="Any of these tags", required=False)
     tags_all = TagsField(label="All of these tags", required=False)
     metadata = ObjectField(
@@ -85,7 +85,7 @@ class PlanForm(forms.Form):
     def _optional(self, name: str, choices: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """The choices with an empty one in front that says what the plan has."""
         value = getattr(self.base, name) or OFF
-        return [("", f"{dict(choices).get(value, value)} (plan)"), *choices]
+        return [("", f"{dict(choices).get(value, value)} (preset)"), *choices]
 
     def _choose(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
         self.fields[name].choices = choices  # type: ignore[attr-defined]
@@ -110,9 +110,9 @@ class SavePlanForm(forms.Form):
     """A name for the plan. One that is taken is replaced only when that is said."""
 
     name = forms.CharField(label="Name", max_length=200, widget=forms.TextInput(attrs={"autocomplete": "off"}))
-    replace = forms.BooleanField(label="Replace the plan that has this name", required=False)
+    replace = forms.BooleanField(label="Replace an existing preset", required=False)
     is_default = forms.BooleanField(
-        label="Make it the collection's default", required=False, help_text="Every search that names no plan uses it."
+        label="Set as collection default", required=False, help_text="Used by every search without a preset."
     )
 
     def __init__(self, *args: Any, collection: Collection, **kwargs: Any) -> None:
@@ -123,7 +123,7 @@ class SavePlanForm(forms.Form):
         given = super().clean() or {}
         taken = SavedPlan.objects.of(self.collection).filter(name=given.get("name", "")).exists()
         if taken and not given.get("replace"):
-            self.add_error("name", "a plan of this name is there already; choose another, or tick Replace")
+            self.add_error("name", "this preset exists; choose another name, or select Replace")
         return given
 
 

@@ -18,7 +18,7 @@ from retrieval_app.models import QueryRun
 SHOWN_MIN = 10  # rows of a column, or k if that is more; rows=all shows every one
 OPEN_MAX = 3
 EXPECTED = ("cut_by_k", "below_pool", "not_in_list")  # every plan loses so
-TITLES = {"vector": "Vector", "lexical": "Lexical", "fused": "Fused", "reranked": "Reranked", "final": "Final"}
+TITLES = {"vector": "Vector", "lexical": "Keyword", "fused": "Fused", "reranked": "Reranked", "final": "Final"}
 KINDS = {"cosine": "cosine", "bm25": "BM25", "rrf": "reciprocal ranks", "rerank": "reranker", "": ""}
 OWN_PARAMS = ("ab", "rows", "analyze", "run")
 
@@ -133,7 +133,7 @@ def show_stages(view: View, explanations: Sequence[Mapping[str, Any]]) -> Shown:
             for row in column["rows"][:limit]
         ]
         lines = join_ranks(before, keys, limit, numbers) if columns else []
-        title = f"Plan {side}" if len(explanations) > 1 else TITLES[column["name"]]
+        title = f"Variant {side}" if len(explanations) > 1 else TITLES[column["name"]]
         kind = KINDS.get(column["score_kind"], column["score_kind"])
         columns.append(
             ShownColumn(

@@ -299,6 +299,6 @@ def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     try:
         again = search_again(run, door=QueryRun.Door.PAGE, user=request.user)
     except (ServiceError, RagdError) as error:
-        messages.error(request, f"This cannot be run again: {error.message}")
+        messages.error(request, f"Replay failed: {error.message}")
         return redirect(run)
     return redirect(again if again.pk else run)

@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 FINDINGS_MAX = 200
 LEAKS = frozenset({"system_prompt_leak", "data_exfiltration"}) | HIDDEN  # what an answer must not hold
 MESSAGES = {  # of a family, to who is refused
-    "prompt_injection": "orders to a model",
-    "jailbreak": "an attempt to lift a model's limits",
-    "data_exfiltration": "orders or links that carry data out",
+    "prompt_injection": "prompt injection",
+    "jailbreak": "a jailbreak attempt",
+    "data_exfiltration": "data exfiltration",
     "system_prompt_request": "a request for the system prompt",
     "system_prompt_leak": "parts of the system prompt",
     "secret": "a secret",
@@ -225,7 +225,7 @@ def _refusal(what: str, findings: Sequence[Finding]) -> Refused:
     kinds = f"{', '.join(first)} and {last}" if first else last
     advice = "ask without it" if what == "question" else "ask for something else"
     return Refused(
-        f"the {what} was refused: it holds {kinds}, and this collection refuses that; {advice}, or have its security "
+        f"the {what} was blocked: it contains {kinds}, which this collection blocks; {advice}, or have its guardrail "
         "action changed",
         type=f"{what}_refused",
         status=422,
@@ -360,7 +360,7 @@ def _shortened(found: Retrieval, kept: Retrieval) -> Retrieval:
         return kept
     before = found.short_result
     asked, got = before.asked if before else len(found.candidates), len(kept.candidates)
-    were = "passage with orders to a model was" if left_out == 1 else "passages with orders to a model were"
+    were = "chunk with prompt injection was" if left_out == 1 else "chunks with prompt injection were"
     why = f"; {before.message.partition(': ')[2]}" if before else ""
     message = f"asked for {asked}, got {got}: {left_out} {were} left out{why}"
     return replace(kept, short_result=ShortResult(asked, got, "withheld", message))

@@ -91,7 +91,7 @@ def _plan_of(run: QueryRun) -> RetrievePlan:
         return RetrievePlan.from_dict(run.plan)
     except (InvalidInput, TypeError) as error:
         raise InvalidInput(
-            f"the plan of run {run.pk} cannot be read by this version: {error}; ask the question anew", field="plan"
+            f"the plan of run {run.pk} cannot be read by this version: {error}; ask the question again", field="plan"
         ) from error
 
 

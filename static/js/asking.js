@@ -2,7 +2,7 @@
 "use strict";
 
 (() => {
-  const BROKEN = "The connection broke off. The answer is kept: look among the runs in a moment.";
+  const BROKEN = "Connection lost. The answer is saved: see the query runs in a moment.";
 
   const HEADERS = { Accept: "text/event-stream", "HX-Request": "true", "HX-Target": "ask" };
 
@@ -90,7 +90,7 @@
       }
     } catch {
       if (find("[data-failed]", ask)) fail(ask, BROKEN);
-      else say("The server does not answer. Try again in a moment.");
+      else say("The server is not responding. Try again in a moment.");
     } finally {
       setBusy(ask, false);
     }

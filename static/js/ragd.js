@@ -20,6 +20,21 @@ on("click", "[data-theme-form] button", (button, event) => {
   findAll("[data-theme-form] button").forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
 });
 
+// --- times: the server writes UTC, the page shows the time zone of the browser (in the form 2026-01-31 08:00:00)
+const ISO_LOCALE = "sv-SE";
+function showTimes(root = document) {
+  for (const time of findAll("time[datetime]", root)) {
+    const moment = new Date(time.dateTime);
+    if (Number.isNaN(moment.getTime())) continue;
+    time.title = moment.toLocaleString(ISO_LOCALE, { timeZoneName: "short" });
+    if (time.dataset.form === "exact") {
+      time.textContent = moment.toLocaleString(ISO_LOCALE, { dateStyle: "short", timeStyle: "short" });
+    } else if (time.dataset.form === "date") time.textContent = moment.toLocaleDateString(ISO_LOCALE);
+  }
+}
+document.addEventListener("htmx:load", (event) => showTimes(event.target));
+showTimes();
+
 // --- menus close on Escape and on a click elsewhere
 document.addEventListener("click", (event) => {
   findAll("details[data-menu][open]").forEach((menu) => {
@@ -47,6 +62,7 @@ async function openPage(dialog, href, part) {
     return false;
   }
   htmx.process(dialog);
+  showTimes(dialog);
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
   const place = new URL(href, location).hash;
@@ -154,9 +170,9 @@ function say(text) {
 document.addEventListener("htmx:beforeSwap", (event) => {
   const { xhr } = event.detail;
   if (xhr.getResponseHeader("Ragd-Part")) event.detail.shouldSwap = true;
-  else if (xhr.status >= 400) say(`The server answered ${xhr.status}. Reload the page, or try again in a moment.`);
+  else if (xhr.status >= 400) say(`Error ${xhr.status}. Reload the page, or try again in a moment.`);
 });
-document.addEventListener("htmx:sendError", () => say("The server does not answer. Try again in a moment."));
+document.addEventListener("htmx:sendError", () => say("The server is not responding. Try again in a moment."));
 
 // --- copy
 on("click", "[data-copy]", async (button) => {

@@ -49,12 +49,12 @@ async function sendGroup(group, batch, onBytes) {
     const xhr = await request(data, onBytes);
     if (xhr.status === 429) {
       const wait = Number(xhr.getResponseHeader("Retry-After")) || 5;
-      part("state").textContent = `The queue is full; sending goes on in ${wait} s`;
+      part("state").textContent = `Queue full. Retrying in ${wait} s`;
       await pause(wait * 1000);
       part("state").textContent = "";
       continue;
     }
-    if (xhr.status !== 200) throw new Error(`the server answered ${xhr.status}`);
+    if (xhr.status !== 200) throw new Error(`server error ${xhr.status}`);
     if (!xhr.getResponseHeader("Ragd-Part")) throw new Error(LOGGED_OUT);
     const lines = Object.assign(document.createElement("template"), { innerHTML: xhr.responseText }).content;
     const refused = lines.querySelector("[data-refused]");
@@ -66,7 +66,7 @@ async function sendGroup(group, batch, onBytes) {
 function lineFor(item, why) {
   const line = document.createElement("li");
   const mark = find("#upload-marks").content.querySelector("[data-mark=bad]").cloneNode(true);
-  line.append(mark, element("span", item.path, "clip"), element("span", "Not sent", "small bad"), element("span", `${why[0].toUpperCase()}${why.slice(1)}. Send it again.`, "why"));
+  line.append(mark, element("span", item.path, "clip"), element("span", "Upload failed", "small bad"), element("span", `${why[0].toUpperCase()}${why.slice(1)}.`, "why"));
   line.dataset.failed = "";
   return line;
 }
@@ -81,11 +81,11 @@ async function sendAll(files, batch) {
   const tell = () => {
     const sent = Math.min(bytes, [...loaded.values()].reduce((sum, value) => sum + value, 0));
     bar.value = sent;
-    part("sent").textContent = `${done.toLocaleString("en")} of ${counted(files.length, "file")} sent`;
+    part("sent").textContent = `${done.toLocaleString("en")} of ${counted(files.length, "file")} uploaded`;
   };
   const work = async () => {
     for (let group = groups.shift(); group; group = groups.shift()) {
-      for (const item of group) item.cell?.replaceChildren(element("span", "Sending", "muted small"));
+      for (const item of group) item.cell?.replaceChildren(element("span", "Uploading", "muted small"));
       const mine = group;
       try {
         const sent = await sendGroup(mine, batch, (value) => {
@@ -94,12 +94,12 @@ async function sendAll(files, batch) {
         });
         results.append(sent);
         done += mine.length;
-        for (const item of mine) item.cell?.replaceChildren(element("span", "Sent", "small good"));
+        for (const item of mine) item.cell?.replaceChildren(element("span", "Uploaded", "small good"));
       } catch (error) {
         loaded.set(mine, 0);
         failed.push(...mine);
         results.append(...mine.map((item) => lineFor(item, error.message)));
-        for (const item of mine) item.cell?.replaceChildren(element("span", "Not sent", "small bad"));
+        for (const item of mine) item.cell?.replaceChildren(element("span", "Upload failed", "small bad"));
       }
       tell();
       htmx.trigger(document.body, "jobs-changed");
@@ -132,18 +132,18 @@ async function send(files, going) {
     words = tellEnd(done, going, end);
   } catch (error) {
     failed = failed.length ? failed : files;
-    part("state").textContent = `The upload stopped: ${error.message}.`;
+    part("state").textContent = `Upload failed: ${error.message}.`;
   }
   sending = false;
   finish(words);
 }
 
 function tellEnd(done, going, end) {
-  const kept = Object.entries(end.kept).map(([doc_id, why]) => `${doc_id} was kept: ${why}`);
+  const kept = Object.entries(end.kept).map(([doc_id, why]) => `${doc_id} was not deleted: ${why}`);
   const words = [];
-  if (done) words.push(`${failed.length ? counted(done, "file") : done === 1 ? "The file is" : `All ${counted(done, "file")} are`} here${failed.length ? "" : ": you may leave this page, the work goes on"}.`);
+  if (done) words.push(failed.length ? `${counted(done, "file")} uploaded.` : "Upload complete. Processing continues in the background.");
   if (end.deleted.length) words.push(`${counted(end.deleted.length, "document")} deleted.`);
-  if (going.length && failed.length) words.push("Nothing was deleted, because some files were not sent.");
+  if (going.length && failed.length) words.push("Nothing was deleted, because some uploads failed.");
   return [...words, ...kept.map((line) => `${line}.`)].join(" ");
 }
 
@@ -167,7 +167,7 @@ function finish(words) {
 function confirmDeletion(going) {
   const dialog = find("#sync-dialog");
   find("#sync-title").textContent = `Delete ${counted(going.length, "document")}?`;
-  find("[data-words]", dialog).textContent = `${counted(going.length, "document")} of the collection that the folder does not have will be deleted after the upload, with all chunks, revisions and attachments. This cannot be undone.`;
+  find("[data-words]", dialog).textContent = `${counted(going.length, "document")} missing in the folder will be deleted after the upload, with chunks, revisions and attachments. This cannot be undone.`;
   find("[data-doomed]", dialog).replaceChildren(...going.slice(0, 20).map((doc_id) => element("li", doc_id)), ...(going.length > 20 ? [element("li", `and ${going.length - 20} more`, "muted")] : []));
   find("[data-yes]", dialog).textContent = `Delete ${counted(going.length, "document")}`;
   dialog.showModal();

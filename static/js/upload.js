@@ -6,8 +6,8 @@ const QUICK_FILES = 20; // compared sooner than anybody looks
 const ROWS_MAX = 1000;
 const SENT = new Set(["new", "changed", "renamed", "archive"]);
 const WORDS = {
-  new: "New", changed: "Replaces", renamed: "Kept beside", archive: "Unpacked", skipped: "Skipped",
-  unchanged: "Unchanged", rejected: "Refused", would_delete: "Would be deleted",
+  new: "New", changed: "Replace", renamed: "Keep both", archive: "Extract", skipped: "Skip",
+  unchanged: "Unchanged", rejected: "Rejected", would_delete: "Delete",
 };
 const TONES = { new: "good", changed: "watch", renamed: "accent", archive: "accent", rejected: "bad", would_delete: "bad" };
 const CLASHES = new Set(["changed", "skipped", "renamed"]);
@@ -33,13 +33,13 @@ let sending = false;
 let failed = [];
 
 class Refusal extends Error {}
-const LOGGED_OUT = "the answer cannot be read, perhaps because you were logged out; log in in another tab";
+const LOGGED_OUT = "your session may have expired; log in in another tab";
 
 async function post(address, body, headers = {}) {
   const token = find("[name=csrfmiddlewaretoken]", form).value;
   const response = await fetch(address, { method: "POST", body, headers: { "X-CSRFToken": token, ...headers } });
   const answer = await response.json().catch(() => null);
-  if (!response.ok) throw new Refusal(answer?.detail ?? `the server answered ${response.status}`);
+  if (!response.ok) throw new Refusal(answer?.detail ?? `server error ${response.status}`);
   if (answer === null) throw new Refusal(LOGGED_OUT);
   return answer;
 }
@@ -154,7 +154,7 @@ async function lookNow(mine) {
   part("sync-name").textContent = folder;
   button.disabled = !part("review").checkVisibility();
   part("clear").hidden = false;
-  part("state").textContent = "Comparing with what is stored";
+  part("state").textContent = "Comparing with stored documents";
   try {
     await hashAll(mine);
     if (mine !== turn) return;
@@ -174,7 +174,7 @@ async function lookNow(mine) {
     await lookInside(mine);
   } catch (error) {
     if (mine !== turn) return;
-    part("state").textContent = `The comparison failed: ${error.message}. Choose the files again.`;
+    part("state").textContent = `Preview failed: ${error.message}. Select the files again.`;
   }
   if (mine === turn) describe();
 }
@@ -186,11 +186,11 @@ async function lookInside(mine) {
     if (mine !== turn) return;
     const { plan } = item.inside;
     if (plan.error) item.inside = null;
-    if (plan.error) item.line = { ...item.line, reason: `It could not be looked into: ${plan.error.message}` };
+    if (plan.error) item.line = { ...item.line, reason: `It could not be read: ${plan.error.message}` };
     else [item.line, ...item.members] = plan.items;
     item.line = { ...item.line, name: item.path };
     if (!item.members.length || item.members.some((line) => SENT.has(line.status))) continue;
-    item.line = { ...item.line, status: item.line.status === "rejected" ? "rejected" : "unchanged", reason: `Nothing to take: ${item.line.reason}` };
+    item.line = { ...item.line, status: item.line.status === "rejected" ? "rejected" : "unchanged", reason: `No files: ${item.line.reason}` };
   }
   part("state").textContent = "";
   render();
@@ -201,7 +201,7 @@ async function readInside(item, mine) {
   data.set("uploads", item.file);
   data.set("doc_ids", item.line.asked);
   if (item.choice) data.set("on_clash", item.choice);
-  if (mine === turn) part("state").textContent = `Looking into ${item.path}`;
+  if (mine === turn) part("state").textContent = `Reading ${item.path}`;
   return post(form.dataset.members, data).catch((error) => ({ error }));
 }
 
@@ -223,7 +223,7 @@ function row(line, { item = null, gone = null, inner = false }) {
   if (inner) tr.dataset.inner = "";
   if (!inner && (gone || SENT.has(line.status))) {
     const box = Object.assign(element("input"), { type: "checkbox", checked: (gone ?? item).ticked });
-    box.setAttribute("aria-label", gone ? `Delete ${line.doc_id}` : `Send ${line.name}`);
+    box.setAttribute("aria-label", gone ? `Delete ${line.doc_id}` : `Upload ${line.name}`);
     box.addEventListener("change", () => {
       (gone ?? item).ticked = box.checked;
       describe();
@@ -244,7 +244,7 @@ function row(line, { item = null, gone = null, inner = false }) {
 
 function choice(item, line) {
   const select = element("select", "", "small");
-  select.setAttribute("aria-label", `What to do with ${line.name}`);
+  select.setAttribute("aria-label", `Action for ${line.name}`);
   const chosen = item.choice || form.elements.on_clash.value;
   for (const [value, word] of CHOICES) select.append(Object.assign(element("option", word), { value, selected: value === chosen }));
   select.addEventListener("change", () => {
@@ -285,7 +285,7 @@ function render() {
   const sorted = groups.flat();
   find("tbody", form).replaceChildren(...sorted.slice(0, ROWS_MAX).map((entry) => row(entry.line, entry)));
   part("more").hidden = sorted.length <= ROWS_MAX;
-  part("more").textContent = `The first ${ROWS_MAX.toLocaleString("en")} of ${sorted.length.toLocaleString("en")} lines are shown; what is ticked among the rest is sent too.`;
+  part("more").textContent = `The first ${ROWS_MAX.toLocaleString("en")} of ${sorted.length.toLocaleString("en")} rows are shown. Selected files in the rest are uploaded too.`;
   part("review").hidden = !all.length;
   describe();
 }
@@ -303,9 +303,9 @@ function describe() {
   const going = doomed();
   const bytes = files.reduce((sum, item) => sum + item.file.size, 0);
   const notes = [];
-  if (files.length) notes.push(`${sized(bytes)} to send`);
-  if (hidden) notes.push(`${counted(hidden, "hidden file")} left out`);
-  if (!crypto.subtle) notes.push("without HTTPS nothing can be compared beforehand; what is unchanged is found when it is sent");
+  if (files.length) notes.push(`${sized(bytes)} to upload`);
+  if (hidden) notes.push(`${counted(hidden, "hidden file")} skipped`);
+  if (!crypto.subtle) notes.push("preview needs HTTPS; unchanged files are detected during the upload");
   part("note").textContent = notes.join(" · ");
   const uploads = files.length ? `Upload ${counted(files.length, "file")}` : "";
   const deletes = going.length ? `delete ${counted(going.length, "document")}` : "";
@@ -344,4 +344,4 @@ function clear() {
 }
 
 part("folder").hidden = false;
-form.elements.on_clash.closest(".field").querySelector("label").textContent = "When a document has other content";
+form.elements.on_clash.closest(".field").querySelector("label").textContent = "If a document already exists";

@@ -26,7 +26,7 @@ def house(api: Api, notes: Any) -> Api:
 
 
 def contents(api: Api) -> list[str]:
-    items = api.get("/collections/notes/documents/docs/a.md/chunks").json()["items"]
+    items = api.get("/collections/notes/chunks?doc_id=docs/a.md").json()["items"]
     return [item["content"] for item in items]
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client
+from pydantic import BaseModel
 
 from collections_app.errors import INTERNAL
 from collections_app.services.collections import collections as collection_services
@@ -96,6 +98,30 @@ def test_health_is_open(client: Client, db: None) -> None:
     assert (response.status_code, response.json()) == (200, {"status": "ok"})
 
 
+def test_health_names_a_pgvector_that_is_too_old(client: Client, db: None) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE pg_extension SET extversion = '0.8.3' WHERE extname = 'vector'")
+    response = client.get("/v1/health")
+    assert response.status_code == 503
+    assert (response.json()["error"]["type"], response.json()["error"]["field"]) == ("unsupported_database", "database")
+
+
+def test_no_two_schemas_of_the_api_share_a_name() -> None:
+    """Of two the second would take the place of the first in the description of the API."""
+    modules: dict[str, set[str]] = {}
+    for model in _subclasses(BaseModel):
+        if model.__module__.partition(".")[0] in {"collections_app", "retrieval_app", "evaluation_app"}:
+            modules.setdefault(model.__name__, set()).add(model.__module__)
+    assert {name: sorted(where) for name, where in modules.items() if len(where) > 1} == {}
+    assert {"UploadPlanRequest", "SavedPlanRequest"} <= set(modules)
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    for child in kind.__subclasses__():
+        yield child
+        yield from _subclasses(child)
+
+
 def test_the_operations_have_the_names_of_the_contract(client: Client, db: None) -> None:
     paths = client.get("/v1/openapi.json").json()["paths"]
     found = {
@@ -115,6 +141,6 @@ def test_the_operations_have_the_names_of_the_contract(client: Client, db: None)
     assert {name: found[name] for name in expected} == expected
     assert {
         "collections-get", "collections-update", "collections-delete", "collections-statistics", "documents-list",
-        "documents-get", "documents-delete", "documents-upload", "documents-chunks", "chunks-list", "jobs-list",
+        "documents-get", "documents-delete", "documents-upload", "chunks-list", "jobs-list",
         "jobs-get", "api-keys-list", "api-keys-revoke",
     } <= set(found)  # fmt: skip

@@ -5,10 +5,11 @@ import re
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from django.test import Client
 from django.utils import timezone
 from pytest_django import Settings
@@ -183,6 +184,9 @@ def test_a_limited_key_cannot_manage_keys(make_api: Callable[..., Any]) -> None:
         ({}, "label"), ({"label": ""}, "label"), ({"label": "x" * 201}, "label"), ({"label": "\x00"}, "label"),
         ({"label": "x", "scope": "root"}, "scope"), ({"label": "x", "collections": ["a/b"]}, "name"),
         ({"label": "x", "expires_at": "2001-01-01T00:00:00Z"}, "expires_at"),
+        ({"label": "x", "expires_at": "9999-12-31T23:59:59-14:00"}, "expires_at"),
+        ({"label": "x", "expires_at": "0001-01-01T00:00:00+14:00"}, "expires_at"),
+        ({"label": "x", "expires_at": "2101-01-01T00:00:00Z"}, "expires_at"),
         ({"label": "x", "expires_at": "2101-01-01T00:00:00"}, "expires_at"), ({"label": "x", "extra": 1}, "extra"),
     ],
 )  # fmt: skip
@@ -201,3 +205,34 @@ def test_an_idempotency_key_gives_the_same_secret_and_stores_none(api: Any) -> N
     assert first.json()["secret_once"] not in str(IdempotencyRecord.objects.get().response)
     other = api.post("/api-keys", {"label": "y"}, **headers)
     assert (other.status_code, other.json()["error"]["type"]) == (422, "idempotency_key_reused")
+
+
+EXPIRY = import_module("collections_app.migrations.0022_api_key_expiry")
+UNREADABLE = {"beyond": "'10000-01-01 13:59:59+00'", "before": "'4713-01-01 00:00:00+00 BC'", "never": "'infinity'",
+              "always": "'-infinity'"}  # fmt: skip
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("expires_at", UNREADABLE.values(), ids=UNREADABLE)
+def test_the_database_refuses_an_expiry_that_cannot_be_read_back(api: Any, expires_at: str) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"UPDATE api_keys SET expires_at = {expires_at}")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("name", "status"), [("beyond", "live"), ("before", "expired"), ("never", "live"), ("always", "expired")]
+)
+def test_a_key_whose_expiry_could_not_be_read_is_listed_and_revoked_after_the_migration(
+    api: Any, name: str, status: str
+) -> None:
+    """Before it, the list of keys and the end of that key answered 500."""
+    key, _ = create_key("hidden")
+    with connection.cursor() as cursor:
+        cursor.execute(EXPIRY.DROP)
+        cursor.execute(f"UPDATE api_keys SET expires_at = {UNREADABLE[name]} WHERE id = %s", [key.pk])
+        cursor.execute(EXPIRY.REPAIR)
+        cursor.execute(EXPIRY.ADD)
+    (item,) = [row for row in api.get("/api-keys").json()["items"] if row["label"] == "hidden"]
+    assert item["status"] == status
+    assert api.delete(f"/api-keys/{key.pk}").json()["status"] == "revoked"

@@ -1,4 +1,4 @@
-"""Revisions, edits and bulk changes over HTTP, under both forms of each address."""
+"""Revisions, edits and bulk changes over HTTP."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections_app.services.documents.documents import ingest_text
 from collections_app.services.documents.edits import edit_document
 
 DOC = "guides/a b.md"
-NESTED = f"/collections/notes/documents/{quote(DOC)}/revisions"
 SMALL = {"target_tokens": 8, "overlap_tokens": 0}
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 
@@ -32,9 +31,8 @@ def revised(notes: Collection) -> Collection:
     return notes
 
 
-@pytest.mark.parametrize("address", [NESTED, flat()])
-def test_revisions_are_listed_newest_first(api: Any, revised: Collection, address: str) -> None:
-    items = api.get(address).json()["items"]
+def test_revisions_are_listed_newest_first(api: Any, revised: Collection) -> None:
+    items = api.get(flat()).json()["items"]
     assert [(item["revision"], item["present"], item["tags"], item["reason"]) for item in items] == [
         (2, True, ["y"], ""),
         (1, False, ["x"], "text"),
@@ -44,28 +42,27 @@ def test_revisions_are_listed_newest_first(api: Any, revised: Collection, addres
 
 
 def test_a_revision_gives_its_text_and_chunks(api: Any, revised: Collection) -> None:
-    for one, many in ((f"{NESTED}/1", f"{NESTED}/1/chunks"), (flat(1), flat(1, "chunks"))):
-        found = api.get(one).json()
-        assert (found["content"], found["title"], found["present"]) == (WORDS, "First", False)
-        page = api.get(f"{many}{'&' if '?' in many else '?'}limit=1").json()
-        assert [item["content"] for item in page["items"]] == ["one two three four five six seven eight"]
-        assert page["next_cursor"]
-    assert api.get(f"{NESTED}/2").json()["content"].endswith("seventeen")
-    missing = api.get(f"{NESTED}/7")
+    found = api.get(flat(1)).json()
+    assert (found["content"], found["title"], found["present"]) == (WORDS, "First", False)
+    page = api.get(flat(1, "chunks", limit=1)).json()
+    assert [item["content"] for item in page["items"]] == ["one two three four five six seven eight"]
+    assert page["next_cursor"]
+    assert api.get(flat(2)).json()["content"].endswith("seventeen")
+    missing = api.get(flat(7))
     assert (missing.status_code, missing.json()["error"]["type"]) == (404, "unknown_revision")
 
 
 def test_chunks_are_paged_to_their_end(api: Any, revised: Collection) -> None:
-    first = api.get(f"{NESTED}/1/chunks?limit=1").json()
-    rest = api.get(f"{NESTED}/1/chunks?limit=1&cursor={first['next_cursor']}").json()
+    first = api.get(flat(1, "chunks", limit=1)).json()
+    rest = api.get(flat(1, "chunks", limit=1, cursor=first["next_cursor"])).json()
     assert [item["chunk_index"] for item in first["items"] + rest["items"]] == [0, 1]
     assert rest["next_cursor"] is None
-    assert api.get(f"{NESTED}/1/chunks?cursor=nonsense").status_code == 422
-    assert api.get(f"{NESTED}/1/chunks?limit=0").status_code == 422
+    assert api.get(flat(1, "chunks", cursor="nonsense")).status_code == 422
+    assert api.get(flat(1, "chunks", limit=0)).status_code == 422
 
 
 def test_a_difference_marks_words_and_folds_what_is_equal(api: Any, revised: Collection) -> None:
-    for address in (f"{NESTED}/1/diff", flat(1, "diff"), flat(1, "diff", **{"with": 2})):
+    for address in (flat(1, "diff"), flat(1, "diff", **{"with": 2})):
         found = api.get(address).json()
         assert (found["before"], found["after"]) == (1, 2)
         assert found["counts"] == {"same": 1, "changed": 1, "added": 1, "removed": 0}
@@ -78,11 +75,11 @@ def test_a_difference_marks_words_and_folds_what_is_equal(api: Any, revised: Col
         marked = [(part["kind"], part["text"]) for part in found["changes"][1]["parts"]]
         assert ("removed", "ten ") in marked
         assert ("added", "TEN ") in marked
-    assert api.get(f"{NESTED}/2/diff?with=1").json()["counts"]["removed"] == 1
+    assert api.get(flat(2, "diff", **{"with": 1})).json()["counts"]["removed"] == 1
 
 
 def test_a_rollback_answers_the_new_revision(api: Any, revised: Collection) -> None:
-    assert api.post(f"{NESTED}/1/rollback", None).json() == {"revision": 3, "chunks_written": 2, "unchanged": False}
+    assert api.post(flat(1, "rollback"), None).json() == {"revision": 3, "chunks_written": 2, "unchanged": False}
     assert Document.objects.get().tags == ["x"]
     assert api.post(flat(2, "rollback"), None).json()["revision"] == 4
     edit_document(revised, DOC, {"archived": True})
@@ -97,8 +94,7 @@ def test_ids_that_end_like_an_address_keep_their_methods(api: Any, notes: Collec
     assert Document.objects.get().doc_id == doc_id
     assert api.send("PATCH", path, {"tags": ["x"]}).json()["tags"] == ["x"]
     assert len(api.get(f"/collections/notes/revisions?doc_id={quote(doc_id)}").json()["items"]) == 2
-    if doc_id == "bulk":
-        assert api.get(path).json()["doc_id"] == "bulk"
+    assert api.get(path).json()["doc_id"] == doc_id
     assert api.delete(path).json()["revisions"] == 1
 
 
@@ -126,7 +122,7 @@ def test_a_document_is_edited(api: Any, revised: Collection) -> None:
 def test_many_are_changed_by_ids_and_by_filter(api: Any, notes: Collection) -> None:
     for number in range(4):
         ingest_text(notes, f"d{number}", f"text {number}", tags=[f"t{number % 2}"])
-    bulk = "/collections/notes/documents/bulk"
+    bulk = "/collections/notes/documents-bulk"
     answer = api.post(bulk, {"action": "add_tags", "tags": ["new"], "doc_ids": ["d0", "none"]}).json()
     assert answer["counts"] == {"changed": 1, "unknown": 1}
     assert answer["results"][1]["error"]["type"] == "unknown_document"

@@ -43,8 +43,8 @@ def test_from_a_sweep_to_its_comparison_to_one_question(visit: Visit) -> None:
     page = visit.go(f"/evaluation/sweeps/{sweep.pk}/")
     assert look_at(visit) == []
     expect(page.locator("#map td.peak")).to_have_text(re.compile("1.000"))
-    page.get_by_role("link", name="Compare the best").click()
-    expect(page.get_by_role("heading", name="Did it help?")).to_be_visible()
+    page.get_by_role("link", name="Compare best").click()
+    expect(page.get_by_role("heading", name="Compare runs")).to_be_visible()
     assert look_at(visit) == []
     page.get_by_label("Show").select_option("worse")  # a part of the page comes, and the address tells it
     page.wait_for_url(re.compile("show=worse"))

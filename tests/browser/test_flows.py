@@ -115,7 +115,7 @@ def test_documents_are_chosen_and_changed_together(visit: Visit, nature: Collect
     page.get_by_role("button", name="Disable").click()
     expect(page.locator("#toasts")).to_contain_text("2 documents disabled.")
     page.get_by_role("button", name="Dismiss").click()
-    page.get_by_label("Choose all on this page").check()
+    page.get_by_label("Select all on this page").check()
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_role("heading", name="Delete 3 documents?")).to_be_visible()
     page.get_by_role("link", name="Keep").click()
@@ -159,7 +159,7 @@ def test_a_collection_is_deleted_by_typing_its_name(visit: Visit, nature: Collec
     page.get_by_role("link", name="Delete collection").click()
     dialog = page.locator("#dialog")
     expect(dialog).to_contain_text("3 documents and")
-    expect(dialog.get_by_label("Type the collection's name to delete it")).to_be_focused()
+    expect(dialog.get_by_label("Type the collection name to confirm")).to_be_focused()
     page.keyboard.type("nature")
     page.keyboard.press("Enter")
     page.wait_for_url(f"{visit.base}/collections/operation/**")
@@ -205,7 +205,7 @@ def test_running_jobs_are_followed(visit: Visit, nature: Collection) -> None:
     IngestJob.objects.filter(pk=job.pk).update(state="succeeded")
     expect(page.locator("#jobs-strip section")).to_have_count(0)
     expect(page.locator("#documents")).to_contain_text("Trees, written anew")
-    expect(page.locator("#progress-note")).to_have_text("All jobs have ended")
+    expect(page.locator("#progress-note")).to_have_text("All jobs finished")
 
 
 def test_a_failing_server_is_said(visit: Visit, nature: Collection) -> None:

@@ -45,7 +45,7 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     page.get_by_role("button", name="Upload 3 files").click()
     expect(page.locator("[data-done]")).to_contain_text("All 3 files are here: you may leave this page")
     expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(3)
-    expect(page.get_by_role("link", name="Follow it")).to_have_attribute(
+    expect(page.get_by_role("link", name="View batch")).to_have_attribute(
         "href", re.compile("/attempts/[0-9a-f-]{36}/$")
     )
     ids = ["field/in/bees.txt", "field/inside/moss.txt", "field/owls.md"]
@@ -57,7 +57,7 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     page.locator("input[webkitdirectory]").set_input_files(folder)
     page.get_by_label("Sync: also list what field has no more").check()
     gone = rows.filter(has_text="field/in/bees.txt")
-    expect(gone).to_contain_text("Would be deleted")
+    expect(gone).to_contain_text("Delete")
     expect(rows.filter(has_text="field/more.zip")).to_contain_text("Unchanged")
     expect(gone.get_by_role("checkbox")).not_to_be_checked()
     page.get_by_label("What to do with field/owls.md").select_option("keep_both")
@@ -66,7 +66,7 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     send = page.get_by_role("button", name="Upload 1 file and delete 1 document")
     send.click()
     expect(page.get_by_role("heading", name="Delete 1 document?")).to_be_visible()
-    page.get_by_role("button", name="Keep them").click()
+    page.get_by_role("button", name="Cancel").click()
     assert Document.objects.count() == 3
     send.click()
     page.locator("#sync-dialog").get_by_role("button", name="Delete 1 document").click()
@@ -116,7 +116,7 @@ def test_what_could_not_be_sent_is_named_and_sent_again(visit: Visit, tmp_path: 
     expect(page.get_by_role("button", name="Upload 1 file")).to_be_hidden()
     visit.complaints.clear()  # the browser notes the request that was cut off
     page.unroute(re.compile("/upload/$"))
-    page.get_by_role("button", name="Send again what failed").click()
+    page.get_by_role("button", name="Retry failed").click()
     expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(1)
     assert Document.objects.get().doc_id == "a.txt"
     assert page.evaluate(leave) is True

@@ -83,9 +83,9 @@ def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None
     expect(page.locator(".wf-row:visible")).to_have_count(1)
     page.get_by_role("button", name="Expand all").click()
     expect(page.locator(".wf-row:visible")).to_have_count(5)
-    page.get_by_label("Find in the spans").fill("timed out")
+    page.get_by_label("Search spans").fill("timed out")
     expect(rows).to_have_count(2)
-    page.get_by_label("Find in the spans").fill("")
+    page.get_by_label("Search spans").fill("")
     expect(rows).to_have_count(5)
 
     page.locator(".wf-documents summary").click()

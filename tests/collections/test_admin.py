@@ -8,6 +8,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from collections_app.models import (
     ApiKey,
@@ -235,14 +236,20 @@ def test_collections_are_checked_and_what_failed_is_retried(
 
 def test_an_administrator_makes_a_key_and_sees_its_secret_once(admin_client: Client) -> None:
     create_collection(name="notes")
-    form = {"label": "robot", "scope": "read", "collections": ["notes"], "expires_at": "2090-01-01T10:00"}
+    year = timezone.now().year + 2
+    form = {
+        "label": "robot",
+        "scope": "read",
+        "collections": ["notes"],
+        "expires_at": f"{year}-01-01T10:00",
+    }
     page = admin_client.post(address("apikey", "add/"), form)
     key = ApiKey.objects.get()
     assert (key.label, key.scope, key.collections, key.expires_at and key.expires_at.year) == (
         "robot",
         "read",
         ["notes"],
-        2090,
+        year,
     )
     secret = page.context["secret"]
     assert "no-store" in page["Cache-Control"]
@@ -257,6 +264,10 @@ def test_a_key_with_a_wrong_field_is_refused_beside_it(admin_client: Client) -> 
         address("apikey", "add/"), {"label": "x", "scope": "read", "expires_at": "2001-01-01T10:00"}
     )
     assert (page.status_code, list(page.context["form"].errors)) == (422, ["expires_at"])
+    late = admin_client.post(
+        address("apikey", "add/"), {"label": "x", "scope": "read", "expires_at": "9999-12-31T23:59"}
+    )
+    assert (late.status_code, list(late.context["form"].errors)) == (422, ["expires_at"])
     assert not ApiKey.objects.exists()
 
 

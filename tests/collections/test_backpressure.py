@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError, error_response
 from collections_app.models import Collection, IngestJob, Upload
-from collections_app.services.jobs.backpressure import QueueState, check_queue, queue_state
+from collections_app.services.jobs.queue import QueueState, check_queue, queue_state
 from collections_app.services.uploads.uploads import submit_uploads
 
 

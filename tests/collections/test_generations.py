@@ -341,7 +341,7 @@ def test_attempts_that_got_somewhere_do_not_count(notes: Collection, settings: A
 def test_cancelling_ends_it_between_two_batches(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "PROGRESS_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.work.progress.WRITE_EVERY_S", 0)
     monkeypatch.setattr(builder, "STORE_EVERY_CHUNKS", 1)
     notes = create_collection(name="notes")
     for name in ("a", "b", "c"):

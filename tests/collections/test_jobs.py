@@ -13,7 +13,6 @@ from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
 from collections_app.services.collections.collections import create_collection, delete_collection
 from collections_app.services.documents.documents import ingest_text, reindex_documents
-from collections_app.services.jobs import progress as progress_services
 from collections_app.services.jobs.cancellation import cancel_job
 from collections_app.services.jobs.claims import claim_job
 from collections_app.services.jobs.progress import JobProgress
@@ -67,7 +66,7 @@ def test_a_cancelled_job_stops_in_the_middle_and_stores_nothing(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.RAGD_EMBED_BATCH_SIZE = 2
-    monkeypatch.setattr(progress_services, "PROGRESS_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.work.progress.WRITE_EVERY_S", 0)
     job = upload(create_collection(name="notes", chunk_policy={"target_tokens": 20, "overlap_tokens": 0}), LONG)
     answer = embeddings.answer
     seen = []

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text, set_documents_enabled
-from collections_app.services.uploads.entries import Entry, numbered
 from collections_app.services.uploads.submissions import find_batch, open_batch
-from collections_app.services.uploads.upload_plan import plan_uploads
+from collections_app.services.uploads.upload_plan import Entry, numbered, plan_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
 from collections_app.services.worker.dispatch import run_job
 from ragd.errors import InvalidInput
@@ -117,7 +116,7 @@ def test_the_same_bytes_with_other_tags_metadata_or_policy_are_a_change(notes: C
         ({"policy": {"target_tokens": 50}}, "chunk policy"),
     ):
         (line,) = plan_uploads(notes, [same], **asked).lines  # type: ignore[arg-type]
-        assert (line.status, line.reason) == ("changed", f"the same bytes, other {why}")
+        assert (line.status, line.reason) == ("changed", f"same content, different {why}")
     (outcome,) = send(notes, ("a.txt", "text"), tags=["x"], metadata={"team": "one"}, policy={"target_tokens": 50})
     assert outcome.status == "queued"
     run_all()

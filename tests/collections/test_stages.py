@@ -39,7 +39,7 @@ def test_every_stage_of_a_file_has_its_row_with_counts_and_times(notes: Collecti
 
 
 def test_what_runs_says_how_fast_and_how_long_still(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress_services, "PROGRESS_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.work.progress.WRITE_EVERY_S", 0)
     clock = [100.0]
     monkeypatch.setattr(progress_services, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     job = upload(notes)

@@ -22,8 +22,7 @@ from collections_app.services.documents.documents import delete_documents
 from collections_app.services.jobs.cancellation import cancel_batch
 from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.uploads import archives
-from collections_app.services.uploads.entries import Entry
-from collections_app.services.uploads.upload_plan import plan_uploads
+from collections_app.services.uploads.upload_plan import Entry, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
 from collections_app.services.worker.dispatch import run_job

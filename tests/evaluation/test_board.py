@@ -187,13 +187,13 @@ def test_a_fix_changes_the_plan_of_the_run(make: Make, collection: Collection) -
 
 def test_a_fix_that_cannot_be_tried_says_why(make: Make, collection: Collection) -> None:
     run = make(plan=RetrievePlan(k=100, candidate_pool=1000))
-    assert proposals(run, "retrieval_miss")["double_k"].reason == "it is so already"
-    assert proposals(run, "retrieval_miss")["hybrid"].reason == "it is so already"
+    assert proposals(run, "retrieval_miss")["double_k"].reason == "already set"
+    assert proposals(run, "retrieval_miss")["hybrid"].reason == "already set"
     assert "chat model" in proposals(run, "unsupported_claims")["faithful_prompt"].reason
     assert "not calibrated" in proposals(run, "unwarranted_answer")["corrective"].reason
     searched = make(settings={"answers": False, "judge": "none"})
-    assert proposals(searched, "wrong_abstention")["no_corrective"].reason == "the run only searched"
-    with pytest.raises(ServiceError, match="it is so already"):
+    assert proposals(searched, "wrong_abstention")["no_corrective"].reason == "search-only run"
+    with pytest.raises(ServiceError, match="already set"):
         try_fix(run, "retrieval_miss", "hybrid")
     with pytest.raises(InvalidInput, match="it has deeper_lists"):
         try_fix(run, "retrieval_miss", "prayer")
@@ -222,7 +222,7 @@ def test_trying_a_fix_runs_the_set_with_it(make: Make, collection: Collection, g
     base = make({0: [], 1: [], 2: []}, thresholds={"completeness": 0.5})
     tried = try_fix(base, "retrieval_miss", "double_k", send=False)
     assert (tried.purpose, tried.base_run, tried.golden_set) == ("fix", base, golden_set)
-    assert tried.name == "Retrieval miss: Twice as many results"
+    assert tried.name == "Retrieval miss: 2x results (k)"
     assert tried.thresholds == {"completeness": 0.5}
     assert tried.plan["k"] == 2 * base.plan["k"]
     assert tried.set_digest == base.set_digest
@@ -352,7 +352,7 @@ def test_the_plan_of_a_fix_is_kept_for_the_collection(visitor: Client, make: Mak
     base = make()
     tried = make({}, base_run=base, plan=RetrievePlan(k=33))
     page = visitor.get(f"/evaluation/board/fixes/{tried.pk}/").content.decode()
-    assert "Keep the plan" in page
+    assert 'name="default"' in page
     visitor.post(f"/evaluation/board/fixes/{tried.pk}/keep/", {"name": "wider", "default": "1"})
     kept = default_plan(collection)
     assert kept is not None
@@ -362,9 +362,9 @@ def test_the_plan_of_a_fix_is_kept_for_the_collection(visitor: Client, make: Mak
 
 
 def test_the_board_is_told_apart_from_an_empty_one(visitor: Client, make: Make, collection: Collection) -> None:
-    assert "There is no run to look at yet" in visitor.get("/evaluation/board/").content.decode()
+    assert "empty-state" in visitor.get("/evaluation/board/").content.decode()
     make({})
-    assert "No question fails" in visitor.get("/evaluation/board/").content.decode()
+    assert "empty-state" in visitor.get("/evaluation/board/").content.decode()
     assert visitor.get("/evaluation/board/?run=nonsense").status_code == 404
 
 

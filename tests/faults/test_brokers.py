@@ -118,7 +118,7 @@ def rabbitmq(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def start_worker(variables: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "celery", "-A", "tests.faults.broker_worker", "worker"]
-    options = ["--pool", "prefork", "--concurrency", "2", "--without-gossip", "--without-mingle"]
+    options = ["--pool", "prefork", "--concurrency", "2", "--without-gossip", "--without-mingle", "--without-heartbeat"]
     with log.open("ab") as output:
         return subprocess.Popen(
             [*command, *options], cwd=REPOSITORY, env=variables, stdout=output, stderr=output, start_new_session=True

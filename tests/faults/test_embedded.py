@@ -184,7 +184,7 @@ def test_lost_password_file_is_told_and_nothing_is_overwritten(var: Path) -> Non
         embedded.ensure_running(var)
     assert str(caught.value) == (
         f"{cluster.data} holds a cluster, but {var}/postgres.json with its password is gone. "
-        f"Restore that file, or move {cluster.data} away to begin anew."
+        f"Restore that file, or move {cluster.data} away to start over."
     )
     (var / "postgres.json").write_text(kept)
     assert query(cluster, "SELECT 1") == 1

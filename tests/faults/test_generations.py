@@ -29,7 +29,7 @@ RUN_JOB = """
 import os, sys
 os.environ["DJANGO_SETTINGS_MODULE"] = "ragd_site.settings"
 import django; django.setup()
-from collections_app.services.jobs import run_job
+from collections_app.services.worker.dispatch import run_job
 run_job(sys.argv[1])
 """
 INDEX_STATE = """

@@ -52,7 +52,7 @@ REQUESTED = """
 import sys, time, django
 django.setup()
 from collections_app import tasks
-from collections_app.services.collections.operations import Running
+from collections_app.services.collections.operations import OperationProgress
 from collections_app.services.transfer import import_stage
 from collections_app.services.transfer.import_writer import ImportWriter
 
@@ -61,7 +61,7 @@ def wait_to_be_killed(*_, **__):
     time.sleep(60)
 
 owner, name = {
-    "filled": (ImportWriter, "show"), "visible": (import_stage, "_rebuild"), "unsaid": (Running, "succeed"),
+    "filled": (ImportWriter, "show"), "visible": (import_stage, "_rebuild"), "unsaid": (OperationProgress, "succeed"),
 }[sys.argv[2]]
 setattr(owner, name, wait_to_be_killed)
 tasks.run_operation(sys.argv[1])

@@ -134,6 +134,8 @@ def test_first_start_prints_address_and_password_and_ctrl_c_stops_everything(ser
     cluster = embedded.read_cluster(server.var)
     assert cluster is not None
     assert embedded.postmaster_pid(cluster.data) is None
+    log = (cluster.data / "log" / "postgresql.log").read_text(errors="replace")
+    assert [line for line in log.splitlines() if " ERROR: " in line] == []
 
 
 def test_later_start_is_quick_and_makes_nothing_twice(server: Server) -> None:

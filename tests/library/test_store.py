@@ -104,7 +104,8 @@ class OldServer:
     [
         ((160004, "16.4", "0.8.0", "0.8.0"), "PostgreSQL 17 or newer.*16.4"),
         ((170002, "17.2", None, None), "does not have it"),
-        ((180001, "18.1", "0.7.4", "0.8.0"), "0.8 or newer.*0.7.4"),
+        ((180001, "18.1", "0.7.4", "0.8.0"), "0.8.4 or newer.*0.7.4"),
+        ((180001, "18.1", "0.8.3", "0.8.5"), "0.8.4 or newer.*0.8.3"),
     ],
 )
 def test_an_older_database_is_refused_with_what_was_found(row: tuple[Any, ...], words: str) -> None:

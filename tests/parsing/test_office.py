@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import io
+import zipfile
+from copy import deepcopy
 
+import pptx
 import pytest
 import xlsxwriter
+from pptx.enum.shapes import PP_PLACEHOLDER
 
 from collections_app.parsing import ParsedDocument, ParseError, parse
 from collections_app.parsing.office.charts import chart_blocks
@@ -154,6 +158,33 @@ def test_pptx_maps_slides_and_keeps_notes() -> None:
         ("slide 2", "## Water\n\n| Month | Litres |\n| --- | --- |\n| May | 40 |\n\nNotes: Mention the rain barrel"),
     ]
     assert document.title == "Soil"
+
+
+def test_pptx_keeps_a_footer_once() -> None:
+    show = pptx.Presentation()
+    for title in ("One", "Two"):
+        slide = show.slides.add_slide(show.slide_layouts[1])
+        slide.shapes.title.text = title
+        [footer] = [
+            shape
+            for shape in show.slide_layouts[1].placeholders
+            if shape.placeholder_format.type == PP_PLACEHOLDER.FOOTER
+        ]
+        slide.shapes._spTree.append(deepcopy(footer._element))
+        slide.placeholders[footer.placeholder_format.idx].text_frame.text = "Confidential"
+    buffer = io.BytesIO()
+    show.save(buffer)
+    assert parse(buffer.getvalue(), "a.pptx").text == "## One\n\n## Two\n\nFooter: Confidential"
+
+
+def test_phonetic_guides_of_a_workbook_are_no_words() -> None:
+    with zipfile.ZipFile(io.BytesIO(builders.make_xlsx())) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    strings = parts["xl/sharedStrings.xml"].decode()
+    spoken = '<t>東京</t><rPh sb="0" eb="2"><t>トウキョウ</t></rPh>'
+    parts["xl/sharedStrings.xml"] = strings.replace("<t>Spade</t>", spoken, 1).encode()
+    text = parse(builders.make_zip(parts), "a.xlsx").text
+    assert "東京" in text and "トウキョウ" not in text
 
 
 def test_a_chart_is_the_table_that_it_draws() -> None:

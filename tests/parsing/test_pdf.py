@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 
 from collections_app.parsing import ParseError, ParseLimits, parse, pdf
@@ -112,3 +114,9 @@ def test_a_flate_bomb_ends_the_child_only() -> None:
         parse(bomb, "a.pdf", limits=ParseLimits(memory_mb=256, timeout_s=20))
     assert caught.value.kind in ("memory", "crashed", "timeout")
     assert parse(b"still here", "a.txt").text == "still here"
+
+
+def test_text_outside_of_the_page_is_left_out() -> None:
+    drawn = b"BT /F 12 Tf 50 720 Td (inside) Tj ET BT /F 12 Tf 900 720 Td (outside) Tj ET"
+    content = zlib.compress(zlib.compress(drawn))
+    assert parse(make_pdf(["x"], content=content), "a.pdf").text == "inside"

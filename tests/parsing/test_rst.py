@@ -84,9 +84,32 @@ def test_tables_of_all_four_kinds_are_tables(written: str) -> None:
     assert render(f"{written}\n\nafter") == f"{TABLE}\n\nafter"
 
 
-def test_a_table_with_spans_is_kept_as_drawn() -> None:
+def test_a_table_with_spans_keeps_its_columns() -> None:
     drawn = "+---+---+\n| a     |\n+---+---+\n| b | c |\n+---+---+"
-    assert render(drawn) == f"```\n{drawn}\n```"
+    assert render(drawn) == "| a |  |\n| --- | --- |\n| b | c |"
+
+
+def test_a_table_that_does_not_close_is_kept_as_drawn() -> None:
+    drawn = "+---+---+\n| a | b |\n+---+---+\n| c | d |"
+    assert "| c | d |" in render(f"{drawn}\n\nafter") and render(f"{drawn}\n\nafter").endswith("after")
+
+
+@pytest.mark.parametrize(
+    "directive",
+    [
+        "include:: /etc/hostname",
+        "literalinclude:: /etc/hostname",
+        "csv-table::\n   :file: /etc/hostname",
+        "raw:: html\n\n   <b>raw</b>",
+        "raw:: html\n   :file: /etc/hostname",
+    ],
+)
+def test_no_file_is_read_and_no_raw_output_passed_on(directive: str) -> None:
+    with open("/etc/hostname") as file:
+        name = file.read().strip()
+    text = render(f"before\n\n.. {directive}\n\nafter")
+    assert text.startswith("before") and text.endswith("after")
+    assert name not in text and "<b>raw</b>" not in text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import bz2
 import gzip
 import json
@@ -148,6 +149,11 @@ def test_a_page_that_marks_its_main_content_is_read_for_that() -> None:
     assert "Imprint" in two.text and two.text.count("The content of this page") == 12
 
 
+def test_phonetic_guides_stand_behind_their_words_in_parentheses() -> None:
+    page = "<p><ruby>東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp></ruby>へ<ruby>大阪<rt>おおさか</rt></ruby></p>"
+    assert parse(page.encode(), "a.html").text == "東京(とうきょう)へ大阪(おおさか)"
+
+
 def test_a_table_that_only_lays_out_becomes_blocks() -> None:
     page = (
         "<table><tr><td><h2>Left</h2><p>text</p></td><td><table><tr><td>1</td><td>2</td></tr></table></td></tr></table>"
@@ -272,6 +278,21 @@ def test_mail_prefers_the_plain_version_unless_it_is_empty() -> None:
 
     assert parse(alternative("plain text"), "a.eml").text.endswith("\n\nplain text")
     assert parse(alternative(""), "a.eml").text.endswith("\n\nrich text")
+
+
+def test_mail_of_a_group_with_base64_parts_keeps_what_the_list_appends_and_encloses() -> None:
+    part = "Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64\n\n"
+    body = base64.encodebytes("Grüße aus der Gruppe\n".encode()).decode()
+    inner = base64.encodebytes(b"From: q@y.z\nSubject: Two\n\ninner text\n").decode()
+    data = (
+        "From: a@b.c\nTo: g@b.c\nSubject: Digest\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=B\n\n"
+        f"--B\n{part}{body}You received this message as a member of the group.\n"
+        f"--B\nContent-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n{inner}\n--B--\n"
+    )
+    assert parse(data.encode(), "a.eml").text == (
+        "# Digest\n\nFrom: a@b.c\nTo: g@b.c\n\nGrüße aus der Gruppe\n\n\n"
+        "You received this message as a member of the group.\n\n## Two\n\nFrom: q@y.z\n\ninner text"
+    )
 
 
 def test_encrypted_mail_is_named() -> None:

@@ -152,7 +152,7 @@ def test_a_chunk_that_one_list_lacks_says_why(house: Collection) -> None:
         (item["key"], item["stage"]): item["message"] for item in found["losses"] if item["reason"] == "not_in_list"
     }
     other = next(row["key"] for row in column(found, "fused")["rows"] if row["key"] != "kitchen.md#0")
-    assert lacking == {(other, "lexical"): "it holds no word of the query"}
+    assert lacking == {(other, "lexical"): "no query terms"}
 
 
 class ShortestFirst:

@@ -262,7 +262,7 @@ def test_the_page_says_which_model_has_which_price(
     }
     assert (found["text-embedding-3-small"].input, found["our-own"].unpriced_calls) == (pytest.approx(0.5), 3)
     text = admin_client.get(reverse("evaluation:prices")).content.decode()
-    assert "runs here, not priced" in text and "entered by you" in text
+    assert "local, no price" in text and ">entered<" in text
     assert f'<a href="{escape(found["our-own"].calls_href)}">3</a>' in text
     assert admin_client.get(found["our-own"].calls_href).status_code == 200
     form = admin_client.get(found["our-own"].enter_href).content.decode()

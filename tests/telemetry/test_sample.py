@@ -222,6 +222,7 @@ def test_keys_from_a_shell() -> None:
     [
         (("search", "nowhere", "q"), "there is no collection 'nowhere'"),
         (("create-key", "--label", ""), "label"),
+        (("create-key", "--label", "x", "--expires-days", "999999999999"), "1 to 3652 days"),
         (("search", SAMPLE_NAME, "q", "-k", "0"), "k must be a whole number"),
         (("search", SAMPLE_NAME, "q", "--metadata", "odd"), "--metadata takes KEY=VALUE, not 'odd'"),
         (("search", SAMPLE_NAME, "q", "--weight", "vector=much"), "--weight takes LIST=NUMBER"),

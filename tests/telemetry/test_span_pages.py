@@ -61,13 +61,13 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
     assert rows.lstrip().startswith('<div id="waterfall-rows"')
     assert "rag.pipeline house" in rows
     assert "rag.fuse" not in rows
-    assert "No span holds “xyzzy”" in read(visitor, f"/traces/{trace_id}/?q=xyzzy")
+    assert "wf-none" in read(visitor, f"/traces/{trace_id}/?q=xyzzy")
 
     chat = read(visitor, span_address("chat "))
     for said in (
         "where is the xylophone?", "never mention the xylophone", "The xylophone is in the cellar.",
         "Recommended, double, 0 to 2", "does not apply here", "LLM prompt injection", "gen_ai.tool.call", "look_up",
-        "conforms", "$0.003",
+        "valid", "$0.003",
     ):  # fmt: skip
         assert said in chat, said
     assert 'data-field="gen_ai.request.top_k" data-state="optional"' in chat
@@ -120,7 +120,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     page = read(visitor, f"/runs/{middle.pk}/")
     assert f'rel="prev" href="/runs/{last.pk}/"' in page
     assert f'rel="next" href="/runs/{first.pk}/"' in page
-    assert "not priced" in page
+    assert "no price" in page
     filtered = read(visitor, f"/runs/{last.pk}/?door=api&kind=search&page=3")
     assert f'rel="next" href="/runs/{first.pk}/?kind=search&amp;door=api"' in filtered
     assert 'rel="prev"' not in filtered
@@ -140,7 +140,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     assert f'href="/runs/{middle.pk}/"' in beside
     assert "rag.vector" in beside.split('aria-label="Inside"')[1]
     badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")
-    assert "All spans conform" in badge
+    assert 'data-violations="0"' in badge
     assert re.search(r"AITF (\d+) of \1, OpenInference (\d+) of \2, OpenTelemetry GenAI \S+ (\d+) of \3", badge)
 
     with telemetry.evaluate_later_span(
@@ -179,10 +179,10 @@ def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
     assert f'href="/jobs/{job.pk}/waterfall/"' in listed
     assert '<td class="num">7</td>' in listed
     assert str(other.pk) not in listed
-    assert "No trace of an ingest" in read(visitor, "/collections/house/ingests/other.md/")
-    assert "No trace of an ingest" in read(visitor, "/collections/house/ingests/other%00.md/")
+    assert "<table" not in read(visitor, "/collections/house/ingests/other.md/")
+    assert "<table" not in read(visitor, "/collections/house/ingests/other%00.md/")
     Span.objects.filter(span_id="ingest1").update(attributes={})
-    assert "No span is stored here" in read(visitor, f"/jobs/{other.pk}/waterfall/")
+    assert "wf-row" not in read(visitor, f"/jobs/{other.pk}/waterfall/")
     job.delete()
     alone = read(visitor, "/collections/house/ingests/pump.md/", "ingests")
     assert f'href="/traces/{TRACE}/"' in alone, "a job that is gone has no page"
@@ -196,4 +196,4 @@ def test_what_is_not_there_is_not_found(visitor: Client) -> None:
         "/traces/%00/spans/%00/", "/traces/%00/", "/collections/nowhere/ingests/a.md/",
     ):  # fmt: skip
         assert visitor.get(address).status_code == 404, address
-    assert "No span that the conventions govern" in read(visitor, f"/traces/{'c' * 32}/validity/")
+    assert "data-violations" not in read(visitor, f"/traces/{'c' * 32}/validity/")

@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -34,6 +35,8 @@ KEYS = {
 # What is not compared. Of a request that makes a run: that run, how long it took, PostgreSQL's query plans with their
 # costs. Of what is read: when the key of these very requests was last used, the bytes on disk after a restore, the
 # weeks up to today, and the speed of the last minutes.
+# Addresses of the recorded answers that have moved since: the id stands in the query now.
+MOVED = re.compile(r"^(/v1/collections/\w+)/documents/(.+?)/(chunks|revisions(?:/\d+(?:/\w+)?)?)$")
 OF_A_NEW_RUN = frozenset({"run_id", "replay_run_id", "trace_id", "took_ms", "timings", "timings_ms", "statements"})
 OF_THE_DAY = frozenset({"last_used_at", "bytes", "growth", "per_minute", "remaining_s"})
 TEXTS = {
@@ -254,7 +257,7 @@ def curate(caller: Caller) -> None:
         },
     )
     must("PATCH", f"{notes}/documents/keys.md", {"title": "Keys", "metadata": {"area": "keys", "by": "ada"}})
-    must("POST", f"{notes}/documents/keys.md/revisions/1/rollback")
+    must("POST", f"{notes}/revisions/1/rollback?doc_id=keys.md")
     must(
         "PATCH",
         f"{notes}/chunks/0/pumps/seals.md",
@@ -409,11 +412,11 @@ def requests(caller: Caller) -> list[tuple[str, str, str, Any]]:
         f"{notes}/calibration",
         *(f"{notes}/documents/{doc_id}" for doc_id in documents),
         *(
-            f"{notes}/documents/{doc_id}/{part}"
+            f"{notes}/{part}?doc_id={doc_id}"
             for doc_id in ("keys.md", "pumps/cleaning.md", "talk", "office/page.pdf")
             for part in ("chunks", "revisions", "revisions/1", "revisions/1/chunks")
         ),
-        f"{notes}/documents/keys.md/revisions/1/diff",
+        f"{notes}/revisions/1/diff?doc_id=keys.md",
         f"{notes}/revisions?doc_id=keys.md",
         f"{notes}/chunks/0/pumps/seals.md",
         f"{notes}/neighbours/0/pumps/seals.md",
@@ -561,7 +564,11 @@ def replay(file: Path) -> None:
     set_up()
     document = json.loads(gzip.decompress(file.read_bytes()))
     caller = Caller(document["secrets"])
-    answers = [caller.send(*(row[name] for name in ("key", "method", "path", "body"))) for row in document["answers"]]
+    answers = [
+        caller.send(row["key"], row["method"], MOVED.sub(r"\1/\3?doc_id=\2", row["path"]), row["body"])
+        | {"path": row["path"]}
+        for row in document["answers"]
+    ]
     json.dump(answers, sys.stdout)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from tests.web.pages import is_empty, toasts, tones
+
 
 def text(response: Any) -> str:
     return str(response.content.decode())
@@ -35,7 +37,7 @@ def test_the_list_shows_each_attempt_with_its_state_and_polls_while_one_works(
     visitor: Client, make_batch: Callable[..., Any]
 ) -> None:
     address = "/collections/nature/attempts/"
-    assert "Nothing was uploaded" in text(visitor.get(address))
+    assert is_empty(visitor.get(address))
     make_batch("succeeded", "failed")
     html = text(visitor.get(address))
     assert "Completed with errors" in html and "Retry 1 failed" in html and "every 2s" not in html
@@ -61,8 +63,9 @@ def test_an_attempt_opens_to_its_documents_what_failed_first(
 def test_retry_and_cancel_of_an_attempt(visitor: Client, make_batch: Callable[..., Any]) -> None:
     batch = make_batch("failed", "failed", "cancelled")
     address = f"/collections/nature/attempts/{batch.pk}/"
-    assert "2 jobs were put in the queue again." in text(visitor.post(f"{address}retry/", follow=True))
-    assert "2 jobs were cancelled." in text(visitor.post(f"{address}cancel/", follow=True))
+    assert toasts(visitor.post(f"{address}retry/", follow=True))[0][0] == "good"
+    assert batch.jobs.filter(state="queued").count() == 2
+    assert tones(visitor.post(f"{address}cancel/", follow=True)) == ["good"]
     assert sorted(batch.jobs.values_list("state", flat=True)) == ["cancelled"] * 3
     assert visitor.get(f"{address}retry/").status_code == 405
 
@@ -74,8 +77,9 @@ def test_retry_and_cancel_of_all(visitor: Client, make_batch: Callable[..., Any]
     settings.RAGD_QUEUE_MAX_JOBS = 1
     assert "the queue is full" in text(visitor.post("/collections/nature/jobs/retry/", follow=True))
     settings.RAGD_QUEUE_MAX_JOBS = 9
-    assert "2 jobs were put in the queue again." in text(visitor.post("/collections/nature/jobs/retry/", follow=True))
-    assert "2 jobs were cancelled." in text(visitor.post("/collections/nature/jobs/cancel/", follow=True))
+    ((tone, message),) = toasts(visitor.post("/collections/nature/jobs/retry/", follow=True))
+    assert tone == "good" and message.startswith("2 jobs")
+    assert tones(visitor.post("/collections/nature/jobs/cancel/", follow=True)) == ["good"]
     assert set(batch.jobs.values_list("state", flat=True)) == {"cancelled"}
 
 
@@ -91,23 +95,23 @@ def test_a_job_shows_its_stages(visitor: Client, make_batch: Callable[..., Any])
     html = text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
     for words in ("2.5 MB", "2.0 MB/s", "40 of 100 chunks", "10/s", "6 s", 'max="100" value="40"'):
         assert words in html
-    assert html.count("Waiting</span>") == 2
+    assert html.count("Pending</span>") == 2
     listed = text(visitor.get("/collections/nature/jobs/"))
-    assert "parse: done, 1,234 ms; chunk: waiting; embed: running 40 %, 4,000 ms; store: waiting" in listed
+    assert "parse: succeeded, 1.23 s; chunk: pending; embed: running 40 %, 4.00 s; store: pending" in listed
 
 
 def test_a_waiting_job_says_what_it_waits_for(visitor: Client, make_batch: Callable[..., Any]) -> None:
     first, second = make_batch("queued", "queued").jobs.order_by("sent_at")
-    assert "next in its lane" in text(visitor.get(f"/collections/nature/jobs/{first.pk}/"))
-    assert "waits behind 1 job" in text(visitor.get(f"/collections/nature/jobs/{second.pk}/"))
+    assert "0 jobs" not in text(visitor.get(f"/collections/nature/jobs/{first.pk}/"))
+    assert "1 job ahead" in text(visitor.get(f"/collections/nature/jobs/{second.pk}/"))
     type(first).objects.update(error_type="waiting_for_endpoint", error="it answered 503")
     html = text(visitor.get(f"/collections/nature/jobs/{first.pk}/"))
-    assert "waits for the embedding endpoint" in html and "it answered 503" in html
+    assert "embedding endpoint" in html and "it answered 503" in html
 
 
 def test_a_quarantined_job_is_told_apart_and_can_be_tried(visitor: Client, make_batch: Callable[..., Any]) -> None:
     job = make_batch("quarantined").jobs.get()
     html = text(visitor.get(f"/collections/nature/jobs/{job.pk}/"))
-    assert "Quarantined" in html and "set aside" in html and "Retry" in html
+    assert "Quarantined" in html and 'data-tone="bad"' in html and "/retry/" in html
     assert "0.md" in text(visitor.get("/collections/nature/jobs/?state=quarantined"))
     assert "1 failed" in text(visitor.get("/collections/"))

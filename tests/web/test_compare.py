@@ -9,6 +9,7 @@ from django.test import Client
 
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import make_run
+from tests.web.pages import is_empty
 
 
 @pytest.fixture
@@ -40,10 +41,10 @@ def test_a_comparison_tells_verdict_cause_and_the_worst_questions(visitor: Clien
     assert response.status_code == 200
     page = text_of(response)
     assert "1 regressed" in page and "Recall@10" in page and "−0.875" in page and "8 of 8 scored" in page
-    assert "Plan, k" in page and "<b>3</b>" in page
+    assert "Settings, k" in page and "<b>3</b>" in page
     assert response.context["page"].paginator.count == 7
     assert f"/evaluation/compare/questions/1/?base={runs[0].pk}" in page
-    assert "1 question no longer passes" in page
+    assert "1 question newly failed" in page
 
 
 def test_filters_choose_questions_and_htmx_gets_the_part_alone(visitor: Client, runs: tuple[Any, Any]) -> None:
@@ -89,13 +90,13 @@ def test_the_choice_of_runs(visitor: Client, runs: tuple[Any, Any]) -> None:
 
 
 def test_without_runs_the_page_says_what_to_do(visitor: Client) -> None:
-    assert "nothing to compare yet" in text_of(visitor.get("/evaluation/compare/"))
-    assert "no sweep yet" in text_of(visitor.get("/evaluation/sweeps/"))
-    assert "no golden set" in text_of(visitor.get("/evaluation/sweeps/new/"))
+    assert is_empty(visitor.get("/evaluation/compare/"))
+    assert is_empty(visitor.get("/evaluation/sweeps/"))
+    assert is_empty(visitor.get("/evaluation/sweeps/new/"))
 
 
 def test_runs_of_sweeps_are_offered_on_request(visitor: Client, runs: tuple[Any, Any]) -> None:
     make_run([{"recall@10": 1.0}] * 8, name="k 7", purpose="sweep")
     shown = visitor.get("/evaluation/compare/")
-    assert "1 run of sweeps is left out" in text_of(shown) and "k 7" not in text_of(shown)
+    assert "1 run of sweeps" in text_of(shown) and "k 7" not in text_of(shown)
     assert "k 7" in text_of(visitor.get("/evaluation/compare/?sweeps=on"))

@@ -13,6 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import NoReverseMatch, get_resolver, reverse
 from django.utils import timezone
 
+from tests.web.pages import texts
+
 NAMESPACES = ("collections", "retrieval", "evaluation")
 FRAGMENTS = {"collections:switcher"}
 DOWNLOADS = {"evaluation:review-export", "retrieval:run-log"}
@@ -159,7 +161,7 @@ def test_changes_need_the_csrf_token(visitor: Client, fill: Callable[..., Any], 
         "/collections/nature/change/", {"action": "delete", "confirmed": "on", "doc_id": "whales.md"}
     )
     assert response.status_code == 403
-    assert "The form is out of date" in response.content.decode()
+    assert texts(response, "h1") == ["Your session expired"]
     assert collection.documents.count() == 1
 
 

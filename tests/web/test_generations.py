@@ -30,23 +30,23 @@ def test_a_change_is_estimated_then_started_then_served(visitor: Client, fill: C
     collection = fill()
     before = Chunk.objects.count()
     html = page(visitor)
-    assert "Show what it takes" in html and "Start building" not in html
+    assert 'value="estimate"' in html and 'value="start"' not in html
     html = page(visitor, **FORM, do="estimate")
-    assert "Another chunk policy." in html
-    assert f"(now {before})" in html and "chunks per second as measured just now" in html
+    assert "Changed: chunking policy." in html
+    assert f"(currently {before})" in html and "chunks/s" in html
     assert 'name="target_tokens" value="8"' in html
     assert Generation.objects.count() == 1
     response = visitor.post(AT, FORM | {"do": "start"})
     assert (response.status_code, response["Location"]) == (302, AT)
     html = page(visitor)
-    assert "Generation 2 is being built. Generation 1 serves until it is complete." in html
+    assert "Building index version 2. Version 1 stays active until it is complete." in html
     assert "0 of 0" in html and 'hx-trigger="every 2s"' in html and "Cancel" in html
-    assert "Show what it takes" not in html
+    assert 'value="estimate"' not in html
     assert run_last() == "succeeded"
     ended = visitor.get(AT, headers={"HX-Request": "true", "HX-Target": "generations"})
     assert ended["HX-Refresh"] == "true"
     html = page(visitor)
-    assert "Go back to it" in html and "holds all documents as they are" in html
+    assert "/generations/1/activate/" in html and "up to date" in html
     collection.refresh_from_db()
     assert (collection.generation, collection.chunk_policy["target_tokens"]) == (2, 8)
 
@@ -56,15 +56,15 @@ def test_the_way_back_and_dropping_ask_and_tell(visitor: Client, fill: Callable[
     visitor.post(AT, FORM | {"do": "start"})
     run_last()
     fill(documents=3)
-    assert "since then 1 added" in page(visitor)
+    assert "out of date: 1 added" in page(visitor)
     visitor.post(f"{AT}1/activate/")
-    assert "Generation 1 will serve as soon as it has caught up." in page(visitor)
+    assert "Index version 1 is activated as soon as it is up to date." in page(visitor)
     visitor.post(f"{AT}1/cancel/")
-    assert "Generation 1 is no longer worked on." in page(visitor)
-    assert "Drop generation 1?" in page(visitor, f"{AT}1/drop/")
+    assert "Index version 1 cancelled." in page(visitor)
+    assert "Delete index version 1?" in page(visitor, f"{AT}1/drop/")
     assert Generation.objects.get(number=1).state == "retired"
     visitor.post(f"{AT}1/drop/")
-    assert "Generation 1 was dropped." in page(visitor)
+    assert "Index version 1 deleted." in page(visitor)
     visitor.post(f"{AT}2/drop/")
     assert "generation 2 is serving" in page(visitor)
     assert visitor.get(f"{AT}7/drop/").status_code == 404
@@ -85,13 +85,13 @@ def test_documents_say_when_another_policy_cut_them(visitor: Client, fill: Calla
     from collections_app.services.documents.documents import ingest_text
 
     collection = fill(documents=1)
-    assert "older policy" not in page(visitor, "/collections/nature/")
+    assert "older chunking policy" not in page(visitor, "/collections/nature/")
     update_collection(collection, changes={"chunk_policy": {"target_tokens": 30, "overlap_tokens": 0}})
     ingest_text(collection, "own.md", "A text of its own.", policy={"target_tokens": 5, "overlap_tokens": 0})
     html = page(visitor, "/collections/nature/")
-    assert html.count("indexed with an older policy") == html.count("indexed with a policy of its own") == 1
-    assert "indexed with an older policy" in page(visitor, "/collections/nature/documents/whales.md/")
-    assert "2 documents were indexed with another chunk policy" in page(visitor)
+    assert html.count("older chunking policy") == html.count("own chunking policy") == 1
+    assert "older chunking policy" in page(visitor, "/collections/nature/documents/whales.md/")
+    assert "2 documents were indexed with a different chunking policy" in page(visitor)
     visitor.post(AT, FORM | {"target_tokens": 30, "do": "start"})
     run_last()
-    assert "indexed with" not in page(visitor, "/collections/nature/")
+    assert "chunking policy</span>" not in page(visitor, "/collections/nature/")

@@ -45,18 +45,18 @@ def test_the_confirm_page_asks_for_the_impact_of_what_it_names(visitor: Client, 
     fields = {"action": "delete", "confirmed": "on", "next": "/", "doc_id": "whales.md"}
     part = visitor.post("/collections/nature/impact/", fields, headers=PART)
     said = words(part)
-    assert "1 golden question would lose what it expects." in said and "2 of 2 questions looked at" in said
+    assert "1 golden question would lose expected results." in said and "2 of 2 questions tested" in said
     assert "Recall@" in said and "recall@" not in said
     assert "Which animal is the largest?" in said and "<html" not in part.content.decode()
     assert Document.objects.filter(doc_id="whales.md").exists()
     # as a page of its own, without script
     whole = visitor.post("/collections/nature/impact/", fields)
-    assert whole.status_code == 200 and "If this were deleted." in words(whole)
+    assert whole.status_code == 200 and "Preview: deleted." in words(whole)
 
 
 def test_a_filter_names_all_documents(visitor: Client, nature: Collection) -> None:
     fields = {"action": "disable", "all_matching": "on", "expected": "3", "f_state": "enabled"}
-    assert "2 golden questions would lose what they expect." in words(
+    assert "2 golden questions would lose expected results." in words(
         visitor.post("/collections/nature/impact/", fields, headers=PART)
     )
     fields["expected"] = "2"
@@ -66,15 +66,15 @@ def test_a_filter_names_all_documents(visitor: Client, nature: Collection) -> No
 def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, nature: Collection) -> None:
     at = "/collections/nature/impact/?doc_id=trees.md&index=0"
     tried = visitor.post(at, {"action": "edit", "impact": "edit-chunk", "content": "Nothing of this."}, headers=PART)
-    assert "would lose what it expects" in words(tried) or "looked at" in words(tried)
-    assert "Golden questions could not be tried: a chunk must have some text" in words(
+    assert "questions tested" in words(tried)
+    assert "Preview failed: a chunk must have some text" in words(
         visitor.post(at, {"impact": "edit-chunk", "content": " "}, headers=PART)
     )
     without = visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0")
-    assert without.status_code == 200 and "2 of 2 questions looked at" in words(without)
+    assert without.status_code == 200 and "2 of 2 questions tested" in words(without)
     policy = {"impact": "policy", "target_tokens": "60", "overlap_tokens": "0"}
-    assert "2 of 2 questions looked at" in words(visitor.post("/collections/nature/impact/", policy, headers=PART))
-    assert "2 of 2 questions looked at" in words(
+    assert "2 of 2 questions tested" in words(visitor.post("/collections/nature/impact/", policy, headers=PART))
+    assert "2 of 2 questions tested" in words(
         visitor.post("/collections/nature/impact/?doc_id=trees.md", policy, headers=PART)
     )
     assert visitor.get("/collections/nature/impact/").status_code == 422
@@ -85,7 +85,7 @@ def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, 
 def test_a_collection_without_questions_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
     fill()
     said = words(visitor.get("/collections/nature/impact/?impact=disable&doc_id=whales.md"))
-    assert "nature has no golden questions yet" in said
+    assert "No golden questions for nature yet" in said
 
 
 def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
@@ -115,20 +115,20 @@ def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
     )
     chunk = words(visitor.get("/collections/nature/golden-chunk/0/trees.md/"))
     assert "Which tree is the tallest?" in chunk and "Mean contribution 1.000 2 of 2 measured" in chunk
-    assert "2 better, 0 the same, 0 worse than without" in chunk
-    assert "No golden question expects this chunk." in words(
+    assert "2 better, 0 unchanged, 0 worse" in chunk
+    assert "No golden questions expect this chunk." in words(
         visitor.get("/collections/nature/golden-chunk/0/rivers.md/")
     )
     document = words(visitor.get("/collections/nature/golden-document/trees.md/"))
     assert "Mean contribution 0.250 4 of 4 measured" in document and "trees.md#1 -0.500 2 of 2" in document
     whales = words(visitor.get("/collections/nature/golden-document/whales.md/"))
-    assert "could not be measured 0 of 2 measured" in whales and "Which animal is the largest?" in whales
+    assert "not available 0 of 2 measured" in whales and "Which animal is the largest?" in whales
     rivers = words(visitor.get("/collections/nature/golden-document/rivers.md/"))
-    assert "No golden question expects this document." in rivers and "No evaluation of the index that serves" in rivers
+    assert "No golden questions expect this document." in rivers and "No contribution measured" in rivers
 
 
 def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature: Collection) -> None:
-    assert "No evaluation run has ended yet." in words(visitor.get("/evaluation/last/?collection=nature"))
+    assert "No finished evaluation runs." in words(visitor.get("/evaluation/last/?collection=nature"))
     golden = GoldenSet.objects.get()
 
     def run(value: float, digest: str = "d", **values: Any) -> EvaluationRun:
@@ -145,7 +145,7 @@ def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature:
     said = words(visitor.get("/evaluation/last/?collection=nature"))
     assert "Recall@10 0.75 -0.150 2 of 3" in said and "0.10" not in said
     run(0.8, digest="other")
-    assert "the baseline asked another version of the set" in words(visitor.get("/evaluation/last/"))
+    assert "baseline used another version" in words(visitor.get("/evaluation/last/"))
     assert 'hx-get="/evaluation/last/"' in visitor.get("/").content.decode()
     assert 'hx-get="/evaluation/last/?collection=nature"' in visitor.get("/collections/nature/").content.decode()
 
@@ -154,7 +154,7 @@ def test_the_gate_is_set_judges_and_is_overruled(
     visitor: Client, nature: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = "/collections/nature/gate/"
-    assert "every complete generation serves" in words(visitor.get(page))
+    assert "no quality gate" in words(visitor.get(page))
     fields = {"set": "animals", "measure": "recall", "k": "3", "margin": "0.1"}
     assert visitor.post(page, fields | {"margin": "2"}).status_code == 422
     assert visitor.post(page, fields).status_code == 302
@@ -171,29 +171,29 @@ def test_the_gate_is_set_judges_and_is_overruled(
     generation = start_generation(nature, {})
     run_job(generation.jobs.get().pk)
     listed = visitor.get("/collections/nature/generations/").content.decode()
-    assert "held by the gate: see why" in listed
+    assert "quality gate blocked: view report" in listed
     report = visitor.get("/collections/nature/generations/2/gate/")
     said = words(report)
-    assert "It is held: recall@3 falls by 0.500, more than the margin of 0.1" in said
+    assert "Blocked: recall@3 falls by 0.500, more than the allowed regression of 0.1" in said
     assert "Which tree is the tallest?" in said and 'class="difference"' in report.content.decode()
     assert visitor.post("/collections/nature/generations/2/gate/", {"reason": ""}).status_code == 422
     assert visitor.post("/collections/nature/generations/2/gate/", {"reason": "Trees are gone."}).status_code == 302
     run_job(generation.jobs.newest()[0].pk)
     nature.refresh_from_db()
     assert nature.generation == 2
-    assert "ada let it serve just now : Trees are gone." in words(
+    assert "Overridden by ada just now : Trees are gone." in words(
         visitor.get("/collections/nature/generations/2/gate/")
     )
-    assert "Gate overruled" in words(visitor.get(page))
+    assert "Quality gate overridden" in words(visitor.get(page))
     assert visitor.post(page, fields | {"set": ""}).status_code == 302 and find_gate(nature) is None
     assert visitor.get("/collections/nature/generations/9/gate/").status_code == 404
-    assert "No gate was asked of it" in words(visitor.get("/collections/nature/generations/1/gate/"))
+    assert "Not tested" in words(visitor.get("/collections/nature/generations/1/gate/"))
 
 
 def test_a_gate_whose_set_is_gone_warns(visitor: Client, nature: Collection) -> None:
     set_gate(nature, "animals")
     GoldenSet.objects.get().delete()
-    assert "golden set animals was deleted" in words(visitor.get("/collections/nature/gate/"))
+    assert "test set animals was deleted" in words(visitor.get("/collections/nature/gate/"))
 
 
 def test_hiding_what_questions_expect_asks_first(visitor: Client, nature: Collection) -> None:

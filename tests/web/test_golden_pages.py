@@ -16,6 +16,7 @@ from evaluation_app.golden.edits import add_question
 from evaluation_app.golden.sets import create_set
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
+from tests.web.pages import has
 from tests.web.test_every_page import check_page
 
 
@@ -89,7 +90,7 @@ def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Clien
     assert visitor.post(address, values).status_code == 302
     late = visitor.post(address, {**values, "question": "Who is tallest?"})
     assert late.status_code == 409
-    assert "Somebody changed this question" in late.content.decode()
+    assert has(late, ".form-errors")
     question.refresh_from_db()
     assert question.question == "Who is largest?"
 
@@ -118,9 +119,9 @@ def test_what_is_gone_is_shown_as_gone(visitor: Client, golden: GoldenSet) -> No
     archive_documents(collection, ["whales.md"])
     add_question(golden, {"question": "Where is Atlantis?", "expected_doc_ids": ["atlantis.md"]})
     html = page(visitor, f"/evaluation/sets/{golden.pk}/")
-    assert "2 questions expect what is gone, switched off or another text by now" in html
-    assert "Whales, off" in html
-    assert "atlantis.md, gone" in html
+    assert "2 questions expect documents or chunks that are deleted, disabled or changed" in html
+    assert "Whales, disabled" in html
+    assert "atlantis.md, deleted" in html
     only = page(visitor, f"/evaluation/sets/{golden.pk}/?state=lost")
     assert "Where does the redwood grow?" not in only
     assert "Where is Atlantis?" in only
@@ -136,17 +137,17 @@ def test_a_chunk_that_moved_is_told_and_followed(visitor: Client, golden: Golden
     collection = golden_collection(golden)
     song = add_question(golden, {"question": "How long do they sing?", "expected_chunks": ["whales.md#1"]})
     address = f"/evaluation/sets/{golden.pk}/"
-    assert "another text" not in page(visitor, address)
+    assert "text changed" not in page(visitor, address)
     more = "# Whales\n\nWhales are mammals that live in the sea and breathe the air above it.\n\n"
     ingest_text(collection, "whales.md", TEXTS["whales.md"].replace("# Whales\n\n", more), title="Whales")
     html = page(visitor, address)
-    assert "1 question expects what is gone, switched off or another text by now" in html
-    assert "Follow 1 chunk that moved" in html
-    assert "the text that was chosen is whales.md#2 now" in page(visitor, f"{address}questions/{song.pk}/")
+    assert "1 question expects documents or chunks that are deleted, disabled or changed" in html
+    assert "Update 1 moved chunk" in html
+    assert "moved to whales.md#2" in page(visitor, f"{address}questions/{song.pk}/")
     visitor.post(f"{address}change/", {"action": "follow"})
     song.refresh_from_db()
     assert song.expected_chunks == ["whales.md#2"]
-    assert "another text" not in page(visitor, address)
+    assert "text changed" not in page(visitor, address)
     golden.refresh_from_db()
     assert golden.versions.get(version=golden.version).reason == "followed 1 chunks that moved"
 
@@ -155,12 +156,12 @@ def test_the_present_text_can_be_taken_for_what_is_meant(visitor: Client, golden
     question = golden.questions.get(position=1)
     ingest_text(golden_collection(golden), "trees.md", "# Trees\n\nThe oak is another tree.", title="Trees")
     address = f"/evaluation/sets/{golden.pk}/questions/{question.pk}/"
-    assert "another text now" in page(visitor, address)
+    assert "text changed" in page(visitor, address)
     values = {"question": question.question, "category": "factual", "weight": "1", "do": "save"}
     version = GoldenSet.objects.get(pk=golden.pk).version
     saved = visitor.post(address, {**values, "expected_chunks": ["trees.md#0"], "keep_present": "on"})
     assert saved.status_code == 302
-    assert "another text" not in page(visitor, address)
+    assert "text changed" not in page(visitor, address)
     assert GoldenSet.objects.get(pk=golden.pk).version == version, "it expects what it expected"
 
 
@@ -198,7 +199,7 @@ def test_a_question_out_of_a_run_in_one_click(
     fill()
     run = ask("Which animal is the largest?")
     of_run = f"/evaluation/sets/of-run/{run.pk}/"
-    assert "Make a golden question" in page(visitor, of_run)
+    assert 'value="make"' in page(visitor, of_run)
     made = visitor.post(f"/evaluation/sets/from-run/{run.pk}/", {"do": "make"})
     question = GoldenQuestion.objects.get()
     assert made["Location"] == f"/evaluation/sets/{question.golden_set_id}/questions/{question.pk}/"
@@ -206,7 +207,7 @@ def test_a_question_out_of_a_run_in_one_click(
     assert question.expected_chunks == ["whales.md#0"]
     assert "[1]" not in question.expected_answer
     assert "largest animal" in question.expected_answer
-    assert "golden in nature" in page(visitor, of_run)
+    assert "in nature" in page(visitor, of_run)
     assert page(visitor, made["Location"])
     again = visitor.post(f"/evaluation/sets/from-run/{run.pk}/", {"do": "make"}, follow=True)
     assert "already" in again.content.decode()
@@ -260,7 +261,7 @@ def test_suggestions_wait_until_somebody_decides(visitor: Client, golden: Golden
         title="Tides",
     )
     address = f"/evaluation/sets/{golden.pk}/suggestions/"
-    assert "No suggestions wait" in page(visitor, address)
+    assert "empty-state" in page(visitor, address)
     version = GoldenSet.objects.get(pk=golden.pk).version
     visitor.post(address, {"count": "5", "method": "rules", "doc_ids": "tides.md"})
     waiting = golden.questions.filter(suggested=True)

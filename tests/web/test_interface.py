@@ -30,8 +30,8 @@ def test_ago_keeps_the_exact_time_in_the_markup() -> None:
 
 @pytest.mark.parametrize(
     ("took_ms", "said"),
-    [(None, "–"), ("", "–"), (0.1234, "0.12 ms"), (1.55, "1.6 ms"), (12.3, "12 ms"), (9999, "9,999 ms"),
-     (10_000, "10.0 s"), (119_900, "119.9 s"), (125_000, "2 min 5 s")],
+    [(None, "–"), ("", "–"), (0.1234, "0.12 ms"), (1.55, "1.6 ms"), (12.3, "12 ms"), (999, "999 ms"),
+     (1234, "1.23 s"), (10_000, "10.0 s"), (119_900, "119.9 s"), (125_000, "2 min 5 s")],
 )  # fmt: skip
 def test_duration(took_ms: float | None, said: str) -> None:
     assert interface.duration(took_ms) == said
@@ -60,13 +60,13 @@ def test_counts_agree_with_their_noun() -> None:
 @pytest.mark.parametrize(
     ("now", "before", "kind", "said"),
     [
-        (None, None, "ratio", "nothing measured yet"),
-        (5.0, None, "ratio", "nothing to compare with yet"),
-        (5.0, 0.0, "ratio", "nothing to compare with yet"),
-        (5, 0, "count", "5 more than 7 days before"),
-        (90.0, 100.0, "ratio", "10 % less than 7 days before"),
-        (0.8, 0.75, "share", "5 points more than 7 days before"),
-        (7, 7, "count", "as 7 days before"),
+        (None, None, "ratio", "no data yet"),
+        (5.0, None, "ratio", "no earlier data"),
+        (5.0, 0.0, "ratio", "no earlier data"),
+        (5, 0, "count", "+5 vs. last week"),
+        (90.0, 100.0, "ratio", "−10 % vs. last week"),
+        (0.8, 0.75, "share", "+5 points vs. last week"),
+        (7, 7, "count", "unchanged vs. last week"),
     ],
 )
 def test_trends_are_spelt(now: float | None, before: float | None, kind: str, said: str) -> None:

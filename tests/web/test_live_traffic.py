@@ -59,21 +59,21 @@ def test_a_run_is_judged_from_its_page(ada: Client) -> None:
     run = ask(make_collection(), "What must be done before the pump is cleaned?", RetrievePlan(k=3), door="page")
     assert f'hx-get="/runs/{run.pk}/score/"' in page(ada, f"/runs/{run.pk}/")
     part = ada.get(f"/runs/{run.pk}/score/", headers=HTMX).content.decode()
-    assert "Nobody has judged this run" in part and f'action="/runs/{run.pk}/judge/"' in part and "<html" not in part
+    assert 'class="score-strip"' not in part and f'action="/runs/{run.pk}/judge/"' in part and "<html" not in part
     answer = ada.post(f"/runs/{run.pk}/judge/")
     assert answer.status_code == 302 and answer["Location"] == f"/runs/{run.pk}/score/"
     whole = page(ada, answer["Location"])
-    assert "Faithfulness" in whole and "Judge again" in whole and 'class="said supported"' in whole
+    assert "Faithfulness" in whole and "Evaluate again" in whole and 'class="said supported"' in whole
     assert (
         'data-mark="both"' in whole and 'href="/collections/house/chunks/0/pump.md/"' in whole
     ) or "pump.md#0" in whole
     again = ada.post(f"/runs/{run.pk}/judge/", headers=HTMX).content.decode()
-    assert "Marked answer and context" in again and "<html" not in again
+    assert f'href="/runs/{run.pk}/score/"' in again and "<html" not in again
 
 
 def test_a_failed_run_has_no_button(ada: Client) -> None:
     run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", door="api", status="error")
-    assert "nothing to judge" in page(ada, f"/runs/{run.pk}/score/") and RunScore.objects.count() == 0
+    assert "/judge/" not in page(ada, f"/runs/{run.pk}/score/") and RunScore.objects.count() == 0
     answer = ada.post(f"/runs/{run.pk}/judge/", follow=True)
     assert "because it failed" in answer.content.decode() and RunScore.objects.count() == 0
     assert ada.get(f"/runs/{run.pk}/judge/").status_code == 405
@@ -108,7 +108,7 @@ def test_a_collection_shows_its_trend_and_its_newest(ada: Client, house: Collect
 
 
 def test_an_empty_page_says_what_to_do(ada: Client, house: Collection) -> None:
-    assert "No answers are scored" in page(ada, "/evaluation/live/house/")
+    assert "empty-state" in page(ada, "/evaluation/live/house/")
     assert ada.get("/evaluation/live/nowhere/").status_code == 404
 
 

@@ -36,8 +36,8 @@ def make_result(**values: Any) -> Any:
 
 def test_the_page_before_any_run(visitor: Client) -> None:
     html = text(visitor.get("/status/"))
-    assert "No run is stored yet." in html
-    assert "Try all rules" in html
+    assert "data-section" not in html
+    assert 'action="/status/try/"' in html
     assert 'hx-trigger="every 2s"' not in html
 
 

@@ -21,6 +21,7 @@ from ragd.errors import UnknownCollection
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
 from tests.evaluation.made_runs import make_run
+from tests.web.pages import has
 
 QUESTIONS = {
     "What is the largest animal?": "whales.md",
@@ -57,10 +58,10 @@ def text_of(response: Any) -> str:
 
 def test_the_form_tells_how_many_plans_there_are_before_it_starts(visitor: Client, golden_set: GoldenSet) -> None:
     address = f"/evaluation/sweeps/new/?set={golden_set.pk}"
-    assert "another generation of the index" in text_of(visitor.get(address))
+    assert "another index version" in text_of(visitor.get(address))
     shown = visitor.post(address, {**FORM, "do": "estimate"})
     assert shown.context["estimate"].plans == 4 and shown.context["estimate"].asked == 12
-    assert "4 plans on 3 questions" in text_of(shown) and "Start 4 runs" in text_of(shown)
+    assert "4 variants × 3 questions" in text_of(shown) and "Start 4 runs" in text_of(shown)
     assert not Sweep.objects.exists()
 
 
@@ -111,7 +112,7 @@ def test_a_sweep_is_run_ranked_and_its_best_plan_saved(visitor: Client, swept: S
         assert refused.status_code in (404, 422), run
     assert not SavedPlan.objects.filter(name="other").exists()
     taken = visitor.post(f"/evaluation/sweeps/{swept.pk}/save/", {"run": str(best.pk), "name": "swept"})
-    assert taken.status_code == 422 and "is there already" in text_of(taken)
+    assert taken.status_code == 422 and has(taken, "#id_name_error, .errorlist")
     assert text_of(visitor.get("/evaluation/sweeps/")).count("swept") >= 1
 
 
@@ -119,7 +120,7 @@ def test_a_sweep_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden
     visitor.post(f"/evaluation/sweeps/new/?set={golden_set.pk}", {**FORM, "do": "start"})
     made = Sweep.objects.get()
     run_now(made.runs.get(sweep_place=0))
-    assert "1 of 4 plans done" in text_of(visitor.get(f"/evaluation/sweeps/{made.pk}/"))
+    assert "1 of 4 variants finished" in text_of(visitor.get(f"/evaluation/sweeps/{made.pk}/"))
     with pytest.raises(ServiceError, match="under way"):
         delete_sweep(made, None)
     assert visitor.post(f"/evaluation/sweeps/{made.pk}/cancel/").status_code == 302
@@ -127,7 +128,7 @@ def test_a_sweep_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden
     with pytest.raises(ServiceError, match="ended already"):
         cancel_sweep(made, None)
     page = visitor.get(f"/evaluation/sweeps/{made.pk}/")
-    assert "was cancelled" in text_of(page) and page.context["ranking"].best is not None
+    assert "Cancelled after" in text_of(page) and page.context["ranking"].best is not None
     assert visitor.post(f"/evaluation/sweeps/{made.pk}/delete/").status_code == 302
     assert not EvaluationRun.objects.exists() and LogEntry.objects.filter(change_message__contains="deleted").exists()
 

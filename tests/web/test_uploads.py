@@ -143,11 +143,11 @@ def test_a_mail_and_its_attachments_link_to_each_other(visitor: Client, fill: Ca
     put(visitor, {"mail.eml": message.as_bytes()})
     run_all()
     waiting = visitor.get("/collections/nature/documents/mail.eml/").content.decode()
-    assert "plan.txt" in waiting and "on its way" in waiting
+    assert "plan.txt" in waiting and "processing" in waiting
     run_all()
     html = visitor.get("/collections/nature/documents/mail.eml/").content.decode()
     assert '<a href="/collections/nature/documents/mail.eml/plan.txt/">plan.txt</a>' in html
     html = visitor.get("/collections/nature/documents/mail.eml/plan.txt/").content.decode()
-    assert 'Attached to <a href="/collections/nature/documents/mail.eml/">mail.eml</a>' in html
+    assert 'Attachment of <a href="/collections/nature/documents/mail.eml/">mail.eml</a>' in html
     question = visitor.get("/collections/nature/change/?doc_id=mail.eml").content.decode()
-    assert "1 document that came with them as attachments will go too: mail.eml/plan.txt." in question
+    assert "1 document attached to them will be deleted too: mail.eml/plan.txt." in question

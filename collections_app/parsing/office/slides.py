@@ -16,6 +16,7 @@ from collections_app.parsing.types import ParseError, Source
 MAIN = "ppt/presentation.xml"
 TITLES = frozenset({"title", "ctrTitle"})
 SERVICE_PLACEHOLDERS = frozenset({"sldNum", "dt", "ftr", "hdr", "sldImg"})
+FOOTERS = frozenset({"ftr", "hdr"})
 LISTED_PLACEHOLDERS = frozenset({"body", "obj", ""})
 COMMENT_TEXT = frozenset({"text", "t"})
 LEVEL_LIMIT = 8
@@ -27,10 +28,11 @@ def read(source: Source, assembly: Assembly) -> None:
     part = main_part(package, MAIN)
     read_core_properties(package, assembly)
     unread = 0
+    footers: dict[str, None] = {}
     slides = _slide_parts(package, part)
     for number, name in enumerate(slides, 1):
         try:
-            blocks = _slide_blocks(package, name, assembly)
+            blocks = _slide_blocks(package, name, assembly, footers)
         except ParseError as error:
             if error.kind != "broken":
                 raise
@@ -39,6 +41,8 @@ def read(source: Source, assembly: Assembly) -> None:
             continue
         assembly.add(join_blocks(blocks), f"slide {number}")
         _name_embedded(package, name, assembly)
+    for text in footers:
+        assembly.add(f"Footer: {text}")
     for text in _fixed_texts(package, slides):
         assembly.add(f"On the slide master: {text}")
     if unread and not assembly.length:
@@ -58,10 +62,12 @@ def _slide_parts(package: Package, part: str) -> list[str]:
     return [name for name in ordered if name in package]
 
 
-def _slide_blocks(package: Package, part: str, assembly: Assembly) -> list[str]:
+def _slide_blocks(package: Package, part: str, assembly: Assembly, footers: dict[str, None]) -> list[str]:
+    """The slide's own blocks, then those of its parts. footers: gets the slide's, which most slides share."""
     slide = Slide()
     stream_xml(package.read(part), slide.start, slide.end, slide.text)
     blocks = slide.blocks()
+    footers.update(dict.fromkeys(slide.footers()))
     if slide.title:
         assembly.entitle(slide.title)
     for name in related(package, part, "diagramData"):
@@ -186,6 +192,10 @@ class Slide:
             if shape.rows:
                 blocks.append(table(shape.rows))
         return blocks
+
+    def footers(self) -> list[str]:
+        """The paragraphs of the footer and header, each in one line."""
+        return [squeeze(text) for shape in self._shapes if shape.placeholder in FOOTERS for _, text in shape.paragraphs]
 
     def fixed_texts(self) -> list[str]:
         """The paragraphs of shapes that are no placeholders."""

@@ -15,7 +15,7 @@ from collections_app.parsing.types import Source
 
 DROPPED = words(
     "script style template noscript nav svg iframe object embed canvas select datalist math audio video head map"
-    " dialog menu frameset"
+    " dialog menu frameset rp"
 )
 HIDDEN = "[hidden], [role=navigation], [aria-hidden=true]"
 BLOCKS = words(
@@ -198,6 +198,8 @@ class Walk:
     def _enter(self, tag: str) -> None:
         if tag == "br":
             self._flows[-1].inline.append("\n")
+        elif tag == "rt":  # how the word before is spoken
+            self._flows[-1].inline.append("(")
         elif tag in BLOCKS or tag in HEADINGS:
             self._flush()
         elif tag in ("ul", "ol"):
@@ -227,6 +229,8 @@ class Walk:
     def _leave(self, tag: str) -> None:
         if tag in HEADINGS:
             self._flush(HEADINGS[tag])
+        elif tag == "rt":
+            self._flows[-1].inline.append(")")
         elif tag in BLOCKS:
             self._flush()
         elif tag in ("ul", "ol"):

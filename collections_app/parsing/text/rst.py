@@ -1,258 +1,330 @@
-"""reStructuredText as Markdown: headings by the order of their adornments, directives and roles by their words.
+"""reStructuredText by docutils, as Markdown. Sphinx's directives and roles, which it does not know, by their words.
 
-Comments, targets, pictures and lists of contents, which no reader sees as text, are left out.
+Comments, targets, pictures and lists of contents, which no reader sees as text, are left out. No file is included and
+no raw output is passed on. References stay unresolved: their words are what a reader sees.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
+
+from docutils import frontend, nodes, utils
+from docutils.parsers.rst import Directive, Parser, directives, roles
+from docutils.parsers.rst.states import Inliner
+from docutils.statemachine import StringList
 
 from collections_app.parsing.assembly import TITLE_CHARS, Assembly
 from collections_app.parsing.text.markup import heading, join_blocks, squeeze, table, words
 from collections_app.parsing.text.plain import decode_into
-from collections_app.parsing.text.rstinline import plain_inline
-from collections_app.parsing.text.rsttables import grid_table, listed_table, separated_table, simple_table
 from collections_app.parsing.types import Source
 
-ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1+$")
-EXPLICIT = re.compile(r"\.\.(?:\s|$)")
-DIRECTIVE = re.compile(r"\.\. (?:\|(?P<sub>[^|]+)\| +)?(?P<name>[A-Za-z][\w.+:-]*?) ?::(?:\s+(?P<argument>.*))?$")
-NOTE = re.compile(r"\.\. \[(?P<name>[^\]]+)\](?:\s+(?P<text>.*))?$")
-OPTION = re.compile(r":(?P<name>[A-Za-z][^:]*):(?:\s+(?P<value>.*))?$")
-ITEM = re.compile(r"(?P<mark>[-*+•‣]|\(?(?:\d+|#|[A-Za-z]|[ivxlcIVXLC]+)[.)])(?P<gap> +)(?=\S)")
-LINE_BLOCK = re.compile(r"\|(?: |$)")
-SIMPLE_BORDER = re.compile(r"=+(?: +=+)+ *$")
-GRID_BORDER = re.compile(r"\+(?:-+\+)+ *$")
+DIRECTIVE_NAME = re.compile(r"^[ \t]*\.\.[ \t]+(?:\|[^|\n]+\|[ \t]+)?([A-Za-z][\w.+:-]*?)[ \t]?::", re.MULTILINE)
+ROLE_NAME = re.compile(r":([A-Za-z][\w.+:-]*):`|`:([A-Za-z][\w.+:-]*):")
+NAMES_LIMIT = 2000
+WITH_TARGET = re.compile(r"\s*<(?P<target>[^<>]*)>$", re.DOTALL)
 FENCE = "```"
-DEPTH_LIMIT = 40
+REPORT_NOTHING = 5
+SKIPPED_LEVEL = re.compile(r"skip from level \d+ to (\d+)")
+HAS_WORD = re.compile(r"\w")
+# docutils takes some 10 seconds for a million characters, and the square of it for open marks in one paragraph.
+LONGEST_CHARS = 1_000_000
+PARAGRAPH_MARKS = 2000
+MARKS = re.compile(r"[`*|_]")
+PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 # Shown as code, with the language where the argument names one.
-CODE = words("code code-block sourcecode parsed-literal prompt ipython doctest testcode")
+LANGUAGE_NAMED = words("code code-block sourcecode")
+CODE = LANGUAGE_NAMED | words("parsed-literal prompt ipython doctest testcode")
 # Nothing of these is text: pictures, settings, tables of contents, other files and other output formats.
 DROPPED = words(
-    "contents toctree sectnum include literalinclude raw meta default-role highlight highlightlang index"
+    "contents toctree sectnum include literalinclude raw meta default-role highlight highlightlang index title"
     " currentmodule module role tabularcolumns default-domain automodule autoclass autofunction autosummary"
     " testsetup testcleanup header footer rst-class image graphviz digraph plot target-notes"
     " sectionauthor codeauthor"
 )
 # Only a frame around their body.
-FRAMES = words("container only compound hlist centered cssclass tab-set tab-item grid grid-item epigraph")
-SAID = {"seealso": "See also", "versionadded": "New in version", "versionchanged": "Changed in version"}
-SAID |= {"versionremoved": "Removed in version", "deprecated": "Deprecated since version"}
+FRAMES = words("container only compound hlist centered class cssclass tab-set tab-item grid grid-item epigraph")
+SENTENCES = {"seealso": "See also", "versionadded": "New in version", "versionchanged": "Changed in version"}
+SENTENCES |= {"versionremoved": "Removed in version", "deprecated": "Deprecated since version"}
+VERSIONS = words("versionadded versionchanged versionremoved deprecated")
 ADMONITIONS = words("note warning tip important caution danger attention hint error seealso todo")
 TITLED = words("admonition topic sidebar rubric dropdown tab")
+# docutils does these as they are meant here.
+OF_DOCUTILS = words("table list-table csv-table replace unicode date line-block")
+# Roles whose text is code; of "~package.module.name" only the last part is shown.
+CODE_ROLES = words(
+    "attr class code command const data envvar exc file func guilabel kbd keyword literal macro makevar member"
+    " meth mod mimetype obj option program regexp samp struct term_code token type var"
+)
+DROPPED_NODES = (nodes.comment, nodes.target, nodes.substitution_definition, nodes.transition, nodes.pending)
 
 
 def read(source: Source, assembly: Assembly) -> None:
     """Add the document; its first heading is the title. Never fails for text: what is no markup stays as written."""
     text = decode_into(source.data, assembly)
-    reading = _Reading()
-    assembly.add(reading.render(text.replace("\r\n", "\n").replace("\r", "\n").lstrip("\ufeff").expandtabs(8)))
-    assembly.entitle(reading.title[:TITLE_CHARS])
+    rendering = None if is_too_large(text) else render(text)
+    if rendering is None:
+        assembly.warn("The document is too large or nested too deeply to be parsed; it was kept as written.")
+        assembly.add(text)
+        return
+    assembly.add(join_blocks(rendering.blocks))
+    assembly.entitle(rendering.title[:TITLE_CHARS])
 
 
-class _Reading:
-    def __init__(self) -> None:
-        self.title = ""
-        self._adornments: list[tuple[str, bool]] = []
-        self._substitutions: dict[str, str] = {}
-
-    def render(self, text: str) -> str:
-        lines = [line.rstrip() for line in text.split("\n")]
-        self._note_substitutions(lines)
-        return join_blocks(self.blocks(lines, 0))
-
-    def _note_substitutions(self, lines: list[str]) -> None:
-        for line in lines:
-            match = DIRECTIVE.match(line.strip()) if "replace::" in line else None
-            if match and match.group("sub") and match.group("name") == "replace":
-                self._substitutions[match.group("sub").lower()] = match.group("argument") or ""
-
-    def blocks(self, lines: list[str], depth: int) -> list[str]:
-        """The Markdown blocks of lines without a common indent."""
-        if depth > DEPTH_LIMIT:
-            return ["\n".join(lines)]
-        found: list[str] = []
-        place = 0
-        while place < len(lines):
-            if not lines[place]:
-                place += 1
-                continue
-            block, place = self._block(lines, place, depth)
-            found.append(block)
-        return found
-
-    def _block(self, lines: list[str], place: int, depth: int) -> tuple[str, int]:
-        line = lines[place]
-        if taken := self._heading(lines, place):
-            return taken
-        if ADORNMENT.match(line) and len(line) >= 4 and not SIMPLE_BORDER.match(line):
-            return "", place + 1
-        if EXPLICIT.match(line):
-            end = indented_end(lines, place + 1)
-            return self._explicit(lines[place:end], depth), end
-        if line.startswith(("__ ", ".. _")):
-            return "", place + 1
-        if GRID_BORDER.match(line) or SIMPLE_BORDER.match(line):
-            return self._table(lines, place)
-        if line.startswith(">>> "):
-            end = paragraph_end(lines, place)
-            return fenced(lines[place:end], "pycon"), end
-        if line[0] == " ":
-            end = indented_end(lines, place)
-            return join_blocks(self.blocks(dedented(lines[place:end]), depth + 1)), end
-        if ITEM.match(line):
-            return self._item(lines, place, depth)
-        if LINE_BLOCK.match(line):
-            end = paragraph_end(lines, place)
-            return self._inline("\n".join(each[1:].strip() for each in lines[place:end])), end
-        return self._paragraph(lines, place)
-
-    def _heading(self, lines: list[str], place: int) -> tuple[str, int] | None:
-        line = lines[place]
-        below = lines[place + 1] if place + 1 < len(lines) else ""
-        last = lines[place + 2] if place + 2 < len(lines) else ""
-        if ADORNMENT.match(line) and below and last == line and len(line) >= min(4, len(below.strip())):
-            return self._headed(below, line[0], True), place + 3
-        is_under = ADORNMENT.match(below) and not ADORNMENT.match(line) and line[0] != " "
-        if is_under and len(below) >= min(4, len(line)) and not GRID_BORDER.match(line):
-            return self._headed(line, below[0], False), place + 2
+def render(text: str) -> Rendering | None:
+    """The document's blocks and title; None when it is nested more deeply than the interpreter's stack."""
+    try:
+        return Rendering(parse_document(text))
+    except RecursionError:
         return None
 
-    def _headed(self, text: str, mark: str, over: bool) -> str:
-        if (mark, over) not in self._adornments:
-            self._adornments.append((mark, over))
-        shown = squeeze(self._inline(text.strip()))
-        self.title = self.title or shown.replace("`", "")
-        return heading(shown, self._adornments.index((mark, over)) + 1)
 
-    def _explicit(self, lines: list[str], depth: int) -> str:
-        """A directive, a footnote or citation; "" for a comment or a target."""
-        if match := DIRECTIVE.match(lines[0]):
-            return "" if match.group("sub") else self._directive(match, lines[1:], depth)
-        if match := NOTE.match(lines[0]):
-            rest = dedented(lines[1:])
-            text = " ".join(part for part in (match.group("text") or "", *rest) if part)
-            return f"[{match.group('name').lstrip('#')}] {self._inline(text)}"
-        return ""
+def is_too_large(text: str) -> bool:
+    """Whether docutils would take minutes, by the length of the text and the marks of its busiest paragraph."""
+    return len(text) > LONGEST_CHARS or any(
+        len(MARKS.findall(paragraph)) > PARAGRAPH_MARKS for paragraph in PARAGRAPH_END.split(text)
+    )
 
-    def _directive(self, match: re.Match[str], body: list[str], depth: int) -> str:
-        name, argument = match.group("name").lower(), (match.group("argument") or "").strip()
-        lines = dedented(body)
-        options, lines = split_options(lines)
+
+def parse_document(text: str) -> nodes.document:
+    """docutils' tree without its transforms. Names of directives and roles in the text are made known to it."""
+    for name in _names(DIRECTIVE_NAME, text) - OF_DOCUTILS:
+        directives.register_directive(name, WordsDirective)
+    for name in _names(ROLE_NAME, text):
+        roles.register_local_role(name, words_role)  # type: ignore[arg-type]
+    settings = frontend.get_default_settings(Parser)
+    settings.report_level = settings.halt_level = REPORT_NOTHING
+    settings.warning_stream = False
+    settings.file_insertion_enabled = settings.raw_enabled = False
+    settings.line_length_limit = len(text) + 1
+    document = utils.new_document("document", settings)
+    Parser().parse(text.lstrip("\ufeff"), document)
+    return document
+
+
+def _names(pattern: re.Pattern[str], text: str) -> frozenset[str]:
+    found: set[str] = set()
+    for match in pattern.finditer(text):
+        found.add(next(filter(None, match.groups())).lower())
+        if len(found) >= NAMES_LIMIT:
+            break
+    return frozenset(found)
+
+
+class AnyOptions(dict[str, Callable[[str], str]]):
+    """An option_spec that lets every option in."""
+
+    def __missing__(self, name: str) -> Callable[[str], str]:
+        return lambda value: value or ""
+
+
+class WordsDirective(Directive):
+    """Any directive by its words: a line for its kind, title or signature, then its body."""
+
+    optional_arguments = 1
+    final_argument_whitespace = True
+    has_content = True
+    option_spec: ClassVar[Any] = AnyOptions(alt=str)
+
+    def run(self) -> list[nodes.Node]:
+        name, argument = self.name.lower(), self.arguments[0] if self.arguments else ""
         if name in DROPPED:
-            return options.get("alt", "")
+            return _paragraphs(self.options.get("alt", ""))
         if name in CODE:
-            return fenced(lines, argument if name in ("code", "code-block", "sourcecode") else "")
-        if name in ("list-table", "csv-table", "table"):
-            return self._titled_table(name, argument, lines, options, depth)
+            return self._code(name, argument)
         if name == "math":
-            return "\n".join(part for part in (argument, *lines) if part)
+            return _paragraphs("\n".join(part for part in (argument, *self.content) if part))
         if name == "figure":
-            return join_blocks([options.get("alt", ""), *self.blocks(lines, depth + 1)])
-        inner = self.blocks(lines, depth + 1)
-        if name in FRAMES or (name == "class" and not inner):
-            return join_blocks([self._inline(argument), *inner] if name == "centered" else inner)
-        return join_blocks([self._lead(name, argument), *inner])
+            return [*_paragraphs(self.options.get("alt", "")), *self._body()]
+        first, _, rest = argument.partition("\n")
+        lead = [] if name in FRAMES and name != "centered" else self._lead(name, first if rest else argument)
+        return [*lead, *self._parsed(rest.split("\n") if rest else []), *self._body()]
 
-    def _lead(self, name: str, argument: str) -> str:
-        """The line that a directive begins with: its kind in words, its title, or the signature that it describes."""
-        if name in ADMONITIONS:
-            return f"{SAID.get(name, name.capitalize())}: {self._inline(argument)}".rstrip()
-        if name in SAID:
-            return f"{SAID[name]} {self._inline(argument)}"
-        if name in TITLED or not argument:
-            return f"**{self._inline(argument)}**" if argument else ""
-        return f"`{argument}`" if ":" in name or "(" in argument else self._inline(argument)
+    def _code(self, name: str, argument: str) -> list[nodes.Node]:
+        lines = list(self.content)
+        if name not in LANGUAGE_NAMED or (argument and not lines):
+            lines, argument = [*argument.split("\n"), *lines] if argument else lines, ""
+        text = "\n".join(lines)
+        return [nodes.literal_block(text, text, language=argument)] if text.strip() else []
 
-    def _titled_table(self, name: str, title: str, lines: list[str], options: dict[str, str], depth: int) -> str:
-        if name == "table":
-            inner = self.blocks(lines, depth + 1)
-        else:
-            rows = listed_table(lines) if name == "list-table" else separated_table(lines, options)
-            inner = [table([self._inline(value) for value in row] for row in rows)]
-        return join_blocks([self._inline(title), *inner])
+    def _lead(self, name: str, text: str) -> list[nodes.Node]:
+        if name in ADMONITIONS or name in VERSIONS:
+            kind = SENTENCES.get(name, name.capitalize())
+            return [nodes.paragraph("", f"{kind} " if name in VERSIONS else f"{kind}: ", *self._inline(text))]
+        if not text:
+            return []
+        if name in TITLED:
+            return [nodes.paragraph("", "", nodes.strong("", "", *self._inline(text)))]
+        if ":" in name or "(" in text:
+            return [nodes.paragraph("", "", nodes.literal("", line)) for line in text.split("\n")]
+        return [nodes.paragraph("", "", *self._inline(text))]
 
-    def _table(self, lines: list[str], place: int) -> tuple[str, int]:
-        is_grid = lines[place].startswith("+")
-        rows, end = grid_table(lines, place) if is_grid else simple_table(lines, place)
-        if rows is None:
-            return fenced(lines[place:end], ""), end
-        return table([self._inline(value) for value in row] for row in rows), end
+    def _inline(self, text: str) -> list[nodes.Node]:
+        inline, _ = self.state.inline_text(text, self.lineno)
+        return list(inline)
 
-    def _item(self, lines: list[str], place: int, depth: int) -> tuple[str, int]:
-        match = ITEM.match(lines[place])
-        assert match is not None
-        end = indented_end(lines, place + 1)
-        mark = match.group("mark")
-        shown = "-" if mark in "-*+•‣" else mark.replace("#", "1")
-        inner = self.blocks(
-            dedented([" " * match.end() + lines[place][match.end() :], *lines[place + 1 : end]]), depth + 1
+    def _body(self) -> list[nodes.Node]:
+        return self._parsed(self.content)
+
+    def _parsed(self, lines: Any) -> list[nodes.Node]:
+        holder = nodes.container()
+        if lines:
+            content = lines if not isinstance(lines, list) else _as_list(lines)
+            self.state.nested_parse(content, self.content_offset, holder, match_titles=True)
+        return list(holder.children)
+
+
+def _as_list(lines: list[str]) -> StringList:
+    return StringList(lines, source="")
+
+
+def _paragraphs(text: str) -> list[nodes.Node]:
+    return [nodes.paragraph("", text)] if text.strip() else []
+
+
+def words_role(
+    name: str, rawtext: str, text: str, lineno: int, inliner: Inliner, *_: object, **__: object
+) -> tuple[list[nodes.Node], list[nodes.system_message]]:
+    """The words of any role: the title of a reference, code for what is code, text for everything else."""
+    role, plain = name.lower().rpartition(":")[2], utils.unescape(text)
+    match = WITH_TARGET.search(plain)
+    title = plain if match is None else plain[: match.start()].strip() or match.group("target")
+    if role in CODE_ROLES:
+        shown = title.lstrip("!")
+        return [nodes.literal("", shown.rpartition(".")[2] if shown.startswith("~") else shown)], []
+    return [nodes.inline("", title if role == "math" else title.lstrip("~!"))], []
+
+
+class Rendering:
+    """A document's tree as Markdown: its blocks, and its first heading as title."""
+
+    def __init__(self, document: nodes.document) -> None:
+        self.title = ""
+        self._document = document
+        self.blocks = list(self._blocks(document, 1))
+
+    def _blocks(self, parent: nodes.Node, level: int) -> Iterator[str]:
+        for node in parent.children:
+            yield from self._block(node, level)
+
+    def _block(self, node: nodes.Node, level: int) -> Iterable[str]:
+        if isinstance(node, DROPPED_NODES):
+            return ()
+        if isinstance(node, nodes.section):
+            return self._blocks(node, level + 1)
+        if isinstance(node, nodes.title):
+            return (self._heading(self._inline(node), level - 1),)
+        if isinstance(node, nodes.bullet_list | nodes.enumerated_list):
+            return (self._item(item, mark, level) for item, mark in zip(node.children, _marks(node), strict=True))
+        if isinstance(node, nodes.literal_block | nodes.doctest_block):
+            language = "pycon" if isinstance(node, nodes.doctest_block) else node.get("language", "")
+            return (fenced(node.astext(), language),)
+        if isinstance(node, nodes.table):
+            return self._table(node)
+        if isinstance(node, nodes.field_list):
+            return ("\n".join(self._field(field, level) for field in node.children),)
+        if isinstance(node, nodes.line_block):
+            return ("\n".join(self._inline(line) for line in node.findall(nodes.line)),)
+        if isinstance(node, nodes.footnote | nodes.citation):
+            return (self._note(node, level),)
+        if isinstance(node, nodes.system_message):
+            return self._unread(node, level)
+        if isinstance(node, nodes.image):
+            return (node.get("alt", ""),)
+        if isinstance(node, nodes.TextElement):
+            return (self._inline(node),)
+        return self._blocks(node, level)
+
+    def _heading(self, text: str, level: int) -> str:
+        shown = squeeze(text)
+        self.title = self.title or shown.replace("`", "")
+        return heading(shown, level)
+
+    def _item(self, item: nodes.Node, mark: str, level: int) -> str:
+        indent = " " * (len(mark) + 1)
+        inner = join_blocks(self._blocks(item, level))
+        return f"{mark} " + re.sub(r"\n(?=[^\n])", f"\n{indent}", inner) if inner else ""
+
+    def _field(self, field: nodes.Node, level: int) -> str:
+        name, body = field.children[0], field.children[1]
+        return f"{name.astext()}: {squeeze(' '.join(self._blocks(body, level)))}".rstrip()
+
+    def _note(self, node: nodes.Element, level: int) -> str:
+        label = next((child.astext() for child in node.children if isinstance(child, nodes.label)), "")
+        label = label or next(iter(node.get("names", ())), "")
+        body = (
+            block
+            for child in node.children
+            if not isinstance(child, nodes.label)
+            for block in self._block(child, level)
         )
-        indent = " " * (len(shown) + 1)
-        return f"{shown} " + re.sub(r"\n(?=[^\n])", f"\n{indent}", join_blocks(inner)), end
+        return f"[{label or '#'}] {squeeze(' '.join(body))}"
 
-    def _paragraph(self, lines: list[str], place: int) -> tuple[str, int]:
-        end = paragraph_end(lines, place)
-        text = "\n".join(lines[place:end])
-        if OPTION.match(lines[place]) and not text.endswith("::"):
-            return "\n".join(self._inline(line.strip(), keeps_fields=True) for line in lines[place:end]), end
-        if not text.endswith("::"):
-            return self._inline(text), end
-        start = next((at for at in range(end, len(lines)) if lines[at]), len(lines))
-        if start == len(lines) or lines[start][0] != " ":
-            return self._inline(text[:-1]), end
-        stop = indented_end(lines, start)
-        lead = "" if text == "::" else self._inline(text[:-2].rstrip() + ("" if text.endswith(" ::") else ":"))
-        return "\n\n".join(part for part in (lead, fenced(dedented(lines[start:stop]), "")) if part), stop
+    def _table(self, node: nodes.table) -> Iterator[str]:
+        for title in node.findall(nodes.title):
+            yield self._inline(title)
+        rows = []
+        for row in node.findall(nodes.row):
+            cells: list[str] = []
+            for entry in row.children:
+                cells.append(squeeze(" ".join(self._blocks(entry, 0))))
+                cells.extend([""] * entry.get("morecols", 0))  # type: ignore[attr-defined]
+            rows.append(cells)
+        yield table(rows)
 
-    def _inline(self, text: str, *, keeps_fields: bool = False) -> str:
-        if keeps_fields and (match := OPTION.match(text)):
-            return f"{match.group('name')}: {plain_inline(match.group('value') or '', self._substitutions)}".rstrip()
-        return plain_inline(text, self._substitutions)
+    def _unread(self, message: nodes.system_message, level: int) -> Iterator[str]:
+        """What docutils could not read stays as written; a heading that skips a level is a heading of that level."""
+        skip = SKIPPED_LEVEL.search(message.astext())
+        for node in message.findall(nodes.literal_block):
+            if skip:
+                title = next(filter(HAS_WORD.search, node.astext().split("\n")), "")
+                yield self._heading(title.replace("``", "`"), int(skip.group(1)))
+            else:
+                yield fenced(node.astext(), "")
 
+    def _inline(self, parent: nodes.Node) -> str:
+        return "".join(self._piece(node) for node in parent.children)
 
-def indented_end(lines: list[str], place: int) -> int:
-    """The first line from place on that is neither blank nor indented; blank lines before it are not taken."""
-    end = place
-    for at in range(place, len(lines)):
-        if lines[at]:
-            if lines[at][0] != " ":
-                break
-            end = at + 1
-    return end
-
-
-def paragraph_end(lines: list[str], place: int) -> int:
-    return next((at for at in range(place, len(lines)) if not lines[at]), len(lines))
-
-
-def dedented(lines: list[str]) -> list[str]:
-    """The lines without their common indent."""
-    indents = [len(line) - len(line.lstrip(" ")) for line in lines if line]
-    cut = min(indents, default=0)
-    return [line[cut:] for line in lines]
-
-
-def split_options(lines: list[str]) -> tuple[dict[str, str], list[str]]:
-    """The options at the head of a directive, and the body behind them without blank lines around it."""
-    options: dict[str, str] = {}
-    place = 0
-    while place < len(lines) and (match := OPTION.match(lines[place])):
-        options[match.group("name")] = match.group("value") or ""
-        place += 1
-    body = lines[place:]
-    while body and not body[0]:
-        body = body[1:]
-    return options, body
+    def _piece(self, node: nodes.Node) -> str:
+        if isinstance(node, nodes.Text):
+            return str(node.astext())
+        if isinstance(node, nodes.literal):
+            return f"`{node.astext()}`"
+        if isinstance(node, nodes.emphasis):
+            return f"*{self._inline(node)}*"
+        if isinstance(node, nodes.strong):
+            return f"**{self._inline(node)}**"
+        if isinstance(node, nodes.footnote_reference | nodes.citation_reference):
+            return f"[{node.astext() or node.get('refname', '') or '#'}]"
+        if isinstance(node, nodes.substitution_reference):
+            definition = self._document.substitution_defs.get(
+                self._document.substitution_names.get(node["refname"].lower(), "")
+            )
+            return self._inline(definition) if definition is not None else f"|{node.astext()}|"
+        if isinstance(node, nodes.image):
+            return str(node.get("alt", ""))
+        return self._inline(node)
 
 
-def fenced(lines: list[str], language: str) -> str:
-    """Lines as a block of code; the fence is longer than any inside."""
-    while lines and not lines[-1]:
-        lines = lines[:-1]
-    if not lines:
+def _marks(items: nodes.Element) -> Iterator[str]:
+    """The marks of a list's items; numbers in Roman are shown in Arabic."""
+    for number, _ in enumerate(items.children, items.get("start", 1)):
+        if isinstance(items, nodes.bullet_list):
+            yield "-"
+            continue
+        kind = items.get("enumtype", "arabic")
+        first = {"loweralpha": "a", "upperalpha": "A"}.get(kind)
+        shown = chr(ord(first) + number - 1) if first else str(number)
+        yield f"{items.get('prefix', '')}{shown}{items.get('suffix', '.')}"
+
+
+def fenced(text: str, language: str) -> str:
+    """Text as a block of code; the fence is longer than any inside."""
+    body = text.strip("\n").rstrip()
+    if not body:
         return ""
     fence = FENCE
-    while any(fence in line for line in lines):
+    while fence in body:
         fence += "`"
-    return "\n".join([f"{fence}{squeeze(language)}", *lines, fence])
+    return f"{fence}{squeeze(language)}\n{body}\n{fence}"

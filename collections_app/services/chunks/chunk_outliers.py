@@ -211,7 +211,7 @@ def scan_duplicates(
         if len(pairs) > PAIRS_MAX or len(found) > KEPT_MAX:
             scan.complete, scan.error = False, "there are more candidates than are compared at a time"
     except TooSlowError:
-        scan.complete, scan.error = False, f"the collection could not be looked through in {timeout_s} seconds"
+        scan.complete, scan.error = False, f"the collection could not be scanned in {timeout_s} seconds"
     with transaction.atomic():
         if found is not None:
             NearDuplicate.objects.filter(collection=collection).delete()
@@ -221,7 +221,7 @@ def scan_duplicates(
         scan.took_ms = round((time.monotonic() - began) * 1000, 1)
         DuplicateScan.objects.filter(collection=collection).delete()
         scan.save(force_insert=True)
-        audit.record(actor, [collection], audit.CHANGE, f"looked for near-duplicates: {scan.found} found")
+        audit.record(actor, [collection], audit.CHANGE, f"scanned for near-duplicates: {scan.found} found")
     return scan
 
 

@@ -85,7 +85,7 @@ def scan_collection(
     if state.complete:
         execute(connection, DROP_GONE, {"collection": collection.pk})
     said = "all chunks" if state.complete else "a part of the chunks"
-    audit.record(actor, [collection], audit.CHANGE, f"looked through {said} for findings")
+    audit.record(actor, [collection], audit.CHANGE, f"scanned {said} for findings")
     return state
 
 

@@ -15,8 +15,14 @@ from django.db import OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
 from collections_app.models import Collection, Operation
+from collections_app.services.collections.deletion import collection_tables
 from collections_app.services.collections.invariants import OTHERS, RULES, SLICES, Finding, Rule
-from collections_app.services.collections.operations import Running, last_operation, request_operation, running
+from collections_app.services.collections.operations import (
+    OperationProgress,
+    last_operation,
+    request_operation,
+    running,
+)
 from collections_app.services.governance import audit
 from collections_app.work.leases import Lease
 from ragd.errors import UnknownCollection
@@ -75,7 +81,7 @@ def run_check(lease: Lease[Operation]) -> None:
     name = lease.work.subject
     collection = Collection.objects.live().filter(name=name).first() if name else None
     if name and collection is None:
-        Running(lease).fail(UnknownCollection(f"collection {name!r} was deleted", field="collection"))
+        OperationProgress(lease).fail(UnknownCollection(f"collection {name!r} was deleted", field="collection"))
         return
     check_invariants(collection, lease=lease)
 
@@ -83,7 +89,7 @@ def run_check(lease: Lease[Operation]) -> None:
 class Check:
     """One run."""
 
-    def __init__(self, progress: Running, limit_s: float = RULE_LIMIT_S) -> None:
+    def __init__(self, progress: OperationProgress, limit_s: float = RULE_LIMIT_S) -> None:
         self.progress, self.limit_s = progress, limit_s
         self.findings: list[Finding] = []
         self.unfinished: list[str] = []
@@ -169,8 +175,6 @@ class Check:
 
 
 def _rows_without_collection() -> Iterator[str]:
-    from collections_app.services.collections.deletion import collection_tables
-
     for table, _ in collection_tables():
         sql = (
             'SELECT count(*) FROM "{table}" t WHERE collection_id IS NOT NULL '

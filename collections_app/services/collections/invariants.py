@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REINDEX = "Re-index these documents (Documents, or POST /v1/collections/NAME/documents/bulk with action reindex)."
-REBUILD = "Build the index anew (Index, or `manage.py ragd rebuild NAME`)."
+REINDEX = "Re-index these documents (Documents, or POST /v1/collections/NAME/documents-bulk with action reindex)."
+REBUILD = "Rebuild the index (Index, or `manage.py ragd rebuild NAME`)."
 SWEEP = "The worker's sweeper removes this within a week; if it stays, see docs/operations.md."
 
 
@@ -120,8 +120,8 @@ RULES = (
         REBUILD,
     ),
     Rule(
-        "lexical index",
-        "a chunk has no words, though the collection keeps a lexical index, or has some though it does not",
+        "keyword index",
+        "a chunk has no keyword index entry although keyword search is enabled, or has one although it is not",
         """
         SELECT doc_id || '#' || chunk_index FROM {chunks}
         WHERE (fts IS NOT NULL) <> %(hybrid)s OR (lexical IS NOT NULL) <> %(hybrid)s
@@ -206,7 +206,7 @@ RULES = (
     ),
     Rule(
         "hanging jobs",
-        "a job is running and its worker gave no sign of life for five minutes",
+        "a job is running and its worker sent no heartbeat for five minutes",
         """
         SELECT j.kind || ' ' || j.doc_id || ' (' || j.id || ')' FROM ingest_jobs j
         WHERE j.collection_id = %(collection)s AND j.state = 'running'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -18,6 +17,7 @@ from collections_app.models.operations import SILENT_AFTER
 from collections_app.services.governance import audit
 from collections_app.work.interrupting import LeaseLostError
 from collections_app.work.leases import Lease, claim, worker_name
+from collections_app.work.progress import Progress
 from collections_app.work.recovery import sweep
 from collections_app.work.retry_policy import job_retry_policy
 from collections_app.work.sending import enqueue
@@ -27,21 +27,20 @@ log = logging.getLogger(__name__)
 
 RUN_OPERATION = "collections.run_operation"  # the task of one operation, by its id
 WAITING = "waits for a worker"
-TELL_EVERY_S = 0.5
 SHOWN_TRANSFERS = 3
 KEPT_PER_KIND = 200
 ERROR_MAX_CHARS = 2000
 
-Tell = Callable[[str, int, int], None]  # stage, done, total
+OnProgress = Callable[[str, int, int], None]  # stage, done, total
 Handler = Callable[[Lease[Operation]], object]
 
 
-class Running:
+class OperationProgress(Progress[Operation]):
     """One operation while it runs: `tell` how far it is, then `succeed` or `fail`, once."""
 
-    def __init__(self, lease: Lease[Operation], *, listener: Tell | None = None) -> None:
-        self.lease, self.operation, self.listener = lease, lease.work, listener
-        self.told_at = time.monotonic()
+    def __init__(self, lease: Lease[Operation], *, listener: OnProgress | None = None) -> None:
+        super().__init__(lease)
+        self.operation, self.listener = lease.work, listener
 
     def tell(self, stage: str, done: int, total: int) -> bool:
         """Note how far it is, in rows of the stage; written every half second. Returns whether it was written.
@@ -50,19 +49,15 @@ class Running:
         """
         if self.listener is not None:
             self.listener(stage, done, total)
-        now = time.monotonic()
-        if stage == self.operation.stage and now - self.told_at < TELL_EVERY_S:
+        if stage == self.operation.stage and not self.is_due:
             return False
-        self.told_at = now
         self.write(stage=stage, done=done, total=total)
         return True
 
     def write(self, **values: Any) -> None:
-        """Set columns of the row; in a transaction, so that nobody takes it over before its end. As `tell`."""
-        if self.operation.arguments is None:
+        if self.operation.arguments is None:  # no thread extends its lease
             values["lease_until"] = timezone.now() + SILENT_AFTER
-        self.lease.heartbeat(**values)
-        self._set(values)
+        super().write(**values)
 
     def succeed(self, report: Mapping[str, Any], *, findings: int = 0) -> Operation:
         self._end(Operation.State.SUCCEEDED, report=dict(report), findings=findings)
@@ -77,11 +72,7 @@ class Running:
     def _end(self, state: str, **values: Any) -> None:
         values |= {"state": state, "finished_at": timezone.now(), "worker": self.operation.worker}
         if self.lease.release(**values):
-            self._set(values)
-
-    def _set(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            setattr(self.operation, name, value)
+            self.operation.refresh_from_db()
 
 
 def begin(kind: str, subject: str, *, actor: audit.Actor = None) -> Lease[Operation]:
@@ -103,15 +94,15 @@ def running(
     subject: str,
     *,
     actor: audit.Actor = None,
-    listener: Tell | None = None,
+    listener: OnProgress | None = None,
     lease: Lease[Operation] | None = None,
-) -> Iterator[Running]:
+) -> Iterator[OperationProgress]:
     """An operation around a block, which calls `succeed` at its end; an exception is kept in it and passes on.
 
     lease: of one that was requested before and claimed, which is done again when its process is ended; None for a new
     one.
     """
-    current = Running(lease or begin(kind, subject, actor=actor), listener=listener)
+    current = OperationProgress(lease or begin(kind, subject, actor=actor), listener=listener)
     try:
         yield current
     except BaseException as error:

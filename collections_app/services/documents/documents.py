@@ -20,9 +20,7 @@ from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.document_locks import find_stored, lock_documents
 from collections_app.services.indexing.ingestion import Draft, IngestOutcome, in_current_generation, ingest
 from collections_app.services.indexing.revisions import Cause, drop_history
-from collections_app.services.jobs.backpressure import check_queue
-from collections_app.services.jobs.queue import send_jobs, supersede_jobs
-from collections_app.services.uploads.entries import MEGABYTE
+from collections_app.services.jobs.queue import MEGABYTE, check_queue, send_jobs, supersede_jobs
 from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
 from collections_app.stores import open_store
 from ragd import telemetry

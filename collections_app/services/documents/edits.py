@@ -262,7 +262,7 @@ def _moved_on(doc_id: str, expected: int, present: int) -> ServiceError:
 
 def _without_text(doc_id: str) -> ServiceError:
     return ServiceError(
-        f"{doc_id!r} came in as chunks without a text, so it cannot be cut anew; send it as a text first",
+        f"{doc_id!r} came in as chunks without a text, so it cannot be re-chunked; send it as text first",
         type="no_text",
         status=409,
         field="doc_id",

@@ -145,7 +145,7 @@ def _lock(collection: Collection) -> Collection:
 def _refuse_second(collection: Collection) -> None:
     waiting = Generation.objects.filter(collection=collection).next_up().first()
     if waiting is not None:
-        what = "is being built; cancel it" if waiting.state == State.BUILDING else "waits; let it serve or drop it"
+        what = "is being built; cancel it" if waiting.state == State.BUILDING else "is ready; activate or delete it"
         raise ServiceError(f"generation {waiting.number} {what} first", type="conflict", status=409)
     _refuse_busy(collection)
 

@@ -70,7 +70,7 @@ def note_overruled(generation: Generation, reason: str, actor: audit.Actor) -> N
     """
     said = " ".join(reason.split())
     if not said:
-        raise InvalidInput("say why the generation is to serve although the gate holds it", field="reason")
+        raise InvalidInput("give a reason to override the quality gate", field="reason")
     if len(said) > REASON_CHARS_MAX:
         raise InvalidInput(f"reason has {len(said)} characters; at most {REASON_CHARS_MAX}", field="reason")
     if generation.gate_state != GateState.HELD:

@@ -23,6 +23,7 @@ from collections_app.services.governance import audit
 PREFIX = "ragd_"
 PREFIX_CHARS = 12
 USE_RECORDED_EVERY = timedelta(minutes=1)
+LONGEST_LIFE = timedelta(days=3652)  # ten years; the database refuses what lies more than a day beyond
 
 
 def create_key(
@@ -34,14 +35,19 @@ def create_key(
     actor: audit.Actor = None,
     secret: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key and its secret, which is nowhere kept. collections limits it to those names; none means all."""
+    """A new key and its secret, which is nowhere kept. collections limits it to those names; none means all.
+
+    expires_at: in the future, within ten years; None: never. Raises ServiceError 422 for another one.
+    """
     if scope not in ApiKey.Scope.values:
         raise ServiceError(
             f"scope must be read or write, not {scope!r}", type="invalid_input", status=422, field="scope"
         )
-    if expires_at is not None and expires_at <= timezone.now():
+    now = timezone.now()
+    if expires_at is not None and not now < expires_at <= now + LONGEST_LIFE:
         raise ServiceError(
-            f"expires_at must lie in the future; {expires_at.isoformat()} has passed",
+            f"expires_at must lie in the future, within ten years, not at {expires_at.isoformat()}; leave it out for a "
+            "key that does not expire",
             type="invalid_input",
             status=422,
             field="expires_at",
@@ -58,6 +64,18 @@ def create_key(
         )
         audit.record(actor, [key], audit.ADDITION, f"made with scope {scope}")
     return key, secret
+
+
+def expiry_after(days: int) -> datetime:
+    """So many days from now. Raises ServiceError 422 unless there are 1 to 3652 of them."""
+    if not 0 < days <= LONGEST_LIFE.days:
+        raise ServiceError(
+            f"a key lives from 1 to {LONGEST_LIFE.days} days, not {days}",
+            type="invalid_input",
+            status=422,
+            field="expires_at",
+        )
+    return timezone.now() + timedelta(days=days)
 
 
 def create_first_key(label: str, **values: Any) -> tuple[ApiKey, str] | None:

@@ -57,11 +57,10 @@ class DocumentOverlays:
     @property
     def digest(self) -> list[list[str | int]]:
         """For the hash of the document's content; [] without overlays."""
-        return digest_overlays(self.listed)
+        return digest_overlays(self.listed) if self.listed else []
 
     def apply(self, chunks: Chunks) -> Chunks:
-        """See `collections_app.domain.overlays.apply_overlays`; which apply is remembered for `settle`. None listed:
-        the same."""
+        """See `apply_overlays`; which apply is remembered for `settle`. None listed: the same chunks."""
         self.laid = apply_overlays(list(chunks), self.listed) if self.listed else OverlaidChunks(())
         return self.laid.chunks if self.listed else chunks
 

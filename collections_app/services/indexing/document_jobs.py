@@ -58,7 +58,7 @@ def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progres
         draft = _same_as_stored(collection, job, policy)
     if draft is None:
         parsed = _parse(job, upload, progress, keep_attachments=True)
-        draft = _draft(job, upload, parsed)
+        draft = _draft(job, upload, parsed, is_new=before is None)
         if parsed.media_type in MAIL_TYPES:
             on_commit.insert(0, attach(collection, job, parsed.attachments))
     job.title, job.warnings = draft.title, list(draft.warnings)
@@ -90,9 +90,9 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
     return draft if same else None
 
 
-def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument) -> Draft:
+def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bool) -> Draft:
     """What was said with the file, over what was set by hand before, over what the file says of itself."""
-    title, fields = hand_edits(job.collection_id, job.doc_id)
+    title, fields = ("", {}) if is_new else hand_edits(job.collection_id, job.doc_id)
     metadata = _merge(parsed.metadata, {**fields, **job.metadata})
     return Draft(
         doc_id=job.doc_id,

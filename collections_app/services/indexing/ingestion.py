@@ -164,13 +164,8 @@ def ingest(
             outcome = _outcome(stored)  # somebody stored the same meanwhile
         else:
             document = _document(collection, draft, text, digest, policy, stored)
-            if stored is not None and stored.revision != document.revision:
-                keep_revision(collection, stored, draft.doc_id, text=text, cause=cause)
-            document.chunk_count = len(embedded)
-            _write_row(document)
-            index_stream(embedded, store, anew=force, between=progress.check)
-            outcome = IngestOutcome(len(embedded), document.token_count, False, document.revision, chars=len(text))
-            overlays.settle(document.revision)
+            outcome = _store(document, embedded, store, stored, cause=cause, anew=force, check=progress.check)
+            overlays.settle(outcome.revision)
         embedded.vectors.drop()
         for hook in on_commit:
             hook(outcome)
@@ -322,6 +317,25 @@ def _next_revision(stored: StoredDocument | None, digest: str) -> int:
     if stored is None:
         return 1
     return stored.revision if stored.content_hash == digest else stored.revision + 1
+
+
+def _store(
+    document: Document,
+    chunks: EmbeddedChunks,
+    store: ragd.Store,
+    stored: StoredDocument | None,
+    *,
+    cause: Cause,
+    anew: bool,
+    check: Callable[[], None],
+) -> IngestOutcome:
+    """Write the row and its chunks, and keep what they replace. The caller holds the lock and the transaction."""
+    if stored is not None and stored.revision != document.revision:
+        keep_revision(document.collection, stored, document.doc_id, text=document.text, cause=cause)
+    document.chunk_count = len(chunks)
+    _write_row(document)
+    index_stream(chunks, store, anew=anew, between=check)
+    return IngestOutcome(len(chunks), document.token_count, False, document.revision, chars=document.size_chars)
 
 
 def _write_row(document: Document) -> None:

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from collections_app.models import IngestJob
 from collections_app.services.indexing.ingestion import IngestOutcome
 from collections_app.work.leases import Lease
+from collections_app.work.progress import Progress
+from ragd import telemetry
+from ragd.store.store import execute
 
 State, Stage = IngestJob.State, IngestJob.Stage
 
-PROGRESS_EVERY_S = 0.5
 QUICK_CHUNKS = 16  # embedded sooner than anybody looks
 UNITS = {
     Stage.FETCH: "bytes", Stage.PARSE: "bytes", Stage.CHUNK: "chars", Stage.EMBED: "chunks", Stage.STORE: "chunks",
 }  # fmt: skip
 
+ADD_COST = """
+UPDATE ingest_jobs SET cost = jsonb_build_object(
+    'usd', coalesce((cost->>'usd')::float8, 0) + %(usd)s,
+    'priced', coalesce((cost->>'priced')::int, 0) + %(priced)s,
+    'unpriced', coalesce((cost->>'unpriced')::int, 0) + %(unpriced)s)
+WHERE id = %(job_id)s
+"""
 
-class JobProgress:
-    """The watcher of one run: writes stage, counts and times to the row, and stops the run when the job is lost.
+log = logging.getLogger(__name__)
 
-    Every write is one statement that says which attempt it belongs to, and renews the lease.
-    """
+
+class JobProgress(Progress[IngestJob]):
+    """The watcher of one run: writes stage, counts and times to the row, and stops the run when the job is lost."""
 
     def __init__(self, job: IngestJob) -> None:
+        super().__init__(Lease(job, job.attempts))
         self.job = job
-        self.lease = Lease(job, job.attempts)
         self.stages: list[dict[str, Any]] = []
         self.stage = ""
-        self.stage_since = self.written_at = time.monotonic()
         self._open(job.stage)
 
     def enter(self, stage: str, *, chunks_total: int = 0, chars: int = 0, total: int = 0) -> None:
@@ -45,7 +57,7 @@ class JobProgress:
             self._close()
             self._open(stage)
         self._entry["total"] = total or self._known_total(stage)
-        if chunks_total > QUICK_CHUNKS or self._is_due():
+        if chunks_total > QUICK_CHUNKS or self.is_due:
             self._write(stage=stage, chars=self.job.chars, chunks_total=self.job.chunks_total)
 
     def advance(self, done: int, total: int) -> None:
@@ -54,7 +66,7 @@ class JobProgress:
         if done != entry["done"]:
             self._measure(entry, done)
         entry["done"], entry["total"] = done, total
-        if self._is_due():
+        if self.is_due:
             counts = {"chunks_done": done, "chunks_total": total} if entry["unit"] == "chunks" else {}
             self._write(stage=self.stage, chars=self.job.chars, **counts)
 
@@ -149,11 +161,29 @@ class JobProgress:
         if done > first and now > since:
             entry["rate"] = round((done - first) / (now - since), 3)
 
-    def _is_due(self) -> bool:
-        return time.monotonic() - self.written_at >= PROGRESS_EVERY_S
-
     def _write(self, **values: object) -> None:
         self._tick()
         timings = {entry["stage"]: entry["ms"] for entry in self.stages}
-        self.lease.heartbeat(**{"stages": self.stages, "timings_ms": timings, **values})
-        self.written_at = time.monotonic()
+        self.write(**{"stages": self.stages, "timings_ms": timings, **values})
+
+
+@contextmanager
+def record_cost(job: IngestJob) -> Iterator[None]:
+    """Adds what its model calls cost to the job, also when it fails or is lost: they are paid for all the same.
+
+    A job that asked no model elsewhere is left alone.
+    """
+    with telemetry.spending() as spent:
+        try:
+            yield
+        finally:
+            if spent.priced or spent.unpriced:
+                _add(job, spent)
+
+
+def _add(job: IngestJob, spent: telemetry.Spending) -> None:
+    values = {"usd": spent.known_usd, "priced": spent.priced, "unpriced": spent.unpriced, "job_id": job.pk}
+    try:
+        execute(connection, ADD_COST, values)
+    except DatabaseError:
+        log.warning("what job %s cost could not be written", job.pk, exc_info=True)

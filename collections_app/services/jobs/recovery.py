@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, Q
+from django.db.models import Max, Q, QuerySet
 from django.db.models.functions import Coalesce
 
 from collections_app.models import IngestJob
@@ -58,13 +59,7 @@ def _resend(now: datetime, lane: int, unsent_before: datetime) -> tuple[int, int
 
 def wake_fetches(now: datetime) -> int:
     """Send the jobs whose site may be asked again; returns how many."""
-    due = IngestJob.objects.filter(state=State.QUEUED, error_type=WAITING_FOR_SITE, sent_at__lte=now)
-    with transaction.atomic():
-        ids = list(due.order_by("sent_at", "created_at").values_list("pk", flat=True)[:SENT_AT_ONCE])
-        waiting = IngestJob.objects.filter(pk__in=ids, state=State.QUEUED)
-        woken = waiting.update(sent_at=now, error_type="", error="")
-        send_jobs(ids)
-    return woken
+    return _wake(IngestJob.objects.filter(state=State.QUEUED, error_type=WAITING_FOR_SITE, sent_at__lte=now), now)
 
 
 def wake_waiting_jobs(now: datetime) -> int:
@@ -72,16 +67,19 @@ def wake_waiting_jobs(now: datetime) -> int:
 
     Returns how many were sent.
     """
-    woken = 0
     waiting = IngestJob.objects.filter(state=State.QUEUED, error_type=WAITING, sent_at__lte=now)
     due = waiting.annotate(asks=Coalesce("generation__embed_model", "collection__embed_model"))
     models = set(due.order_by().values_list("asks", flat=True))
     troubled = open_providers() if models else set()
-    for model in sorted(models):
-        most = 1 if provider_name(model) in troubled else SENT_AT_ONCE
-        with transaction.atomic():
-            rows = due.filter(asks=model).order_by("sent_at", "created_at")
-            ids = list(rows.values_list("pk", flat=True)[:most])
-            woken += waiting.filter(pk__in=ids).update(sent_at=now, error_type="", error="")
-            send_jobs(ids)
+    most = {model: 1 if provider_name(model) in troubled else SENT_AT_ONCE for model in sorted(models)}
+    return sum(_wake(due.filter(asks=model), now, most[model]) for model in most)
+
+
+def _wake(due: QuerySet[Any], now: datetime, most: int = SENT_AT_ONCE) -> int:
+    """Send at most so many, those that waited longest first; how many still waited."""
+    with transaction.atomic():
+        ids = list(due.order_by("sent_at", "created_at").values_list("pk", flat=True)[:most])
+        waiting = IngestJob.objects.filter(pk__in=ids, state=State.QUEUED)
+        woken = waiting.update(sent_at=now, error_type="", error="")
+        send_jobs(ids)
     return woken

@@ -13,8 +13,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
 from collections_app.models.querysets import IngestJobQuerySet
 from collections_app.services.governance import audit
-from collections_app.services.jobs.backpressure import check_queue
-from collections_app.services.jobs.queue import QUICK_LANE, send_jobs, supersede_jobs
+from collections_app.services.jobs.queue import QUICK_LANE, check_queue, send_jobs, supersede_jobs
 from ragd import telemetry
 
 State, Stage, Kind = IngestJob.State, IngestJob.Stage, IngestJob.Kind
@@ -47,6 +46,7 @@ def retry_job(job: IngestJob, *, actor: audit.Actor = None) -> IngestJob:
             reopen_generation(current.generation)
         _queue_again([current])
         audit.record(actor, [current], audit.CHANGE, "retried")
+    current.refresh_from_db()
     return current
 
 
@@ -113,21 +113,23 @@ def _worth_retrying(rows: Sequence[Any], seen: set[tuple[int, str]]) -> list[Ing
 
 
 def _queue_again(jobs: Sequence[IngestJob]) -> None:
-    now = timezone.now()
-    for job in jobs:
-        job.state, job.stage = State.QUEUED, Stage.QUEUED
-        job.attempts = job.attempts_forgiven = 0
-        job.error = job.error_type = ""
-        job.stages, job.worker, job.lane = [], "", QUICK_LANE
-        job.sent_at, job.finished_at, job.started_at = now, None, None
-        job.traceparent = telemetry.current_traceparent()
-    IngestJob.objects.bulk_update(
-        jobs,
-        ["state", "stage", "attempts", "attempts_forgiven", "error", "error_type", "stages", "worker", "lane",
-         "sent_at", "finished_at", "started_at", "traceparent"],
-        batch_size=200,
-    )  # fmt: skip
-    send_jobs([job.pk for job in jobs])
+    ids = [job.pk for job in jobs]
+    IngestJob.objects.filter(pk__in=ids).update(
+        state=State.QUEUED,
+        stage=Stage.QUEUED,
+        attempts=0,
+        attempts_forgiven=0,
+        error="",
+        error_type="",
+        stages=[],
+        worker="",
+        lane=QUICK_LANE,
+        sent_at=timezone.now(),
+        finished_at=None,
+        started_at=None,
+        traceparent=telemetry.current_traceparent(),
+    )
+    send_jobs(ids)
 
 
 def reopen_generation(generation: Generation) -> None:

@@ -59,7 +59,7 @@ def _pulse() -> None:
         try:
             beat(started_at)
         except (DatabaseError, InterfaceError) as error:
-            log.warning("this worker's sign of life could not be written: %s", error)
+            log.warning("this worker's heartbeat could not be written: %s", error)
         finally:
             connection.close()
         _ending.wait(BEAT_EVERY_S)

@@ -21,7 +21,7 @@ from collections_app.services.documents.files import store_upload
 from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.sources.bucket_client import read_object
 from collections_app.services.sources.web_client import read_page
-from collections_app.services.uploads.entries import folder_of
+from collections_app.services.uploads.upload_plan import folder_of
 from ragd import telemetry
 
 TOO_LONG = timedelta(days=1)

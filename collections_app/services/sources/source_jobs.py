@@ -13,8 +13,7 @@ from collections_app.models import Collection, Document, FetchedSource, IngestBa
 from collections_app.policies import check_policy, policy_for, window_of
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.governance import audit
-from collections_app.services.jobs.backpressure import check_queue
-from collections_app.services.jobs.queue import send_jobs, supersede_jobs
+from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.services.sources.fetch_stage import address_of
 from collections_app.services.uploads.current_state import (
     DocumentState,
@@ -23,9 +22,15 @@ from collections_app.services.uploads.current_state import (
     load_siblings,
     load_states,
 )
-from collections_app.services.uploads.entries import Entry, RefusedError, check_clash, check_size, numbered
 from collections_app.services.uploads.submissions import close_batch, count_outcomes, lock_doc_ids, open_batch
-from collections_app.services.uploads.upload_plan import PlanLine
+from collections_app.services.uploads.upload_plan import (
+    Entry,
+    PlanLine,
+    RefusedError,
+    check_clash,
+    check_size,
+    numbered,
+)
 from ragd import telemetry
 
 STATUSES = ("new", "refetch", "changed", "unchanged", "skipped", "renamed", "rejected", "deleted")
@@ -100,7 +105,7 @@ def plan_sources(
     planner = _Planner(collection, wanted)
     planner.load(sources)
     lines = [planner.decide(source) for source in sources]
-    gone = [PlanLine(doc_id, doc_id, doc_id, "deleted", "it is not at its source any more") for doc_id in missing]
+    gone = [PlanLine(doc_id, doc_id, doc_id, "deleted", "no longer at its source") for doc_id in missing]
     return SourcePlan(lines + gone, labels=planner.labels)
 
 
@@ -214,17 +219,17 @@ class _Planner:
         if same_state:
             why = stands.differs(self.asked, lambda: policy_for(self.collection, self.asked.policy).as_dict())
             if not why:
-                reason = "it is under way" if stands.job_id else stands.remark
+                reason = "in progress" if stands.job_id else stands.remark
                 return replace(line, status="unchanged", reason=reason, job_id=stands.job_id)
             if self.on_clash == "replace":
-                return replace(line, status="changed", reason=f"the same content, other {why}")
-            return replace(line, status="skipped", reason=f"the same content is there with other {why}")
+                return replace(line, status="changed", reason=f"same content, different {why}")
+            return replace(line, status="skipped", reason=f"same content with different {why}")
         if self.on_clash == "skip":
-            return replace(line, status="skipped", reason="it is there already, and stays as it is")
+            return replace(line, status="skipped", reason="exists, kept unchanged")
         if self.on_clash == "keep_both" and not same_source:
-            return replace(line, doc_id=self._free(line.doc_id), status="renamed", reason="the name is taken")
+            return replace(line, doc_id=self._free(line.doc_id), status="renamed", reason="name exists")
         if same_source and source.etag is None:
-            return replace(line, status="refetch", reason="fetched again if it has changed since")
+            return replace(line, status="refetch", reason="fetched if changed")
         return replace(line, status="changed")
 
     def _recognize(self, source: Source, stands: DocumentState) -> tuple[bool, bool]:

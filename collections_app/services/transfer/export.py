@@ -39,7 +39,7 @@ from collections_app.services.collections.export_parts import (
     Table,
     registered_parts,
 )
-from collections_app.services.collections.operations import Running, Tell, begin, count_running
+from collections_app.services.collections.operations import OnProgress, OperationProgress, begin, count_running
 from collections_app.services.collections.snapshots import Snapshot
 from collections_app.services.generations.swap import ensure_serving
 from collections_app.services.governance import audit
@@ -96,7 +96,9 @@ class Export:
     name: what the file may be called. The snapshot is taken when it is opened; a reader that stops leaves nothing.
     """
 
-    def __init__(self, collection: Collection, *, actor: audit.Actor = None, on_progress: Tell | None = None) -> None:
+    def __init__(
+        self, collection: Collection, *, actor: audit.Actor = None, on_progress: OnProgress | None = None
+    ) -> None:
         if count_running(Operation.Kind.EXPORT) >= EXPORTS_AT_ONCE:
             raise ServiceError(
                 f"{EXPORTS_AT_ONCE} exports run already; try again when one of them has ended",
@@ -114,7 +116,9 @@ class Export:
         except BaseException:
             self.snapshot.close()
             raise
-        self.running = Running(begin(Operation.Kind.EXPORT, collection.name, actor=actor), listener=on_progress)
+        self.running = OperationProgress(
+            begin(Operation.Kind.EXPORT, collection.name, actor=actor), listener=on_progress
+        )
         audit.record(actor, [collection], audit.CHANGE, f"exported {self.counts['chunks']} chunks")
         self._stream = self._guarded()
 
@@ -320,7 +324,7 @@ def _stopped() -> ServiceError:
     return ServiceError("the reader went away before the file was complete", type="interrupted", status=499)
 
 
-def open_export(collection: Collection, *, actor: audit.Actor = None, on_progress: Tell | None = None) -> Export:
+def open_export(collection: Collection, *, actor: audit.Actor = None, on_progress: OnProgress | None = None) -> Export:
     """The collection as it is at this moment, to be read as one file; writers go on meanwhile.
 
     on_progress(stage, done, total): rows of the member that is written now. Raises UnknownCollection, and ServiceError
@@ -330,7 +334,11 @@ def open_export(collection: Collection, *, actor: audit.Actor = None, on_progres
 
 
 def export_to_file(
-    collection: Collection, path: str | os.PathLike[str], *, actor: audit.Actor = None, on_progress: Tell | None = None
+    collection: Collection,
+    path: str | os.PathLike[str],
+    *,
+    actor: audit.Actor = None,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Write the export to a file, which appears when it is complete and takes the place of one of that name.
 

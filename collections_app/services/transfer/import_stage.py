@@ -22,7 +22,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, Operation, OperationFile
 from collections_app.services.collections.deletion import purge_collection
 from collections_app.services.collections.export_parts import Manifest
-from collections_app.services.collections.operations import Running, Tell, request_operation, running
+from collections_app.services.collections.operations import OnProgress, OperationProgress, request_operation, running
 from collections_app.services.generations.generations import check_embedder, resolve_target, start_generation
 from collections_app.services.governance import audit
 from collections_app.services.transfer.export_reader import Archive, Source, invalid_export
@@ -44,7 +44,7 @@ def import_collection(
     embed_model: str | None = None,
     embed_dims: int | None = None,
     actor: audit.Actor = None,
-    on_progress: Tell | None = None,
+    on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
     """Make a collection of an export, all of it or nothing; it is seen when it is complete.
 
@@ -67,7 +67,7 @@ def import_collection(
 
 def _import_archive(
     archive: Archive,
-    progress: Running,
+    progress: OperationProgress,
     *,
     replace: bool,
     embed_model: str | None,
@@ -131,7 +131,7 @@ def run_import(lease: Lease[Operation]) -> None:
 
 
 def _finish(
-    progress: Running, *, replace: bool, embed_model: str | None, embed_dims: int | None, actor: audit.Actor
+    progress: OperationProgress, *, replace: bool, embed_model: str | None, embed_dims: int | None, actor: audit.Actor
 ) -> None:
     """What comes after the collection is visible. A generation besides the first is the one that was asked for."""
     report = dict(progress.operation.report)
@@ -154,7 +154,7 @@ def check_import_name(manifest: Manifest, name: str | None, *, replace: bool) ->
 
 
 def _import(
-    archive: Archive, name: str, spec: GenerationSpec, progress: Running, *, replace: bool, actor: audit.Actor
+    archive: Archive, name: str, spec: GenerationSpec, progress: OperationProgress, *, replace: bool, actor: audit.Actor
 ) -> tuple[ImportWriter, Collection | None]:
     collection = make_fenced(archive.manifest, name, spec, actor)
     current = ImportWriter(archive, collection, spec, progress)

@@ -27,7 +27,7 @@ from collections_app.services.collections.export_parts import (
     Table,
     registered_parts,
 )
-from collections_app.services.collections.operations import Running
+from collections_app.services.collections.operations import OperationProgress
 from collections_app.services.governance import audit
 from collections_app.services.transfer.export_reader import Archive, invalid_export
 from ragd.errors import UnknownCollection
@@ -83,7 +83,7 @@ class ImportWriter:
     archive: Archive
     collection: Collection
     spec: GenerationSpec
-    progress: Running
+    progress: OperationProgress
     counts: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 

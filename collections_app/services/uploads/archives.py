@@ -14,8 +14,7 @@ from collections_app.services.documents.files import parse_limits, read_content
 from collections_app.services.indexing.ingestion import IngestOutcome
 from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.uploads.current_state import RequestedMetadata
-from collections_app.services.uploads.entries import Entry, folder_of
-from collections_app.services.uploads.upload_plan import PlanLine, Planner, UploadPlan
+from collections_app.services.uploads.upload_plan import Entry, PlanLine, Planner, UploadPlan, folder_of
 from collections_app.services.uploads.uploads import HeldFile, UploadItem, UploadOptions, UploadOutcome, enqueue_files
 from ragd import telemetry
 from ragd.errors import InvalidInput

@@ -1,43 +1,142 @@
-"""What an upload would do, before anything is written: one line per document."""
+"""Files as they are offered, and what an upload of them would do, before anything is written: one line per document."""
 
 from __future__ import annotations
 
+import posixpath
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from django.conf import settings
+
+from collections_app.domain.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
 from collections_app.models import Collection, Document
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import owners_of
+from collections_app.services.jobs.queue import MEGABYTE
 from collections_app.services.uploads.current_state import (
     DocumentState,
     Labels,
+    Quarantined,
     RequestedMetadata,
     document_exists,
+    load_quarantined,
     load_siblings,
     load_states,
 )
-from collections_app.services.uploads.entries import (
-    Entry,
-    RefusedError,
-    check_clash,
-    check_entry,
-    check_size,
-    clean_prefix,
-    is_archive_name,
-    name_document,
-    numbered,
-    wanted_id,
-)
-from collections_app.services.uploads.quarantine import Quarantined, load_quarantined
 from ragd.errors import InvalidInput
+
+CLASHES = ("replace", "skip", "keep_both")
+ARCHIVE_SUFFIXES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 
 FIRST_NUMBERS = (2, 3, 4)
 STATUSES = ("new", "changed", "unchanged", "skipped", "renamed", "rejected", "archive", "deleted")
 SENT = ("new", "changed", "renamed", "archive")
 
 IsFree = Callable[[str], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file as it is offered. doc_id "": made from the name. sha256 in hex, "" when unknown. size in bytes.
+
+    on_clash: "replace", "skip" or "keep_both" for this one; "": what holds for all.
+    """
+
+    doc_id: str
+    sha256: str
+    size: int
+    name: str = ""
+    on_clash: str = ""
+
+
+class RefusedError(Exception):
+    """Why one file is not taken; it holds up no other."""
+
+    def __init__(self, type: str, message: str) -> None:
+        super().__init__(message)
+        self.type = type
+        self.message = message
+
+
+def numbered(doc_id: str, number: int) -> str:
+    """ "a/b.pdf" and 2 make "a/b (2).pdf"; a name that is too long for it loses its end before the number."""
+    stem, suffix = posixpath.splitext(doc_id)
+    mark = f" ({number}){suffix}"
+    return stem[: DOC_ID_MAX_CHARS - len(mark)].rstrip() + mark
+
+
+def check_size(entry: Entry) -> None:
+    """RefusedError for a file that is empty or larger than documents may be."""
+    limit = settings.RAGD_MAX_DOCUMENT_MB
+    name = entry.name or entry.doc_id
+    if entry.size > limit * MEGABYTE:
+        raise RefusedError(
+            "too_large",
+            f"{name} has {entry.size / MEGABYTE:.1f} MB; at most {limit} MB are taken. "
+            "Split it, or raise RAGD_MAX_DOCUMENT_MB.",
+        )
+    if not entry.size:
+        raise RefusedError("empty_content", f"{name} is empty; upload a file with some content")
+
+
+def is_refused(entry: Entry) -> bool:
+    """Whether the size or the name alone rules it out, so that its bytes need not be read."""
+    try:
+        name_document(entry)
+        check_size(entry)
+    except RefusedError:
+        return True
+    return False
+
+
+def name_document(entry: Entry) -> str:
+    """The doc_id that an entry asks for, or a RefusedError when it is not acceptable."""
+    try:
+        return check_doc_id(entry.doc_id) if entry.doc_id else doc_id_from_name(entry.name)
+    except InvalidInput as error:
+        raise RefusedError("invalid_input", error.message) from None
+
+
+def wanted_id(entry: Entry) -> str:
+    """The doc_id that an entry asks for, "" when it is not acceptable."""
+    try:
+        return name_document(entry)
+    except RefusedError:
+        return ""
+
+
+def check_clash(on_clash: str) -> None:
+    if on_clash not in CLASHES:
+        raise InvalidInput(f"on_clash must be one of {', '.join(CLASHES)}, not {on_clash!r}", field="on_clash")
+
+
+def check_entry(entry: Entry) -> None:
+    if entry.on_clash:
+        check_clash(entry.on_clash)
+    if entry.sha256 and not SHA256.fullmatch(entry.sha256):
+        raise InvalidInput(
+            f"sha256 must be 64 hexadecimal digits in lower case, not {entry.sha256[:80]!r}", field="sha256"
+        )
+
+
+def is_archive_name(name: str) -> bool:
+    return name.lower().endswith(ARCHIVE_SUFFIXES)
+
+
+def folder_of(doc_id: str) -> str:
+    """Where the members of an archive come: beside it."""
+    folder = doc_id.rpartition("/")[0]
+    return f"{folder}/" if folder else ""
+
+
+def clean_prefix(prefix: str) -> str:
+    """A folder as the beginning of doc_ids, with a slash at its end; "" for everything. Raises InvalidInput."""
+    kept = prefix.strip("/ ")
+    return f"{check_doc_id(kept)}/" if kept else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +280,14 @@ class Planner:
         if line.doc_id in self._taken:
             return replace(line, status="rejected", error_type="duplicate_name", reason=_repeated_ids(line.doc_id))
         self._taken[line.doc_id] = ""
-        return replace(line, status="archive", reason="it is unpacked, and each file in it is compared")
+        return replace(line, status="archive", reason="extracted; each file is compared")
 
     def _repeated(self, line: PlanLine, entry: Entry, how: str) -> PlanLine | None:
         """A second file of the same name in one request."""
         if line.doc_id not in self._taken:
             return None
         if entry.sha256 and self._taken[line.doc_id] == entry.sha256:
-            return replace(line, status="unchanged", reason="the same file stands in this upload already")
+            return replace(line, status="unchanged", reason="duplicate in this upload")
         if how == "keep_both":
             return self._beside(line, entry)
         return replace(line, status="rejected", error_type="duplicate_name", reason=_repeated_ids(line.doc_id))
@@ -203,13 +302,13 @@ class Planner:
         if present.has(entry.sha256):
             why = self._difference(present)
             if not why:
-                reason = "the same bytes are under way" if present.job_id else present.remark
+                reason = "identical file is being processed" if present.job_id else present.remark
                 return replace(line, status="unchanged", reason=reason, job_id=present.job_id)
             if how == "replace":
-                return replace(line, status="changed", reason=f"the same bytes, other {why}")
-            return replace(line, status="skipped", reason=f"the same bytes are there with other {why}")
+                return replace(line, status="changed", reason=f"same content, different {why}")
+            return replace(line, status="skipped", reason=f"same content with different {why}")
         if how == "skip":
-            return replace(line, status="skipped", reason="it exists with other content, which stays")
+            return replace(line, status="skipped", reason="exists with different content")
         if how == "keep_both":
             return self._beside(line, entry)
         return replace(line, status="changed")
@@ -219,15 +318,15 @@ class Planner:
         siblings = self._siblings_of(line.doc_id)
         for doc_id, present in siblings.items():
             if present.has(entry.sha256) and not self._difference(present):
-                reason = "a numbered copy has the same bytes"
+                reason = "an identical numbered copy exists"
                 return replace(line, doc_id=doc_id, status="unchanged", reason=reason, job_id=present.job_id)
         number = 2
         while True:
             doc_id = numbered(line.doc_id, number)
             if doc_id not in siblings and doc_id not in self._taken and self._may_take(doc_id):
-                return replace(line, doc_id=doc_id, status="renamed", reason="the name is taken by other content")
+                return replace(line, doc_id=doc_id, status="renamed", reason="name exists with different content")
             if entry.sha256 and self._taken.get(doc_id) == entry.sha256:
-                reason = "the same file stands in this upload already"
+                reason = "duplicate in this upload"
                 return replace(line, doc_id=doc_id, status="unchanged", reason=reason)
             number += 1
 
@@ -256,7 +355,7 @@ def find_missing(collection: Collection, named: set[str], prefix: str) -> list[P
     missing = list(rows.by_doc_id().values_list("doc_id", "source", "size_chars"))
     owners = owners_of(collection, [doc_id for doc_id, _, _ in missing])
     return [
-        PlanLine(source, doc_id, doc_id, "deleted", "it is not in the folder", size=size)
+        PlanLine(source, doc_id, doc_id, "deleted", "missing in the folder", size=size)
         for doc_id, source, size in missing
         if not (owners.get(doc_id, frozenset()) & named)
     ]

@@ -11,8 +11,15 @@ from collections_app.models import Collection
 from collections_app.parsing import ParseError, archive_type
 from collections_app.services.uploads.archives import list_archive, plan_archive
 from collections_app.services.uploads.current_state import RequestedMetadata
-from collections_app.services.uploads.entries import Entry, check_clash, is_refused, wanted_id
-from collections_app.services.uploads.upload_plan import PlanLine, Planner, UploadPlan
+from collections_app.services.uploads.upload_plan import (
+    Entry,
+    PlanLine,
+    Planner,
+    UploadPlan,
+    check_clash,
+    is_refused,
+    wanted_id,
+)
 from collections_app.services.uploads.uploads import NOTHING, UploadedFile, check_counts
 
 

@@ -15,10 +15,8 @@ from collections_app.models import Collection, IngestBatch, IngestJob, Upload
 from collections_app.parsing import archive_type
 from collections_app.services.documents.files import store_upload
 from collections_app.services.governance import audit
-from collections_app.services.jobs.backpressure import check_queue
-from collections_app.services.jobs.queue import send_jobs, supersede_jobs
+from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.services.uploads.current_state import Labels, RequestedMetadata
-from collections_app.services.uploads.entries import Entry, check_clash, folder_of, is_refused, wanted_id
 from collections_app.services.uploads.submissions import (
     close_batch,
     count_outcomes,
@@ -27,7 +25,15 @@ from collections_app.services.uploads.submissions import (
     require_open,
     try_lock_doc_id,
 )
-from collections_app.services.uploads.upload_plan import PlanLine, Planner
+from collections_app.services.uploads.upload_plan import (
+    Entry,
+    PlanLine,
+    Planner,
+    check_clash,
+    folder_of,
+    is_refused,
+    wanted_id,
+)
 from collections_app.work.leases import cancel
 from ragd import telemetry
 from ragd.errors import InvalidInput

@@ -21,8 +21,7 @@ from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.document_jobs import ingest_source, ingest_upload, reindex_document
 from collections_app.services.jobs.cancellation import settle_generations
 from collections_app.services.jobs.claims import TRANSIENT, claim_job, describe_failure, settle_failure
-from collections_app.services.jobs.job_costs import record_cost
-from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.progress import JobProgress, record_cost
 from collections_app.services.jobs.queue import require_collection
 from collections_app.services.jobs.workers import hold_lease
 from collections_app.services.uploads.archives import unpack_archive

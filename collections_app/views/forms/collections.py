@@ -13,8 +13,8 @@ from ragd.store.store import languages
 from ragd.types import ChunkPolicy
 
 CHUNK_KINDS = [
-    ("structure", "By structure: headings, paragraphs, lists, code, tables"),
-    ("words", "By words: a sliding window"),
+    ("structure", "Structure-aware: headings, paragraphs, lists, code, tables"),
+    ("words", "Sliding window: a fixed number of words"),
 ]
 POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
 
@@ -22,15 +22,15 @@ POLICY_FIELDS = ("kind", "target_tokens", "overlap_tokens", "max_chars")
 class ChunkPolicyFields(forms.Form):
     """The chunk policy as fields, to be mixed into forms that set one."""
 
-    kind = forms.ChoiceField(label="Chunks are cut", choices=CHUNK_KINDS, required=False)
-    target_tokens = forms.IntegerField(label="Target, words", min_value=1, required=False)
-    overlap_tokens = forms.IntegerField(label="Overlap, words", min_value=0, required=False)
-    max_chars = forms.IntegerField(label="At most, characters", min_value=1, required=False)
+    kind = forms.ChoiceField(label="Chunking strategy", choices=CHUNK_KINDS, required=False)
+    target_tokens = forms.IntegerField(label="Chunk size (words)", min_value=1, required=False)
+    overlap_tokens = forms.IntegerField(label="Overlap (words)", min_value=0, required=False)
+    max_chars = forms.IntegerField(label="Max length (characters)", min_value=1, required=False)
 
     def suggest(self, usual: ChunkPolicy) -> None:
         """Show what holds when a field stays empty."""
         for name in POLICY_FIELDS[1:]:
-            self.fields[name].help_text = f"When empty: {getattr(usual, name):,}"
+            self.fields[name].widget.attrs["placeholder"] = f"Default: {getattr(usual, name):,}"
 
     def chunk_policy(self) -> dict[str, Any]:
         """The fields that were filled in; what is left out is the service's default, fitted to the embedding model."""
@@ -42,22 +42,20 @@ class CollectionForm(ChunkPolicyFields):
     name = forms.CharField(
         label="Name",
         max_length=200,
-        help_text="Part of every address of the collection. No slash, ?, # or %.",
+        help_text="Used in URLs. No slash, ?, # or %.",
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
     description = forms.CharField(label="Description", required=False)
     hybrid_enabled = forms.BooleanField(
-        label="Keep a lexical index",
+        label="Enable keyword (BM25) search",
         required=False,
         initial=True,
-        help_text="Needed for hybrid and lexical search. Finds exact words, names and numbers.",
+        help_text="Required for hybrid search. Finds exact words, names and numbers.",
     )
-    language = forms.ChoiceField(
-        label="Language", initial="english", help_text="How the lexical index reduces words to stems."
-    )
-    embed_model = forms.CharField(label="Embedding model", help_text="Changing it later builds the whole index anew.")
+    language = forms.ChoiceField(label="Language", initial="english", help_text="Stemming for keyword search.")
+    embed_model = forms.CharField(label="Embedding model", help_text="Changing it later rebuilds the index.")
     embed_dims = forms.IntegerField(
-        label="Dimensions", min_value=1, max_value=4000, help_text="Changing it later builds the whole index anew."
+        label="Dimensions", min_value=1, max_value=4000, help_text="Changing it later rebuilds the index."
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -69,31 +67,35 @@ class CollectionForm(ChunkPolicyFields):
 
 class CollectionSettingsForm(ChunkPolicyFields):
     description = forms.CharField(label="Description", required=False)
-    revisions = forms.IntegerField(label="Earlier revisions of each document", min_value=0, required=False)
-    runs_days = forms.IntegerField(label="Days that runs are kept", min_value=0, required=False)
+    revisions = forms.IntegerField(label="Revisions kept per document", min_value=0, required=False)
+    runs_days = forms.IntegerField(label="Query log retention (days)", min_value=0, required=False)
 
     action = forms.ChoiceField(
-        label="When something harmful is found",
+        label="Guardrail action",
         required=False,
         choices=[
-            ("flag", "Flag: record it, change nothing"),
-            ("redact", "Redact: hide secrets and personal data, withhold passages with orders to a model"),
-            ("refuse", "Refuse: redact, and turn such questions and answers away"),
+            ("flag", "Flag: record findings only"),
+            ("redact", "Redact: hide secrets and personal data, withhold chunks with prompt injection"),
+            ("refuse", "Block: redact, and block such questions and answers"),
         ],
     )
     min_score = forms.FloatField(
-        label="From a risk of",
+        label="Risk threshold",
         required=False,
         min_value=0,
         max_value=100,
-        help_text="0 to 100; when empty: 0. What is below is only recorded.",
+        help_text="0 to 100. Default: 0. Findings below it are only recorded.",
     )
 
     def suggest_retention(self) -> None:
         """Show what holds when a field stays empty."""
         days = settings.RAGD_RUN_RETENTION_DAYS
-        self.fields["revisions"].help_text = f"When empty: {settings.RAGD_REVISIONS_KEPT}. 0 keeps none."
-        self.fields["runs_days"].help_text = f"When empty: {days or 'for ever'}. 0 keeps them for ever."
+        for name, default, zero in (
+            ("revisions", settings.RAGD_REVISIONS_KEPT, "0 keeps none."),
+            ("runs_days", days or "unlimited", "0 is unlimited."),
+        ):
+            self.fields[name].widget.attrs["placeholder"] = f"Default: {default}"
+            self.fields[name].help_text = zero
 
     def retention(self) -> dict[str, int]:
         """The fields that were filled in."""
@@ -109,22 +111,20 @@ class CollectionSettingsForm(ChunkPolicyFields):
 class ImportForm(forms.Form):
     """A file that a collection was exported to."""
 
-    file = forms.FileField(label="File", help_text="What the export of a collection gave: NAME.ragd.zip.")
-    name = forms.CharField(
-        label="Name", max_length=128, required=False, help_text="When empty: the name it was exported under."
-    )
+    file = forms.FileField(label="File", help_text="An exported collection: NAME.ragd.zip.")
+    name = forms.CharField(label="Name", max_length=128, required=False, help_text="Default: the exported name.")
     replace = forms.BooleanField(
-        label="Take the place of the collection of that name",
+        label="Replace the collection of this name",
         required=False,
-        help_text="That one is deleted in the moment in which this one is complete.",
+        help_text="The existing one is deleted when the import is complete.",
     )
     embed_model = forms.CharField(
-        label="Another embedding model",
+        label="Embedding model",
         max_length=200,
         required=False,
-        help_text="When empty: the exported vectors stay. Else the index is built anew with it, in the background.",
+        help_text="Default: the exported embeddings. Another model rebuilds the index in the background.",
     )
-    embed_dims = forms.IntegerField(label="Its dimensions", min_value=1, max_value=4000, required=False)
+    embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000, required=False)
 
 
 class GenerationForm(ChunkPolicyFields):
@@ -132,11 +132,11 @@ class GenerationForm(ChunkPolicyFields):
 
     embed_model = forms.CharField(label="Embedding model", max_length=200)
     embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000)
-    language = forms.ChoiceField(label="Language", help_text="How the lexical index reduces words to stems.")
-    hybrid_enabled = forms.BooleanField(label="Keep a lexical index", required=False)
+    language = forms.ChoiceField(label="Language", help_text="Stemming for keyword search.")
+    hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
     activate = forms.ChoiceField(
-        label="It begins to serve",
-        choices=[("automatic", "as soon as it is complete"), ("manual", "when I say so")],
+        label="Activation",
+        choices=[("automatic", "Activate automatically"), ("manual", "Activate manually")],
         initial="automatic",
     )
 
@@ -154,7 +154,7 @@ class DeleteCollectionForm(forms.Form):
     """The name must be typed."""
 
     typed_name = forms.CharField(
-        label="Type the collection's name to delete it",
+        label="Type the collection name to confirm",
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
 
@@ -165,7 +165,7 @@ class DeleteCollectionForm(forms.Form):
     def clean_typed_name(self) -> str:
         typed: str = self.cleaned_data["typed_name"]
         if typed != self.name:
-            raise forms.ValidationError(f"this must be {self.name}; nothing was deleted")
+            raise forms.ValidationError(f"enter {self.name} to confirm; nothing was deleted")
         return typed
 
 
@@ -184,12 +184,12 @@ class LabelFields(forms.Form):
 class UploadForm(LabelFields):
     uploads = FilesField(label="Files")
     on_clash = forms.ChoiceField(
-        label="A document that has other content",
+        label="If a document already exists",
         required=False,
         choices=[
-            ("replace", "Replace it with the file"),
-            ("skip", "Keep it, skip the file"),
-            ("keep_both", "Keep both, number the file"),
+            ("replace", "Replace"),
+            ("skip", "Skip"),
+            ("keep_both", "Keep both (numbered)"),
         ],
     )
     batch = forms.UUIDField(required=False)
@@ -197,7 +197,9 @@ class UploadForm(LabelFields):
 
 class TextForm(LabelFields):
     doc_id = forms.CharField(
-        label="Document id", max_length=512, help_text="Unique in the collection; the same id replaces the document."
+        label="Document ID",
+        max_length=512,
+        help_text="Unique in the collection. An existing document with this ID is replaced.",
     )
     title = forms.CharField(label="Title", max_length=500, required=False)
     content = forms.CharField(label="Text", strip=False, widget=forms.Textarea(attrs={"rows": 14, "data-send": True}))
@@ -213,5 +215,5 @@ class ChunkChangeForm(forms.Form):
     revision = forms.IntegerField(required=False, min_value=1)
     overlay_id = forms.IntegerField(required=False, min_value=1)
     target = forms.IntegerField(
-        required=False, min_value=0, error_messages={"invalid": "Say the number of a chunk, such as 3."}
+        required=False, min_value=0, error_messages={"invalid": "Enter a chunk number, such as 3."}
     )

@@ -109,20 +109,20 @@ class BulkLabelForm(forms.Form):
 
     add_tags = TagsField(label="Add tags", required=False, help_text="Separated by commas.")
     remove_tags = TagsField(label="Remove tags", required=False, help_text="Separated by commas.")
-    key = forms.CharField(label="Set the metadata field", max_length=200, required=False)
-    value = LooseValueField(label="to", required=False, help_text="A JSON value; anything else counts as text.")
+    key = forms.CharField(label="Set metadata field", max_length=200, required=False)
+    value = LooseValueField(label="Value", required=False, help_text="A JSON value; anything else is text.")
     scope = forms.ChoiceField(
-        label="On",
+        label="Apply to",
         required=False,
-        choices=[("all", "all of them"), ("existing", "only those that have the field")],
+        choices=[("all", "All"), ("existing", "Only documents that have the field")],
         initial="all",
     )
-    remove_key = forms.CharField(label="Remove the metadata field", max_length=200, required=False)
+    remove_key = forms.CharField(label="Remove metadata field", max_length=200, required=False)
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or {}
         if not self.errors and not self.changes():
-            raise forms.ValidationError("Say what to change: a tag or a metadata field.")
+            raise forms.ValidationError("Enter a tag or a metadata field to change.")
         return given
 
     def changes(self) -> list[BulkChange]:
@@ -141,7 +141,10 @@ class DocumentForm(ChunkPolicyFields):
     """What can be edited of one document. expected_revision: the one that was looked at."""
 
     title = forms.CharField(
-        label="Title", max_length=500, required=False, help_text="Embedded with every chunk, so they are embedded anew."
+        label="Title",
+        max_length=500,
+        required=False,
+        help_text="Part of every embedding; a change re-embeds all chunks.",
     )
     tags = TagsField(label="Tags", required=False, help_text="Separated by commas.")
     metadata = ObjectField(

@@ -15,12 +15,12 @@ LIST_MAX_BYTES = 5_000_000
 
 class SourceForm(LabelFields):
     on_clash = forms.ChoiceField(
-        label="When a document is there already",
+        label="If a document already exists",
         required=False,
         choices=[
-            ("replace", "Replace it"),
-            ("skip", "Keep it, fetch nothing"),
-            ("keep_both", "Keep both, number the new one"),
+            ("replace", "Replace"),
+            ("skip", "Skip"),
+            ("keep_both", "Keep both (numbered)"),
         ],
     )
 
@@ -38,15 +38,15 @@ class UrlsForm(SourceForm):
     either = ("urls", "file")  # one of them is required, so neither is shown as optional
 
     urls = forms.CharField(
-        label="Addresses",
+        label="URLs",
         required=False,
-        help_text="One per line, http:// or https://.",
+        help_text="One per line (http or https).",
         widget=forms.Textarea(attrs={"rows": 8, "class": "mono", "spellcheck": "false", "data-send": True}),
     )
     file = forms.FileField(
-        label="Or a list as a file",
+        label="Or a file with URLs",
         required=False,
-        help_text="Text with one per line, or CSV with a column url; doc_id and title beside it if you like.",
+        help_text="Text with one URL per line, or CSV with a column url (optional: doc_id, title).",
         widget=forms.FileInput(attrs={"accept": ".txt,.csv,text/plain,text/csv"}),
     )
 
@@ -75,12 +75,12 @@ class UrlsForm(SourceForm):
 class BucketForm(SourceForm):
     bucket = forms.CharField(label="Bucket", max_length=255)
     prefix = forms.CharField(  # type: ignore[assignment]  # a form takes its fields from its attributes
-        label="Prefix", required=False, max_length=1024, help_text="What the keys begin with, such as reports/2026/."
+        label="Prefix", required=False, max_length=1024, help_text="For example reports/2026/."
     )
     endpoint = forms.CharField(
-        label="Server",
+        label="Endpoint",
         required=False,
         max_length=500,
-        help_text="Only for an open bucket elsewhere: its address, such as https://s3.example.org.",
+        help_text="For public buckets on another server, such as https://s3.example.org.",
     )
-    delete_missing = forms.BooleanField(label="Delete documents from this prefix that it has no more", required=False)
+    delete_missing = forms.BooleanField(label="Delete documents that are missing in the bucket", required=False)

@@ -22,8 +22,8 @@ router = Router(auth=BearerAuth(), tags=["evaluation"])
 
 Verdict = Literal["improved", "regressed", "noise", "few", "same", "unscored", "incomparable"]
 Shown = Literal["moved", "worse", "better", "lost", "won", "all"]
-Base = param.Query(..., description="The run that the others are held against")
-Other = param.Query(..., description="The run that is held against it")
+Base = param.Query(..., description="The baseline: the run that the others are compared with")
+Other = param.Query(..., description="The run that is compared with it")
 Others = param.Query(..., description="The other runs, up to seven; repeat the parameter")
 Show = param.Query("moved", description="lost: worse and was passing; won: passes now")
 Cursor = param.Query(None, description="next_cursor of the page before")
@@ -72,7 +72,7 @@ class ChangeOut(Schema):
 
 class AgainstOut(Schema):
     run: ComparedRun
-    verdicts: dict[str, int] = Field(description="How many measures have each verdict")
+    verdicts: dict[str, int] = Field(description="How many metrics have each verdict")
     changes: list[ChangeOut]
     questions: int = Field(description="Done in both runs")
     unpaired: int = Field(description="Done in one of them only")
@@ -103,7 +103,7 @@ class AskedOut(Schema):
     trace_id: str
 
 
-class QuestionOut(Schema):
+class ComparedQuestionOut(Schema):
     position: int
     question: str
     category: str
@@ -114,7 +114,7 @@ class QuestionOut(Schema):
 
 
 class QuestionPage(Schema):
-    items: list[QuestionOut]
+    items: list[ComparedQuestionOut]
     next_cursor: str | None
 
 

@@ -14,11 +14,11 @@ from ragd.types import canonical_json
 # field of EvaluationRun -> what it is called; in the order in which they are shown, behind plan and settings
 FIELDS: Mapping[str, str] = {
     "collection_name": "Collection",
-    "generation": "Generation",
+    "generation": "Index version",
     "embed_model": "Embedding model",
-    "answerer": "Answerer",
+    "answerer": "Model",
     "prompt_hash": "Prompt hash",
-    "calibration": "Corrected by",
+    "calibration": "Calibration",
     "judge": "Judge",
     "judge_version": "Judge version",
     "spec_version": "Specification",
@@ -86,7 +86,9 @@ def _plan_rows(runs: Sequence[EvaluationRun]) -> Iterator[HeaderRow]:
     flat = [_flatten(run.plan) for run in runs]
     for name in _names(flat):
         yield _row(
-            f"plan.{name}", f"Plan, {name.replace('_', ' ').replace('.', ' ')}", [values.get(name) for values in flat]
+            f"plan.{name}",
+            f"Settings, {name.replace('_', ' ').replace('.', ' ')}",
+            [values.get(name) for values in flat],
         )
 
 

@@ -24,9 +24,9 @@ MOVED_MIN = 6  # that six of six go one way by chance has probability 2 / 2**6 =
 WORDS: dict[Verdict, str] = {
     "improved": "Improved",
     "regressed": "Regressed",
-    "noise": "Within noise",
-    "few": "Too few moved",
-    "same": "Same",
+    "noise": "No significant difference",
+    "few": "Insufficient evidence",
+    "same": "Unchanged",
     "unscored": "Not scored in both",
     "incomparable": "Not comparable",
 }

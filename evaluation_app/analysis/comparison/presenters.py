@@ -35,8 +35,8 @@ SHOWN: Mapping[str, tuple[str, Keep]] = {
     "moved": ("Changed", lambda item: item.is_worse or item.is_better),
     "worse": ("Worse", lambda item: item.is_worse),
     "better": ("Better", lambda item: item.is_better),
-    "lost": ("Worse and was passing", lambda item: item.is_worse and item.lost),
-    "won": ("Passes now", lambda item: item.won),
+    "lost": ("Newly failed", lambda item: item.is_worse and item.lost),
+    "won": ("Newly passed", lambda item: item.won),
     "all": ("All", lambda item: True),
 }
 

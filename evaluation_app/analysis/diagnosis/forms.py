@@ -54,7 +54,7 @@ class BandsForm(forms.Form):
             if (values.get(f"{name}_good") is None) != (values.get(f"{name}_poor") is None):
                 missing = "good" if values.get(f"{name}_good") is None else "poor"
                 if f"{name}_{missing}" not in self.errors:
-                    self.add_error(f"{name}_{missing}", "Give both bounds, or neither.")
+                    self.add_error(f"{name}_{missing}", "Enter both thresholds, or neither.")
         return values
 
     def bands(self) -> dict[str, list[float]]:

@@ -41,9 +41,7 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
     """
     held = EvaluationRun.objects.select_for_update(of=("self",)).select_related("golden_set").get(pk=run.pk)
     if held.is_active:
-        raise ServiceError(
-            "this run is not finished; find its modes again when it is", type="still_running", status=409
-        )
+        raise ServiceError("this run is not finished; try again when it is", type="still_running", status=409)
     bands = bands_for(held.golden_set)
     changed: list[EvaluationItem] = []
     counts: dict[str, int] = {}
@@ -60,7 +58,9 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
     if changed:
         held.summary = {**held.summary, "modes": counts}
         held.save(update_fields=["summary"])
-        audit.record(actor, [held], audit.CHANGE, f"found the failure modes of {held} again by the bands of now")
+        audit.record(
+            actor, [held], audit.CHANGE, f"found the failure modes of {held} again with the current thresholds"
+        )
     return len(changed)
 
 

@@ -39,7 +39,7 @@ from evaluation_app.scoring.modes.catalogue import stored_table
 from ragd.errors import RagdError
 
 ALL_OF_ONE = 500  # cards of a column that is shown alone
-RESOLVED_WORDS = {"assign": "Kept", "snooze": "Put away", "resolve": "Resolved", "reopen": "Open again"}
+RESOLVED_WORDS = {"assign": "Saved", "snooze": "Dismissed", "resolve": "Resolved", "reopen": "Reopened"}
 
 
 @require_GET
@@ -116,7 +116,7 @@ def tried_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     """What the fix changes, how far its run is, and which questions fail before and after."""
     run = get_object_or_404(EvaluationRun.objects.select_related("base_run", "golden_set"), pk=pk)
     if run.base_run is None:
-        raise Http404("this run tries no fix of another run")
+        raise Http404("this run is not a fix of another run")
     compare = f"{reverse('evaluation:compare')}?{urlencode({'base': run.base_run_id, 'other': run.pk})}"
     context = {
         "tab": "board",
@@ -140,7 +140,7 @@ def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
     else:
-        messages.success(request, f"Plan {saved.name} is kept{' as the default' if saved.is_default else ''}.")
+        messages.success(request, f"Preset {saved.name} saved{' as the default' if saved.is_default else ''}.")
     return redirect("evaluation:tried-fix", pk=pk)
 
 
@@ -175,10 +175,10 @@ def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     """With `again`, the modes of the newest run are found again; its board shows what that did."""
     newest = next((run for run in runs_of(golden_set) if not run.is_active), None)
     if not request.POST.get("again") or newest is None:
-        messages.success(request, "Bands kept. Runs from now on are judged by them.")
+        messages.success(request, "Thresholds saved. They apply to new evaluation runs.")
         return redirect("evaluation:golden-set-bands", pk=golden_set.pk)
     changed = refresh_modes(newest, actor=request.user)
-    messages.success(request, f"Bands kept. {counted(changed, 'question')} of the newest run changed.")
+    messages.success(request, f"Thresholds saved. {counted(changed, 'question')} of the latest run changed.")
     return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")
 
 
@@ -229,5 +229,5 @@ def _fixes(found: Board) -> dict[str, list[FixProposal]]:
 
 def _snoozes() -> list[tuple[str, str]]:
     today = timezone.localdate()
-    choices = (("a week", 7), ("four weeks", 28))
+    choices = (("1 week", 7), ("4 weeks", 28))
     return [(words, (today + timedelta(days=days)).isoformat()) for words, days in choices]

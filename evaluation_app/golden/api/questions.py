@@ -17,10 +17,10 @@ from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.golden import edits, sets
 from evaluation_app.golden.api.responses import question_responses
 from evaluation_app.golden.api.schemas import (
+    GoldenQuestionOut,
     QuestionChanges,
     QuestionIds,
     QuestionList,
-    QuestionOut,
     QuestionRequest,
     QuestionsCounted,
     SuggestOut,
@@ -69,7 +69,7 @@ def list_questions(
     return {"items": question_responses(found, page.items), "next_cursor": page.next_cursor}
 
 
-@router.post(ALL, operation_id="golden-questions-create", response={201: QuestionOut, **ERRORS})
+@router.post(ALL, operation_id="golden-questions-create", response={201: GoldenQuestionOut, **ERRORS})
 def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest) -> HttpResponse:
     """Add a question, or with run_id make one of a stored run. 409 when the set has it already."""
     key = request_key(request)
@@ -99,12 +99,12 @@ def _run(run_id: UUID, collections: list[str]) -> QueryRun:
     return run
 
 
-@router.get(ONE, operation_id="golden-questions-get", response={200: QuestionOut, **ERRORS})
+@router.get(ONE, operation_id="golden-questions-get", response={200: GoldenQuestionOut, **ERRORS})
 def get_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
     return _answer_one(_question(request, golden_set, question_id))
 
 
-@router.patch(ONE, operation_id="golden-questions-update", response={200: QuestionOut, **ERRORS})
+@router.patch(ONE, operation_id="golden-questions-update", response={200: GoldenQuestionOut, **ERRORS})
 def update_question(request: HttpRequest, golden_set: str, question_id: int, payload: QuestionChanges) -> Any:
     """Change the stated fields, or move the question to a place. 409 when another question says the same."""
     question = _question(request, golden_set, question_id)

@@ -76,7 +76,7 @@ class QuestionChanges(QuestionFields):
     position: int | None = Field(None, ge=0, description="Its place among the accepted questions, from 0")
 
 
-class QuestionOut(Schema):
+class GoldenQuestionOut(Schema):
     id: int
     position: int
     question: str
@@ -95,7 +95,7 @@ class QuestionOut(Schema):
 
 
 class QuestionList(Schema):
-    items: list[QuestionOut]
+    items: list[GoldenQuestionOut]
     next_cursor: str | None
 
 
@@ -114,7 +114,7 @@ class SuggestRequest(Request):
 
 
 class SuggestOut(Schema):
-    items: list[QuestionOut]
+    items: list[GoldenQuestionOut]
     tried: int
     lost: int = Field(description="Questions whose document the search did not find again")
     alike: int = Field(description="Questions that the set asks already")

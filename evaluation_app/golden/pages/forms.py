@@ -39,10 +39,10 @@ class GoldenSetForm(forms.Form):
     name = forms.CharField(
         label="Name",
         max_length=200,
-        help_text="Part of the set's address in the API. No slash, ?, # or %.",
+        help_text="Used in URLs. No slash, ?, # or %.",
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
-    collection = forms.ChoiceField(label="Collection", help_text="What the questions are about. It stays as it is.")
+    collection = forms.ChoiceField(label="Collection", help_text="Cannot be changed later.")
     description = forms.CharField(
         label="Description", required=False, widget=forms.Textarea(attrs={"rows": 3, "data-send": True})
     )
@@ -67,7 +67,7 @@ class QuestionForm(forms.Form):
     expected_answer = forms.CharField(
         label="Expected answer",
         required=False,
-        help_text="Short and to the point: what an answer is compared with.",
+        help_text="Answers are compared with it. Keep it short.",
         widget=forms.Textarea(attrs={"rows": 3, "data-send": True}),
     )
     category = forms.CharField(
@@ -80,18 +80,18 @@ class QuestionForm(forms.Form):
         label="Weight",
         min_value=0,
         initial=1.0,
-        help_text="Its share in means.",
+        help_text="Weight in means.",
         widget=forms.NumberInput(attrs={"step": "any"}),
     )
-    place = forms.IntegerField(label="Place", min_value=1, required=False, help_text="From 1; empty: as it is.")
+    place = forms.IntegerField(label="Position", min_value=1, required=False, help_text="From 1. Default: unchanged.")
     thresholds = ThresholdsField(
         label="Thresholds",
         required=False,
-        help_text="The least that passes, such as recall@10=1; adherence=1.",
+        help_text="Pass criteria, such as recall@10=1; adherence=1.",
         widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false", "autocomplete": "off"}),
     )
     notes = forms.CharField(label="Notes", required=False, widget=forms.Textarea(attrs={"rows": 2, "data-send": True}))
-    find = forms.CharField(label="Find in the collection", required=False)
+    find = forms.CharField(label="Search the collection", required=False)
     seen = forms.CharField(required=False, widget=forms.HiddenInput)
 
     STATED = ("question", "expected_answer", "category", "weight", "thresholds", "notes")
@@ -104,27 +104,27 @@ class QuestionForm(forms.Form):
 class RunQuestionForm(QuestionForm):
     """A question out of a run, and the set that it goes into; "" for a new one."""
 
-    golden_set = forms.ChoiceField(label="Into the set", required=False)
+    golden_set = forms.ChoiceField(label="Test set", required=False)
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["golden_set"].choices = [*sets, ("", "a new set")]  # type: ignore[attr-defined]
+        self.fields["golden_set"].choices = [*sets, ("", "New test set")]  # type: ignore[attr-defined]
 
 
 class ImportForm(forms.Form):
     file = forms.FileField(label="File", required=False, help_text="CSV or JSON Lines, UTF-8.")
     text = forms.CharField(
-        label="or its text",
+        label="Or paste text",
         required=False,
         strip=False,
         widget=forms.Textarea(attrs={"rows": 5, "class": "mono", "spellcheck": "false"}),
     )
     mode = forms.ChoiceField(
-        label="The questions that are there",
+        label="Existing questions",
         initial="merge",
         choices=[
-            ("merge", "stay; equal ones are changed as the file says"),
-            ("replace", "give way: the set holds what the file holds, in its order"),
+            ("merge", "Merge (upsert)"),
+            ("replace", "Replace all"),
         ],
     )
 

@@ -86,7 +86,7 @@ def _save(
         else:
             seen = form.cleaned_data["seen"]
             if seen and seen != question.updated_at.isoformat():
-                form.add_error(None, "Somebody changed this question since you opened it. Reload, and change it again.")
+                form.add_error(None, "The question was changed by someone else. Reload and edit it again.")
                 return None
             position = place - 1 if place else None
             edits.change_question(question, stated, position=position, seen=question.updated_at, actor=request.user)

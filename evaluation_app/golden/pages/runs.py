@@ -84,9 +84,7 @@ def _make_at_once(request: PageRequest, run: QueryRun) -> HttpResponse:
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
         return redirect(run)
-    messages.success(
-        request, f"Added to {question.golden_set.name}. Look at what it expects; change or delete it here."
-    )
+    messages.success(request, f"Added to {question.golden_set.name}. Check the expected results.")
     return redirect("evaluation:golden-question", question.golden_set_id, question.pk)
 
 

@@ -203,12 +203,10 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         return redirect(back)
     if action == "follow":
         count = edits.follow_moved_chunks(golden_set, actor=request.user)
-        messages.success(
-            request, f"{count} expected chunk{'' if count == 1 else 's'} followed to where the text is now."
-        )
+        messages.success(request, f"{count} expected chunk{'' if count == 1 else 's'} updated.")
         return redirect(back)
     if not ids:
-        messages.error(request, "No question was chosen; tick some first.")
+        messages.error(request, "Select questions first.")
         return redirect(back)
     if action == "delete" and not request.POST.get("confirmed"):
         rows = list(golden_set.questions.filter(pk__in=ids).order_by("position", "id"))
@@ -217,10 +215,10 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
     known: dict[str, tuple[Callable[..., int], str]] = {
         "delete": (edits.delete_questions, "deleted"),
         "accept": (edits.accept_suggestions, "accepted"),
-        "discard": (edits.discard_suggestions, "thrown away"),
+        "discard": (edits.discard_suggestions, "rejected"),
     }
     if action not in known:
-        messages.error(request, "That is nothing that can be done with questions.")
+        messages.error(request, "Unknown action.")
         return redirect(back)
     act, did = known[action]
     try:

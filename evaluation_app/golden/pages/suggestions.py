@@ -21,22 +21,22 @@ PER_PAGE = 100
 
 
 class SuggestForm(forms.Form):
-    count = forms.IntegerField(label="At most", min_value=1, max_value=COUNT_MAX, initial=COUNT)
+    count = forms.IntegerField(label="Number of questions", min_value=1, max_value=COUNT_MAX, initial=COUNT)
     method = forms.ChoiceField(
-        label="Made by", choices=[("rules", "rules, offline"), ("model", "the chat model")], initial="rules"
+        label="Method", choices=[("rules", "Rules (offline)"), ("model", "Chat model")], initial="rules"
     )
     doc_ids = forms.CharField(
-        label="Only of these documents",
+        label="Documents",
         required=False,
         widget=forms.Textarea(
-            attrs={"rows": 1, "class": "mono", "spellcheck": "false", "placeholder": "Ids, one a line; empty: all"}
+            attrs={"rows": 1, "class": "mono", "spellcheck": "false", "placeholder": "IDs, one per line. Default: all"}
         ),
     )
 
     def __init__(self, *args: Any, has_model: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not has_model:
-            self.fields["method"].choices = [("rules", "rules, offline")]  # type: ignore[attr-defined]
+            self.fields["method"].choices = [("rules", "Rules (offline)")]  # type: ignore[attr-defined]
 
     def clean_doc_ids(self) -> list[str]:
         lines = (line.strip() for line in str(self.cleaned_data["doc_ids"]).splitlines())

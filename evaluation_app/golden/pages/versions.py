@@ -93,7 +93,7 @@ def bring_back(request: PageRequest, pk: int, version: int) -> HttpResponse:
     if request.method == "POST":
         try:
             kept = edits.bring_back(golden_set, version, actor=request.user)
-            messages.success(request, f"{golden_set.name} holds version {version} again, as version {kept.version}.")
+            messages.success(request, f"Restored version {version} (now version {kept.version}).")
         except (ServiceError, RagdError) as error:
             messages.error(request, describe(error)[1]["error"]["message"])
         return redirect("evaluation:golden-versions", pk)

@@ -71,7 +71,7 @@ def find_expected(collection_name: str, text: str, chosen: Chosen) -> SearchOutc
     """What the collection's search finds for the text, and documents that are called so."""
     collection = Collection.objects.live().filter(name=collection_name).first()
     if collection is None:
-        return SearchOutcome(text, problem=f"The collection {collection_name} is deleted; nothing can be found in it.")
+        return SearchOutcome(text, problem=f"The collection {collection_name} is deleted.")
     named = [
         (row.doc_id, row.name, row.doc_id in chosen["expected_doc_ids"])
         for row in documents_named(collection, text, FOUND_DOCUMENTS)

@@ -42,7 +42,7 @@ def ask_model(passages: Sequence[Passage], *, timeout_s: float) -> list[Derived]
     """
     if not has_chat_model():
         raise ServiceError(
-            "there is no chat model; set LLM_BASE_URL or OPENAI_API_KEY, or let the rules suggest",
+            "there is no chat model; set LLM_BASE_URL or OPENAI_API_KEY, or use the rules",
             type="no_chat_model",
             status=422,
             field="method",

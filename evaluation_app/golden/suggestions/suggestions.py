@@ -51,10 +51,10 @@ class Suggested:
 
     @property
     def words(self) -> str:
-        told = f"{len(self.made)} suggested of {self.tried} tried in {self.documents} documents"
-        reasons = [f"{self.lost} were not found again"] if self.lost else []
-        reasons += [f"{self.alike} ask what is asked already"] if self.alike else []
-        reasons += ["the time was over"] if self.out_of_time else []
+        told = f"{len(self.made)} generated of {self.tried} tried in {self.documents} documents"
+        reasons = [f"{self.lost} not retrieved"] if self.lost else []
+        reasons += [f"{self.alike} duplicates"] if self.alike else []
+        reasons += ["time limit reached"] if self.out_of_time else []
         return f"{told}; {', '.join(reasons)}" if reasons else told
 
 
@@ -233,7 +233,7 @@ def _golden(collection: Collection, checked: Checked, method: str) -> Golden:
             "expected_chunks": _holders(collection, derived),
             "expected_answer": derived.answer,
             "category": CATEGORY[derived.rule],
-            "notes": f"Suggested {by} from {derived.doc_id}#{derived.chunk_index}. The search finds the document at "
+            "notes": f"Generated {by} from {derived.doc_id}#{derived.chunk_index}. The search finds the document at "
             f"rank {checked.doc_rank}{chunk}.",
         }
     )

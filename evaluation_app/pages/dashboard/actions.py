@@ -21,31 +21,29 @@ from ragd.errors import RagdError
 
 @require_POST
 def cancel(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: cancel_run(run, request.user), "It stops after the question that it is at.")
+    return _act(request, pk, lambda run: cancel_run(run, request.user), "Stopping after the current question.")
 
 
 @require_POST
 def resume(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: resume_run(run, request.user), "It goes on where it stopped.")
+    return _act(request, pk, lambda run: resume_run(run, request.user), "Evaluation resumed.")
 
 
 @require_POST
 def retry(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: retry_failed(run, request.user), "The failed questions are asked again.")
+    return _act(request, pk, lambda run: retry_failed(run, request.user), "Failed questions queued for retry.")
 
 
 @require_POST
 def baseline(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(
-        request, pk, lambda run: make_baseline(run, actor=request.user), "Later runs of this set are held against it."
-    )
+    return _act(request, pk, lambda run: make_baseline(run, actor=request.user), "Set as baseline.")
 
 
 @require_POST
 def no_baseline(request: PageRequest, pk: int) -> HttpResponse:
     """Of a golden set; back to where the form says, else to the dashboard."""
     clear_baseline(get_object_or_404(GoldenSet, pk=pk), actor=request.user)
-    messages.success(request, "Runs of this set are held against nothing now.")
+    messages.success(request, "Baseline removed.")
     return redirect(next_address(request, "evaluation:index"))
 
 
@@ -62,7 +60,7 @@ def delete(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     except (ServiceError, RagdError) as error:
         messages.error(request, error.message)
         return redirect(run)
-    messages.success(request, f"Run {run} is deleted.")
+    messages.success(request, f"Evaluation run {run} deleted.")
     return redirect("evaluation:evaluation-runs")
 
 

@@ -100,7 +100,7 @@ class Facets:
 
     @classmethod
     def of(cls, rows: Sequence[ItemRow]) -> Facets:
-        verdicts = {PASSED: "Passed", MISSED: "Failed", UNJUDGED: "No threshold"}
+        verdicts = {PASSED: "Passed", MISSED: "Failed", UNJUDGED: "No thresholds"}
         labels = dict(EvaluationItem.Outcome.choices)
         return cls(
             outcomes=_counted((row.outcome for row in rows), labels),
@@ -122,14 +122,14 @@ def _counted(values: Iterable[str], labels: Mapping[str, str], *, title: bool = 
 class ItemFilterForm(forms.Form):
     """The filter of a run's questions. What is wrong in an address is told and left out, not refused."""
 
-    text = forms.CharField(label="Find", required=False)
+    text = forms.CharField(label="Search", required=False)
     outcome = forms.CharField(label="Outcome", required=False)
     verdict = forms.ChoiceField(
         label="Thresholds", required=False, choices=[(each, each) for each in (PASSED, MISSED, UNJUDGED)]
     )
     category = forms.CharField(label="Category", required=False)
     mode = forms.CharField(label="Failure mode", required=False)
-    measure = forms.CharField(label="Measure", required=False)
+    measure = forms.CharField(label="Metric", required=False)
     score = forms.ChoiceField(label="Score", required=False, choices=[(each, each) for each in (*STATES, "unscored")])
     low = forms.FloatField(label="From", required=False, min_value=0, max_value=1)
     high = forms.FloatField(label="Below", required=False, min_value=0, max_value=1)
@@ -246,7 +246,7 @@ def items_address(run: EvaluationRun, **wanted: Any) -> str:
     """The run's page, with the questions of this filter in view. Unknown filters are a mistake: KeyError."""
     kept = {name: value for name, value in wanted.items() if value not in (None, "")}
     if strange := set(kept) - {*FILTERS, "sort"}:
-        raise KeyError(f"no filter of questions: {', '.join(sorted(strange))}")
+        raise KeyError(f"unknown filter: {', '.join(sorted(strange))}")
     return f"{reverse('evaluation:evaluation-run', args=[run.pk])}?{urlencode(kept)}#questions"
 
 
@@ -256,7 +256,7 @@ def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
     told: list[tuple[str, tuple[str, ...]]] = []
     labels = dict(EvaluationItem.Outcome.choices)
     if wanted["text"]:
-        told.append((f"holds “{wanted['text']}”", ("text",)))
+        told.append((f"contains “{wanted['text']}”", ("text",)))
     if wanted["outcome"]:
         told.append((labels.get(wanted["outcome"], wanted["outcome"]), ("outcome",)))
     if wanted["verdict"]:

@@ -22,10 +22,10 @@ MARKS = {
 HEADING = re.compile(r"#{1,6} ")
 LINE = re.compile(r"#{1,6} |[-*] |[0-9]+\. |\||```|> ")
 WITHOUT_SENTENCE = {
-    "supported_without_sentence": "by the context as a whole",
-    "general": "nothing to support: it states nothing",
-    "well_known_fact": "a well-known fact",
-    "numerical_reasoning": "by reckoning",
+    "supported_without_sentence": "supported by the whole context",
+    "general": "no claim",
+    "well_known_fact": "general knowledge",
+    "numerical_reasoning": "arithmetic",
 }
 
 

@@ -38,18 +38,18 @@ PURPOSES_OF_PEOPLE = ("manual", "api", "cli", "fix")  # sweeps and gates make ma
 class RunsFilterForm(forms.Form):
     """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
 
-    text = forms.CharField(label="Find", required=False)
-    set = forms.CharField(label="Golden set", required=False)
+    text = forms.CharField(label="Search", required=False)
+    set = forms.CharField(label="Test set", required=False)
     collection = forms.CharField(label="Collection", required=False)
     state = forms.ChoiceField(label="State", required=False, choices=[("", "All"), *EvaluationRun.State.choices])
     verdict = forms.ChoiceField(
         label="Thresholds",
         required=False,
-        choices=[("", "All"), ("passed", "Passed"), ("failed", "Failed"), ("none", "None set")],
+        choices=[("", "All"), ("passed", "Passed"), ("failed", "Failed"), ("none", "No criteria")],
     )
     judge = forms.ChoiceField(label="Judge", required=False, choices=[("", "All"), *((name, name) for name in JUDGES)])
     purpose = forms.ChoiceField(
-        label="Made by", required=False, choices=[("", "People"), ("all", "All"), *EvaluationRun.Purpose.choices]
+        label="Origin", required=False, choices=[("", "People"), ("all", "All"), *EvaluationRun.Purpose.choices]
     )
 
 

@@ -42,7 +42,7 @@ FACETS_SHOWN = 8
 AGES = (("", "Any time"), ("1h", "Last hour"), ("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"))
 OPERATOR_WORDS = {
     "eq": "is", "ne": "is not", "gt": ">", "ge": "≥", "lt": "<", "le": "≤", "contains": "contains",
-    "starts": "starts with", "exists": "is there", "missing": "is missing",
+    "starts": "starts with", "exists": "exists", "missing": "is missing",
 }  # fmt: skip
 # what the list on the left offers: field of the address, field of SpanFilter and of Facets, words
 FACETS = (
@@ -53,7 +53,7 @@ FACETS = (
     ("api_key", "api_keys", "API key"),
 )
 ENTRY_TYPES = (PIPELINE_TYPE, telemetry.INGEST)
-TOO_SLOW = "The search took too long, or the store is busy. Narrow the time, the type or the collection, or try again"
+TOO_SLOW = "The search timed out. Narrow the time range, type or collection, or try again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _condition_words(name: str, value: str) -> str:
         attribute, _, rest = value.partition(":")
         op, _, text = rest.partition(":")
         return f"{attribute} {OPERATOR_WORDS.get(op, op)} {text}".strip()
-    words = {"min_ms": "from {} ms on", "max_ms": "up to {} ms", "name": "name begins with {}", "where": "{}"}
+    words = {"min_ms": "at least {} ms", "max_ms": "at most {} ms", "name": "name starts with {}", "where": "{}"}
     return words.get(name, name.replace("_", " ") + " {}").format(value)
 
 

@@ -15,18 +15,18 @@ from evaluation_app.scoring.sampling import PER_DAY_MAX
 class SamplingForm(forms.Form):
     """percent: 0.01 to 100. The judge "llm" can only be chosen where a chat model is set up, or was chosen before."""
 
-    enabled = forms.BooleanField(label="Score a share of the answers", required=False)
+    enabled = forms.BooleanField(label="Enable online evaluation", required=False)
     percent = forms.FloatField(
-        label="Share, %",
+        label="Sampling rate (%)",
         min_value=0.01,
         max_value=100,
-        help_text="Which answers is decided by the id of their run, so that every process decides alike.",
+        help_text="Sampled by query run ID.",
     )
     per_day = forms.IntegerField(
-        label="At most per day",
+        label="Daily limit",
         min_value=1,
         max_value=PER_DAY_MAX,
-        help_text="Of one day in UTC; what is over it is left.",
+        help_text="Per day (UTC).",
     )
     judge = forms.ChoiceField(label="Judge")
     judge_model = forms.CharField(label="Chat model", max_length=200, required=False)
@@ -40,11 +40,11 @@ class SamplingForm(forms.Form):
             "judge_model": sampling.judge_model,
         }
         super().__init__(data, initial=initial)
-        choices = [("embedded", "Embedded judge: no model is asked, costs nothing")]
+        choices = [("embedded", "Embedded judge (no cost)")]
         self.has_model = has_judge_model() or sampling.judge == "llm"
         if self.has_model:
             choices.append(("llm", "Chat model"))
-            self.fields["judge_model"].help_text = f"Empty: {judge_model()}"
+            self.fields["judge_model"].help_text = f"Default: {judge_model()}"
         else:
             del self.fields["judge_model"]
         self.fields["judge"].choices = choices  # type: ignore[attr-defined]

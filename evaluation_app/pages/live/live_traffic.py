@@ -78,8 +78,8 @@ def live_collection(request: PageRequest, name: str) -> HttpResponse:
 
 def _told(form: SamplingForm) -> str:
     if not form.cleaned_data["enabled"]:
-        return "No answer is scored any more."
-    return f"{form.cleaned_data['percent']:g} % of the answers are scored from now on."
+        return "Online evaluation disabled."
+    return f"Online evaluation enabled: sampling rate {form.cleaned_data['percent']:g} %."
 
 
 def _describe(request: PageRequest, name: str) -> dict[str, Any]:

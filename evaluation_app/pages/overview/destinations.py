@@ -20,20 +20,20 @@ PAGES = (
     ("collections:list", "collections", "Collections", "documents"),
     ("retrieval:ask", "ask", "Ask", "question search answer"),
     ("retrieval:runs", "runs", "Runs", "queries history log"),
-    ("evaluation:index", "evaluation", "Evaluation", "dashboard scores trend measures quality"),
+    ("evaluation:index", "evaluation", "Evaluation", "dashboard scores trend metrics quality"),
     ("evaluation:evaluation-runs", "evaluation", "Evaluation runs", "scores history"),
     ("evaluation:new-evaluation-run", "plus", "New evaluation run", "start evaluate judge"),
-    ("evaluation:golden-sets", "evaluation", "Golden sets", "golden questions expected"),
+    ("evaluation:golden-sets", "evaluation", "Test sets", "golden questions expected dataset"),
     ("evaluation:compare", "evaluation", "Compare evaluation runs", "regressed improved difference"),
-    ("evaluation:sweeps", "evaluation", "Sweeps", "grid of plans tune"),
-    ("evaluation:board", "evaluation", "Board of failures", "failure modes failing questions fix"),
-    ("evaluation:review", "person", "Review", "human people judge agreement kappa"),
-    ("evaluation:live", "evaluation", "Live traffic", "sampling scored answers"),
+    ("evaluation:sweeps", "evaluation", "Sweeps", "grid of settings tune"),
+    ("evaluation:board", "evaluation", "Failure analysis", "failure modes failed questions fix"),
+    ("evaluation:review", "person", "Human review", "human people judge agreement kappa"),
+    ("evaluation:live", "evaluation", "Online evaluation", "sampling scored answers"),
     ("evaluation:traces", "traces", "Traces", "spans telemetry"),
     ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
-    ("evaluation:prices", "admin", "Prices of models", "cost spent dollars tokens"),
+    ("evaluation:prices", "admin", "Model pricing", "cost spent dollars tokens"),
     ("evaluation:status", "check", "Conformance", "status specification rules versions"),
-    ("evaluation:evidence", "print", "Evidence", "compliance eu ai act nist owasp atlas report audit"),
+    ("evaluation:evidence", "print", "Audit evidence", "compliance eu ai act nist owasp atlas report audit"),
     ("collections:create", "plus", "New collection", "make create"),
     ("api:openapi-view", "runs", "API reference", "docs openapi rest json"),
 )
@@ -63,7 +63,7 @@ def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
     if words:
         groups.append(Group("Playgrounds", _playgrounds(words)))
         groups += [Group("Documents", _documents(words)), Group("Runs", _runs(words))]
-        groups += [Group("Golden sets", _golden_sets(words)), Group("Evaluation runs", _evaluation_runs(words))]
+        groups += [Group("Test sets", _golden_sets(words)), Group("Evaluation runs", _evaluation_runs(words))]
     return [group for group in groups if group.destinations]
 
 

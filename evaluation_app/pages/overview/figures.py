@@ -28,12 +28,12 @@ SLOWEST = 10
 PIPELINE_TYPE = "aitf.rag.pipeline"
 # the stages in the order of the work, and their words; others follow by name
 STAGE_WORDS = {
-    PIPELINE_TYPE: "Whole query",
+    PIPELINE_TYPE: "Pipeline (root)",
     "aitf.rag.query": "Question",
     "gen_ai.embeddings": "Embeddings",
     "aitf.rag.retrieve": "Retrieval",
-    names.LEXICAL: "Lexical list",
-    names.VECTOR: "Vector list",
+    names.LEXICAL: "Keyword search",
+    names.VECTOR: "Vector search",
     names.FUSE: "Fusion",
     "aitf.rag.rerank": "Reranking",
     names.COMPRESS: "Compression",
@@ -41,13 +41,13 @@ STAGE_WORDS = {
     "aitf.rag.evaluate": "Evaluation",
     names.INGEST: "Ingest",
     names.FETCH: "Fetch",
-    names.UNPACK: "Unpack",
+    names.UNPACK: "Extract",
     names.PARSE: "Parse",
     names.CHUNK: "Chunk",
     names.STORE: "Store",
-    names.FILL: "Fill a generation",
-    names.BUILD_INDEX: "Build an index",
-    names.PROBE: "Probe of recall",
+    names.FILL: "Build index version",
+    names.BUILD_INDEX: "Build index",
+    names.PROBE: "Recall probe",
 }
 # what consumption is told apart by: the word in the address -> (column, words)
 DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}

@@ -74,7 +74,7 @@ def operations(request: PageRequest) -> HttpResponse:
 @require_POST
 def retry_failed(request: PageRequest) -> HttpResponse:
     """Everything that failed, in all collections; back to the page."""
-    answer_changed(request, lambda: retry_all_failed(request.user), "put in the queue again")
+    answer_changed(request, lambda: retry_all_failed(request.user), "queued for retry")
     return redirect("evaluation:operations")
 
 
@@ -112,7 +112,7 @@ def try_rules(request: PageRequest) -> HttpResponse:
     result = request_run(request.user)
     result.refresh_from_db()
     if result.error:
-        messages.error(request, f"The rules could not be tried: {result.error}.")
+        messages.error(request, f"The check failed: {result.error}.")
     return redirect("evaluation:status")
 
 

@@ -31,7 +31,7 @@ from evaluation_app.pages.overview.rollups import MODEL_TYPES
 from retrieval_app.models import QueryRun
 
 IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}
-UNNAMED = {"model": "no model named", "collection": "no collection", "key": "without a key"}
+UNNAMED = {"model": "no model", "collection": "no collection", "key": "no API key"}
 EXPLORER_NAMES = {"model": "model", "collection": "collection", "key": "api_key"}
 FIRST_LETTERS = 120
 
@@ -157,7 +157,7 @@ def _step_title(begin: datetime, period: Period) -> str:
 
 def _times_chart(wanted: FigureFilter, stage: StageFigures) -> Picture:
     series = [Series(name, stage.over_time(share)) for name, share in overview.SHARES]
-    title = f"{stage.label}: half of the spans took no longer than p50, 99 of 100 no longer than p99. Logarithmic, UTC."
+    title = f"{stage.label}: latency percentiles, logarithmic scale, UTC."
     return draw_lines(title, _steps(wanted, type=stage.type), series, spell=duration, log=True)
 
 
@@ -171,9 +171,7 @@ def _failures_chart(wanted: FigureFilter, stages: Any) -> Picture:
         for stage in stages
         if stage.failed
     ]
-    return draw_bars(
-        "Failed spans by stage. UTC.", _steps(wanted, status="error"), series, spell=spell_count, counts=True
-    )
+    return draw_bars("Errors by stage, UTC.", _steps(wanted, status="error"), series, spell=spell_count, counts=True)
 
 
 def _rate_chart(wanted: FigureFilter, whole: StageFigures) -> Picture:
@@ -181,7 +179,7 @@ def _rate_chart(wanted: FigureFilter, whole: StageFigures) -> Picture:
     counts = zip(whole.failed_steps, whole.steps, strict=True)
     shares = tuple(100 * failed / step.total() if step.total() else None for failed, step in counts)
     steps = _steps(wanted, type=PIPELINE_TYPE, status="error")
-    return draw_lines("Queries that failed, in percent. UTC.", steps, [Series("failed", shares)], spell=spell_percent)
+    return draw_lines("Error rate of queries in percent, UTC.", steps, [Series("failed", shares)], spell=spell_percent)
 
 
 def _slow_rows(wanted: FigureFilter, whole: StageFigures) -> list[SlowRow]:
@@ -215,8 +213,8 @@ def _consumption_context(wanted: FigureFilter, by: str) -> dict[str, Any]:
             "tokens": sum(part.input_tokens + part.output_tokens for part in parts),
             "cost": sum(part.cost_usd or 0.0 for part in parts) if any(part.priced for part in parts) else None,
         },
-        "tokens": _bars(wanted, f"Tokens read and written by {words}. UTC.", tokens, spell_count),
-        "costs": _bars(wanted, f"Cost in US dollars by {words}, of priced calls. UTC.", costs, dollars),
+        "tokens": _bars(wanted, f"Input and output tokens by {words}. UTC.", tokens, spell_count),
+        "costs": _bars(wanted, f"Cost in US dollars by {words}, priced calls, UTC.", costs, dollars),
         "models_href": explorer_address(**_conditions(wanted), type=MODEL_TYPES),
     }
 

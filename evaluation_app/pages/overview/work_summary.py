@@ -12,8 +12,8 @@ from collections_app.models import Collection, Generation, IngestBatch, IngestJo
 from collections_app.models.querysets import IngestJobQuerySet
 from collections_app.services.endpoints.providers import ProviderState, provider_states
 from collections_app.services.governance.audit import Actor
-from collections_app.services.jobs.backpressure import QueueState, queue_state
 from collections_app.services.jobs.batches import BatchProgress, batch_progress
+from collections_app.services.jobs.queue import QueueState, queue_state
 from collections_app.services.jobs.retries import retry_collection_jobs
 from collections_app.services.worker.maintenance import SWEEP_REPORT
 

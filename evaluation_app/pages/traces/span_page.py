@@ -47,27 +47,27 @@ def _joined(value: Any) -> str:
 
 # attribute, label, how it is spelled; what a span does not have is left out
 FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
-    (names.GEN_AI_SYSTEM, "System", str),
+    (names.GEN_AI_SYSTEM, "Provider", str),
     (names.REQUEST_MODEL, "Model", str),
-    (names.RESPONSE_MODEL, "Model that answered", str),
+    (names.RESPONSE_MODEL, "Response model", str),
     (names.RERANK_MODEL, "Reranker", str),
     (names.RETRIEVE_DATABASE, "Database", str),
     (names.RETRIEVE_INDEX, "Index", str),
-    (names.RETRIEVE_TOP_K, "Asked for", _count),
-    (names.RETRIEVE_RESULTS_COUNT, "Found", _count),
+    (names.RETRIEVE_TOP_K, "Top k", _count),
+    (names.RETRIEVE_RESULTS_COUNT, "Results", _count),
     (names.RERANK_INPUT_COUNT, "Given", _count),
     (names.RERANK_OUTPUT_COUNT, "Kept", _count),
-    (names.USAGE_INPUT_TOKENS, "Tokens in", _count),
-    (names.USAGE_OUTPUT_TOKENS, "Tokens out", _count),
-    (names.USAGE_CACHED_TOKENS, "Tokens from a cache", _count),
-    (names.USAGE_REASONING_TOKENS, "Tokens of reasoning", _count),
+    (names.USAGE_INPUT_TOKENS, "Input tokens", _count),
+    (names.USAGE_OUTPUT_TOKENS, "Output tokens", _count),
+    (names.USAGE_CACHED_TOKENS, "Cached tokens", _count),
+    (names.USAGE_REASONING_TOKENS, "Reasoning tokens", _count),
     (names.COST_TOTAL, "Cost", _dollars),
-    (names.LATENCY_FIRST_TOKEN_MS, "First token after", _milliseconds),
+    (names.LATENCY_FIRST_TOKEN_MS, "Time to first token", _milliseconds),
     (names.LATENCY_TOKENS_PER_SECOND, "Tokens per second", _rate),
-    (names.LATENCY_QUEUE_MS, "Waited in a queue", _milliseconds),
-    (names.RESPONSE_FINISH_REASONS, "Ended because of", _joined),
+    (names.LATENCY_QUEUE_MS, "Queue time", _milliseconds),
+    (names.RESPONSE_FINISH_REASONS, "Finish reason", _joined),
     (names.SECURITY_RISK_SCORE, "Risk", _risk),
-    (names.DOOR, "Door", str),
+    (names.DOOR, "Channel", str),
     (f"{names.OWN}api_key", "API key", str),
 )
 
@@ -144,7 +144,7 @@ def figures_of(span: Span) -> list[tuple[str, str]]:
     """(label, value) of what was counted, in the order of FIGURES."""
     told = [(label, spell(span.attributes[name])) for name, label, spell in FIGURES if name in span.attributes]
     if span.attributes.get(names.USAGE_ESTIMATED) is True:
-        told = [(label, f"{value}, counted here" if label.startswith("Tokens in") else value) for label, value in told]
+        told = [(label, f"{value}, estimated" if label.startswith("Input tokens") else value) for label, value in told]
     return told
 
 

@@ -26,14 +26,14 @@ STAGES = (
     (names.STORE, "store"),
 )
 STAGE_WORDS = {
-    "pipeline": "The whole and what carries it",
+    "pipeline": "Root and parent spans",
     "embed": "Embedding",
     "retrieve": "Retrieval",
-    "rank": "Fusing, reranking, compressing",
-    "generate": "Answer",
+    "rank": "Ranking",
+    "generate": "Generation",
     "judge": "Evaluation",
     "read": "Fetching, parsing, chunking",
-    "store": "Storing",
+    "store": "Storage",
     "failed": "Failed",
 }
 

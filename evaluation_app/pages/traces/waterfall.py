@@ -25,9 +25,9 @@ from retrieval_app.models import QueryRun
 Children = Mapping[str | None, Sequence[Span]]
 
 SHOWN = {
-    "": "Every span",
+    "": "All spans",
     "stages": "Without SQL and HTTP",
-    "path": "On the critical path",
+    "path": "Critical path",
     "failed": "Failed",
 }
 ALIKE_MAX = 24  # of siblings with one name more than this many are told in one row

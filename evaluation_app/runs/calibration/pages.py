@@ -23,19 +23,19 @@ PARTS = {"calibrate": "evaluation/calibration/form.html"}
 class CalibrateForm(forms.Form):
     """set: of the collection. unanswerable: of others."""
 
-    set = forms.ModelChoiceField(label="Golden set", queryset=GoldenSet.objects.none(), empty_label=None)
+    set = forms.ModelChoiceField(label="Test set", queryset=GoldenSet.objects.none(), empty_label=None)
     target = forms.FloatField(
-        label="Share that must be right",
+        label="Target precision",
         min_value=0.51,
         max_value=1.0,
         initial=TARGET,
-        help_text="Of those called correct, and of those called incorrect.",
+        help_text="For retrievals classified as correct and as incorrect.",
     )
     unanswerable = forms.ModelMultipleChoiceField(
-        label="Questions that nothing here answers",
+        label="Unanswerable questions",
         queryset=GoldenSet.objects.none(),
         required=False,
-        help_text="Sets of other collections. They show what a miss looks like.",
+        help_text="Test sets of other collections, as negative examples.",
         widget=forms.CheckboxSelectMultiple,
     )
 

@@ -22,9 +22,9 @@ from retrieval_app.runs.plans import SERVER_PLAN
 VALUES_MAX = 40
 SEARCH = "search"
 JUDGES = [
-    (SEARCH, "Retrieval alone"),
-    ("embedded", "Answers, by the embedded judge"),
-    ("llm", "Answers, by a chat model"),
+    (SEARCH, "Retrieval only"),
+    ("embedded", "Answers + embedded judge"),
+    ("llm", "Answers + LLM judge"),
 ]
 
 
@@ -60,35 +60,37 @@ class ValuesField(forms.CharField):
 class SweepForm(forms.Form):
     """What is left empty stays as in the plan that the sweep begins from."""
 
-    name = forms.CharField(label="Name", required=False, max_length=200, help_text="What you want to know.")
-    plan = forms.ChoiceField(label="Begin from", required=False)
-    measured = forms.ChoiceField(label="Measure", choices=JUDGES, initial=SEARCH)
+    name = forms.CharField(label="Name", required=False, max_length=200, help_text="Shown in lists.")
+    plan = forms.ChoiceField(label="Preset", required=False)
+    measured = forms.ChoiceField(label="Evaluate", choices=JUDGES, initial=SEARCH)
     measure = forms.ChoiceField(label="Rank by")
-    cut = forms.IntegerField(label="Cut", min_value=1, max_value=CUT_MAX, initial=CUT, help_text="The k of recall@k.")
+    cut = forms.IntegerField(
+        label="k", min_value=1, max_value=CUT_MAX, initial=CUT, help_text="For recall@k and other ranking metrics."
+    )
     mode = forms.MultipleChoiceField(label="Mode", choices=MODES, required=False, widget=forms.CheckboxSelectMultiple)
-    k = ValuesField(label="Results, k", number=int, example="5, 10, 20")
-    candidate_pool = ValuesField(label="Pool per list", number=int, example="25, 50, 100")
+    k = ValuesField(label="Results (k)", number=int, example="5, 10, 20")
+    candidate_pool = ValuesField(label="Top-N candidates", number=int, example="25, 50, 100")
     rrf_k = ValuesField(label="RRF constant", number=int, example="10, 60, 100")
     weight_lexical = ValuesField(
-        label="Weight, lexical", number=float, example="0.5, 1, 2", help_text="While the vector list weighs 1."
+        label="Keyword weight", number=float, example="0.5, 1, 2", help_text="Relative to vector weight 1."
     )
     rerank = forms.MultipleChoiceField(label="Rerank", required=False, widget=forms.CheckboxSelectMultiple)
     exact = forms.MultipleChoiceField(
-        label="Exact vectors", choices=EXACT, required=False, widget=forms.CheckboxSelectMultiple
+        label="Exact vector search", choices=EXACT, required=False, widget=forms.CheckboxSelectMultiple
     )
-    ef_search = ValuesField(label="HNSW beam", number=int, example="40, 100, 200")
+    ef_search = ValuesField(label="ef_search", number=int, example="40, 100, 200")
     compress = forms.MultipleChoiceField(
         label="Compress", choices=COMPRESS, required=False, widget=forms.CheckboxSelectMultiple,
-        help_text="Changes answers, not what is found.",
+        help_text="Affects answers only.",
     )  # fmt: skip
-    token_budget = ValuesField(label="Word budget", number=int, example="300, 600")
+    token_budget = ValuesField(label="Max context tokens", number=int, example="300, 600")
 
     def __init__(self, *args: Any, golden_set: GoldenSet, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.golden_set = golden_set
         saved = SavedPlan.objects.filter(collection__name=golden_set.collection_name, collection__deleted_at=None)
         plans = [(name, name) for name in saved.order_by("name").values_list("name", flat=True)]
-        self._choose("plan", [("", "The collection's default"), *plans, (SERVER_PLAN, "The server's defaults")])
+        self._choose("plan", [("", "Collection default"), *plans, (SERVER_PLAN, "Server defaults")])
         self._choose("rerank", [(OFF, "Off"), *((name, name) for name in sorted(open_rerankers()))])
         self._choose("measure", _measures())
         self.fields["measure"].initial = "ndcg"
@@ -128,9 +130,9 @@ class SweepForm(forms.Form):
 
 
 def _measures() -> list[Any]:
-    documents = [(name, f"{MEASURES[name].title} at the cut") for name in CUTS]
-    chunks = [(f"{CHUNK}{name}", f"{MEASURES[name].title} at the cut, chunks") for name in CUTS]
+    documents = [(name, f"{MEASURES[name].title}@k") for name in CUTS]
+    chunks = [(f"{CHUNK}{name}", f"{MEASURES[name].title}@k, chunks") for name in CUTS]
     judged = [
         (name, item.title) for name, item in MEASURES.items() if item.group in ("trace", "answer", "noise", "outcome")
     ]
-    return [("Documents found", documents), ("Chunks found", chunks), ("Answers", judged)]
+    return [("Documents", documents), ("Chunks", chunks), ("Answers", judged)]

@@ -90,7 +90,7 @@ def check_measure(measure: str, settings: RunSettings) -> None:
     base, _, cut = measure.partition("@")
     if base.removeprefix("chunk_") in CUTS and cut != str(settings.cut):
         raise InvalidInput(
-            f"the sweep measures at cut {settings.cut}, so {measure} is never scored; rank by {base}@{settings.cut}",
+            f"the sweep uses k {settings.cut}, so {measure} is never scored; rank by {base}@{settings.cut}",
             field="measure",
         )
     missing = {
@@ -242,5 +242,5 @@ def _check_lexical(collection: Collection, grid: Mapping[str, Any]) -> None:
     wanted = [mode for mode in grid.get("mode", ()) if mode != "vector"]
     if wanted and not collection.hybrid_enabled:
         raise InvalidInput(
-            f"collection {collection.name!r} has no lexical index, so mode {wanted[0]!r} cannot be tried", field="grid"
+            f"collection {collection.name!r} has no keyword search, so mode {wanted[0]!r} cannot be tried", field="grid"
         )

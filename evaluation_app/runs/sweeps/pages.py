@@ -27,7 +27,7 @@ from ragd.errors import RagdError
 from retrieval_app.pages.plan_forms import SavePlanForm
 
 PER_PAGE = 25
-HEADS = {"weights": "Vector : lexical"}
+HEADS = {"weights": "Vector : keyword"}
 
 
 @require_GET
@@ -163,7 +163,7 @@ def delete(request: PageRequest, pk: int) -> HttpResponse:
         except ServiceError as error:
             messages.warning(request, f"{error.message}.")
             return redirect("evaluation:sweep", pk)
-        messages.success(request, f"{found} was deleted.")
+        messages.success(request, f"{found} deleted.")
         return redirect("evaluation:sweeps")
     context = {"sweep": found, "progress": lifecycle.progress_of(found), "runs": found.runs.count()}
     return render_page(request, "evaluation/sweeps/delete.html", context)
@@ -175,7 +175,7 @@ def save(request: PageRequest, pk: int) -> HttpResponse:
     found = find_or_404(Sweep.objects.all(), pk=pk)
     collection = Collection.objects.live().filter(name=found.collection_name).first()
     if collection is None:
-        messages.warning(request, f"Collection {found.collection_name} was deleted; its plans went with it.")
+        messages.warning(request, f"Collection {found.collection_name} was deleted, with its presets.")
         return redirect("evaluation:sweep", pk)
     form = SavePlanForm(request.POST, collection=collection)
     if not form.is_valid():
@@ -186,9 +186,9 @@ def save(request: PageRequest, pk: int) -> HttpResponse:
         default = True if given["is_default"] else None
         lifecycle.save_swept_plan(found, run_id, given["name"], is_default=default, actor=request.user)
     except ValueError:
-        form.add_error(None, "choose the plan to save")
+        form.add_error(None, "select a variant to save")
         return _sweep_page(request, found, form, 422)
     except (ServiceError, RagdError) as error:
         return _sweep_page(request, found, form, refuse(form, error))
-    messages.success(request, f"Saved as plan {given['name']} of {collection.name}.")
+    messages.success(request, f"Saved as preset {given['name']}.")
     return redirect("evaluation:sweep", pk)

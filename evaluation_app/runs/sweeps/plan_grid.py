@@ -22,14 +22,14 @@ ANSWERING = ("compress", "token_budget")  # change what an answerer reads, and n
 TITLES: Mapping[str, str] = {
     "mode": "Mode",
     "k": "k",
-    "candidate_pool": "Pool",
+    "candidate_pool": "Top-N candidates",
     "rrf_k": "RRF constant",
     "weights": "Weights",
     "exact": "Exact",
-    "ef_search": "HNSW beam",
+    "ef_search": "ef_search",
     "rerank": "Rerank",
     "compress": "Compress",
-    "token_budget": "Word budget",
+    "token_budget": "Max context tokens",
 }
 
 
@@ -65,7 +65,7 @@ def read_grid(given: Mapping[str, Any]) -> dict[str, list[Any]]:
 def build_plans(base: RetrievePlan, grid: Mapping[str, Sequence[Any]], settings: RunSettings) -> list[RetrievePlan]:
     """Every combination of the grid over the base, the last field changing fastest; plans that rank alike once.
 
-    Fields that a combination does not use (fusion outside hybrid mode, a word budget without compress, an HNSW beam
+    Fields that a combination does not use (fusion outside hybrid mode, a word budget without compress, an ef_search
     where vectors are always scanned) keep the base's value, so that combinations that differ in them alone are one.
     Raises InvalidInput (field "grid") for an empty grid, a wrong value, compress in a sweep that only searches, one
     plan alone, and more than PLANS_MAX of them.

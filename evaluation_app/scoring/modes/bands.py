@@ -49,6 +49,6 @@ def keep_bands(golden_set: GoldenSet, bands: Mapping[str, Any], *, actor: audit.
     if held.bands != kept:
         held.bands = kept
         held.save(update_fields=["bands", "updated_at"])
-        audit.record(actor, [held], audit.CHANGE, f"changed the bands of golden set {held.name}")
+        audit.record(actor, [held], audit.CHANGE, f"changed the thresholds of test set {held.name}")
     golden_set.bands = kept
     return held

@@ -65,7 +65,7 @@ def evidence(request: PageRequest) -> HttpResponse:
 @router.get(
     "/evidence",
     operation_id="evidence",
-    summary="Which fields that the frameworks' controls name were recorded",
+    summary="Field coverage of the controls of four frameworks",
     response={200: dict[str, object], **ERRORS},
 )
 def evidence_report(

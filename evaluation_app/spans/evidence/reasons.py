@@ -23,8 +23,8 @@ NO_SPANS: Mapping[str, Advice] = {
         "Ask questions, or choose a longer range.",
     ),
     "gen_ai.embeddings": (
-        "No text was embedded in this range: searches by words need no model.",
-        "Search in mode hybrid or vector where meaning should count, or choose a longer range.",
+        "No embeddings in this range: keyword search needs no model.",
+        "Use hybrid or vector search, or choose a longer range.",
     ),
 }
 NOTHING: Advice = ("Nothing was searched or asked in this range.", "Choose a longer range.")
@@ -34,24 +34,24 @@ EVENTS: Mapping[str, Advice] = {
         "No tool was called, so none answered.",
         "Nothing to do: this server offers its models no tools.",
     ),
-    telemetry.DOC_RETRIEVED: ("No search of this range found a document.", "Look at the runs that found nothing."),
+    telemetry.DOC_RETRIEVED: ("No search in this range had results.", "Check the query runs without results."),
 }
 CONDITIONS: Mapping[str, Advice] = {
     "remote": (
         "Every call went to a model inside this server, which has no such thing.",
         "Nothing to do, unless answers should come from a language model: then set LLM_BASE_URL.",
     ),
-    "succeeded": ("Every call of this range failed.", "Look at the failed spans and mend what they name."),
+    "succeeded": ("Every call of this range failed.", "Check the errors of the failed spans."),
     "stated": ("No call stated this parameter.", "State it in requests where answers must be reproducible."),
     "event": ("No model called a tool.", "Nothing to do: this server offers its models no tools."),
-    "above_zero": ("No search found anything, or no answer held a word.", "Look at the runs that found nothing."),
+    "above_zero": ("No search found anything, or no answer held a word.", "Check the query runs without results."),
     "true": (
         "No answer was streamed.",
         "Nothing to do; ask with Accept: text/event-stream to measure the first token.",
     ),
     "present": ("What it depends on was never there.", "Nothing to do where models run in this server."),
     "evaluated": ("This score was never given.", "Have answers evaluated with the metric of that name."),
-    "child": ("No question was embedded: all were searched by words.", "Search in mode hybrid or vector."),
+    "child": ("No query embeddings: keyword search only.", "Search in mode hybrid or vector."),
 }
 FIELDS: Mapping[str, Advice] = {
     telemetry.COST_TOTAL: (

@@ -74,7 +74,7 @@ class TimeWindows:
                     step /= SMALLER
                     continue
                 if near is None:
-                    raise SlowSearch(f"nothing was found within {self.budget_s:g} s") from None
+                    raise SlowSearch(f"no results within {self.budget_s:g} s") from None
                 self.reached = near
                 return found
             if is_last or len(found) >= wanted:

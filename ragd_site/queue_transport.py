@@ -1,0 +1,44 @@
+"""Kombu's transport for the queue in PostgreSQL, with messages that no sender of ragd wrote left out.
+
+Kombu takes every row of a queue for an envelope of its own. One that is none ends the worker, which then meets it again
+after its restart.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kombu.transport import TRANSPORT_ALIASES, pgmq
+
+log = logging.getLogger(__name__)
+
+
+class Channel(pgmq.Channel):
+    def is_envelope(self, message: Any) -> bool:
+        """Whether kombu can read it: a body that can be decoded, headers, and properties with a delivery tag."""
+        try:
+            properties = message["properties"]
+            self.decode_body(message["body"], properties.get("body_encoding"))  # type: ignore[no-untyped-call]
+            parts = (message["headers"], properties["delivery_info"])
+            return isinstance(properties["delivery_tag"], str) and all(isinstance(part, dict) for part in parts)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False
+
+    def _receive_messages(self, queue: str, *args: Any, **kwargs: Any) -> list[Any]:
+        rows = super()._receive_messages(queue, *args, **kwargs)
+        tasks = [row for row in rows if self.is_envelope(row.message)]
+        for row in rows:
+            if row not in tasks:
+                log.error("a message in queue %s is no task and is dropped: %.200r", queue, row.message)
+                self.pgmq.delete(self._queue_name(queue), row.msg_id)
+        return tasks
+
+
+class Transport(pgmq.Transport):
+    Channel = Channel
+
+
+def register() -> None:
+    """Every later connection to a `pgmq://` address uses this transport."""
+    TRANSPORT_ALIASES["pgmq"] = f"{__name__}:Transport"

@@ -1,0 +1,47 @@
+"""What a page holds, read by its structure instead of its sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from selectolax.lexbor import LexborHTMLParser
+
+
+def tree(response: Any) -> LexborHTMLParser:
+    return LexborHTMLParser(response.content.decode())
+
+
+def texts(response: Any, selector: str) -> list[str]:
+    """The text of each element that matches, with single spaces, in the order of the page."""
+    return [" ".join(node.text().split()) for node in tree(response).css(selector)]
+
+
+def has(response: Any, selector: str) -> bool:
+    return tree(response).css_first(selector) is not None
+
+
+def is_empty(response: Any) -> bool:
+    """Whether the page or one of its tables says that it has nothing to list."""
+    return has(response, ".empty-state, tr.empty")
+
+
+def toasts(response: Any) -> list[tuple[str, str]]:
+    """(tone, text) of each message: tone is good, watch, bad or neutral."""
+    nodes = tree(response).css(".toast")
+    return [(node.attributes.get("data-tone") or "", " ".join(node.css_first("p").text().split())) for node in nodes]
+
+
+def tones(response: Any) -> list[str]:
+    """The tones of the messages alone."""
+    return [tone for tone, _ in toasts(response)]
+
+
+def facts(response: Any) -> dict[str, str]:
+    """dt -> dd of every list of facts on the page; of equal terms the last one."""
+    names, values = texts(response, ".facts-list dt"), texts(response, ".facts-list dd")
+    return dict(zip(names, values, strict=True))
+
+
+def numbers(response: Any) -> list[str]:
+    """The values of the tiles, left to right."""
+    return texts(response, ".number .value")
