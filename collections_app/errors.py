@@ -17,8 +17,8 @@ from django.http import Http404, HttpRequest, JsonResponse, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from ninja.errors import HttpError, Throttled, ValidationError
 
-from collections_app.http.validation import describe_problems
 from collections_app.parsing.types import ParseError
+from collections_app.validation import describe_problems
 from ragd.errors import (
     DimensionMismatch,
     EmbedderError,

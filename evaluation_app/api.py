@@ -11,10 +11,10 @@ from ninja import Router
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from evaluation_app.analysis.comparison.api import router as comparison_router
+from evaluation_app.analysis.sweeps.api import router as sweeps_router
 from evaluation_app.curation.api import router as curation_router
 from evaluation_app.golden.api.sets import router as golden_router
 from evaluation_app.runs.api import router as evaluation_runs_router
-from evaluation_app.runs.sweeps.api import router as sweeps_router
 from evaluation_app.scoring.api import router as scoring_router
 from evaluation_app.spans.search.api import router as spans_router
 from evaluation_app.spans.search.schemas import SpanList

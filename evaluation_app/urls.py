@@ -5,6 +5,7 @@ from django.views.generic.base import RedirectView
 
 from evaluation_app.analysis.comparison import urls as comparison_urls
 from evaluation_app.analysis.diagnosis import urls as diagnosis_urls
+from evaluation_app.analysis.sweeps import urls as sweeps_urls
 from evaluation_app.curation import urls as curation_urls
 from evaluation_app.golden.pages import urls as golden_urls
 from evaluation_app.pages.dashboard import urls as dashboard_urls
@@ -16,7 +17,6 @@ from evaluation_app.pages.traces import views as trace_views
 from evaluation_app.reviews import urls as reviews_urls
 from evaluation_app.runs import urls as runs_urls
 from evaluation_app.runs.calibration import urls as calibration_urls
-from evaluation_app.runs.sweeps import urls as sweeps_urls
 from evaluation_app.spans.evidence import pages as evidence_pages
 from evaluation_app.spans.exports import downloads
 

@@ -21,7 +21,7 @@ from ninja.responses import NinjaJSONEncoder
 
 from collections_app import errors
 from collections_app.api import router as collections_router
-from collections_app.http.validation import Api
+from collections_app.validation import Api
 from evaluation_app.api import router as evaluation_router
 from evaluation_app.spans.evidence.pages import router as evidence_router
 from evaluation_app.spans.exports.api import router as exports_router

@@ -1,4 +1,4 @@
-"""The floors of the house, read from the imports."""
+"""The order of the apps and of the folders inside each, read from the imports."""
 
 from __future__ import annotations
 
@@ -9,11 +9,43 @@ from pathlib import Path
 
 import pytest
 
+from tools.structure import Edge, find_circles, modules_per_folder, read_edges
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 FLOORS = ["ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site"]
 FOREIGN_TO_LIBRARY = {"django", "celery", "kombu", "ninja", "pydantic_settings", "csp", "axes"}
-# they hand PATH and the like on to a child process
-PASSING_ON_THE_ENVIRONMENT = {"collections_app/parsing/process/process.py", "collections_app/parsing/office/office.py"}
+# the first two hand PATH and the like on to a child process; prometheus-client takes its folder from the environment
+PASSING_ON_THE_ENVIRONMENT = {
+    "evaluation_app/metrics/instruments.py",
+    "collections_app/parsing/process/process.py",
+    "collections_app/parsing/office/office.py",
+}
+# Package -> its folders and modules, low to high: what stands earlier never imports what stands later.
+ORDER: dict[str, str] = {
+    "ragd": "errors normalization types conventions telemetry security text models store search insight conformance",
+    "collections_app": (
+        "advisory_locks domain fetching parsing validation errors stages work models stores policies replicas services"
+        " http tasks templatetags api views admin urls apps"
+    ),
+    "collections_app.services": (
+        "governance endpoints jobs indexing documents chunks uploads sources generations collections transfer worker"
+    ),
+    "retrieval_app": (
+        "citations confidence explanations llm models answerers corrective runs api templatetags pages urls apps admin"
+    ),
+    "evaluation_app": (
+        "measures models charts metrics spans golden judges scoring runs sample analysis conformance pages reviews"
+        " curation commands templatetags tasks api admin urls management apps"
+    ),
+    "evaluation_app.spans": "stage_names store search evidence exports",
+    "evaluation_app.analysis": "ragbench figures comparison diagnosis sweeps",
+    "evaluation_app.pages": "explorer traces dashboard live style_examples overview",
+}
+MODULES_MAX = 20  # in one folder
+# Django imports an app's configuration before its models; what starts a process decides what it loads, and when.
+LOADED_LATE = ("ragd_site.", "collections_app.apps", "retrieval_app.apps", "evaluation_app.apps")
+# addresses under two paths, see `collections_app/api/revisions.py`
+KNOWN_CIRCLE = ["collections_app.api.curation", "collections_app.api.revisions"]
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}
 
 
@@ -96,3 +128,69 @@ def test_nothing_is_left_to_do() -> None:
     # spelt apart, so that this file does not find itself
     marks = re.compile(r"\b(" + "TO" + "DO|FIX" + r"ME)\b")
     assert [show(path) for path in list_modules(*FLOORS, "tests") if marks.search(path.read_text())] == []
+
+
+@pytest.fixture(scope="module")
+def edges() -> list[Edge]:
+    return read_edges()
+
+
+@pytest.mark.parametrize("package", ORDER)
+def test_no_folder_imports_one_above_it(package: str, edges: list[Edge]) -> None:
+    position = {f"{package}.{name}": number for number, name in enumerate(ORDER[package].split())}
+
+    def entry(module: str) -> str:
+        return ".".join(module.split(".")[: package.count(".") + 2])
+
+    modules = {name for edge in edges for name in (edge.source, edge.target) if name.startswith(f"{package}.")}
+    assert {entry(module) for module in modules} - position.keys() == set(), "a folder without a place in ORDER"
+    wrong = [
+        (edge.source, edge.target)
+        for edge in edges
+        if position.get(entry(edge.source), len(position)) < position.get(entry(edge.target), -1)
+    ]
+    assert wrong == []
+
+
+def test_no_modules_import_each_other(edges: list[Edge]) -> None:
+    assert [circle for circle in find_circles(edges) if circle != KNOWN_CIRCLE] == []
+
+
+def test_no_product_code_is_imported_inside_a_function(edges: list[Edge]) -> None:
+    inner = [edge for edge in edges if edge.in_function and not edge.source.startswith(LOADED_LATE)]
+    assert [(edge.source, edge.target) for edge in inner if {edge.source, edge.target} != set(KNOWN_CIRCLE)] == []
+
+
+def test_no_folder_holds_too_many_modules() -> None:
+    assert {name: count for name, count in modules_per_folder().items() if count > MODULES_MAX} == {}
+
+
+def test_the_structure_of_a_tree_is_read(tmp_path: Path) -> None:
+    modules = {
+        "ragd/a.py": "from ragd import b\nfrom ragd.c import thing\n",
+        "ragd/b.py": "def late():\n    from ragd.a import other\n",
+        "ragd/c/__init__.py": "thing = 1\n",
+        "ragd/migrations/one.py": "from ragd import a\n",
+    }
+    for name, text in modules.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = read_edges(tmp_path)
+    assert [(edge.source, edge.target, edge.in_function) for edge in found] == [
+        ("ragd.a", "ragd.b", False),
+        ("ragd.a", "ragd.c", False),
+        ("ragd.b", "ragd.a", True),
+    ]
+    assert find_circles(found) == [["ragd.a", "ragd.b"]]
+    assert modules_per_folder(tmp_path) == {"ragd": 2, "ragd/c": 0}
+
+
+def test_links_of_the_architecture_page_lead_to_files() -> None:
+    page = (REPOSITORY / "docs" / "architecture.md").read_text()
+    links = re.findall(r"\]\(([^)#]+)", page)
+    assert len(links) > 40
+    assert [link for link in links if "://" not in link and not (REPOSITORY / "docs" / link).exists()] == []
+    for way in ("file", "question", "evaluation item"):
+        section = page.split(f"## The way of a{'n' if way[0] == 'e' else ''} {way}\n")[1].split("\n## ")[0]
+        hops = re.findall(r"(?m)^\d+\. ", section)
+        assert 8 <= len(hops) <= 20, way

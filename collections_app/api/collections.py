@@ -21,6 +21,7 @@ from collections_app.http.auth import BearerAuth, check_collection_scope, reques
 from collections_app.http.paging import paginate
 from collections_app.models import Collection
 from collections_app.services.collections import collections as service
+from collections_app.services.collections.deletion import delete_collection as request_deletion
 
 router = Router(auth=BearerAuth(), tags=["collections"])
 
@@ -73,7 +74,7 @@ def update_collection(request: HttpRequest, collection: str, payload: Collection
 @router.delete("/collections/{collection}", operation_id="collections-delete", response={200: Deleted, **ERRORS})
 def delete_collection(request: HttpRequest, collection: str) -> Any:
     """Delete a collection with everything in it, also while jobs run; answers the counts before and after."""
-    return service.delete_collection(find_collection(request, collection), actor=request_key(request))
+    return request_deletion(find_collection(request, collection), actor=request_key(request))
 
 
 @router.get(

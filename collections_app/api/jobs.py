@@ -14,7 +14,7 @@ from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import IngestJob
-from collections_app.models.querysets import IngestJobQuerySet
+from collections_app.models.jobs import IngestJobQuerySet
 from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
 from collections_app.services.jobs.queue import queue_state
 from collections_app.services.jobs.retries import retry_collection_jobs, retry_job

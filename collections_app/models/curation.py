@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from collections_app.models.library import Collection
-from collections_app.models.querysets import DocumentRevisionQuerySet
+
+
+class DocumentRevisionQuerySet(QuerySet["DocumentRevision"]):
+    def listed(self) -> DocumentRevisionQuerySet:
+        """Without the text, the maps over it and the chunks: what a list needs."""
+        return self.defer("text", "page_map", "segments", "chunks")
+
+    def of_document(self, collection_id: int, doc_id: str) -> DocumentRevisionQuerySet:
+        """Newest first."""
+        return self.filter(collection_id=collection_id, doc_id=doc_id).order_by("-revision")
 
 
 class DocumentRevision(models.Model):

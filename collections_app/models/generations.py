@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 from django.db import models
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from collections_app.models.library import Collection
-from collections_app.models.querysets import NEXT_STATES, GenerationQuerySet
+
+NEXT_STATES = ("building", "ready")
+KEPT_STATES = ("building", "ready", "serving", "retired", "failed")
+
+
+class GenerationQuerySet(QuerySet["Generation"]):
+    def newest(self) -> GenerationQuerySet:
+        return self.order_by("-number")
+
+    def kept(self) -> GenerationQuerySet:
+        """Those whose table is there, or is about to go."""
+        return self.filter(state__in=KEPT_STATES)
+
+    def next_up(self) -> GenerationQuerySet:
+        """Being built, or complete and waiting to be swapped in; at most one per collection."""
+        return self.filter(state__in=NEXT_STATES)
 
 
 class Generation(models.Model):

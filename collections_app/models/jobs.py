@@ -6,12 +6,30 @@ import uuid
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
+from django.db.models import Case, QuerySet, Value, When
 from django.utils import timezone
 
 from collections_app.models.library import Collection
-from collections_app.models.querysets import ACTIVE_STATES, IngestJobQuerySet, UploadQuerySet
 from collections_app.stages import StageRow, stage_rows
 from collections_app.work.leased_work import LeasedWork
+
+ACTIVE_STATES = ("queued", "running")
+TROUBLED_STATES = ("failed", "quarantined")
+
+
+class UploadQuerySet(QuerySet["Upload"]):
+    def listed(self) -> UploadQuerySet:
+        return self.defer("content")
+
+    def of_document(self, collection_id: int, doc_id: str) -> UploadQuerySet:
+        return self.filter(collection_id=collection_id, doc_id=doc_id)
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Without the bytes: Django reads what it deletes where other rows point at it."""
+        return super(UploadQuerySet, self.listed()).delete()
+
+    delete.queryset_only = True  # type: ignore[attr-defined]
+    delete.alters_data = True  # type: ignore[attr-defined]
 
 
 class Upload(models.Model):
@@ -74,6 +92,31 @@ class IngestBatch(models.Model):
 
     def __str__(self) -> str:
         return self.label or self.get_kind_display()
+
+
+class IngestJobQuerySet(QuerySet["IngestJob"]):
+    def active(self) -> IngestJobQuerySet:
+        return self.filter(state__in=ACTIVE_STATES)
+
+    def failed(self) -> IngestJobQuerySet:
+        return self.filter(state="failed")
+
+    def troubled(self) -> IngestJobQuerySet:
+        """Failed or quarantined."""
+        return self.filter(state__in=TROUBLED_STATES)
+
+    def troubled_first(self) -> IngestJobQuerySet:
+        """Those, then what runs, what waits, what was cancelled, what is done; within these by doc_id."""
+        order = ("quarantined", "failed", "running", "queued", "cancelled")
+        place = Case(*(When(state=state, then=Value(number)) for number, state in enumerate(order)), default=Value(9))
+        return self.order_by(place, "doc_id", "created_at", "id")
+
+    def newest(self) -> IngestJobQuerySet:
+        return self.order_by("-created_at", "-id")
+
+    def listed(self) -> IngestJobQuerySet:
+        """With the collection, so that a list asks once."""
+        return self.select_related("collection")
 
 
 class IngestJob(LeasedWork):

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
+from collections_app.parsing.sniffing import sniff
 from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.types import MEBIBYTE, Member, ParseError, ParseLimits
 
@@ -248,8 +249,6 @@ def packed_type(data: bytes) -> str:
     """The media type when the bytes are a ZIP, a TAR or a compressed file, and no document; else ""."""
     if not data[:4].startswith(PACKED_STARTS) and data[257:262] != b"ustar":
         return ""
-    from collections_app.parsing.sniffing import sniff
-
     media_type = sniff(data, "")
     return media_type if media_type in ARCHIVE_TYPES or media_type in COMPRESSED_TYPES else ""
 

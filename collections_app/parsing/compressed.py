@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections_app.parsing.archives import decompress
 from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.reading import read_into
 from collections_app.parsing.types import ParseError, Source
 
 SUFFIXES = (".gz", ".gzip", ".bz2", ".bzip2")
@@ -11,8 +12,6 @@ SUFFIXES = (".gz", ".gzip", ".bz2", ".bzip2")
 
 def read(source: Source, assembly: Assembly) -> None:
     """Unpack and read; nesting is limited. Raises ParseError."""
-    from collections_app.parsing.reading import read_into
-
     if source.depth >= source.limits.max_depth:
         raise ParseError("bomb", f"Compressed files are nested deeper than {source.limits.max_depth} levels.")
     content = decompress(source.data, source.media_type, source.limits)

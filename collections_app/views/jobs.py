@@ -17,7 +17,7 @@ from django_htmx.http import trigger_client_event
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, next_address, page_of, render_page
 from collections_app.models import Collection, Document, IngestJob
-from collections_app.models.querysets import ACTIVE_STATES, TROUBLED_STATES
+from collections_app.models.jobs import ACTIVE_STATES, TROUBLED_STATES
 from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
 from collections_app.services.jobs.queue import jobs_ahead
 from collections_app.services.jobs.retries import retry_collection_jobs, retry_job

@@ -8,7 +8,16 @@ from django.db import models
 from django.utils import timezone
 
 from collections_app.work.leased_work import LeasedWork
-from evaluation_app.models.querysets import ConformanceQuerySet
+
+
+class ConformanceQuerySet(models.QuerySet["ConformanceResult"]):
+    def under_way(self) -> ConformanceQuerySet:
+        """Asked for and not finished, newest first."""
+        return self.filter(finished_at=None)
+
+    def finished(self) -> ConformanceQuerySet:
+        """Those that tried the rules, newest first."""
+        return self.exclude(finished_at=None).filter(error="")
 
 
 class ConformanceResult(LeasedWork):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import ClassVar
 
 from django.contrib.postgres.fields import ArrayField
@@ -12,7 +13,6 @@ from django.urls import reverse
 from django.utils import timezone
 
 from collections_app.work.leased_work import LeasedWork
-from evaluation_app.models.querysets import RunScoreQuerySet
 
 
 class EvaluationRun(LeasedWork):
@@ -228,6 +228,19 @@ class KeptJudgement(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model} {self.key[:12]}"
+
+
+class RunScoreQuerySet(models.QuerySet["RunScore"]):
+    def sampled(self) -> RunScoreQuerySet:
+        """Of live traffic, without what somebody asked for."""
+        return self.filter(reason="sampled")
+
+    def since(self, moment: datetime) -> RunScoreQuerySet:
+        return self.filter(asked_at__gte=moment)
+
+    def without_texts(self) -> RunScoreQuerySet:
+        """Rows for a table: context, answer and marks stay in the database."""
+        return self.defer("context", "answer", "answer_sentences", "annotation", "contributions", "details")
 
 
 class RunScore(models.Model):

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar
+from uuid import UUID
 
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
-from evaluation_app.models.querysets import SpanQuerySet
+HOLDS_WORDS = "(spans.attributes::text ILIKE %s OR spans.events::text ILIKE %s OR spans.links::text ILIKE %s)"
+LIKE_ESCAPES = str.maketrans({"\\": "\\\\", "%": "\\%", "_": "\\_"})
+CONTENT_COLUMNS = ("attributes", "events", "links", "words")
+
+
+class SpanQuerySet(models.QuerySet["Span"]):
+    def of_trace(self, trace_id: str) -> SpanQuerySet:
+        """All spans of a trace by start, ties by id. An empty trace id has none."""
+        return self.filter(trace_id=trace_id).order_by("started_at", "id") if trace_id else self.none()
+
+    def of_run(self, run_id: UUID) -> SpanQuerySet:
+        return self.filter(run_id=run_id).order_by("started_at", "id")
+
+    def without_content(self) -> SpanQuerySet:
+        """Rows for a table: attributes, events and links stay in the database."""
+        return self.defer(*CONTENT_COLUMNS)
+
+    def holding(self, words: str) -> SpanQuerySet:
+        """Spans with the words in their attributes, events or links, in any case. Reads each: narrow them first."""
+        pattern = f"%{words.translate(LIKE_ESCAPES)}%"
+        held = RawSQL(HOLDS_WORDS, [pattern] * 3, output_field=models.BooleanField())  # noqa: S611  (a constant)
+        return self.filter(held)
+
+    def older_than(self, moment: datetime) -> SpanQuerySet:
+        return self.filter(started_at__lt=moment)
 
 
 class Span(models.Model):

@@ -47,7 +47,7 @@ WHERE c.collection_id = %(collection_id)s AND c.doc_id = ANY(%(doc_ids)s)
 
 EXISTING_PIECE = f"""{STORED_COLUMNS}
 JOIN unnest(%(doc_ids)s::text[], %(firsts)s::integer[], %(ends)s::integer[]) AS listed (doc_id, first, stop)
-  ON c.doc_id = listed.doc_id COLLATE "C" AND c.chunk_index >= listed.first AND c.chunk_index < listed.stop
+  ON c.doc_id = listed.doc_id COLLATE "C" AND c.chunk_index BETWEEN listed.first AND listed.stop
 WHERE c.collection_id = %(collection_id)s
 """
 
@@ -110,6 +110,7 @@ class _Replacement:
         self.sizes: dict[str, int] = {}
         self.baked: float | None = None  # by which the weights of new rows are computed; None before the first
         self.inserted = 0
+        self.longer: set[str] = set()  # documents of which a chunk is stored after those that came so far
 
     def run(self, chunks: Iterable[Chunk], size: int, between: Callable[[], None] | None = None) -> dict[str, int]:
         """Take `size` chunks at a time; returns what index() does."""
@@ -149,12 +150,14 @@ class _Replacement:
             self.documents |= read_documents(list(first.values()), self.store, scope)
 
     def _existing(self, piece: Sequence[Chunk]) -> dict[Key, Row]:
-        """What is stored at the places of these chunks; notes how far each document has come."""
+        """What is stored at the places of these chunks, and of each document the one after them."""
         firsts = {chunk.doc_id: self.sizes.get(chunk.doc_id, 0) for chunk in piece}
         self.sizes |= {chunk.doc_id: chunk.chunk_index + 1 for chunk in piece}
         ends = [self.sizes[doc_id] for doc_id in firsts]
         params = {"doc_ids": list(firsts), "firsts": list(firsts.values()), "ends": ends}
-        return _read_rows(self.store, EXISTING_PIECE, self.store.scope | params)
+        existing = _read_rows(self.store, EXISTING_PIECE, self.store.scope | params)
+        self.longer = (self.longer - firsts.keys()) | {name for name in firsts if (name, self.sizes[name]) in existing}
+        return existing
 
     def _insert(self, fresh: Sequence[Chunk]) -> None:
         if not fresh:
@@ -178,7 +181,8 @@ class _Replacement:
         """What documents have no more goes; then statistics, weights, postings, revisions and the documents' counts."""
         sizes = list(self.sizes.values())
         scope = {**self.store.scope, "doc_ids": list(self.sizes), "sizes": sizes}
-        self.counts["deleted"] = remove_tails(self.store, scope, self.change)
+        if self.longer or self.anew:
+            self.counts["deleted"] = remove_tails(self.store, scope, self.change)
         if self.inserted < sum(sizes):
             stamp_revisions(self.store, scope)
         if self.inserted or self.counts["deleted"]:

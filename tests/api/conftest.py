@@ -96,7 +96,7 @@ def notes(db: None, embeddings: OpenAIServer) -> Collection:
 def committed(transactional_db: None) -> Iterator[None]:
     """Everything is really committed, and seen by other threads. Django's flush leaves unmanaged tables alone."""
     from collections_app.models import ApiKey, Collection
-    from collections_app.services.collections.collections import purge_collection
+    from collections_app.services.collections.deletion import purge_collection
 
     yield
     for collection in Collection.objects.all():

@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from collections_app.models import Collection
-from collections_app.services.collections.collections import delete_collection
+from collections_app.services.collections.deletion import delete_collection
 from ragd.types import RetrievePlan
 from retrieval_app.api.schemas import SavedPlanList, SavedPlanOut, SearchResponse
 from retrieval_app.models import QueryRun, SavedPlan

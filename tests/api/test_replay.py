@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from collections_app.models import Collection
-from collections_app.services.collections.collections import delete_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
 from ragd.types import canonical_json
 from retrieval_app.api.schemas import Replay

@@ -104,7 +104,8 @@ def service(folder: Path) -> Iterator[None]:
 
 
 def measure(size: int, folder: Path) -> None:
-    from collections_app.services.collections.collections import delete_collection, get_collection
+    from collections_app.services.collections.collections import get_collection
+    from collections_app.services.collections.deletion import delete_collection
 
     name, path = f"bench{size}", folder / f"{size}.ragd.zip"
     fill(name, size)

@@ -11,7 +11,8 @@ from django.db import connection
 
 import ragd
 from collections_app.models import Collection, Document
-from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.bulk_changes import BulkChange, change_documents
 from collections_app.services.documents.documents import get_document
 from collections_app.services.documents.revision_diff import compare_revisions

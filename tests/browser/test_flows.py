@@ -212,11 +212,11 @@ def test_a_failing_server_is_said(visit: Visit, nature: Collection) -> None:
     page = visit.go("/collections/nature/")
     page.route("**/collections/nature/?q=*", lambda route: route.fulfill(status=500, body="broken"))
     page.locator("#id_q").fill("x")
-    expect(page.locator("#toasts")).to_contain_text("The server answered 500.")
+    expect(page.locator("#toasts")).to_contain_text("Error 500.")
     page.unroute("**/collections/nature/?q=*")
     page.route("**/collections/nature/?q=*", lambda route: route.abort())
     page.locator("#id_q").fill("xy")
-    expect(page.locator("#toasts")).to_contain_text("The server does not answer.")
+    expect(page.locator("#toasts")).to_contain_text("The server is not responding.")
     assert len(visit.complaints) >= 2
     visit.complaints.clear()
 

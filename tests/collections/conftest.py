@@ -41,7 +41,7 @@ def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     Django's flush leaves unmanaged tables alone, so they are emptied here.
     """
     from collections_app.models import ApiKey, Collection
-    from collections_app.services.collections.collections import purge_collection
+    from collections_app.services.collections.deletion import purge_collection
     from collections_app.work import sending
 
     monkeypatch.setattr(sending, "send", lambda *_, **__: None)

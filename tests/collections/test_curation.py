@@ -191,7 +191,7 @@ def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     from collections_app.services.documents.documents import reindex_documents
-    from collections_app.services.indexing import document_jobs
+    from collections_app.services.worker import document_jobs
 
     write(notes, WORDS, tags=["before"])
     ingest = document_jobs.ingest

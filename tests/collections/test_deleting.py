@@ -24,8 +24,14 @@ from collections_app.models import (
     StoredProbe,
 )
 from collections_app.services.collections import deletion
-from collections_app.services.collections.collections import create_collection, delete_collection
-from collections_app.services.collections.deletion import chunk_tables, collection_tables, count_rows, purge_deleted
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.deletion import (
+    chunk_tables,
+    collection_tables,
+    count_rows,
+    delete_collection,
+    purge_deleted,
+)
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.generations.generations import start_generation
 from collections_app.services.uploads.uploads import submit_uploads

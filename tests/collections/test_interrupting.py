@@ -17,9 +17,9 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents import files
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.endpoints import providers
-from collections_app.services.indexing.ingestion import IngestOutcome
 from collections_app.services.jobs.cancellation import cancel_job
 from collections_app.services.jobs.claims import claim_job
+from collections_app.services.jobs.outcome import IngestOutcome
 from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import sweep

@@ -11,7 +11,8 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, IngestJob, Upload
-from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text, reindex_documents
 from collections_app.services.jobs.cancellation import cancel_job
 from collections_app.services.jobs.claims import claim_job

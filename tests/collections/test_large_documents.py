@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from collections_app.domain import texts
 from collections_app.models import Collection, Document, EmbeddedBatch, IngestJob
-from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text, reindex_documents
 from collections_app.services.indexing import embedding_checkpoints, ingestion
 from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints

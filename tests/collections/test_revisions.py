@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collections_app.models import Chunk, Collection, Document, DocumentRevision
-from collections_app.services.collections.collections import delete_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import delete_documents, get_document, ingest_text, reindex_documents
 from collections_app.services.indexing.revisions import (
     any_revision,

@@ -19,13 +19,8 @@ from django.utils import timezone
 import ragd
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, Generation, Operation, Upload
-from collections_app.services.collections.collections import (
-    create_collection,
-    delete_collection,
-    get_collection,
-    update_collection,
-)
-from collections_app.services.collections.deletion import purge_deleted
+from collections_app.services.collections.collections import create_collection, get_collection, update_collection
+from collections_app.services.collections.deletion import delete_collection, purge_deleted
 from collections_app.services.documents.documents import ingest_text, set_documents_enabled
 from collections_app.services.generations.swap import ensure_serving
 from collections_app.services.transfer import export as exporting

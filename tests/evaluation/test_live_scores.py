@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.collections.collections import delete_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.work.leases import claim
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.runs.retention import apply_retention

@@ -13,7 +13,8 @@ from django.db import connection
 
 import ragd
 from collections_app.models import Collection
-from collections_app.services.collections.collections import create_collection, purge_collection
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.deletion import purge_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.generations.generations import start_generation
 from collections_app.services.worker.dispatch import run_job

@@ -14,7 +14,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.services.collections.collections import purge_collection
+from collections_app.services.collections.deletion import purge_collection
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings

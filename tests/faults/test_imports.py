@@ -21,8 +21,8 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection, Operation, OperationFile
-from collections_app.services.collections.collections import create_collection, purge_collection
-from collections_app.services.collections.deletion import count_rows, purge_deleted
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.deletion import count_rows, purge_collection, purge_deleted
 from collections_app.services.collections.operations import sweep_operations
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.transfer import import_stage

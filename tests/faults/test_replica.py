@@ -18,7 +18,8 @@ from django.test import Client
 from collections_app import replicas
 from collections_app.models import ApiKey, Collection
 from collections_app.replicas import REPLICA, read_store, replica_state
-from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text
 from ragd_site import embedded
 from ragd_site.runtime.programs import find_binaries, run_program, server_account

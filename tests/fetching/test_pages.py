@@ -15,7 +15,8 @@ from django.utils import timezone
 from collections_app.advisory_locks import LockSpace, named, try_session_lock
 from collections_app.fetching import read_address
 from collections_app.models import Collection, Document, FetchedSource, FetchHost, IngestJob, Upload
-from collections_app.services.collections.collections import create_collection, delete_collection
+from collections_app.services.collections.collections import create_collection
+from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.endpoints import hosts
 from collections_app.services.jobs.cancellation import cancel_job

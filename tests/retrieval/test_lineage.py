@@ -10,7 +10,7 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection
-from collections_app.services.collections.collections import purge_collection
+from collections_app.services.collections.deletion import purge_collection
 from collections_app.services.documents.documents import ingest_text
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, RetrievedChunk

@@ -12,7 +12,6 @@ from django.utils import timezone
 
 from evaluation_app.models import Span, SpanRollup
 from evaluation_app.pages.overview.figures import (
-    PIPELINE_TYPE,
     FigureFilter,
     consumption,
     period_until,
@@ -29,6 +28,7 @@ from evaluation_app.pages.overview.rollups import (
     roll_up,
     rolled_until,
 )
+from evaluation_app.spans.stage_names import PIPELINE_TYPE
 
 pytestmark = pytest.mark.django_db
 CHAT = "gen_ai.inference"

@@ -261,7 +261,7 @@ def test_runs_are_filtered_by_their_address(visitor: Client, fill: Callable[...,
 
 
 def test_a_run_outlives_its_collection(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
-    from collections_app.services.collections.collections import delete_collection
+    from collections_app.services.collections.deletion import delete_collection
 
     collection = fill()
     run = ask(QUESTION)
@@ -295,7 +295,7 @@ def test_a_hostile_question_is_text_everywhere(
 def test_a_replay_says_on_its_page_what_differs(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.services.collections.collections import delete_collection
+    from collections_app.services.collections.deletion import delete_collection
     from collections_app.services.documents.documents import delete_documents
 
     collection = fill()

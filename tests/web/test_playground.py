@@ -298,7 +298,7 @@ def test_nobody_looks_without_logging_in(client: Client, fill: Callable[..., Any
 def test_the_ask_page_and_the_palette_lead_to_it(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.services.collections.collections import delete_collection
+    from collections_app.services.collections.deletion import delete_collection
 
     collection = fill()
     run = ask("Which animal is the largest?")

@@ -33,7 +33,7 @@ PLANS = (
 @pytest.fixture
 def nature(transactional_db: None, fill: Callable[..., Any]) -> Iterator[Any]:
     """A collection that a server in another thread sees, with a saved plan; gone at the end."""
-    from collections_app.services.collections.collections import delete_collection
+    from collections_app.services.collections.deletion import delete_collection
     from collections_app.services.documents.documents import ingest_text
     from ragd.types import RetrievePlan
     from retrieval_app.runs.plans import save_plan

@@ -13,10 +13,16 @@ from django.test.utils import CaptureQueriesContext
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from evaluation_app.analysis.sweeps.estimate import estimate_sweep
+from evaluation_app.analysis.sweeps.lifecycle import (
+    SEARCH_ONLY,
+    cancel_sweep,
+    delete_sweep,
+    draft_sweep,
+    save_swept_plan,
+)
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, Sweep
 from evaluation_app.runs.lifecycle import run_now
-from evaluation_app.runs.sweeps.estimate import estimate_sweep
-from evaluation_app.runs.sweeps.lifecycle import SEARCH_ONLY, cancel_sweep, delete_sweep, draft_sweep, save_swept_plan
 from ragd.errors import UnknownCollection
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan

@@ -26,7 +26,7 @@ def text(response: Any) -> str:
 def committed(transactional_db: None) -> Iterator[None]:
     """Everything is really committed, because exports read by a connection of their own; tasks run at once."""
     from collections_app.models import Collection
-    from collections_app.services.collections.collections import purge_collection
+    from collections_app.services.collections.deletion import purge_collection
 
     yield
     for collection in Collection.objects.all():

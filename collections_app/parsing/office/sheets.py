@@ -14,7 +14,9 @@ from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.legacy import tika
 from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
+from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
 from collections_app.parsing.office.sheetformats import Cell, percent_cells, percent_styles
+from collections_app.parsing.office.word import drawn_lines
 from collections_app.parsing.text.markup import cell, heading, squeeze
 from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
 from collections_app.parsing.types import ParseError, Source
@@ -38,8 +40,6 @@ def read(source: Source, assembly: Assembly) -> None:
     """Add every sheet that holds a value, as a heading and a table, labelled "sheet NAME". Raises ParseError."""
     package = Package(source.data, source.limits) if source.media_type in ZIPPED else None
     if package is not None and source.media_type == types.ODS:
-        from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
-
         check_not_encrypted(package)
         read_properties(package, assembly)
     beside: dict[str, Beside] = {}
@@ -197,8 +197,6 @@ def _beside_sheet(package: Package, part: str) -> list[str]:
 
 
 def _drawing_lines(package: Package, drawing: str) -> list[str]:
-    from collections_app.parsing.office.word import drawn_lines
-
     lines = collect_text(package.read(drawing), frozenset({"t"}), frozenset({"p"}))
     for kind in ("chart", "diagramData"):
         for name in related(package, drawing, kind):

@@ -19,6 +19,7 @@ from collections_app.parsing.office.ooxml import (
 )
 from collections_app.parsing.office.wordbody import Body, Comment
 from collections_app.parsing.office.wordstyles import Numbering, Styles, read_numbering, read_styles
+from collections_app.parsing.reading import read_into
 from collections_app.parsing.text.markup import flatten, join_blocks, squeeze
 from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
 from collections_app.parsing.types import ParseError, Source
@@ -96,8 +97,6 @@ def _read_wordml(source: Source, assembly: Assembly) -> None:
 
 def _add_alternative_chunks(package: Parts, part: str, body: Body, source: Source, assembly: Assembly) -> None:
     """Whole documents of other formats that Word shows in place: HTML, RTF, MHT, DOCX."""
-    from collections_app.parsing.reading import read_into
-
     if source.depth >= ALT_CHUNK_DEPTH:
         return
     relations = relationships(package, part)

@@ -15,8 +15,9 @@ from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.chunk_overlays import DocumentOverlays, cut_spans, note_applied, read_overlays
 from collections_app.services.indexing.document_locks import StoredDocument, find_stored, refuse_archived
-from collections_app.services.indexing.ingestion import IngestOutcome, in_current_generation, ingest
+from collections_app.services.indexing.ingestion import in_current_generation, ingest
 from collections_app.services.indexing.revisions import Cause
+from collections_app.services.jobs.outcome import IngestOutcome
 from ragd import telemetry
 from ragd.types import ChunkPolicy
 

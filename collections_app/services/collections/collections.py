@@ -11,31 +11,25 @@ from django.db import IntegrityError, connection, transaction
 from django.db.models import Count
 
 import ragd
-from collections_app.domain.identity import UNSEEN, can_be_stored, check_collection_name
+from collections_app.domain.identity import can_be_stored, check_collection_name
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, IngestJob
 from collections_app.policies import check_policy, window_of
-from collections_app.services.collections.deletion import delete_collection, purge_collection, purge_deleted
 from collections_app.services.collections.retention import check_retention
 from collections_app.services.collections.statistics import count_chunk_lengths, count_documents, count_growth
+from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.recall_probes import last_probe
 from collections_app.services.generations.swap import ensure_serving, redefine_serving
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import check_security
-from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
-from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
+from collections_app.stores import embedder_for
+from ragd.errors import InvalidInput, UnknownCollection
 from ragd.normalization import normalize
-from ragd.store.store import HALFVEC_INDEX_DIMS, languages
 from ragd.store.store import create_collection as create_rows
-
-__all__ = [
-    "collection_statistics", "count_jobs", "create_collection", "delete_collection", "get_collection",
-    "purge_collection", "purge_deleted", "resolve_model", "update_collection",
-]  # fmt: skip
+from ragd.store.store import languages
 
 CHANGEABLE = ("description", "chunk_policy", "retention", "security", "hybrid_enabled", "language")
 DESCRIPTION_MAX_CHARS = 2000
-MODEL_MAX_CHARS = 200
 
 
 def get_collection(name: str) -> Collection:
@@ -85,37 +79,6 @@ def create_collection(
             field="name",
         ) from None
     return collection
-
-
-def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
-    """Model and dimensions of a new collection.
-
-    Another model than the server's needs its dimensions stated, and any but the local one an endpoint.
-    """
-    chosen = (model or settings.RAGD_EMBED_MODEL).strip()
-    if not chosen or len(chosen) > MODEL_MAX_CHARS or UNSEEN.search(chosen):
-        raise InvalidInput(
-            f"embed_model must be the name of a model, 1 to {MODEL_MAX_CHARS} characters", field="embed_model"
-        )
-    if chosen == LOCAL_MODEL:
-        if dims not in (None, LOCAL_DIMS):
-            raise DimensionMismatch(
-                f"{LOCAL_MODEL} makes {LOCAL_DIMS} dimensions, not {dims}; leave embed_dims out", field="embed_dims"
-            )
-        return chosen, LOCAL_DIMS
-    if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):  # no text leaves a machine unasked
-        raise InvalidInput(
-            f"the model {chosen!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
-            f" EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
-            field="embed_model",
-        )
-    if dims is not None:
-        if not 1 <= dims <= HALFVEC_INDEX_DIMS:
-            raise InvalidInput(f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS}, not {dims}", field="embed_dims")
-        return chosen, dims
-    if chosen != settings.RAGD_EMBED_MODEL:
-        raise InvalidInput(f"state embed_dims: the server does not know how many {chosen!r} makes", field="embed_dims")
-    return chosen, int(settings.RAGD_EMBED_DIMS)
 
 
 def update_collection(collection: Collection, *, changes: Mapping[str, Any], actor: audit.Actor = None) -> Collection:

@@ -16,7 +16,6 @@ from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, Document
 from collections_app.services.documents.archiving import archive_documents, unarchive_documents
 from collections_app.services.documents.documents import (
-    IngestOutcome,
     delete_documents,
     get_document,
     reindex_documents,
@@ -27,6 +26,7 @@ from collections_app.services.documents.labels import Labels, relabel, touches_c
 from collections_app.services.governance import audit
 from collections_app.services.indexing.document_locks import lock_documents, refuse_archived
 from collections_app.services.indexing.revisions import BULK_EDIT, Cause
+from collections_app.services.jobs.outcome import IngestOutcome
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 
 LOT = 500

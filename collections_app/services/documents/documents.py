@@ -10,6 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title
+from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.policies import policy_of
@@ -18,21 +19,16 @@ from collections_app.services.documents.files import drop_stale_uploads
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.document_locks import find_stored, lock_documents
-from collections_app.services.indexing.ingestion import Draft, IngestOutcome, in_current_generation, ingest
+from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
 from collections_app.services.indexing.revisions import Cause, drop_history
-from collections_app.services.jobs.queue import MEGABYTE, check_queue, send_jobs, supersede_jobs
-from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
+from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.store.indexing import delete_document_chunks, lock_statistics
 from ragd.text.chunking import document_text
 from ragd.types import Segment
-
-__all__ = [
-    "IngestOutcome", "UploadOutcome", "delete_documents", "get_document", "ingest_text", "reindex_documents",
-    "set_documents_enabled", "submit_uploads",
-]  # fmt: skip
 
 MODES = ("replace", "upsert")
 SEGMENTS_MAX = 100_000

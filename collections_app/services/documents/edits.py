@@ -11,7 +11,7 @@ from django.db import transaction
 from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestJob, Upload
-from collections_app.models.querysets import ACTIVE_STATES
+from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.policies import check_policy, policy_of, window_of
 from collections_app.services.documents.archiving import archive_documents, unarchive_documents
 from collections_app.services.documents.documents import draft_of, get_document, set_documents_enabled
@@ -21,8 +21,9 @@ from collections_app.services.documents.optimistic_lock import require_unchanged
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.document_locks import find_stored, lock_documents, refuse_archived
-from collections_app.services.indexing.ingestion import Draft, IngestOutcome, in_current_generation, ingest
+from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
 from collections_app.services.indexing.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
+from collections_app.services.jobs.outcome import IngestOutcome
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.text.chunking import document_text

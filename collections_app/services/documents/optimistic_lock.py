@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from collections_app.errors import ServiceError
 from collections_app.models import Document
-from collections_app.services.indexing.ingestion import CommitHook, IngestOutcome
+from collections_app.services.indexing.ingestion import CommitHook
+from collections_app.services.jobs.outcome import IngestOutcome
 
 Result = TypeVar("Result")
 

@@ -11,7 +11,7 @@ from django.db.models import Count, F, Func, Q, TextField
 from collections_app.domain.identity import can_be_stored, check_doc_id
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
-from collections_app.models.querysets import DocumentQuerySet
+from collections_app.models.library import DocumentQuerySet
 from ragd.errors import InvalidInput
 
 STATES = ("present", "enabled", "disabled", "archived", "any")

@@ -32,7 +32,8 @@ from collections_app.services.indexing.embedding_checkpoints import (
     JobCheckpoints,
     KnownVectors,
 )
-from collections_app.services.indexing.ingestion import IngestOutcome, chunk_draft, hash_content
+from collections_app.services.indexing.ingestion import chunk_draft, hash_content
+from collections_app.services.jobs.outcome import IngestOutcome
 from collections_app.services.jobs.progress import JobProgress
 from ragd import telemetry
 from ragd.store.generations import SwapBlocked, open_generation

@@ -10,9 +10,9 @@ from django.db import connection, transaction
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestJob
-from collections_app.models.querysets import ACTIVE_STATES
+from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.policies import check_policy, resolve_policy
-from collections_app.services.collections.collections import resolve_model
+from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.promotion_gate import note_overruled, request_again
 from collections_app.services.generations.swap import drop_leftovers, ensure_serving, forget
 from collections_app.services.governance import audit

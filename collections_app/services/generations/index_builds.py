@@ -14,7 +14,7 @@ import ragd
 from collections_app.advisory_locks import generation, release_session_lock, try_session_lock
 from collections_app.models import Collection, IngestJob
 from collections_app.services.generations.recall_probes import submit_probe
-from collections_app.services.indexing.ingestion import IngestOutcome
+from collections_app.services.jobs.outcome import IngestOutcome
 from collections_app.services.jobs.progress import JobProgress
 from collections_app.stores import open_store
 from collections_app.work.interrupting import LeaseLostError

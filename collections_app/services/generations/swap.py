@@ -12,7 +12,7 @@ from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
 from collections_app.models import Collection, Generation, GenerationDocument
-from collections_app.models.querysets import ACTIVE_STATES
+from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.policies import policy_for
 from collections_app.services.indexing.chunk_overlays import note_all_applied
 from ragd.errors import UnknownCollection

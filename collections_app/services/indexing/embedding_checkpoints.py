@@ -23,7 +23,7 @@ from django.db import connection, transaction
 from django.db.models import Exists, OuterRef, Q
 
 from collections_app.models import EmbeddedBatch, IngestJob
-from collections_app.models.querysets import ACTIVE_STATES
+from collections_app.models.jobs import ACTIVE_STATES
 from ragd.errors import DimensionMismatch
 from ragd.models.embedding import Embedder
 from ragd.store.store import execute, fetch_all

@@ -27,6 +27,7 @@ from collections_app.services.indexing.embedding_checkpoints import (
     KnownVectors,
 )
 from collections_app.services.indexing.revisions import UNSTATED, Cause, keep_revision
+from collections_app.services.jobs.outcome import IngestOutcome
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import EmptyContent, GenerationChanged
@@ -69,17 +70,6 @@ class Draft:
     source_hash: str = ""
     page_map: Sequence[Sequence[Any]] = ()
     warnings: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class IngestOutcome:
-    """What a document is after its ingest. chunks_written: chunks that it consists of; tokens_estimated: its words."""
-
-    chunks_written: int
-    tokens_estimated: int
-    unchanged: bool
-    revision: int
-    chars: int = 0
 
 
 class Progress(Protocol):

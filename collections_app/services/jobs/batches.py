@@ -11,7 +11,7 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.models import Collection, IngestBatch, IngestJob, WorkerHeartbeat
-from collections_app.models.querysets import IngestJobQuerySet
+from collections_app.models.jobs import IngestJobQuerySet
 
 Status = Literal["waiting", "running", "interrupted", "completed", "completed_with_errors", "cancelled", "empty"]
 

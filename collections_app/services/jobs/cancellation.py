@@ -10,7 +10,7 @@ from django.db import transaction
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
-from collections_app.models.querysets import IngestJobQuerySet
+from collections_app.models.jobs import IngestJobQuerySet
 from collections_app.services.governance import audit
 from collections_app.work.leases import cancel
 

@@ -12,7 +12,7 @@ from django.db import DatabaseError, connection
 from django.utils import timezone
 
 from collections_app.models import IngestJob
-from collections_app.services.indexing.ingestion import IngestOutcome
+from collections_app.services.jobs.outcome import IngestOutcome
 from collections_app.work.leases import Lease
 from collections_app.work.progress import Progress
 from ragd import telemetry

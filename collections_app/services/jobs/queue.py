@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob
 from collections_app.work.leases import cancel
@@ -47,7 +48,6 @@ WITH moved AS (
 SELECT id::text, 1 FROM moved UNION SELECT id::text, lane FROM ingest_jobs WHERE id = ANY(%(ids)s) AND lane > 0
 """
 
-MEGABYTE = 1_000_000
 RATE_WINDOW = timedelta(minutes=5)
 WAIT_MIN_S = 5.0
 WAIT_MAX_S = 3600.0

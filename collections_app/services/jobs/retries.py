@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
-from collections_app.models.querysets import IngestJobQuerySet
+from collections_app.models.jobs import IngestJobQuerySet
 from collections_app.services.governance import audit
 from collections_app.services.jobs.queue import QUICK_LANE, check_queue, send_jobs, supersede_jobs
 from ragd import telemetry

@@ -17,11 +17,12 @@ from django.conf import settings
 from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error
 
+from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError, FetchResult, Guard
 from collections_app.fetching.decompression import too_large
 from collections_app.models import FetchedSource
-from collections_app.services.sources.web_client import MEGABYTE, Watcher, make_guard
+from collections_app.services.sources.web_client import Watcher, make_guard
 from ragd.errors import InvalidInput
 
 AMAZON = "https://s3.amazonaws.com"

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from django.conf import settings
 
 from collections_app.domain.identity import clean_line
+from collections_app.domain.units import MEGABYTE
 from collections_app.fetching import Address, Answer, Deadline, FetchError, FetchResult, Guard, read_address, request
 from collections_app.models import FetchedSource, FetchHost
 from collections_app.services.endpoints.hosts import LOOK_EVERY_S, rest, robots_of, turn
@@ -17,7 +18,6 @@ from collections_app.work.interrupting import interruptible
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION
 
-MEGABYTE = 1_000_000
 REDIRECTS_MAX = 5
 RATE_LIMIT_WAIT_S = 60.0  # when a site that has had enough does not say for how long
 WAIT_MAX_S = 24 * 3600.0

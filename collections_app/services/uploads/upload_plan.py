@@ -12,10 +12,10 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.domain.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
+from collections_app.domain.units import MEGABYTE
 from collections_app.models import Collection, Document
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import owners_of
-from collections_app.services.jobs.queue import MEGABYTE
 from collections_app.services.uploads.current_state import (
     DocumentState,
     Labels,

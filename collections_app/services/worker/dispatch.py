@@ -18,13 +18,13 @@ from collections_app.services.generations.index_builds import run_index_build
 from collections_app.services.generations.recall_probes import run_probe
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
-from collections_app.services.indexing.document_jobs import ingest_source, ingest_upload, reindex_document
 from collections_app.services.jobs.cancellation import settle_generations
 from collections_app.services.jobs.claims import TRANSIENT, claim_job, describe_failure, settle_failure
 from collections_app.services.jobs.progress import JobProgress, record_cost
 from collections_app.services.jobs.queue import require_collection
 from collections_app.services.jobs.workers import hold_lease
 from collections_app.services.uploads.archives import unpack_archive
+from collections_app.services.worker.document_jobs import ingest_source, ingest_upload, reindex_document
 from collections_app.work.interrupting import LeaseLostError
 from collections_app.work.leases import worker_name
 from ragd import telemetry

@@ -21,7 +21,7 @@ from collections_app.models import (
     Report,
     Upload,
 )
-from collections_app.services.collections.collections import purge_deleted
+from collections_app.services.collections.deletion import purge_deleted
 from collections_app.services.collections.operations import sweep_operations
 from collections_app.services.endpoints.hosts import forget_hosts
 from collections_app.services.generations.swap import drop_leftovers, expire_retired

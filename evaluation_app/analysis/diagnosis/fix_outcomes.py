@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evaluation_app.analysis.diagnosis.board import modes_of
+from evaluation_app.analysis.diagnosis.fixes import FieldChange, changed_fields
 from evaluation_app.models import EvaluationRun
-from evaluation_app.runs.fixes import FieldChange, changed_fields
 from evaluation_app.scoring.modes.catalogue import Mode, stored_table
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan

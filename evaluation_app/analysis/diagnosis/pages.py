@@ -29,11 +29,11 @@ from evaluation_app.analysis.diagnosis.board import (
 )
 from evaluation_app.analysis.diagnosis.cards import decide, people
 from evaluation_app.analysis.diagnosis.fix_outcomes import read_outcome
+from evaluation_app.analysis.diagnosis.fixes import FixProposal, has_changed, keep_plan, propose_fixes, try_fix
 from evaluation_app.analysis.diagnosis.forms import BandsForm, DecisionForm
 from evaluation_app.analysis.diagnosis.mode_refresh import quartiles, refresh_modes
 from evaluation_app.golden.pages.sets import set_context
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.runs.fixes import FixProposal, has_changed, keep_plan, propose_fixes, try_fix
 from evaluation_app.scoring.modes.bands import banded_measures, bands_for, keep_bands
 from evaluation_app.scoring.modes.catalogue import stored_table
 from ragd.errors import RagdError

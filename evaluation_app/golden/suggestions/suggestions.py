@@ -21,6 +21,7 @@ from collections_app.stores import embedder_for
 from evaluation_app.golden.edits import changing, write_golden
 from evaluation_app.golden.question_rules import clean_golden
 from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.suggestions.model_suggestions import ask_model
 from evaluation_app.golden.suggestions.rule_questions import CATEGORY, RULES, Derived, Passage, derive
 from evaluation_app.golden.suggestions.trial_search import look
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -106,8 +107,6 @@ def suggest_questions(
 
 def _derive(passages: Sequence[Passage], method: str, ends: float) -> list[Derived]:
     if method == "model":
-        from evaluation_app.golden.suggestions.model_suggestions import ask_model
-
         return ask_model(passages, timeout_s=max(ends - time.monotonic(), 1.0))
     return sorted(derive(passages), key=lambda item: RULES.index(item.rule))
 

@@ -18,7 +18,7 @@ from evaluation_app.charts.score_charts import BINS, Distribution, Trend, TrendP
 from evaluation_app.measures.scores import Score, mean
 from evaluation_app.measures.statistics import Draws, bootstrap_mean
 from evaluation_app.models import RunScore, Sampling
-from evaluation_app.models.querysets import RunScoreQuerySet
+from evaluation_app.models.runs import RunScoreQuerySet
 from evaluation_app.scoring.modes.bands import Bands, bands_for
 from evaluation_app.scoring.scorer import JUDGED
 

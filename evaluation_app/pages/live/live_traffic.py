@@ -18,7 +18,7 @@ from collections_app.models import Collection
 from evaluation_app.analysis.figures import measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import RunScore
-from evaluation_app.models.querysets import RunScoreQuerySet
+from evaluation_app.models.runs import RunScoreQuerySet
 from evaluation_app.pages.live.figures import (
     DAYS,
     OVERVIEW,

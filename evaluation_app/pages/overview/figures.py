@@ -20,35 +20,11 @@ from evaluation_app.pages.overview.rollups import (
     rolled_until,
     summed_over,
 )  # fmt: skip
-from ragd.telemetry import names
+from evaluation_app.spans.stage_names import PIPELINE_TYPE, STAGE_WORDS
 
 DAY = timedelta(days=1)
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 SLOWEST = 10
-PIPELINE_TYPE = "aitf.rag.pipeline"
-# the stages in the order of the work, and their words; others follow by name
-STAGE_WORDS = {
-    PIPELINE_TYPE: "Pipeline (root)",
-    "aitf.rag.query": "Question",
-    "gen_ai.embeddings": "Embeddings",
-    "aitf.rag.retrieve": "Retrieval",
-    names.LEXICAL: "Keyword search",
-    names.VECTOR: "Vector search",
-    names.FUSE: "Fusion",
-    "aitf.rag.rerank": "Reranking",
-    names.COMPRESS: "Compression",
-    "gen_ai.inference": "Chat",
-    "aitf.rag.evaluate": "Evaluation",
-    names.INGEST: "Ingest",
-    names.FETCH: "Fetch",
-    names.UNPACK: "Extract",
-    names.PARSE: "Parse",
-    names.CHUNK: "Chunk",
-    names.STORE: "Store",
-    names.FILL: "Build index version",
-    names.BUILD_INDEX: "Build index",
-    names.PROBE: "Recall probe",
-}
 # what consumption is told apart by: the word in the address -> (column, words)
 DIMENSIONS = {"model": ("model", "Model"), "collection": ("collection", "Collection"), "key": ("api_key", "API key")}
 

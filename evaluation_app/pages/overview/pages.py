@@ -21,13 +21,13 @@ from evaluation_app.pages.overview import figures as overview
 from evaluation_app.pages.overview.figures import (
     DIMENSIONS,
     PERIODS,
-    PIPELINE_TYPE,
     USUAL_PERIOD,
     FigureFilter,
     Period,
     StageFigures,
 )  # fmt: skip
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
+from evaluation_app.spans.stage_names import PIPELINE_TYPE
 from retrieval_app.models import QueryRun
 
 IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}

@@ -9,7 +9,7 @@ from django.db.models import Count
 from django.utils import timezone
 
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob, Report
-from collections_app.models.querysets import IngestJobQuerySet
+from collections_app.models.jobs import IngestJobQuerySet
 from collections_app.services.endpoints.providers import ProviderState, provider_states
 from collections_app.services.governance.audit import Actor
 from collections_app.services.jobs.batches import BatchProgress, batch_progress

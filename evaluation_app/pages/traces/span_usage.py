@@ -12,7 +12,7 @@ from django.db.models.expressions import RawSQL
 
 from collections_app.templatetags.interface import dollars, duration
 from evaluation_app.models import Span
-from evaluation_app.models.querysets import SpanQuerySet
+from evaluation_app.models.spans import SpanQuerySet
 from ragd.telemetry import names
 
 READ_FACTS = """

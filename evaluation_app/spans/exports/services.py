@@ -15,7 +15,7 @@ from collections_app.http.downloads import DownloadSlots, LimitedDownload
 from collections_app.models import ApiKey
 from collections_app.services.governance import audit
 from evaluation_app.models import Span
-from evaluation_app.models.querysets import SpanQuerySet
+from evaluation_app.models.spans import SpanQuerySet
 from evaluation_app.spans.exports.formats import Format, find_format
 from evaluation_app.spans.exports.records import SpanRecord, make_record
 from evaluation_app.spans.search.search import SpanFilter, search_spans

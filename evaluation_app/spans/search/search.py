@@ -18,7 +18,7 @@ from django.db import connection
 from django.db.models import Q
 
 from evaluation_app.models import Span
-from evaluation_app.models.querysets import SpanQuerySet
+from evaluation_app.models.spans import SpanQuerySet
 from evaluation_app.spans.search.filters import AttributeCondition, SpanFilter, filter_condition, parse_filter
 from evaluation_app.spans.search.names import known_attributes, known_types
 from evaluation_app.spans.search.time_windows import BUDGET_S, SlowSearch, TimeWindows, in_time

@@ -13,7 +13,7 @@ from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 from psycopg.errors import QueryCanceled
 
-from evaluation_app.models.querysets import SpanQuerySet
+from evaluation_app.models.spans import SpanQuerySet
 
 FIRST_AND_LAST = "SELECT min(started_at), max(started_at) FROM spans"
 READ_TIMEOUT = "SELECT current_setting('statement_timeout')"

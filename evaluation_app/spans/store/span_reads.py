@@ -11,7 +11,7 @@ from django.utils import timezone
 from opentelemetry import trace
 
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.models.querysets import SpanQuerySet
+from evaluation_app.models.spans import SpanQuerySet
 from ragd import telemetry
 from retrieval_app.models import QueryRun
 

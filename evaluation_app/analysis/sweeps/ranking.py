@@ -12,10 +12,10 @@ from django.db.models.fields.json import KeyTransform
 
 from evaluation_app.analysis.comparison.item_reader import measure_of
 from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
+from evaluation_app.analysis.sweeps.plan_grid import label_of, spell_value, varied
 from evaluation_app.measures.scores import Mean, Score, mean
 from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
-from evaluation_app.runs.sweeps.plan_grid import label_of, spell_value, varied
 
 Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
 Row = dict[int, tuple[Score, float]]  # position -> score and weight

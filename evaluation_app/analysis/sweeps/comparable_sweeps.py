@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from collections_app.models import Generation
+from evaluation_app.analysis.sweeps.ranking import Ranked, Ranking, rank_sweep
 from evaluation_app.models import Sweep
-from evaluation_app.runs.sweeps.ranking import Ranked, Ranking, rank_sweep
 
 SHOWN = 5
 

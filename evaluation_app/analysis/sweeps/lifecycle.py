@@ -14,11 +14,11 @@ from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.governance import audit
+from evaluation_app.analysis.sweeps.plan_grid import build_plans, label_of, read_grid, varied
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.measures.catalogue import CUTS, find
 from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
 from evaluation_app.runs.lifecycle import cancel_run, start_run
-from evaluation_app.runs.sweeps.plan_grid import build_plans, label_of, read_grid, varied
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, UnknownCollection
 from ragd.types import RetrievePlan

@@ -16,14 +16,14 @@ from collections_app.api.access import ERRORS, answer
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from evaluation_app.analysis.sweeps import lifecycle
+from evaluation_app.analysis.sweeps.estimate import estimate_sweep
+from evaluation_app.analysis.sweeps.ranking import rank_sweep
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import GoldenSet, Sweep
 from evaluation_app.runs.requests import read_settings
 from evaluation_app.runs.schemas import SettingsRequest
-from evaluation_app.runs.sweeps import lifecycle
-from evaluation_app.runs.sweeps.estimate import estimate_sweep
-from evaluation_app.runs.sweeps.ranking import rank_sweep
 from retrieval_app.api.responses import plan_response
 from retrieval_app.api.schemas import PlanFields, SavedPlanOut
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, path
 
-from evaluation_app.runs.sweeps import pages
+from evaluation_app.analysis.sweeps import pages
 
 urlpatterns: list[URLPattern] = [
     path("evaluation/sweeps/", pages.sweeps, name="sweeps"),

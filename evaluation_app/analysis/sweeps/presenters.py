@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluation_app.analysis.comparison.item_reader import measure_of
+from evaluation_app.analysis.sweeps.plan_grid import TITLES, spell_value
+from evaluation_app.analysis.sweeps.ranking import Ranked, Ranking
 from evaluation_app.measures.statistics import Interval
-from evaluation_app.runs.sweeps.plan_grid import TITLES, spell_value
-from evaluation_app.runs.sweeps.ranking import Ranked, Ranking
 
 STEP = 0.05
 LEVELS = 8  # shades of the heat map, in static/css/evaluation.css

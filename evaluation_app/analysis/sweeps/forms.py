@@ -9,10 +9,10 @@ from django import forms
 from django.core.exceptions import ValidationError
 
 from collections_app.stores import open_rerankers
+from evaluation_app.analysis.sweeps.lifecycle import Draft, draft_sweep
+from evaluation_app.analysis.sweeps.plan_grid import OFF
 from evaluation_app.measures.catalogue import CHUNK, CUTS, MEASURES
 from evaluation_app.models import GoldenSet
-from evaluation_app.runs.sweeps.lifecycle import Draft, draft_sweep
-from evaluation_app.runs.sweeps.plan_grid import OFF
 from evaluation_app.scoring.judge_selection import has_judge_model
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
 from retrieval_app.models import SavedPlan

@@ -1,0 +1,43 @@
+"""Which embedding model a collection is made with."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from collections_app.domain.identity import UNSEEN
+from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL
+from ragd.errors import DimensionMismatch, InvalidInput
+from ragd.store.store import HALFVEC_INDEX_DIMS
+
+MODEL_MAX_CHARS = 200
+
+
+def resolve_model(model: str | None, dims: int | None) -> tuple[str, int]:
+    """Model and dimensions of a new collection.
+
+    Another model than the server's needs its dimensions stated, and any but the local one an endpoint.
+    """
+    chosen = (model or settings.RAGD_EMBED_MODEL).strip()
+    if not chosen or len(chosen) > MODEL_MAX_CHARS or UNSEEN.search(chosen):
+        raise InvalidInput(
+            f"embed_model must be the name of a model, 1 to {MODEL_MAX_CHARS} characters", field="embed_model"
+        )
+    if chosen == LOCAL_MODEL:
+        if dims not in (None, LOCAL_DIMS):
+            raise DimensionMismatch(
+                f"{LOCAL_MODEL} makes {LOCAL_DIMS} dimensions, not {dims}; leave embed_dims out", field="embed_dims"
+            )
+        return chosen, LOCAL_DIMS
+    if not (settings.RAGD_EMBED_BASE_URL or settings.RAGD_EMBED_API_KEY):  # no text leaves a machine unasked
+        raise InvalidInput(
+            f"the model {chosen!r} needs an embedding endpoint, and none is set up: set EMBED_BASE_URL or"
+            f" EMBED_API_KEY, or take {LOCAL_MODEL}, which runs here",
+            field="embed_model",
+        )
+    if dims is not None:
+        if not 1 <= dims <= HALFVEC_INDEX_DIMS:
+            raise InvalidInput(f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS}, not {dims}", field="embed_dims")
+        return chosen, dims
+    if chosen != settings.RAGD_EMBED_MODEL:
+        raise InvalidInput(f"state embed_dims: the server does not know how many {chosen!r} makes", field="embed_dims")
+    return chosen, int(settings.RAGD_EMBED_DIMS)
