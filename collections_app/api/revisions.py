@@ -135,12 +135,7 @@ def compare(
 )
 def rollback(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
     """Make the document what it was in that revision, as a new revision. 409 when archived or being ingested."""
-    outcome = roll_back(find_collection(request, collection), doc_id, number, actor=request_key(request))
-    return {
-        "revision": outcome.revision,
-        "chunks_written": outcome.chunks_written,
-        "unchanged": outcome.unchanged,
-    }
+    return roll_back(find_collection(request, collection), doc_id, number, actor=request_key(request))
 
 
 def item(revision: DocumentRevision, *, present: bool = False) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import psycopg
 
 from collections_app.models import Collection
 from collections_app.services.collections.export_parts import Part, Row, register
+from evaluation_app.golden.question_rules import FIELDS, clean_golden
 from evaluation_app.golden.version_parts import make_restored, register_versions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
@@ -48,6 +49,11 @@ def restore_questions(collection: Collection, rows: Iterable[Row]) -> int:
         name = str(row["set"])
         if name not in sets:
             sets[name] = make_restored(collection, row)
+        clean_golden({field: row[field] for field in FIELDS})
+        if not isinstance(row["suggested"], bool) or not isinstance(row.get("chunk_marks", {}), dict):
+            raise InvalidInput(
+                "suggested of a golden question is true or false, chunk_marks an object", field="questions"
+            )
         values = {field: row[field] for field in (*QUESTION_FIELDS, *LATER_FIELDS) if field in row}
         waiting.append(GoldenQuestion(golden_set=sets[name], **values))
         count += 1

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from collections_app.models import Collection
-from collections_app.services.collections.export_parts import Part, Row, register
+from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.sets import NAMED_CHARS, free_name
 from evaluation_app.golden.versions import digest_of
@@ -59,6 +59,7 @@ def _check(row: Row) -> None:
         raise InvalidInput(
             f"a version of a golden set has not the fields {', '.join(map(str, row))}", field="golden_versions"
         )
+    check_time(row["created_at"])
     if digest_of([Golden.from_dict(item) for item in row["questions"]]) != row["digest"]:
         raise InvalidInput(
             f"version {row['version']} of the golden set {row['set']!r} does not have the digest that is said of it",

@@ -6,24 +6,18 @@ a counter does not fall when a worker ends. Their name holds the host, since sev
 
 from __future__ import annotations
 
-import os
 import re
-import socket
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import prometheus_client
 from opentelemetry.metrics import Meter
-from prometheus_client import values
 
 from ragd.telemetry.metrics import COUNTED, OVERFLOW, Metric
 
 SERIES_MAX = 2000  # of one metric and process; callers name models and so could make any number of series
-FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
-UNSAFE_IN_FILES = re.compile(r"[^a-zA-Z0-9.-]")
 
 Labels = Mapping[str, str | int | float | bool | None]
 
@@ -32,14 +26,6 @@ def prometheus_name(name: str) -> str:
     """A point becomes an underscore. No unit is added: dashboards for these conventions ask for
     gen_ai_client_operation_duration_bucket and aitf_cost_total."""
     return NOT_IN_NAMES.sub("_", name)
-
-
-def use_folder(folder: Path) -> None:
-    """Count in files of this folder from now on. Call it before the first Instruments of a process is made."""
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ[FOLDER_VARIABLE] = str(folder)
-    host = UNSAFE_IN_FILES.sub("-", socket.gethostname())
-    values.ValueClass = values.MultiProcessValue(lambda: f"{host}-{os.getpid()}")  # type: ignore[no-untyped-call]
 
 
 class Instruments:

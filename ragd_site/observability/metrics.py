@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +13,9 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExportResult, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
+from prometheus_client import values
 
-from evaluation_app.metrics.instruments import Instruments, use_folder
+from evaluation_app.metrics.instruments import Instruments
 from evaluation_app.metrics.spans import SpanMeter
 from evaluation_app.spans.store.collector_export import SendingExporter
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
@@ -21,6 +24,9 @@ from ragd.telemetry import metrics
 EXPORT_TIMEOUT_S = 5.0
 LAST_EXPORT_MS = 2000  # of a process that ends
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+UNSAFE_IN_FILES = re.compile(r"[^a-zA-Z0-9.-]")
 
 
 class CountingExporter(OTLPMetricExporter):
@@ -48,6 +54,14 @@ class ReportingMeter(SpanMeter):
         super().shutdown()
         if self.provider is not None:
             self.provider.shutdown(LAST_EXPORT_MS)
+
+
+def use_folder(folder: Path) -> None:
+    """Count in files of this folder from now on. Call it before the first Instruments of a process is made."""
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ[FOLDER_VARIABLE] = str(folder)
+    host = UNSAFE_IN_FILES.sub("-", socket.gethostname())
+    values.ValueClass = values.MultiProcessValue(lambda: f"{host}-{os.getpid()}")  # type: ignore[no-untyped-call]
 
 
 def build_meter(

@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from collections_app.models import Collection
-from collections_app.services.collections.export_parts import Part, Row, register
+from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from ragd.errors import InvalidInput
 from retrieval_app.confidence.evaluator import Weights
 from retrieval_app.confidence.rules import Rule
@@ -47,6 +47,7 @@ def _calibration(collection: Collection, row: Row) -> Calibration:
         raise InvalidInput(f"a calibration cannot be read: {error}", field="calibrations") from error
     if not isinstance(row["data"], dict) or not isinstance(row["figures"], dict):
         raise InvalidInput("data and figures of a calibration must be objects", field="calibrations")
+    check_time(row["created_at"])
     return Calibration(collection=collection, **row)
 
 

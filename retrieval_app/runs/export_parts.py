@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from collections_app.models import Collection
-from collections_app.services.collections.export_parts import Part, Row, register
+from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
@@ -43,7 +43,7 @@ def _plan(collection: Collection, row: Row) -> SavedPlan:
         description=str(row["description"]),
         is_default=bool(row["is_default"]),
         created_by=str(row["created_by"]),
-        created_at=row["created_at"],
+        created_at=check_time(row["created_at"]),
     )
 
 

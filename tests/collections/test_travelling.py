@@ -302,6 +302,33 @@ def row_with(member: str, **values: Any) -> Callable[[dict[str, bytes]], None]:
     return change
 
 
+def vectors_with(change: Callable[[Any], Any]) -> Callable[[dict[str, bytes]], None]:
+    def exchange(members: dict[str, bytes]) -> None:
+        made = io.BytesIO()
+        np.save(made, change(np.load(io.BytesIO(members["vectors.npy"]))), allow_pickle=True)
+        members["vectors.npy"] = made.getvalue()
+        sealed(members)
+
+    return exchange
+
+
+def torn_vectors(members: dict[str, bytes]) -> None:
+    header = b"{'descr': [('a', 'b', 'c', 'd')], 'fortran_order': [].x, 'shape': (((}"
+    members["vectors.npy"] = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    sealed(members)
+
+
+HOSTILE_TIMES = ("infinity", "-infinity", "10000-01-01T00:00:00+00:00", "0044-03-15 00:00:00+00 BC",
+                 "9999-12-31T23:59:59-14:00", "20261122", 0, "2001-01-01T00:00:00")  # fmt: skip
+HOSTILE_FIELDS: tuple[tuple[str, Any], ...] = (
+    ("page_map", {"a": 1}), ("page_map", [[0, 5]]), ("page_map", [["a", "b", 1]]),
+    ("segments", "abc"), ("segments", [[0, 1, "x", None]]),
+    ("warnings", {"a": 1}), ("warnings", [1]), ("chunk_policy", [1]), ("chunk_policy", {"target_tokens": "many"}),
+    ("chunk_policy_stated", "x"), ("chunk_policy_stated", {"unheard": 1}), ("metadata", [1]), ("metadata", "x"),
+    ("metadata", {"a": "x" * 70_000}), ("tags", "abc"), ("tags", [None]), ("tags", ["x" * 10_000]), ("title", 7),
+    ("revision", 0), ("revision", True), ("enabled", 1), ("source_hash", "xyz"), ("media_type", None),
+)  # fmt: skip
+
 BAD_FILES: tuple[tuple[Callable[[dict[str, bytes]], None], str], ...] = (
     (without_manifest, "no manifest.json"),
     (foreign, "virus.exe"),
@@ -323,6 +350,43 @@ BAD_FILES: tuple[tuple[Callable[[dict[str, bytes]], None], str], ...] = (
     (row_with("documents.jsonl", doc_id="../up"), "doc_id must not"),
     (row_with("documents.jsonl", unheard="of"), "do not all have the same"),
     (row_with("documents.jsonl", text=None), "cannot be stored"),
+    *((row_with("documents.jsonl", **{name: value}), f"wrong {name}") for name, value in HOSTILE_FIELDS),
+    *(
+        (row_with("documents.jsonl", **{name: value}), f"wrong {name}")
+        for name in ("created_at", "updated_at", "archived_at")
+        for value in HOSTILE_TIMES
+    ),
+    *(
+        (row_with("revisions.jsonl", **{name: value}), f"wrong {name}")
+        for name in ("made_at", "replaced_at")
+        for value in HOSTILE_TIMES
+    ),
+    (row_with("revisions.jsonl", chunks=[{"index": 0}]), "wrong chunks"),
+    (row_with("revisions.jsonl", page_map=7), "wrong page_map"),
+    (row_with("documents.jsonl", page_map=[[0, 10**9, "page 1"]]), "does not lie in a text"),
+    (row_with("documents.jsonl", segments=[[5, 1, None, None]]), "does not lie in a text"),
+    (row_with("documents.jsonl", size_chars=0), "size_chars is 0"),
+    (row_with("sources.jsonl", created_at="infinity"), "wrong created_at"),
+    (row_with("plans.jsonl", created_at="infinity"), "a time from 2000"),
+    (row_with("plans.jsonl", created_at="9999-12-31T23:59:59-14:00"), "a time from 2000"),
+    (row_with("golden_versions.jsonl", created_at="-infinity"), "a time from 2000"),
+    (row_with("golden_questions.jsonl", thresholds=7), "thresholds must be"),
+    (row_with("golden_questions.jsonl", expected_doc_ids={"a": 1}), "expected_doc_ids must be"),
+    (row_with("chunks.jsonl", tags=[None]), "wrong tags"),
+    (row_with("chunks.jsonl", metadata=[1]), "wrong metadata"),
+    (row_with("chunks.jsonl", start_char=-5), "wrong start_char"),
+    (row_with("chunks.jsonl", start_char=10**6, end_char=10**6 + 3), "not the slice of its document's text"),
+    (row_with("chunks.jsonl", content="Something that the document does not say."), "not the slice"),
+    (row_with("documents.jsonl", text="Another text.", size_chars=13), "not the slice"),
+    (row_with("documents.jsonl", text="", size_chars=0), "content hash"),
+    (row_with("documents.jsonl", content_hash="0" * 64), "content hash"),
+    (row_with("documents.jsonl", archived_at="2026-01-31T12:00:00+00:00"), "archived document is enabled"),
+    (vectors_with(lambda rows: rows * 0), "without a direction"),
+    (vectors_with(lambda rows: rows * np.float32(1e-30)), "without a direction"),
+    (vectors_with(lambda rows: np.array([row.tolist() for row in rows], dtype=object)), "vectors.npy"),
+    (torn_vectors, "is no NumPy file"),
+    (manifest_with(collection__chunk_policy={"target_tokens": "many"}), "settings cannot be kept"),
+    (manifest_with(statistics__length_baked="Infinity"), "length_baked"),
     (row_with("sources.jsonl", size_bytes=10**12), "a size that sources.bin cannot hold"),
     (row_with("sources.jsonl", sha256="0" * 64), "SHA-256"),
     (row_with("plans.jsonl", plan={"k": -1}), "cannot be stored"),

@@ -28,13 +28,13 @@ EVALUATE = """
 import sys, time, django
 django.setup()
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs import lifecycle as services, runner as working
+from evaluation_app.runs import lifecycle, runner
 
 def wait_to_be_killed():
     print("now", flush=True)
     time.sleep(60)
 
-store, save = working.Attempt._store, EvaluationItem.save
+store, save = runner.RunExecutor._store, EvaluationItem.save
 
 def stop_before(self, item, usage):
     if item.position == int(sys.argv[3]):
@@ -47,11 +47,11 @@ def stop_inside(self, **values):
         wait_to_be_killed()
 
 if sys.argv[2] == "answer stored":
-    working.Attempt._store = stop_before
+    runner.RunExecutor._store = stop_before
 elif sys.argv[2] == "item not committed":
     EvaluationItem.save = stop_inside
 run = EvaluationRun.objects.get(pk=sys.argv[1])
-services.run_now(run, on_item=lambda item: item.position == int(sys.argv[3]) and wait_to_be_killed())
+lifecycle.run_now(run, on_item=lambda item: item.position == int(sys.argv[3]) and wait_to_be_killed())
 """
 
 

@@ -17,12 +17,13 @@ from prometheus_client import Metric, values
 from prometheus_client.parser import text_string_to_metric_families
 
 from evaluation_app.metrics import pages as metrics_page
-from evaluation_app.metrics.instruments import SERIES_MAX, Instruments, use_folder
+from evaluation_app.metrics.instruments import SERIES_MAX, Instruments
 from evaluation_app.metrics.pages import read_metrics
 from evaluation_app.metrics.spans import SpanMeter
 from evaluation_app.models import Span
 from ragd import telemetry
 from ragd.telemetry import metrics
+from ragd_site.observability.metrics import use_folder
 from ragd_site.observability.tracing import connect
 from tests.conftest import REPOSITORY
 from tests.telemetry.conftest import Recorder

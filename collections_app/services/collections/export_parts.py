@@ -6,14 +6,20 @@ export, import and deletion take it along without this floor knowing it.
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
 from django.db.models import Model
+from django.utils import timezone
 
+from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, Upload
+from ragd.errors import InvalidInput
 
 FORMAT = "ragd-collection"
 FORMAT_VERSION = 1
@@ -25,6 +31,9 @@ MANIFEST_MAX_BYTES = 1_000_000
 SETTINGS = ("description", "embed_model", "embed_dims", "hybrid_enabled", "language", "chunk_policy", "retention")
 LATER_SETTINGS = ("security",)  # an older export has none
 ALL_SETTINGS = (*SETTINGS, *LATER_SETTINGS)
+
+OLDEST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+ISO_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}")
 
 Row = dict[str, Any]
 
@@ -56,6 +65,26 @@ OVERLAYS = Table("overlays.jsonl", ChunkOverlay, "doc_id, id")
 CHUNKS = Table("chunks.jsonl", Chunk, "doc_id, chunk_index", without=("embedding", "fts", "lexical"))
 UPLOADS = Table("sources.jsonl", Upload, "doc_id, id", without=("content",))
 OWN_MEMBERS = (DOCUMENTS.member, REVISIONS.member, OVERLAYS.member, UPLOADS.member, SOURCES, CHUNKS.member, VECTORS)
+
+
+def invalid_export(message: str) -> ServiceError:
+    return ServiceError(message, type="invalid_export", status=422, field="file")
+
+
+def check_time(text: Any) -> str:
+    """The time unchanged: ISO 8601 with an offset, from 2000 to tomorrow, which pages and charts can show.
+
+    Raises InvalidInput. PostgreSQL takes more than Python can read: years beyond 9999, BC, infinity.
+    """
+    moment = None
+    if isinstance(text, str) and ISO_TIME.match(text):
+        with contextlib.suppress(ValueError):
+            moment = datetime.fromisoformat(text)
+    if moment is None or moment.tzinfo is None or not OLDEST_TIME <= moment <= timezone.now() + timedelta(days=1):
+        raise InvalidInput(
+            f"a time from {OLDEST_TIME:%Y-%m-%d} to now, such as 2026-01-31T12:00:00+00:00, not {text!r}"
+        )
+    return str(text)
 
 
 def _nothing(collection: Collection) -> None:

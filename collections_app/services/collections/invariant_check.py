@@ -7,26 +7,31 @@ collection stop at their time limit, which is told, and never taken for a pass.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from django.db import OperationalError, connection, transaction
 from psycopg.errors import QueryCanceled
 
-from collections_app.models import Collection, Operation
+from collections_app.models import ChunkOverlay, Collection, Document, Operation
 from collections_app.services.collections.deletion import collection_tables
-from collections_app.services.collections.invariants import OTHERS, RULES, SLICES, Finding, Rule
+from collections_app.services.collections.invariants import HASHES, OTHERS, RULES, SLICES, Finding, Rule
 from collections_app.services.collections.operations import (
     OperationProgress,
     last_operation,
     request_operation,
     running,
 )
+from collections_app.services.documents.documents import draft_of
 from collections_app.services.governance import audit
+from collections_app.services.indexing.chunk_overlays import DocumentOverlays
+from collections_app.services.indexing.ingestion import hash_content
 from collections_app.work.leases import Lease
 from ragd.errors import UnknownCollection
 from ragd.store.store import fetch_all, partition_name
+from ragd.types import ChunkPolicy
 
 RULE_LIMIT_S = 60.0
 SHOWN_ROWS = 5
@@ -113,7 +118,12 @@ class Check:
         }
         return self.progress.succeed(report, findings=len(self.findings))
 
-    def _collection(self, collection: Collection) -> None:
+    def broken(self, collection: Collection, rules: Sequence[Rule]) -> list[Finding]:
+        """What these rules find in a collection, whether or not anybody sees it yet; see `unfinished` too."""
+        self._collection(collection, rules)
+        return self.findings
+
+    def _collection(self, collection: Collection, rules: Sequence[Rule] | None = None) -> None:
         names = {"chunks": partition_name(collection.pk, collection.generation)}
         params = {
             "collection": collection.pk,
@@ -121,10 +131,11 @@ class Check:
             "dims": collection.embed_dims,
             "hybrid": collection.hybrid_enabled,
         }
-        for rule in RULES:
-            self._rule(collection.name, rule, names, params)
+        in_python = {SLICES.name: self._wrong_slices, HASHES.name: self._wrong_hashes}
+        for rule in (*RULES, SLICES, HASHES) if rules is None else rules:
+            find = in_python.get(rule.name)
+            self._rule(collection.name, rule, names, params, rows=partial(find, names, params) if find else None)
             self.progress.tell(collection.name, self.rules, 0)
-        self._rule(collection.name, SLICES, names, params, rows=lambda: self._wrong_slices(names, params))
 
     def _rule(
         self,
@@ -170,6 +181,22 @@ class Check:
                 if texts[doc_id][start:end] != content:
                     yield f"{doc_id}#{index}"
             after = rows[-1][0]
+            if time.monotonic() - began > self.limit_s:
+                raise TimeoutError
+
+    def _wrong_hashes(self, names: Mapping[str, str], params: Mapping[str, Any]) -> Iterator[str]:
+        """Documents whose chunks were not made from what is stored of them; those of the library have no hash."""
+        began = time.monotonic()
+        collection = Collection.objects.get(pk=params["collection"])
+        changed = set(ChunkOverlay.objects.filter(collection=collection).values_list("doc_id", flat=True))
+        rows = Document.objects.filter(collection=collection).exclude(content_hash="")
+        for document in rows.order_by("doc_id").iterator(chunk_size=DOCUMENTS_AT_ONCE):
+            overlays = (
+                DocumentOverlays.read(collection.pk, document.doc_id).digest if document.doc_id in changed else []
+            )
+            policy = ChunkPolicy.from_dict(document.chunk_policy)
+            if hash_content(collection, draft_of(document), document.text, policy, overlays) != document.content_hash:
+                yield document.doc_id
             if time.monotonic() - began > self.limit_s:
                 raise TimeoutError
 

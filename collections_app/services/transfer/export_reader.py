@@ -21,6 +21,7 @@ import numpy.typing as npt
 from django.conf import settings
 
 from collections_app.errors import ServiceError
+from collections_app.policies import check_policy
 from collections_app.services.collections.export_parts import (
     CHUNKS,
     FORMAT,
@@ -36,6 +37,7 @@ from collections_app.services.collections.export_parts import (
     Manifest,
     Member,
     Row,
+    invalid_export,
     registered_parts,
 )
 from collections_app.services.collections.retention import check_retention
@@ -54,10 +56,6 @@ GENERATION_FIELDS = (
 )  # fmt: skip
 STATISTICS_FIELDS = ("chunks", "length_total", "length_baked", "terms")
 BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError)
-
-
-def invalid_export(message: str) -> ServiceError:
-    return ServiceError(message, type="invalid_export", status=422, field="file")
 
 
 class Archive:
@@ -189,15 +187,16 @@ class Archive:
                 if len(raw) != wanted * dims * 4:
                     raise invalid_export(f"{VECTORS} ends after {first} of {count} vectors")
                 rows = np.frombuffer(raw, dtype="<f4").reshape(wanted, dims)
-                if not np.isfinite(rows).all():
-                    raise invalid_export(f"{VECTORS} holds a number that is not finite")
+                lengths = np.square(rows).sum(axis=1, dtype=np.float32)  # as the database adds them up
+                if not (np.isfinite(lengths) & (lengths > 0)).all():
+                    raise invalid_export(f"{VECTORS} holds a vector without a direction: all zeros, or not finite")
                 yield from rows
 
     def _check_header(self, opened: BinaryIO, count: int, dims: int) -> None:
         try:
             version = np.lib.format.read_magic(opened)
             shape, fortran, kind = np.lib.format.read_array_header_1_0(opened)
-        except ValueError as error:
+        except Exception as error:  # NumPy evaluates the header, and promises no kind of error
             raise invalid_export(f"{VECTORS} is no NumPy file: {error}") from None
         if version != (1, 0) or fortran or kind != np.dtype("<f4") or shape != (count, dims):
             raise invalid_export(
@@ -265,6 +264,7 @@ def read_manifest_values(values: Any) -> Manifest:
     for name in LATER_SETTINGS:
         _check_object(values["collection"].get(name, {}), name, ())
     try:
+        check_policy(values["collection"]["chunk_policy"])
         check_retention(values["collection"]["retention"])
         check_security(values["collection"].get("security"))
     except InvalidInput as error:

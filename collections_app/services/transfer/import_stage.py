@@ -21,11 +21,11 @@ from collections_app.domain.identity import check_collection_name
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, Operation, OperationFile
 from collections_app.services.collections.deletion import purge_collection
-from collections_app.services.collections.export_parts import Manifest
+from collections_app.services.collections.export_parts import Manifest, invalid_export
 from collections_app.services.collections.operations import OnProgress, OperationProgress, request_operation, running
 from collections_app.services.generations.generations import check_embedder, resolve_target, start_generation
 from collections_app.services.governance import audit
-from collections_app.services.transfer.export_reader import Archive, Source, invalid_export
+from collections_app.services.transfer.export_reader import Archive, Source
 from collections_app.services.transfer.import_writer import FENCE, FIRST, ImportWriter, name_taken
 from collections_app.work.leases import Lease
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
@@ -34,6 +34,7 @@ from ragd.store.store import INSERT_STATS, create_partition, execute, languages
 from ragd.types import ChunkPolicy
 
 PART_BYTES = 1_000_000
+UNSTORABLE = (AttributeError, DataError, InternalError, IntegrityError, KeyError, TypeError, ValueError)
 
 
 def import_collection(
@@ -163,7 +164,7 @@ def _import(
         return current, current.show(replace=replace, actor=actor)
     except BaseException as error:
         purge_collection(collection)
-        if isinstance(error, (DataError, InternalError, IntegrityError, KeyError, TypeError, ValueError)):
+        if isinstance(error, UNSTORABLE):
             raise invalid_export(f"the file holds what cannot be stored: {_first_line(error)}") from error
         if isinstance(error, RagdError) and not isinstance(error, UnknownCollection):
             raise invalid_export(f"the file holds what cannot be stored: {error.message}") from error

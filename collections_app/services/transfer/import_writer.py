@@ -13,7 +13,6 @@ from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 import ragd
-from collections_app.domain.identity import check_doc_id
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.services.collections.deletion import fence_collection
@@ -22,14 +21,19 @@ from collections_app.services.collections.export_parts import (
     DOCUMENTS,
     OVERLAYS,
     REVISIONS,
+    UPLOADS,
     Manifest,
     Row,
     Table,
+    invalid_export,
     registered_parts,
 )
+from collections_app.services.collections.invariant_check import Check
+from collections_app.services.collections.invariants import IMPORT_RULES
 from collections_app.services.collections.operations import OperationProgress
 from collections_app.services.governance import audit
-from collections_app.services.transfer.export_reader import Archive, invalid_export
+from collections_app.services.transfer.export_reader import Archive
+from collections_app.services.transfer.import_rows import check_row
 from ragd.errors import UnknownCollection
 from ragd.store.generations import GenerationSpec, open_generation
 from ragd.store.postings import POSTINGS_MIN, build_postings, drop_postings
@@ -41,6 +45,7 @@ FIRST = 1  # the number of the only generation
 ROWS_AT_ONCE = 500
 ROWS_CHARS = 8_000_000
 CHUNKS_AT_ONCE = 1_000
+LENGTH_MAX = 1e9
 
 INSERT_ROWS = """
 INSERT INTO {table} (collection_id, {columns})
@@ -119,18 +124,19 @@ class ImportWriter:
     def _beat(self, stage: str, done: int, total: int) -> None:
         """Say how far it is, and keep the sweeper away for another ten minutes."""
         if self.progress.tell(stage, done, total):
-            kept = Collection.objects.filter(pk=self.collection.pk).update(deleted_at=timezone.now() + FENCE)
-            if not kept:
-                raise UnknownCollection("the import took too long between two steps, and was removed; import it again")
+            self._extend_fence()
+
+    def _extend_fence(self) -> None:
+        if not Collection.objects.filter(pk=self.collection.pk).update(deleted_at=timezone.now() + FENCE):
+            raise UnknownCollection("the import took too long between two steps, and was removed; import it again")
 
     def _rows(self, table: Table) -> None:
         total = self.manifest.members[table.member].rows
         noun = table.member.partition(".")[0]
         done = 0
         for batch in _batches(self.archive.rows(table.member)):
-            if table is DOCUMENTS:
-                for row in batch:
-                    check_doc_id(str(row.get("doc_id")))
+            for row in batch:
+                check_row(table.member, row)
             columns = _columns(batch, table)
             sql = INSERT_ROWS.format(table=table.name, columns=", ".join(columns))
             with transaction.atomic():
@@ -146,6 +152,7 @@ class ImportWriter:
         for batch in _batches_of_files(self.archive.source_bytes()):
             with transaction.atomic(), connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
                 for row, content in batch:
+                    check_row(UPLOADS.member, row)
                     # bound by the server, in binary: as text the bytes would take several times their size
                     cursor.execute(INSERT_SOURCE, row | {"collection": self.collection.pk, "content": content})
             done += len(batch)
@@ -167,6 +174,7 @@ class ImportWriter:
     def _read_chunks(self) -> Iterator[tuple[Chunk, int]]:
         """Each chunk with its vector, and the revision that it is of."""
         for row, vector in zip(self.archive.rows(CHUNKS.member), self.archive.vectors(), strict=True):
+            check_row(CHUNKS.member, row)
             yield read_chunk(row, vector), int(row["revision"])
 
     def _revisions_of(self, batch: Sequence[Chunk]) -> dict[str, int]:
@@ -207,6 +215,8 @@ class ImportWriter:
                 )
                 return
             wanted = float(stated["length_baked"])
+            if not 0 <= wanted < LENGTH_MAX:
+                raise invalid_export(f"length_baked must be a mean length of chunks, not {wanted}")
             if wanted > 0 and wanted != baked:
                 params = store.scope | {"length_baked": wanted}
                 execute(connection, REBAKE.format(chunks=self.chunks), params)
@@ -222,6 +232,12 @@ class ImportWriter:
             raise invalid_export(
                 f"{found[0][0]!r} has not as many chunks as it says; the file was changed after it was exported"
             )
+        for rule in IMPORT_RULES:
+            self._extend_fence()
+            check = Check(self.progress, limit_s=FENCE.total_seconds() / 2)
+            for finding in check.broken(self.collection, [rule]):
+                raise invalid_export(f"{finding.says}: {finding.rows[0]}; the file was changed after it was exported")
+            self.warnings += [f"it took too long to look for {name}; check the collection" for name in check.unfinished]
         for noun, wanted in self.counts.items():
             if self.manifest.counts.get(noun) != wanted:
                 raise invalid_export(f"the file holds {wanted} {noun}, and its manifest counts otherwise")
