@@ -10,7 +10,7 @@ NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY
 UV_VERSION := 0.13.8
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test lint format bench conformance lock clean
+.PHONY: help run stop test check lint format bench conformance lock clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 10
@@ -23,6 +23,12 @@ stop: $(RUNTIME)  ## Stop an embedded PostgreSQL that a shell or a management co
 
 test: $(DEV)  ## Run all tests; ARGS="tests/library -x" chooses
 	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+
+check: $(DEV)  ## Lint, types, and the tests nearest to what changed against main, for the inner loop
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint nearest
+
+nearest: $(DEV)
+	@files=$$($(PY) -m tools.nearest_tests); [ -z "$$files" ] || $(PY) -m pytest -q -n 2 --dist loadfile $$files
 
 lint: $(DEV)  ## ruff, mypy --strict, template linter, missing migrations
 	$(PY) -m ruff check .

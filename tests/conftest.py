@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,11 @@ if sys.dont_write_bytecode:  # else each of the many processes of a run would co
 
 from ragd_site import embedded  # noqa: E402  (reads the environment set above)
 from tests.fakes.openai_server import openai_server as openai_server  # noqa: E402
+from tools.nearest_tests import WAITING  # noqa: E402
 
 VAR = Path(os.environ["RAGD_VAR"])
+DURATIONS = VAR / "durations.json"
+SECONDS: Counter[str] = Counter()
 STARTED_HERE = False
 
 
@@ -60,8 +65,18 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """File by file, those first that mostly wait, so that the others run beside them; each file is handed out whole."""
-    waiting = ("tests/faults/", "tests/test_packaging.py", "tests/browser/")
-    items.sort(key=lambda item: (not item.nodeid.startswith(waiting), item.nodeid.partition("::")[0]))
+    items.sort(key=lambda item: (not item.nodeid.startswith(WAITING), item.nodeid.partition("::")[0]))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    SECONDS[report.nodeid.partition("::")[0]] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep how long each file took, for `make check`."""
+    if not hasattr(session.config, "workerinput"):
+        known = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+        DURATIONS.write_text(json.dumps(known | {name: round(seconds, 2) for name, seconds in SECONDS.items()}))
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -87,14 +86,6 @@ def test_what_is_refused(house: Api, method: str, path: str, body: Any, status: 
     assert answer.status_code == status, answer.content
     assert says in answer.json()["error"]["message"]
     assert contents(house) == LINES
-
-
-def test_a_key_that_may_only_read_previews_and_changes_nothing(house: Api, make_api: Callable[..., Api]) -> None:
-    reader = make_api(scope="read")
-    assert reader.post("/collections/notes/chunk-preview", {"doc_id": "docs/a.md"}).status_code == 200
-    assert reader.get("/collections/notes/neighbours/0/docs/a.md").status_code == 200
-    assert reader.send("PATCH", f"{AT}/0/docs/a.md", {"content": "x"}).status_code == 403
-    assert reader.post(AT, {"doc_id": "docs/a.md", "content": "x"}).status_code == 403
 
 
 def test_neighbours_are_nearest_first_without_the_chunk_itself(house: Api) -> None:

@@ -194,20 +194,6 @@ def test_a_limited_key_sees_and_makes_only_its_collections(
     assert limited.post("/collections", {"name": "other"}).status_code == 403
 
 
-def test_a_reading_key_changes_nothing(make_api: Callable[..., Any], notes: Collection) -> None:
-    reader = make_api(scope="read")
-    assert reader.get("/collections").status_code == 200
-    for method, path, body in (
-        ("POST", "/collections", {"name": "x"}), ("PATCH", "/collections/notes", {}),
-        ("DELETE", "/collections/notes", None),
-        ("PUT", "/collections/notes/documents/a", {"content": "x"}), ("POST", "/api-keys", {"label": "x"}),
-    ):  # fmt: skip
-        response = reader.send(method, path, body)
-        assert (response.status_code, response.json()["error"]["type"]) == (403, "out_of_scope"), path
-    assert reader.upload("notes", ("a.txt", b"x")).status_code == 403
-    assert list(Collection.objects.values_list("name", flat=True)) == ["notes"]
-
-
 def test_a_recall_probe_needs_an_index_and_is_listed_afterwards(api: Any, notes: Collection, settings: Any) -> None:
     from collections_app.models import IngestJob
     from collections_app.services.jobs.queue import submit_index_build

@@ -180,15 +180,6 @@ def test_an_unknown_plan_and_an_unknown_reranker_are_named(client: Client) -> No
     assert (status, body["error"]["field"], "builtin" in body["detail"]) == (422, "rerank", True)
 
 
-def test_saving_needs_a_key_that_may_write_in_this_collection(client: Client) -> None:
-    make_collection(empty=True)
-    assert put(client, f"{PLANS}/p", {}, bearer(scope="read"))[0] == 403
-    assert put(client, f"{PLANS}/p", {}, bearer(collections=["attic"]))[0] == 403
-    assert get(client, PLANS, bearer(scope="read"))[0] == 200
-    assert get(client, PLANS, {})[0] == 401
-    assert client.delete(f"{PLANS}/p", headers=bearer(scope="read")).status_code == 403
-
-
 def test_plans_of_two_collections_do_not_meet_and_go_with_their_collection(client: Client) -> None:
     make_collection(empty=True)
     attic = make_collection("attic", empty=True)

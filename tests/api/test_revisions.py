@@ -87,15 +87,6 @@ def test_a_rollback_answers_the_new_revision(api: Any, revised: Collection) -> N
     assert (refused.status_code, refused.json()["error"]["type"]) == (409, "archived")
 
 
-def test_a_reader_cannot_roll_back(api: Any, make_api: Any, revised: Collection) -> None:
-    reader = make_api(scope="read")
-    assert reader.get(flat()).status_code == 200
-    assert reader.post(flat(1, "rollback"), None).status_code == 403
-    assert reader.send("PATCH", "/collections/notes/documents/a", {"title": "x"}).status_code == 403
-    assert reader.post("/collections/notes/documents-bulk", {"action": "delete", "filter": {}}).status_code == 403
-    assert make_api(collections=["other"]).get(flat()).status_code == 403
-
-
 @pytest.mark.parametrize("doc_id", ["a/revisions", "a/revisions/3", "a/revisions/3/diff", "bulk", "a/chunks"])
 def test_ids_that_end_like_an_address_keep_their_methods(api: Any, notes: Collection, doc_id: str) -> None:
     path = f"/collections/notes/documents/{doc_id}"

@@ -174,14 +174,6 @@ def test_an_unknown_collection_is_404(client: Client) -> None:
     assert (status, body["error"]["type"]) == (404, "unknown_collection")
 
 
-def test_keys(client: Client) -> None:
-    make_collection()
-    assert post(client, SEARCH, {"query": "x"}, {})[0] == 401
-    assert post(client, SEARCH, {"query": "x"}, {"Authorization": "Bearer ragd_wrong"})[0] == 403
-    assert post(client, SEARCH, {"query": "x"}, bearer(collections=["other"]))[0] == 403
-    assert post(client, SEARCH, {"query": "x"}, bearer(collections=["house"], scope="read"))[0] == 200
-
-
 def test_the_run_of_a_search_is_kept(client: Client) -> None:
     make_collection()
     headers = bearer(scope="read")

@@ -97,11 +97,6 @@ def test_wrong_input_is_422(api: Api, notes: Collection, path: str, body: Any, f
         assert answer.json()["error"]["field"] == field
 
 
-def test_keys_are_checked(make_api: Any, notes: Collection) -> None:
-    assert make_api(scope="read").post(URLS, {"urls": ["https://a.org"]}).status_code == 403
-    assert make_api(collections=["other"]).post(S3, {"bucket": "docs"}).status_code == 403
-
-
 def test_an_idempotency_key_repeats_the_answer(api: Api, notes: Collection) -> None:
     first, second = (
         api.post(URLS, {"urls": ["https://example.org/a"]}, **{"Idempotency-Key": "one"}) for _ in range(2)

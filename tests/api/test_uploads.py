@@ -256,11 +256,3 @@ def test_a_folder_is_kept_in_step(api: Any, notes: Collection) -> None:
     assert (again.status_code, again.json()["error"]["type"]) == (409, "conflict")
     empty = api.post("/collections/notes/sync", {"manifest": [], "delete_missing": True})
     assert (empty.status_code, empty.json()["error"]["field"]) == (422, "delete_missing")
-
-
-def test_a_key_that_may_only_read_may_look_and_send_nothing(make_api: Any, notes: Collection) -> None:
-    reader = make_api(scope="read")
-    assert reader.post("/collections/notes/uploads/plan", {"entries": []}).status_code == 200
-    assert reader.upload("notes", ("a.txt", b"a")).status_code == 403
-    assert reader.post("/collections/notes/sync", {"manifest": []}).status_code == 403
-    assert make_api(collections=["others"]).post("/collections/notes/sync", {"manifest": []}).status_code == 403

@@ -13,6 +13,8 @@ import pytest
 pytest.importorskip("playwright")
 
 from axe_core_python.sync_playwright import Axe
+from django.conf import settings
+from django.test import Client
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 if TYPE_CHECKING:  # this file is read before Django is set up
@@ -77,12 +79,15 @@ AXE_SCRIPT = Axe().axe_script
 
 
 @pytest.fixture
-def visit(chromium: Browser, live_server: Any, house: None, django_user_model: Any) -> Iterator[Visit]:
+def visit(chromium: Browser, live_server: Any, django_user_model: Any) -> Iterator[Visit]:
     """Somebody who is logged in, at 1280 by 800 pixels, in the light theme. Complaints fail the test."""
-    django_user_model.objects.create_superuser("ada", password="lovelace")
+    client = Client()
+    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value
     context = chromium.new_context(
         viewport={"width": 1280, "height": 800}, color_scheme="light", reduced_motion="reduce"
     )
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": live_server.url}])
     page = context.new_page()
     page.set_default_timeout(15_000)
     found = Visit(page, live_server.url)
@@ -97,33 +102,14 @@ def visit(chromium: Browser, live_server: Any, house: None, django_user_model: A
             None if request.url.startswith((live_server.url, "data:")) else found.complaints.append(request.url)
         ),
     )
-    found.go("/accounts/login/")
-    page.get_by_label("Username").fill("ada")
-    page.get_by_label("Password").fill("lovelace")
-    page.get_by_role("button", name="Log in").click()
-    page.wait_for_url(f"{live_server.url}/")
+    found.go("/")
     yield found
     context.close()
     assert found.complaints == []
 
 
 @pytest.fixture
-def house(transactional_db: None) -> Iterator[None]:
-    """Nothing stays behind: the tables of the library are not Django's, so its flush leaves them alone."""
-    yield
-    from django.db import connection
-
-    from collections_app.models import Collection
-    from collections_app.services.collections.deletion import delete_collection
-
-    for collection in Collection.objects.live():
-        delete_collection(collection)
-    with connection.cursor() as cursor:
-        cursor.execute("TRUNCATE spans")
-
-
-@pytest.fixture
-def nature(house: None) -> Collection:
+def nature(transactional_db: None) -> Collection:
     """A collection of three short documents, one of them long enough to be read in parts."""
     from collections_app.services.collections.collections import create_collection
     from collections_app.services.documents.documents import ingest_text

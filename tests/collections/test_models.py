@@ -52,9 +52,3 @@ def test_the_model_is_what_the_catalogue_holds(model: type) -> None:
         kind = field.db_type(connection).split(" COLLATE")[0].replace("varchar", "character varying")
         declared[field.column] = (kind, not field.null)
     assert declared == live
-
-
-def test_migrations_are_complete() -> None:
-    from django.core.management import call_command
-
-    call_command("makemigrations", "collections_app", check=True, dry_run=True, verbosity=0)

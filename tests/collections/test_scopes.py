@@ -1,0 +1,121 @@
+"""What a key opens: scope, collections, and how it is sent. No database: the lookup of a secret is replaced."""
+
+from __future__ import annotations
+
+import pytest
+from django.test import RequestFactory
+
+from collections_app.errors import ServiceError
+from collections_app.http import auth
+from collections_app.http.auth import BearerAuth, bearer_secret, check_collection_scope, check_unlimited, require_key
+from collections_app.models import ApiKey
+
+KEYS = {
+    "reads": ApiKey(label="reader", scope="read"),
+    "writes": ApiKey(label="writer", scope="write"),
+    "limited": ApiKey(label="limited", scope="write", collections=["birds", "trees"]),
+}
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth, "authenticate", KEYS.get)
+
+
+def request(header: str | None = None, method: str = "get") -> object:
+    headers = {} if header is None else {"Authorization": header}
+    return getattr(RequestFactory(), method)("/v1/collections", headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("header", "secret"),
+    [
+        (None, None),
+        ("", None),
+        ("Bearer", None),
+        ("Bearer ", None),
+        ("Basic writes", None),
+        ("Bearer writes", "writes"),
+        ("bearer writes", "writes"),
+        ("BEARER  writes ", "writes"),
+        ("Bearer two words", "two words"),
+    ],
+)
+def test_the_secret_is_what_follows_the_word_bearer(header: str | None, secret: str | None) -> None:
+    assert bearer_secret(request(header)) == secret  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("header", "write", "status", "error_type"),
+    [
+        (None, False, 401, "unauthenticated"),
+        ("Bearer guessed", False, 403, "invalid_key"),
+        ("Bearer reads", True, 403, "out_of_scope"),
+    ],
+)
+def test_a_request_without_a_fitting_key_is_refused(
+    header: str | None, write: bool, status: int, error_type: str
+) -> None:
+    asked = request(header)
+    with pytest.raises(ServiceError) as caught:
+        require_key(asked, write=write)  # type: ignore[arg-type]
+    assert (caught.value.status, caught.value.type) == (status, error_type)
+    assert str(caught.value).strip()
+    assert not hasattr(asked, "api_key")
+
+
+@pytest.mark.parametrize(
+    ("secret", "write"), [("reads", False), ("writes", False), ("writes", True), ("limited", True)]
+)
+def test_a_fitting_key_is_kept_with_its_request(secret: str, write: bool) -> None:
+    asked = request(f"Bearer {secret}")
+    assert require_key(asked, write=write) is KEYS[secret]  # type: ignore[arg-type]
+    assert auth.request_key(asked) is KEYS[secret]  # type: ignore[arg-type]
+
+
+def test_reading_is_what_is_asked_for_unless_stated() -> None:
+    assert require_key(request("Bearer reads")) is KEYS["reads"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("method", "write", "refused"),
+    [
+        ("get", None, False),
+        ("head", None, False),
+        ("options", None, False),
+        ("post", None, True),
+        ("put", None, True),
+        ("patch", None, True),
+        ("delete", None, True),
+        ("post", False, False),
+        ("get", True, True),
+    ],
+)
+def test_methods_that_change_something_need_write_scope_unless_stated(
+    method: str, write: bool | None, refused: bool
+) -> None:
+    door, asked = BearerAuth(write=write), request("Bearer reads", method)
+    if not refused:
+        assert door(asked) is KEYS["reads"]  # type: ignore[arg-type]
+        return
+    with pytest.raises(ServiceError) as caught:
+        door(asked)  # type: ignore[arg-type]
+    assert (caught.value.status, caught.value.type) == (403, "out_of_scope")
+
+
+def test_a_bearer_is_looked_up_by_its_secret() -> None:
+    assert BearerAuth().authenticate(request(), "writes") is KEYS["writes"]  # type: ignore[arg-type]
+
+
+def test_a_key_opens_its_collections_and_no_key_of_some_manages_keys() -> None:
+    check_collection_scope(KEYS["writes"], "anything")
+    check_collection_scope(KEYS["limited"], "trees")
+    check_unlimited(KEYS["writes"])
+    with pytest.raises(ServiceError) as caught:
+        check_collection_scope(KEYS["limited"], "rivers")
+    assert (caught.value.status, caught.value.type, caught.value.field) == (403, "out_of_scope", "collection")
+    assert all(word in str(caught.value) for word in ("'limited'", "birds, trees", "'rivers'"))
+    with pytest.raises(ServiceError) as caught:
+        check_unlimited(KEYS["limited"])
+    assert (caught.value.status, caught.value.type, caught.value.field) == (403, "out_of_scope", None)
+    assert all(word in str(caught.value) for word in ("'limited'", "birds, trees"))
