@@ -35,7 +35,7 @@ for part in (golden_router, evaluation_runs_router, comparison_router, sweeps_ro
 )
 def list_run_spans(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Spans are written in batches: a run that has just ended may be without them for a second."""
-    run = QueryRun.objects.visible_to(request_key(request).collections).filter(pk=run_id).first()
+    run = QueryRun.objects.visible_to(request_key(request).visible).filter(pk=run_id).first()
     if run is None:
         raise ServiceError(
             f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",

@@ -159,6 +159,7 @@ CREATE TABLE IF NOT EXISTS api_keys (
     prefix          text NOT NULL DEFAULT '',          -- the first characters, to tell keys apart
     scope           text NOT NULL DEFAULT 'write' CHECK (scope IN ('read', 'write')),
     collections     text[] NOT NULL DEFAULT '{}',      -- names it is limited to; empty: all
+    collection_ids  bigint[] NOT NULL DEFAULT '{}',    -- what each of them stands for; 0: none was there yet
     created_at      timestamptz NOT NULL DEFAULT now(),
     expires_at      timestamptz,
     last_used_at    timestamptz,

@@ -54,8 +54,7 @@ def retry(request: HttpRequest, batch_id: UUID) -> Any:
 
 def _visible(request: HttpRequest) -> QuerySet[IngestBatch]:
     rows = IngestBatch.objects.select_related("collection").filter(collection__deleted_at__isnull=True)
-    names = request_key(request).collections
-    return rows.filter(collection__name__in=names) if names else rows
+    return rows.filter(request_key(request).visible.by_id("collection_id"))
 
 
 def _find(request: HttpRequest, batch_id: UUID) -> IngestBatch:

@@ -49,7 +49,7 @@ def list_collections(
     cursor: str | None = param.Query(None, description="X-Next-Cursor of the page before"),
 ) -> Any:
     """The collections that the key may use, by name. With a limit, the header X-Next-Cursor leads to the next page."""
-    rows = Collection.objects.live().allowed_to(request_key(request).collections)
+    rows = Collection.objects.live().allowed_to(request_key(request).visible)
     page = paginate(rows, ("name",), limit=limit, cursor=cursor)
     if page.next_cursor:
         response["X-Next-Cursor"] = page.next_cursor

@@ -85,8 +85,7 @@ def queue(request: HttpRequest) -> Any:
 def visible_jobs(request: HttpRequest) -> IngestJobQuerySet:
     """The jobs of live collections that the key may use."""
     rows = IngestJob.objects.listed().filter(collection__deleted_at__isnull=True)
-    names = request_key(request).collections
-    return rows.filter(collection__name__in=names) if names else rows
+    return rows.filter(request_key(request).visible.by_id("collection_id"))
 
 
 def _find_job(request: HttpRequest, job_id: UUID) -> IngestJob:

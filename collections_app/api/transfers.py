@@ -136,7 +136,7 @@ def list_operations(
     cursor: str | None = None,
 ) -> Any:
     """Exports, imports, checks, retention and deletions, newest first; of a limited key only its collections'."""
-    rows = Operation.objects.all()
+    rows = Operation.objects.visible_to(request_key(request).visible)
     if kind is not None:
         if kind not in Operation.Kind.values:
             raise ServiceError(
@@ -146,9 +146,6 @@ def list_operations(
                 field="kind",
             )
         rows = rows.filter(kind=kind)
-    limits = request_key(request).collections
-    if limits:
-        rows = rows.filter(subject__in=limits)
     if collection is not None:
         rows = rows.filter(subject=collection) if can_be_stored(collection) else rows.none()
     return paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
@@ -156,8 +153,7 @@ def list_operations(
 
 @router.get("/operations/{operation_id}", operation_id="operations-get", response={200: OperationOut, **ERRORS})
 def get_operation(request: HttpRequest, operation_id: UUID) -> Any:
-    found = Operation.objects.filter(pk=operation_id).first()
+    found = Operation.objects.visible_to(request_key(request).visible).filter(pk=operation_id).first()
     if found is None:
         raise ServiceError(f"there is no operation {operation_id}", type="unknown_operation", status=404)
-    check_collection_scope(request_key(request), found.subject)
     return found

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from ninja.security import HttpBearer
 
 from collections_app.errors import ServiceError
-from collections_app.models import ApiKey
+from collections_app.models import ApiKey, Collection
 from collections_app.services.governance.api_keys import authenticate
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -46,14 +46,24 @@ def request_key(request: HttpRequest) -> ApiKey:
 
 
 def check_collection_scope(key: ApiKey, name: str) -> None:
-    """Raise 403 when the key is limited to other collections, whether or not this one exists."""
-    if key.collections and name not in key.collections:
+    """Raise 403 when the key is limited to other collections, whether or not this one exists.
+
+    A live collection that has the name of one that the key was limited to, and is another, is out of its scope too.
+    """
+    if key.collections and not opens(key, name):
         raise ServiceError(
             f"the key {key.label!r} is limited to {', '.join(key.collections)}; {name!r} is not among them",
             type="out_of_scope",
             status=403,
             field="collection",
         )
+
+
+def opens(key: ApiKey, name: str) -> bool:
+    """Whether a limited key opens the live collection of this name, or may make one where there is none."""
+    if name not in key.collections:
+        return False
+    return name in (key.visible.names or ()) or not Collection.objects.live().filter(name=name).exists()
 
 
 def check_unlimited(key: ApiKey) -> None:

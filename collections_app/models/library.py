@@ -13,9 +13,11 @@ from django.db import models
 from django.db.models import BigIntegerField, Count, OuterRef, Q, QuerySet, Subquery, Sum
 from django.db.models.functions import Coalesce, Collate, Length
 from django.utils import timezone
+from django.utils.functional import cached_property
 from pgvector.django import SparseVectorField, VectorField
 
 from collections_app.domain.outliers import Limits
+from collections_app.models.key_scope import EVERYTHING, CollectionScope
 
 
 class CollectionQuerySet(QuerySet["Collection"]):
@@ -23,10 +25,8 @@ class CollectionQuerySet(QuerySet["Collection"]):
         """Not being deleted."""
         return self.filter(deleted_at__isnull=True)
 
-    def allowed_to(self, names: Iterable[str]) -> CollectionQuerySet:
-        """Those a key limited to `names` may see; no names means all."""
-        wanted = list(names)
-        return self.filter(name__in=wanted) if wanted else self
+    def allowed_to(self, scope: CollectionScope) -> CollectionQuerySet:
+        return self.filter(scope.by_id("pk"))
 
     def by_name(self) -> CollectionQuerySet:
         return self.order_by("name")
@@ -243,7 +243,11 @@ class ApiKeyQuerySet(QuerySet["ApiKey"]):
 
 
 class ApiKey(models.Model):
-    """A bearer key. Only the SHA-256 of the secret is kept."""
+    """A bearer key. Only the SHA-256 of the secret is kept.
+
+    collections: the names that it is limited to, [] for none. collection_ids: the id of the collection that each of
+    them stands for, 0 where none of that name was there yet; whoever uses a name again does not open theirs to the key.
+    """
 
     class Scope(models.TextChoices):
         READ = "read", "Read"
@@ -255,6 +259,7 @@ class ApiKey(models.Model):
     prefix = models.TextField(default="", blank=True)
     scope = models.TextField(choices=Scope.choices, default=Scope.WRITE)
     collections = ArrayField(models.TextField(), default=list, blank=True)
+    collection_ids = ArrayField(models.BigIntegerField(), default=list, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
@@ -269,6 +274,16 @@ class ApiKey(models.Model):
 
     def __str__(self) -> str:
         return f"{self.label} ({self.prefix}…)"
+
+    @cached_property
+    def visible(self) -> CollectionScope:
+        """What it opens now; asked for once."""
+        if not self.collections:
+            return EVERYTHING
+        rows = Collection.objects.live().filter(pk__in=self.collection_ids, name__in=self.collections)
+        return CollectionScope(
+            {pk: (name, made_at) for pk, name, made_at in rows.values_list("pk", "name", "created_at")}
+        )
 
     @property
     def status(self) -> str:

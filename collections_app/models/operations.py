@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.contrib.admin.models import LogEntry
 from django.db import models
+from django.db.models import Q, QuerySet
 from django.utils import timezone
 
+from collections_app.models.key_scope import CollectionScope
 from collections_app.work.leased_work import LeasedWork
 
 SILENT_AFTER = timedelta(minutes=2)
@@ -58,6 +62,16 @@ class IdempotencyRecord(models.Model):
         return self.key
 
 
+class OperationQuerySet(QuerySet["Operation"]):
+    def visible_to(self, scope: CollectionScope) -> OperationQuerySet:
+        """Those on collections that a key opens; the import that made one began before it."""
+        if scope.opened is None:
+            return self.all()
+        made = [Q(subject=name, created_at__lt=at, finished_at__gte=at) for name, at in scope.opened.values()]
+        imported = reduce(or_, made, Q(pk__in=[])) & Q(kind=Operation.Kind.IMPORT)
+        return self.filter(scope.by_name("subject", "created_at") | imported)
+
+
 class Operation(LeasedWork):
     """Something done to a whole collection, or to all of them, outside the worker's jobs, and what came of it.
 
@@ -94,6 +108,8 @@ class Operation(LeasedWork):
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     heartbeat_at = models.DateTimeField(default=timezone.now, db_column="beat_at")
     finished_at = models.DateTimeField(null=True, blank=True)
+
+    objects = OperationQuerySet.as_manager()
 
     class Meta:
         db_table = "operations"

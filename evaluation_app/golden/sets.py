@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -10,6 +9,7 @@ from django.db.models import Count, Q, QuerySet
 
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
+from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
 from evaluation_app.golden.question_rules import clean_description, clean_name
@@ -19,19 +19,18 @@ from evaluation_app.models import EvaluationRun, GoldenSet
 NAMED_CHARS = 180
 
 
-def listed_sets(collections: Iterable[str] = ()) -> QuerySet[GoldenSet]:
-    """By name, with questions_total and suggested_total. collections: what a limited key may see; none means all."""
-    wanted = list(collections)
+def listed_sets(scope: CollectionScope = EVERYTHING) -> QuerySet[GoldenSet]:
+    """By name, with questions_total and suggested_total. scope: what a key may see."""
     rows = GoldenSet.objects.annotate(
         questions_total=Count("questions", filter=Q(questions__suggested=False)),
         suggested_total=Count("questions", filter=Q(questions__suggested=True)),
     ).order_by("name")
-    return rows.filter(collection_name__in=wanted) if wanted else rows
+    return rows if scope.names is None else rows.filter(collection_name__in=scope.names)
 
 
-def find_set(name: str, collections: Iterable[str] = ()) -> GoldenSet:
-    """The set of that name, if its collection is among `collections` (none means all). Raises ServiceError 404."""
-    found = listed_sets(collections).filter(name=name).first() if can_be_stored(name) else None
+def find_set(name: str, scope: CollectionScope = EVERYTHING) -> GoldenSet:
+    """The set of that name, if its collection is in the scope. Raises ServiceError 404."""
+    found = listed_sets(scope).filter(name=name).first() if can_be_stored(name) else None
     if found is None:
         raise ServiceError(
             f"there is no golden set {name!r} that you may see; GET /v1/golden-sets lists those that there are",

@@ -43,9 +43,9 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
     409 for a set without questions; 422 for a plan, settings or thresholds that this run cannot have.
     """
     key = request_key(request)
-    golden_set = find_set(payload.golden_set, key.collections)
+    golden_set = find_set(payload.golden_set, key.visible)
     collection = get_collection(golden_set.collection_name)
-    base_run = find_run(payload.base_run, key.collections) if payload.base_run else None
+    base_run = find_run(payload.base_run, key.visible) if payload.base_run else None
 
     def produce() -> tuple[int, Any]:
         chosen = choose_plan(collection, payload.plan, payload.stated())
@@ -79,7 +79,7 @@ def list_runs(
     if collection is not None:
         check_collection_scope(key, collection)
     wanted = {"set_name": golden_set, "collection_name": collection, "state": state}
-    rows = listed_runs(key.collections)
+    rows = listed_runs(key.visible)
     if any("\x00" in value for value in wanted.values() if value):
         rows = rows.none()
     rows = rows.filter(**{name: value for name, value in wanted.items() if value})
@@ -161,7 +161,7 @@ def jsonl_response(run: EvaluationRun) -> StreamingHttpResponse:
 
 
 def _find(request: HttpRequest, run_id: UUID) -> EvaluationRun:
-    return find_run(run_id, request_key(request).collections)
+    return find_run(run_id, request_key(request).visible)
 
 
 def _accepted(run: EvaluationRun) -> Any:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
 from django.db.models import Case, QuerySet, When
 
 from collections_app.errors import ServiceError
+from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.run_settings import RunSettings
 
@@ -27,17 +28,16 @@ def read_settings(stated: Mapping[str, Any]) -> RunSettings:
     return RunSettings.from_dict(given)
 
 
-def listed_runs(collections: Iterable[str] = ()) -> QuerySet[EvaluationRun]:
-    """Newest first, with their sets. collections: what a limited key may see; none means all."""
-    wanted = list(collections)
+def listed_runs(scope: CollectionScope = EVERYTHING) -> QuerySet[EvaluationRun]:
+    """Newest first, with their sets. scope: what a key may see."""
     rows = EvaluationRun.objects.select_related("golden_set").order_by("-created_at", "-id")
-    return rows.filter(collection_name__in=wanted) if wanted else rows
+    return rows.filter(scope.by_name("collection_name", "created_at"))
 
 
-def find_run(run_id: UUID | str, collections: Iterable[str] = ()) -> EvaluationRun:
-    """The run, if its collection is among `collections` (none means all). Raises ServiceError 404."""
+def find_run(run_id: UUID | str, scope: CollectionScope = EVERYTHING) -> EvaluationRun:
+    """The run, if its collection is in the scope. Raises ServiceError 404."""
     try:
-        found = listed_runs(collections).filter(pk=UUID(str(run_id))).first()
+        found = listed_runs(scope).filter(pk=UUID(str(run_id))).first()
     except ValueError:
         found = None
     if found is None:

@@ -46,7 +46,7 @@ def get_scores(request: HttpRequest, run_id: UUID) -> Any:
     """What a judge said of a stored run, with the marks. 404 for one that nobody judged by itself."""
     key = request_key(request)
     rows = RunScore.objects.filter(pk=run_id)
-    kept = (rows.filter(collection_name__in=key.collections) if key.collections else rows).first()
+    kept = rows.filter(key.visible.by_name("collection_name", "asked_at")).first()
     if kept is None:
         raise ServiceError(
             f"there is no score of a run {run_id} that this key may see; POST /v1/runs/{run_id}/judge makes one",
@@ -69,9 +69,7 @@ def list_scores(
     key = request_key(request)
     if collection is not None:
         check_collection_scope(key, collection)
-    rows = RunScore.objects.without_texts()
-    if key.collections:
-        rows = rows.filter(collection_name__in=key.collections)
+    rows = RunScore.objects.without_texts().filter(key.visible.by_name("collection_name", "asked_at"))
     wanted = {"collection_name": collection, "reason": reason, "modes__contains": [mode] if mode else None}
     if any("\x00" in value for value in (collection, mode) if value):
         rows = rows.none()
@@ -98,7 +96,7 @@ def put_sampling(request: HttpRequest, collection: str, payload: SamplingIn) -> 
 
 
 def _find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
-    runs = QueryRun.objects.visible_to(request_key(request).collections).select_related("collection")
+    runs = QueryRun.objects.visible_to(request_key(request).visible).select_related("collection")
     run = runs.filter(pk=run_id).first()
     if run is None:
         raise ServiceError(

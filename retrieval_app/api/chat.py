@@ -73,7 +73,7 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
     "/models", response={200: ChatModels, **ERRORS}, operation_id="models-list", summary="The collections as models"
 )
 def list_models(request: HttpRequest) -> HttpResponse:
-    rows = Collection.objects.live().allowed_to(request_key(request).collections).by_name()
+    rows = Collection.objects.live().allowed_to(request_key(request).visible).by_name()
     return json_response({"object": "list", "data": [model_item(collection) for collection in rows]})
 
 

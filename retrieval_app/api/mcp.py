@@ -97,7 +97,7 @@ def _find_collection(arguments: Scoped, key: ApiKey) -> Collection:
 
 
 def list_collections(arguments: ListArguments, key: ApiKey) -> list[dict[str, Any]]:
-    rows = Collection.objects.live().allowed_to(key.collections).by_name()
+    rows = Collection.objects.live().allowed_to(key.visible).by_name()
     return [CollectionBrief.from_orm(collection).dict() for collection in rows]
 
 

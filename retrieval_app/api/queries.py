@@ -99,7 +99,7 @@ def list_runs(
     if collection is not None:
         check_collection_scope(key, collection)
     rows = (
-        QueryRun.objects.visible_to(key.collections)
+        QueryRun.objects.visible_to(key.visible)
         .filtered(
             collection=collection,
             kind=kind,
@@ -137,7 +137,7 @@ def export_runs(
     key = request_key(request)
     if collection is not None:
         check_collection_scope(key, collection)
-    rows = QueryRun.objects.visible_to(key.collections).filtered(
+    rows = QueryRun.objects.visible_to(key.visible).filtered(
         collection=collection, kind=kind, status=status, since=since, until=until
     )
     return send_log(request, RunLog(rows, limit=limit))
@@ -167,7 +167,7 @@ def replay_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
     """The run, if the key may see its collection. Raises ServiceError 404."""
-    run = QueryRun.objects.visible_to(request_key(request).collections).select_related("user").filter(pk=run_id).first()
+    run = QueryRun.objects.visible_to(request_key(request).visible).select_related("user").filter(pk=run_id).first()
     if run is None:
         raise ServiceError(
             f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar
 
@@ -16,6 +15,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from collections_app.domain.identity import can_be_stored
+from collections_app.models.key_scope import CollectionScope
 
 LOOKED_AT = 1000  # newest runs whose models are offered to choose from
 TOOK_MS = Cast(KeyTextTransform("total", "timings_ms"), models.FloatField())
@@ -38,9 +38,9 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
     def of_collection(self, name: str) -> QueryRunQuerySet:
         return self.filter(collection_name=name)
 
-    def visible_to(self, collection_names: Sequence[str]) -> QueryRunQuerySet:
-        """Runs of the named collections; an empty sequence is no restriction, as on an API key."""
-        return self.filter(collection_name__in=list(collection_names)) if collection_names else self.all()
+    def visible_to(self, scope: CollectionScope) -> QueryRunQuerySet:
+        """Those of the collections that a key opens; a run of a deleted one belongs to none."""
+        return self.filter(scope.by_id("collection_id"))
 
     def filtered(
         self,

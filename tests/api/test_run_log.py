@@ -13,7 +13,7 @@ from django.test import Client
 
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import run_log
-from tests.retrieval.corpus import bearer
+from tests.retrieval.corpus import bearer, make_collection_row
 
 pytestmark = pytest.mark.django_db
 
@@ -83,7 +83,7 @@ def test_the_file_holds_what_is_asked_for(download: Callable[..., list[Any]]) ->
     make_run(query="early", created_at=NOON - timedelta(hours=1))
     make_run(query="noon")
     make_run(query="weak", status="abstained", created_at=NOON + timedelta(hours=1))
-    make_run(query="elsewhere", collection_name="garden")
+    make_run(query="elsewhere", collection_name="garden", collection=make_collection_row("garden"))
 
     def told(query: str, **key: Any) -> set[str]:
         return {line["query"] for line in download(query, **key)}

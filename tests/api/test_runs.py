@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from retrieval_app.api.schemas import Run, RunList
 from retrieval_app.models import QueryRun
-from tests.retrieval.corpus import bearer, get
+from tests.retrieval.corpus import bearer, get, make_collection_row
 
 pytestmark = pytest.mark.django_db
 
@@ -108,7 +108,8 @@ def test_one_page_is_the_same_number_of_queries_for_one_and_for_three(client: Cl
 
 
 def test_a_key_limited_to_collections_sees_only_their_runs(client: Client) -> None:
-    house, garage = make_run(), make_run(collection_name="garage")
+    house = make_run(collection=make_collection_row("house"))
+    garage = make_run(collection_name="garage", collection=make_collection_row("garage"))
     headers = bearer(collections=["house"])
     _, body = get(client, "/v1/runs", headers)
     assert [item["run_id"] for item in body["items"]] == [str(house.pk)]

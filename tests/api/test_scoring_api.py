@@ -18,7 +18,7 @@ from evaluation_app.scoring.judgement_store import StoredJudgements
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.query_pipeline import ask
-from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.retrieval.corpus import bearer, get, make_collection, make_collection_row, post
 
 pytestmark = pytest.mark.django_db
 
@@ -61,6 +61,7 @@ def test_what_cannot_be_judged_is_refused(client: Client) -> None:
 
 
 def test_scored_runs_are_listed_for_whom_they_concern(client: Client) -> None:
+    make_collection_row("garden")
     make_score(modes=["hallucination"])
     make_score(reason="sampled")
     make_score(collection_name="garden", reason="sampled")

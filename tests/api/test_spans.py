@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from evaluation_app.models import Span
-from tests.retrieval.corpus import bearer, get
+from tests.retrieval.corpus import bearer, get, make_collection_row
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
 TRACE = "a" * 32
@@ -71,6 +71,8 @@ def test_a_trace_is_given_whole(client: Client, spans: None) -> None:
 
 
 def test_a_limited_key_sees_its_collections_only(client: Client, spans: None) -> None:
+    for name in ("shed", "barn"):
+        make_collection_row(name)
     headers = bearer(collections=["shed"])
     assert ids(get(client, "/v1/spans", headers)[1]) == ["shed"]
     assert ids(get(client, f"/v1/traces/{TRACE}", headers)[1]) == ["request", "shed", "sql2"]

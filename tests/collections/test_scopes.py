@@ -1,4 +1,4 @@
-"""What a key opens: scope, collections, and how it is sent. No database: the lookup of a secret is replaced."""
+"""What a key opens: scope, collections, and how it is sent. The lookup of a secret is replaced."""
 
 from __future__ import annotations
 
@@ -107,6 +107,7 @@ def test_a_bearer_is_looked_up_by_its_secret() -> None:
     assert BearerAuth().authenticate(request(), "writes") is KEYS["writes"]  # type: ignore[arg-type]
 
 
+@pytest.mark.django_db
 def test_a_key_opens_its_collections_and_no_key_of_some_manages_keys() -> None:
     check_collection_scope(KEYS["writes"], "anything")
     check_collection_scope(KEYS["limited"], "trees")

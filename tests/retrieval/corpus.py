@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db import connection, transaction
@@ -80,3 +81,9 @@ def post(client: Client, path: str, body: Any, headers: Mapping[str, str]) -> tu
 def get(client: Client, path: str, headers: Mapping[str, str]) -> tuple[int, Any]:
     answer = client.get(path, headers=dict(headers))
     return answer.status_code, answer.json()
+
+
+def make_collection_row(name: str) -> Collection:
+    """A live collection that has always been there, for what is kept by its name; without tables of its own."""
+    early = datetime(2000, 1, 1, tzinfo=UTC)
+    return Collection.objects.create(name=name, embed_model="none", embed_dims=1, created_at=early)

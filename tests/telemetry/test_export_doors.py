@@ -22,6 +22,7 @@ from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
 from retrieval_app.models import QueryRun
+from tests.retrieval.corpus import make_collection_row
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
 
@@ -98,6 +99,7 @@ def test_what_the_api_refuses(db: None, address: str, status: int, word: str) ->
 
 
 def test_a_limited_key_sees_its_collections_only(trace_id: str) -> None:
+    make_collection_row("cellar")
     limited = key_client(collections=["cellar"])
     assert [row["name"] for row in lines(body(limited.get("/v1/spans/export?format=openinference")))] == [
         "rag.pipeline cellar"

@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
+from collections_app.models.key_scope import CollectionScope
 from evaluation_app.models import Span
 from evaluation_app.spans.search import time_windows as span_stretches
 from evaluation_app.spans.search.names import forget_seen
@@ -174,7 +175,9 @@ def test_a_filter_finds(spans: None, given: dict[str, object], found: list[int])
     params = wanted.as_params()
     again = parse_filter({name: [value for key, value in params if key == name] for name, _ in params})
     assert again == wanted
-    assert starts(wanted.only_of(["shed"])) == [at for at in found if at >= 4]
+    assert starts(wanted.only_of(CollectionScope({1: ("shed", datetime(2000, 1, 1, tzinfo=UTC))}))) == [
+        at for at in found if at >= 4
+    ]
 
 
 @pytest.mark.parametrize(

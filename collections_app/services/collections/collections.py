@@ -21,6 +21,7 @@ from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.recall_probes import last_probe
 from collections_app.services.generations.swap import ensure_serving, redefine_serving
 from collections_app.services.governance import audit
+from collections_app.services.governance.api_keys import bind_keys
 from collections_app.services.governance.security_policy import check_security
 from collections_app.stores import embedder_for
 from ragd.errors import InvalidInput, UnknownCollection
@@ -70,6 +71,7 @@ def create_collection(
             )
             Collection.objects.filter(pk=pk).update(chunk_policy=stated, description=check_description(description))
             collection = Collection.objects.get(pk=pk)
+            bind_keys(collection, actor=actor)
             audit.record(actor, [collection], audit.ADDITION, f"made with {model}, {dims} dimensions")
     except IntegrityError:
         raise ServiceError(

@@ -76,7 +76,7 @@ def check_time(text: Any) -> str:
 
     Raises InvalidInput. PostgreSQL takes more than Python can read: years beyond 9999, BC, infinity.
     """
-    moment = None
+    moment = text if isinstance(text, datetime) else None
     if isinstance(text, str) and ISO_TIME.match(text):
         with contextlib.suppress(ValueError):
             moment = datetime.fromisoformat(text)

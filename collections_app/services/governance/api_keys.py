@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q
 from django.utils import timezone
 
@@ -17,11 +17,17 @@ from collections_app import advisory_locks
 from collections_app.advisory_locks import LockSpace
 from collections_app.domain.identity import check_collection_name, clean_label
 from collections_app.errors import ServiceError
-from collections_app.models import ApiKey
+from collections_app.models import ApiKey, Collection
 from collections_app.services.governance import audit
 
 PREFIX = "ragd_"
 PREFIX_CHARS = 12
+NOT_THERE = 0  # stands in collection_ids for a name that no collection had yet
+BIND = """
+UPDATE api_keys SET collection_ids[array_position(collections, %(name)s)] = %(id)s
+WHERE %(name)s = ANY(collections)
+  AND (id = %(own)s OR collection_ids[array_position(collections, %(name)s)] = ANY(%(open)s::bigint[]))
+"""
 USE_RECORDED_EVERY = timedelta(minutes=1)
 LONGEST_LIFE = timedelta(days=3652)  # ten years; the database refuses what lies more than a day beyond
 
@@ -53,17 +59,32 @@ def create_key(
             field="expires_at",
         )
     secret = secret or new_secret()
+    names = sorted({check_collection_name(name) for name in collections})
     with transaction.atomic():
+        ids = dict(Collection.objects.live().filter(name__in=names).values_list("name", "pk"))
         key = ApiKey.objects.create(
             label=clean_label(label),
             key_hash=digest(secret),
             prefix=secret[:PREFIX_CHARS],
             scope=scope,
-            collections=sorted({check_collection_name(name) for name in collections}),
+            collections=names,
+            collection_ids=[ids.get(name, NOT_THERE) for name in names],
             expires_at=expires_at,
         )
         audit.record(actor, [key], audit.ADDITION, f"made with scope {scope}")
     return key, secret
+
+
+def bind_keys(collection: Collection, *, replaced: Collection | None = None, actor: audit.Actor = None) -> None:
+    """Let keys that are limited to its name open a collection that has just been made, in its transaction.
+
+    Those are the keys that wait for a collection of that name, those that opened the one that it replaces, and the key
+    that made it. Any other key with the name stands for a collection that was deleted.
+    """
+    own = actor.pk if isinstance(actor, ApiKey) else None
+    open_ids = [NOT_THERE] if replaced is None else [NOT_THERE, replaced.pk]
+    with connection.cursor() as cursor:
+        cursor.execute(BIND, {"name": collection.name, "id": collection.pk, "own": own, "open": open_ids})
 
 
 def expiry_after(days: int) -> datetime:

@@ -32,6 +32,7 @@ from collections_app.services.collections.invariant_check import Check
 from collections_app.services.collections.invariants import IMPORT_RULES
 from collections_app.services.collections.operations import OperationProgress
 from collections_app.services.governance import audit
+from collections_app.services.governance.api_keys import bind_keys
 from collections_app.services.transfer.export_reader import Archive
 from collections_app.services.transfer.import_rows import check_row
 from ragd.errors import UnknownCollection
@@ -256,6 +257,7 @@ class ImportWriter:
                 execute(connection, SERVE, {"collection": self.collection.pk})
                 Collection.objects.filter(pk=self.collection.pk).update(deleted_at=None)
                 self.collection.deleted_at = None
+                bind_keys(self.collection, replaced=before, actor=actor)
                 for part in registered_parts():
                     self.counts[part.name] = part.restore(self.collection, self.archive.rows(part.member))
                 audit.record(actor, [self.collection], audit.ADDITION, f"imported {self.counts['chunks']} chunks")

@@ -125,8 +125,8 @@ def get_comparison(
     other: list[UUID] = Others,
 ) -> Any:
     """Per measure what is better, worse, the same or noise. 409 not_comparable for runs of other questions."""
-    collections = request_key(request).collections
-    compared = compare_runs(find_run(base, collections), [find_run(each, collections) for each in other])
+    scope = request_key(request).visible
+    compared = compare_runs(find_run(base, scope), [find_run(each, scope) for each in other])
     return comparison_response(compared)
 
 
@@ -142,8 +142,8 @@ def list_questions(
     cursor: str | None = Cursor,
 ) -> Any:
     """The questions of two runs, the largest loss first."""
-    collections = request_key(request).collections
-    compared = compare_runs(find_run(base, collections), [find_run(other, collections)])
+    scope = request_key(request).visible
+    compared = compare_runs(find_run(base, scope), [find_run(other, scope)])
     rows, _ = choose_questions(compared.others[0], shown=show, measure=measure, category=category)
     page = cut_page(rows, limit=limit, cursor=cursor)
     return {"items": [_question(item) for item in page.items], "next_cursor": page.next_cursor}

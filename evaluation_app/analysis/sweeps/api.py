@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +15,7 @@ from collections_app.api.access import ERRORS, answer
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.models.key_scope import CollectionScope
 from evaluation_app.analysis.sweeps import lifecycle
 from evaluation_app.analysis.sweeps.estimate import estimate_sweep
 from evaluation_app.analysis.sweeps.ranking import rank_sweep
@@ -116,7 +116,7 @@ class SweepDeleted(Schema):
 @router.post("/sweeps/estimate", operation_id="sweeps-estimate", response={200: EstimateOut, **ERRORS})
 def estimate(request: HttpRequest, payload: SweepRequest) -> Any:
     """How many plans a grid gives, and what asking them would take. Starts nothing."""
-    golden_set = find_set(payload.golden_set, request_key(request).collections)
+    golden_set = find_set(payload.golden_set, request_key(request).visible)
     draft = _draft(golden_set, payload)
     return estimate_sweep(golden_set, draft.plans, draft.settings).as_dict()
 
@@ -125,7 +125,7 @@ def estimate(request: HttpRequest, payload: SweepRequest) -> Any:
 def create_sweep(request: HttpRequest, payload: SweepRequest) -> HttpResponse:
     """One evaluation run per plan, in the background, behind all other runs."""
     key = request_key(request)
-    golden_set = find_set(payload.golden_set, key.collections)
+    golden_set = find_set(payload.golden_set, key.visible)
 
     def produce() -> tuple[int, Any]:
         draft = _draft(golden_set, payload)
@@ -148,7 +148,7 @@ def list_sweeps(
     if collection is not None:
         check_collection_scope(key, collection)
     wanted = {"set_name": golden_set, "collection_name": collection}
-    rows = _visible(key.collections)
+    rows = _visible(key.visible)
     if any("\x00" in value for value in wanted.values() if value):
         rows = rows.none()
     rows = rows.filter(**{name: value for name, value in wanted.items() if value})
@@ -235,13 +235,12 @@ def _draft(golden_set: GoldenSet, payload: SweepRequest) -> lifecycle.Draft:
     )
 
 
-def _visible(collections: Iterable[str]) -> QuerySet[Sweep]:
-    wanted = list(collections)
-    return Sweep.objects.filter(collection_name__in=wanted) if wanted else Sweep.objects.all()
+def _visible(scope: CollectionScope) -> QuerySet[Sweep]:
+    return Sweep.objects.filter(scope.by_name("collection_name", "created_at"))
 
 
 def _find(request: HttpRequest, sweep_id: int) -> Sweep:
-    found = _visible(request_key(request).collections).filter(pk=sweep_id).first() if 0 < sweep_id < 2**63 else None
+    found = _visible(request_key(request).visible).filter(pk=sweep_id).first() if 0 < sweep_id < 2**63 else None
     if found is None:
         raise ServiceError(
             f"there is no sweep {sweep_id} that you may see; GET /v1/sweeps lists those that there are",

@@ -14,6 +14,7 @@ from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.models.key_scope import CollectionScope
 from evaluation_app.golden import edits, sets
 from evaluation_app.golden.api.responses import question_responses
 from evaluation_app.golden.api.schemas import (
@@ -40,7 +41,7 @@ Kind = Literal["accepted", "suggested", "all"]
 
 
 def _set(request: HttpRequest, name: str) -> GoldenSet:
-    return sets.find_set(name, request_key(request).collections)
+    return sets.find_set(name, request_key(request).visible)
 
 
 def _question(request: HttpRequest, name: str, question_id: int) -> GoldenQuestion:
@@ -74,7 +75,7 @@ def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest
     """Add a question, or with run_id make one of a stored run. 409 when the set has it already."""
     key = request_key(request)
     found = _set(request, golden_set)
-    run = _run(payload.run_id, key.collections) if payload.run_id else None
+    run = _run(payload.run_id, key.visible) if payload.run_id else None
     stated = {name: value for name, value in payload.stated().items() if value is not None}
 
     def produce() -> tuple[int, Any]:
@@ -87,8 +88,8 @@ def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest
     return answer(request, produce)
 
 
-def _run(run_id: UUID, collections: list[str]) -> QueryRun:
-    run = QueryRun.objects.visible_to(collections).filter(pk=run_id).first()
+def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
+    run = QueryRun.objects.visible_to(scope).filter(pk=run_id).first()
     if run is None:
         raise ServiceError(
             f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",

@@ -41,7 +41,7 @@ Cursor = param.Query(None, description="next_cursor of the page before")
 
 def find_visible(request: HttpRequest, name: str) -> GoldenSet:
     """The set of that name, if the key may see its collection. ServiceError 404 otherwise."""
-    return sets.find_set(name, request_key(request).collections)
+    return sets.find_set(name, request_key(request).visible)
 
 
 @router.get(ALL, operation_id="golden-sets-list", response={200: GoldenSetList, **ERRORS})
@@ -50,7 +50,7 @@ def list_sets(
 ) -> Any:
     """The golden sets that the key may see, by name. collection: only those over it."""
     key = request_key(request)
-    rows = sets.listed_sets(key.collections)
+    rows = sets.listed_sets(key.visible)
     if collection is not None:
         check_collection_scope(key, collection)
         rows = rows.filter(collection_name=collection) if can_be_stored(collection) else rows.none()

@@ -34,7 +34,7 @@ def export_set(
     request: HttpRequest, golden_set: str, format: Literal["csv", "jsonl"] = "jsonl", suggested: bool = False
 ) -> StreamingHttpResponse:
     """The accepted questions as a file, in their order. suggested: the suggestions too, behind them."""
-    found = sets.find_set(golden_set, request_key(request).collections)
+    found = sets.find_set(golden_set, request_key(request).visible)
     return export_response(found, format, with_suggested=suggested, for_spreadsheet=False)
 
 
@@ -61,7 +61,7 @@ def import_set(
     mode replace: the set then holds what the file holds, in its order. With dry_run nothing is written, and the answer
     says line by line what would happen, errors too; without it one wrong line refuses the whole file with 422.
     """
-    found = sets.find_set(golden_set, request_key(request).collections)
+    found = sets.find_set(golden_set, request_key(request).visible)
     kind = format or _format_of(request)
     rows = read_rows(decode(request.body), kind)
     if dry_run:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
@@ -22,12 +22,13 @@ from evaluation_app.spans.search.filters import parse_moment
 from ragd.errors import InvalidInput, RagdError
 
 DEFAULT_SINCE = "30d"
+ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
 PRESETS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "90 days"))
 
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
 
 
-def read_range(given: Mapping[str, str], within: tuple[str, ...] = ()) -> Range:
+def read_range(given: Mapping[str, str], within: tuple[tuple[str, datetime], ...] | None = None) -> Range:
     """since and until as in searches for spans: a time, or an age such as 7d. Raises InvalidInput."""
     since = parse_moment("since", given.get("since") or DEFAULT_SINCE)
     until = parse_moment("until", given.get("until") or "") or timezone.now() + timedelta(seconds=1)
@@ -50,7 +51,7 @@ def evidence(request: PageRequest) -> HttpResponse:
         "limit": LOOKED_AT,
     }
     try:
-        wanted = read_range(request.GET.dict(), (name,) if name else ())
+        wanted = read_range(request.GET.dict(), ((name, ALWAYS),) if name else None)
         report = build_report(wanted, limit=None if request.GET.get("whole") else LOOKED_AT)
     except RagdError as error:
         status, told = describe(error)
@@ -79,6 +80,9 @@ def evidence_report(
     key, collection = request_key(request), collection.replace("\x00", "")
     if collection:
         check_collection_scope(key, collection)
-    within = (collection,) if collection else tuple(key.collections)
+    opened = key.visible.opened
+    within = None if opened is None else tuple(pair for pair in opened.values() if collection in ("", pair[0]))
+    if within is None and collection:
+        within = ((collection, ALWAYS),)
     wanted = read_range({"since": since, "until": until}, within)
     return JsonResponse(build_report(wanted, limit=None if whole else LOOKED_AT).as_dict())

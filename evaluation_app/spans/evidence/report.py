@@ -150,7 +150,7 @@ class EvidenceReport:
         return {
             "since": self.wanted.since.isoformat(),
             "until": self.wanted.until.isoformat(),
-            "collections": list(self.wanted.within),
+            "collections": [name for name, _ in self.wanted.within or ()],
             "made_at": self.made_at.isoformat(),
             "spans": self.counts,
             "looked_at": self.seen,

@@ -29,7 +29,9 @@ SELECT trace_id, span_id, status_code, started_at, id,
 FROM (
     SELECT trace_id, span_id, status_code, started_at, id, attributes, events FROM spans
     WHERE type = %(type)s AND started_at >= %(since)s AND started_at < %(until)s
-      AND (%(within)s::text[] IS NULL OR collection = ANY(%(within)s))
+      AND (%(within)s::text[] IS NULL OR EXISTS (
+          SELECT 1 FROM unnest(%(within)s::text[], %(made_at)s::timestamptz[]) AS opened (name, made_at)
+          WHERE opened.name = collection AND started_at >= opened.made_at))
       AND (%(at)s::timestamptz IS NULL OR (started_at, id) < (%(at)s, %(behind)s))
     ORDER BY started_at DESC, id DESC LIMIT %(limit)s
 ) AS newest
@@ -37,7 +39,9 @@ FROM (
 COUNT_SPANS = """
 SELECT type, count(*), count(*) FILTER (WHERE dropped_count > 0) FROM spans
 WHERE type = ANY(%(types)s) AND started_at >= %(since)s AND started_at < %(until)s
-  AND (%(within)s::text[] IS NULL OR collection = ANY(%(within)s))
+  AND (%(within)s::text[] IS NULL OR EXISTS (
+      SELECT 1 FROM unnest(%(within)s::text[], %(made_at)s::timestamptz[]) AS opened (name, made_at)
+      WHERE opened.name = collection AND started_at >= opened.made_at))
 GROUP BY type
 """
 READ_CHILDREN = """
@@ -61,14 +65,16 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From since, included, to until. within: collections; () for all."""
+    """From since, included, to until. within: (name, since when its spans count) of collections; None for all."""
 
     since: datetime
     until: datetime
-    within: tuple[str, ...] = ()
+    within: tuple[tuple[str, datetime], ...] | None = None
 
     def params(self) -> dict[str, Any]:
-        return {"since": self.since, "until": self.until, "within": list(self.within) or None}
+        names = None if self.within is None else [name for name, _ in self.within]
+        made_at = [moment for _, moment in self.within or ()]
+        return {"since": self.since, "until": self.until, "within": names, "made_at": made_at}
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ def export_spans(
     """
     key = request_key(request)
     capture = choose_capture(content, may_read_stored=key.scope == ApiKey.Scope.WRITE)
-    wanted = parse_filter(request.GET, also=OWN).only_of(key.collections)
+    wanted = parse_filter(request.GET, also=OWN).only_of(key.visible)
     export = export_matching(wanted, format, capture, limit=limit)
     if content:
         note_download(export, key, "a selection of spans")
@@ -75,7 +75,7 @@ def export_run_spans(
 ) -> StreamingHttpResponse:
     """By start. Texts are replaced as RAGD_OTLP_CONTENT says, unless content=stored."""
     key = request_key(request)
-    run = QueryRun.objects.visible_to(key.collections).filter(pk=run_id).first()
+    run = QueryRun.objects.visible_to(key.visible).filter(pk=run_id).first()
     if run is None:
         raise ServiceError(
             f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",

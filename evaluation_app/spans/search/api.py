@@ -46,7 +46,7 @@ def list_spans(
     for name in wanted.collections:
         check_collection_scope(key, name)
     try:
-        page = search_spans(wanted.only_of(key.collections), cursor, limit, with_content=content)
+        page = search_spans(wanted.only_of(key.visible), cursor, limit, with_content=content)
     except SlowSearch:
         raise ServiceError(TOO_SLOW, type="search_too_slow", status=503) from None
     return {
@@ -64,7 +64,7 @@ def list_spans(
 )
 def get_trace(request: HttpRequest, trace_id: str) -> dict[str, Any]:
     """Spans are written in batches: a trace that is under way or has just ended may be without some for a second."""
-    spans = trace_spans(trace_id.replace("\x00", "").lower(), request_key(request).collections)
+    spans = trace_spans(trace_id.replace("\x00", "").lower(), request_key(request).visible)
     if not spans:
         raise ServiceError(
             f"no span of the trace {trace_id!r} is stored that this key may see; GET /v1/spans lists spans",

@@ -13,6 +13,7 @@ from django.db.models import Q
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
+from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from evaluation_app.spans.search.conditions import attribute_condition, words_match
 from evaluation_app.spans.search.language import parse_expression
 from evaluation_app.spans.search.names import check_attribute, seen_types
@@ -61,8 +62,7 @@ class SpanFilter:
     types: of the span tables or own names. kinds: of OpenInference or OpenTelemetry. statuses: ok, error, unset.
     name: what the span's name begins with. min_ms, max_ms: bounds of the duration, both included. since is included,
     until is not. text: words that all must occur, see `words_match`. where: an expression of the filter language.
-    since_text, until_text: as they were given ("24h"), for addresses. within: collections that the caller may see; ()
-    for all.
+    since_text, until_text: as they were given ("24h"), for addresses. within: what the caller may see.
     """
 
     types: tuple[str, ...] = ()
@@ -84,7 +84,7 @@ class SpanFilter:
     where: str = ""
     trace_id: str = ""
     run_id: UUID | None = None
-    within: tuple[str, ...] = ()
+    within: CollectionScope = EVERYTHING
 
     def as_params(self) -> list[tuple[str, str]]:
         """(name, value) of an address that gives this filter again; [] for the default. `within` is left out."""
@@ -108,9 +108,9 @@ class SpanFilter:
         default = SpanFilter()
         return replace(self, **{name: getattr(default, name) for name in names})
 
-    def only_of(self, collections: Sequence[str]) -> SpanFilter:
-        """The same filter for a caller who may see these collections only; an empty sequence is no restriction."""
-        return replace(self, within=tuple(collections))
+    def only_of(self, scope: CollectionScope) -> SpanFilter:
+        """The same filter for a caller who may see these collections only."""
+        return replace(self, within=scope)
 
 
 def parse_filter(given: Mapping[str, str | Sequence[str]], *, also: Collection[str] = ()) -> SpanFilter:
@@ -193,8 +193,7 @@ def filter_condition(wanted: SpanFilter) -> Q:
     for column, values in columns.items():
         if values:
             condition &= Q(**{column: values[0]}) if len(values) == 1 else Q(**{f"{column}__in": list(values)})
-    if wanted.within:
-        condition &= Q(collection__in=list(wanted.within))
+    condition &= wanted.within.by_name("collection", "started_at")
     if wanted.kinds:
         condition &= kind_is(wanted.kinds)
     if wanted.name:

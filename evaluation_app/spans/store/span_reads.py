@@ -10,6 +10,7 @@ from typing import Any
 from django.utils import timezone
 from opentelemetry import trace
 
+from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from evaluation_app.models import Span, SpanWriter
 from evaluation_app.models.spans import SpanQuerySet
 from ragd import telemetry
@@ -36,17 +37,18 @@ def run_spans(run: QueryRun, rows: SpanQuerySet | None = None) -> list[Span]:
     return list(whole.filter(span_id__in=ids) if own and len(ids) < len(tree) else whole)
 
 
-def trace_spans(trace_id: str, collections: Sequence[str] = ()) -> list[Span]:
-    """A trace's spans by start, for a caller who may see these collections; an empty sequence is no restriction.
+def trace_spans(trace_id: str, scope: CollectionScope = EVERYTHING) -> list[Span]:
+    """A trace's spans by start, for a caller who may see these collections.
 
     A span without a collection, such as the request, is seen with those that stand in it or that it stands in.
     """
     spans = list(Span.objects.of_trace(trace_id))
-    if not collections:
+    if scope.opened is None:
         return spans
-    own = {span.span_id for span in spans if span.collection in collections}
+    made_at = dict(scope.opened.values())
+    own = {span.span_id for span in spans if span.collection in made_at and span.started_at >= made_at[span.collection]}
     near = own | _ancestors(spans, own) | _descendants(spans, own)
-    return [span for span in spans if span.span_id in near and span.collection in ("", *collections)]
+    return [span for span in spans if span.span_id in own or (span.span_id in near and not span.collection)]
 
 
 def _ancestors(spans: Sequence[Span], ids: set[str]) -> set[str]:
