@@ -92,7 +92,7 @@ def test_an_archive_has_a_choice_for_the_files_in_it(visit: Visit, tmp_path: Pat
     page.get_by_role("button", name="Upload 1 file").click()
     expect(page.locator("#upload-results li").filter(has_text="Succeeded")).to_have_count(1)
     assert sorted(Document.objects.values_list("doc_id", flat=True)) == ["moss (2).txt", "moss.txt"]
-    expect(page.locator("[data-sent]")).to_have_text("1 of 1 file sent")
+    expect(page.locator("[data-sent]")).to_have_text("1 of 1 file uploaded")
     page.locator("#id_uploads").set_input_files(tmp_path / "more.zip")
     expect(page.locator("[data-sent]")).to_have_text("")
 
@@ -107,7 +107,7 @@ def test_what_could_not_be_sent_is_named_and_sent_again(visit: Visit, tmp_path: 
     leave = "window.dispatchEvent(new Event('beforeunload', {cancelable: true}))"  # false: the browser would ask
     assert page.evaluate(leave) is True
     page.get_by_role("button", name="Upload 1 file").click()
-    expect(page.locator("[data-sent]")).to_have_text("0 of 1 file sent")
+    expect(page.locator("[data-sent]")).to_have_text("0 of 1 file uploaded")
     while not held:
         page.wait_for_timeout(50)
     assert page.evaluate(leave) is False
