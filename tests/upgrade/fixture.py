@@ -36,10 +36,11 @@ MOVED = re.compile(r"^(/v1/collections/\w+)/documents/(.+?)/(chunks|revisions(?:
 OF_A_NEW_RUN = frozenset({"run_id", "replay_run_id", "trace_id", "took_ms", "timings", "timings_ms", "statements"})
 OF_THE_DAY = frozenset({"last_used_at", "bytes", "growth", "per_minute", "remaining_s"})
 # Wording that later versions changed: the start of the address, and the field's path from the top of the answer. Such a
-# field has to be a text in both answers; which text is not compared. Both repeat data that is compared: `field` and
-# `values` beside a header's title, `reason`, `rank` and `stage` beside the message of a lost chunk.
+# field has to be a text in both answers; which text is not compared. Each names in words what is compared beside it:
+# `field` and `values` of a header, `measure` of a change, `reason`, `rank` and `stage` of a lost chunk.
 REWORDED = (
     (re.compile(r"/v1/comparisons\?"), ("headers", "title")),
+    (re.compile(r"/v1/comparisons\?"), ("others", "changes", "title")),
     (re.compile(r"/v1/collections/\w+/search$"), ("explanation", "losses", "message")),
 )
 TEXTS = {
