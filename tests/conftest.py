@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,14 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> None:
     with django_db_blocker.unblock():
         baseline = Baseline.read()
     TransactionTestCase._fixture_teardown = lambda case: baseline.restore()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """Half surrogate pairs, which some tests log, cannot travel from a worker process of the test run."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    report.sections = [(name, content.encode(errors="backslashreplace").decode()) for name, content in report.sections]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -20,7 +20,7 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     page.get_by_role("link", name="New collection").first.click()
     page.get_by_label("Name").fill("Field notes")
     page.get_by_role("button", name="Create collection").click()
-    expect(page.locator("#toasts")).to_contain_text("The collection Field notes was made.")
+    expect(page.locator("#toasts")).to_contain_text("Collection Field notes created.")
 
     for name, text in {
         "owls.md": "# Owls\n\nThe barn owl hunts at night. It hears a mouse under snow.",
@@ -32,9 +32,9 @@ def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     page.get_by_label("Tags").fill("outdoors")
     page.get_by_role("button", name="Upload 3 files").click()
     expect(page.locator("#upload-results li")).to_have_count(3)
-    expect(page.locator("[data-sent]")).to_have_text("3 of 3 files sent")
+    expect(page.locator("[data-sent]")).to_have_text("3 of 3 files uploaded")
     lines = page.locator("#upload-results li")
-    expect(lines.filter(has_text="Done")).to_have_count(2)
+    expect(lines.filter(has_text="Succeeded")).to_have_count(2)
     expect(lines.filter(has_text="Failed").locator(".why")).to_be_visible()
     expect(page.locator("#collection-facts")).to_contain_text("2 documents")
     expect(page.locator("#documents-tally")).to_have_text("2")
@@ -109,8 +109,8 @@ def test_the_table_is_filtered_while_typing(visit: Visit, nature: Collection) ->
 
 def test_documents_are_chosen_and_changed_together(visit: Visit, nature: Collection) -> None:
     page = visit.go("/collections/nature/")
-    page.get_by_label("Choose trees.md").check()
-    page.get_by_label("Choose rivers.md").check()
+    page.get_by_label("Select trees.md").check()
+    page.get_by_label("Select rivers.md").check()
     expect(page.locator(".bulk output")).to_have_text("2 selected")
     page.get_by_role("button", name="Disable").click()
     expect(page.locator("#toasts")).to_contain_text("2 documents disabled.")
@@ -118,7 +118,7 @@ def test_documents_are_chosen_and_changed_together(visit: Visit, nature: Collect
     page.get_by_label("Select all on this page").check()
     page.get_by_role("button", name="Delete").click()
     expect(page.get_by_role("heading", name="Delete 3 documents?")).to_be_visible()
-    page.get_by_role("link", name="Keep").click()
+    page.get_by_role("link", name="Cancel").click()
     expect(page.locator("#documents tbody tr")).to_have_count(3)
 
 
@@ -127,17 +127,17 @@ def test_all_that_match_are_chosen_and_labelled(
 ) -> None:
     monkeypatch.setattr("collections_app.views.documents.DOCUMENTS_PER_PAGE", 2)
     page = visit.go("/collections/nature/")
-    page.get_by_label("All 3 that match").check()
+    page.get_by_label("Select all 3 matching").check()
     expect(page.locator(".bulk output")).to_have_text("3 selected")
-    page.get_by_label("Choose trees.md").or_(page.get_by_label("Choose rivers.md")).first.uncheck()
-    expect(page.get_by_label("All 3 that match")).not_to_be_checked()
+    page.get_by_label("Select trees.md").or_(page.get_by_label("Select rivers.md")).first.uncheck()
+    expect(page.get_by_label("Select all 3 matching")).not_to_be_checked()
     expect(page.locator(".bulk output")).to_have_text("1 selected")
-    page.get_by_label("All 3 that match").check()
-    page.get_by_role("button", name="Tags and metadata").click()
+    page.get_by_label("Select all 3 matching").check()
+    page.get_by_role("button", name="Edit tags and metadata").click()
     expect(page.get_by_role("heading", name="Tags and metadata of all 3 documents that match")).to_be_visible()
     page.get_by_label("Add tags").fill("green")
-    page.get_by_role("button", name="Change 3 documents").click()
-    expect(page.locator("#toasts")).to_contain_text("3 documents changed.")
+    page.get_by_role("button", name="Update 3 documents").click()
+    expect(page.locator("#toasts")).to_contain_text("3 documents updated.")
 
 
 def test_a_revision_is_compared_and_brought_back(visit: Visit, nature: Collection) -> None:
@@ -149,9 +149,9 @@ def test_a_revision_is_compared_and_brought_back(visit: Visit, nature: Collectio
     expect(page.locator(".change ins").first).to_be_visible()
     page.get_by_role("link", name="Revisions 2").click()
     page.get_by_role("link", name="Roll back to revision 1").click()
-    expect(page.locator("#dialog")).to_contain_text("as revision 3")
+    expect(page.locator("#dialog")).to_contain_text("as new revision 3")
     page.locator("#dialog").get_by_role("button", name="Roll back").click()
-    expect(page.locator("#toasts")).to_contain_text("has the content of revision 1 again")
+    expect(page.locator("#toasts")).to_contain_text("Rolled back to revision 1 (now revision 3).")
 
 
 def test_a_collection_is_deleted_by_typing_its_name(visit: Visit, nature: Collection) -> None:
@@ -165,7 +165,7 @@ def test_a_collection_is_deleted_by_typing_its_name(visit: Visit, nature: Collec
     page.wait_for_url(f"{visit.base}/collections/operation/**")
     row = page.get_by_role("row", name="documents", exact=False).first
     expect(row).to_contain_text("3")
-    expect(page.locator("#toasts")).to_contain_text("The collection nature was deleted.")
+    expect(page.locator("#toasts")).to_contain_text("Collection nature deleted.")
 
 
 def test_the_palette_goes_anywhere(visit: Visit, nature: Collection) -> None:
@@ -241,7 +241,7 @@ def test_everything_works_without_script(
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#upload-results")).to_contain_text("new.txt")
     page.goto(f"{live_server.url}/collections/nature/?q=new")
-    page.get_by_label("Choose new.txt").check()
+    page.get_by_label("Select new.txt").check()
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("button", name="Delete 1 document").click()
     expect(page.locator("#toasts")).to_contain_text("1 document deleted with 1 chunk.")

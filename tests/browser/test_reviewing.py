@@ -28,7 +28,7 @@ def test_from_the_board_to_reviews_by_keyboard(visit: Visit) -> None:
     page = visit.go("/evaluation/board/")
     assert look_at(visit) == []
     card = page.locator(".board-card").first
-    card.get_by_text("Decide").click()
+    card.get_by_text("Triage").click()
     card.get_by_label("Note").fill("Ask for more.")
     card.get_by_role("button", name="Resolve").click()
     expect(page.locator(".board-card")).to_have_count(1)
@@ -36,7 +36,7 @@ def test_from_the_board_to_reviews_by_keyboard(visit: Visit) -> None:
     queue_run(run, "all")
     visit.go("/evaluation/review/")
     assert look_at(visit) == []
-    page.get_by_role("link", name="Begin").click()
+    page.get_by_role("link", name="Start reviewing").click()
     expect(page.get_by_text("They eat paper.")).to_be_visible()
     assert look_at(visit) == []
     for key in ("2", "4", "b", "0", "ArrowUp", "3"):  # no; mostly; a mark; cannot tell; one back; half

@@ -32,8 +32,8 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     page.locator("input[webkitdirectory]").set_input_files(folder)
     rows = page.locator("[data-review] tbody tr")
     expect(rows).to_have_count(5)  # with the file inside the archive
-    expect(page.locator("[data-note]")).to_contain_text("1 hidden file left out")
-    expect(rows.filter(has_text="field/empty.txt")).to_contain_text("Refused")
+    expect(page.locator("[data-note]")).to_contain_text("1 hidden file skipped")
+    expect(rows.filter(has_text="field/empty.txt")).to_contain_text("Rejected")
     expect(page.locator("[data-totals]")).to_contain_text("New 3")
     assert not Document.objects.exists() and not IngestBatch.objects.exists()
     for theme, width in (("light", 1280), ("dark", 390)):
@@ -43,8 +43,8 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     visit.look("light", 1280)
 
     page.get_by_role("button", name="Upload 3 files").click()
-    expect(page.locator("[data-done]")).to_contain_text("All 3 files are here: you may leave this page")
-    expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(3)
+    expect(page.locator("[data-done]")).to_contain_text("Upload complete. Processing continues in the background.")
+    expect(page.locator("#upload-results li").filter(has_text="Succeeded")).to_have_count(3)
     expect(page.get_by_role("link", name="View batch")).to_have_attribute(
         "href", re.compile("/attempts/[0-9a-f-]{36}/$")
     )
@@ -55,12 +55,12 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     (folder / "owls.md").write_text("# Owls\n\nThe tawny owl.")
     (folder / "in" / "bees.txt").unlink()
     page.locator("input[webkitdirectory]").set_input_files(folder)
-    page.get_by_label("Sync: also list what field has no more").check()
+    page.get_by_label("Sync: also list documents that are missing in field").check()
     gone = rows.filter(has_text="field/in/bees.txt")
     expect(gone).to_contain_text("Delete")
     expect(rows.filter(has_text="field/more.zip")).to_contain_text("Unchanged")
     expect(gone.get_by_role("checkbox")).not_to_be_checked()
-    page.get_by_label("What to do with field/owls.md").select_option("keep_both")
+    page.get_by_label("Action for field/owls.md").select_option("keep_both")
     expect(rows.filter(has_text="field/owls.md")).to_contain_text("as field/owls (2).md")
     gone.get_by_role("checkbox").check()
     send = page.get_by_role("button", name="Upload 1 file and delete 1 document")
@@ -71,7 +71,7 @@ def test_a_folder_is_looked_at_sent_and_kept_in_step(visit: Visit, tmp_path: Pat
     send.click()
     page.locator("#sync-dialog").get_by_role("button", name="Delete 1 document").click()
     expect(page.locator("[data-done]")).to_contain_text("1 document deleted.")
-    expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(1)
+    expect(page.locator("#upload-results li").filter(has_text="Succeeded")).to_have_count(1)
     assert sorted(Document.objects.values_list("doc_id", flat=True)) == [
         "field/inside/moss.txt",
         "field/owls (2).md",
@@ -86,13 +86,13 @@ def test_an_archive_has_a_choice_for_the_files_in_it(visit: Visit, tmp_path: Pat
     page = visit.go("/collections/nature/upload/")
     page.locator("#id_uploads").set_input_files(tmp_path / "more.zip")
     inside = page.locator("[data-review] tbody tr[data-inner]")
-    expect(inside).to_contain_text("Replaces")
-    page.get_by_label("What to do with more.zip").select_option("keep_both")
+    expect(inside).to_contain_text("Replace")
+    page.get_by_label("Action for more.zip").select_option("keep_both")
     expect(inside).to_contain_text("as moss (2).txt")
     page.get_by_role("button", name="Upload 1 file").click()
-    expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(1)
+    expect(page.locator("#upload-results li").filter(has_text="Succeeded")).to_have_count(1)
     assert sorted(Document.objects.values_list("doc_id", flat=True)) == ["moss (2).txt", "moss.txt"]
-    expect(page.locator("[data-sent]")).to_have_text("1 of 1 file sent")
+    expect(page.locator("[data-sent]")).to_have_text("1 of 1 file uploaded")
     page.locator("#id_uploads").set_input_files(tmp_path / "more.zip")
     expect(page.locator("[data-sent]")).to_have_text("")
 
@@ -107,7 +107,7 @@ def test_what_could_not_be_sent_is_named_and_sent_again(visit: Visit, tmp_path: 
     leave = "window.dispatchEvent(new Event('beforeunload', {cancelable: true}))"  # false: the browser would ask
     assert page.evaluate(leave) is True
     page.get_by_role("button", name="Upload 1 file").click()
-    expect(page.locator("[data-sent]")).to_have_text("0 of 1 file sent")
+    expect(page.locator("[data-sent]")).to_have_text("0 of 1 file uploaded")
     while not held:
         page.wait_for_timeout(50)
     assert page.evaluate(leave) is False
@@ -117,6 +117,6 @@ def test_what_could_not_be_sent_is_named_and_sent_again(visit: Visit, tmp_path: 
     visit.complaints.clear()  # the browser notes the request that was cut off
     page.unroute(re.compile("/upload/$"))
     page.get_by_role("button", name="Retry failed").click()
-    expect(page.locator("#upload-results li").filter(has_text="Done")).to_have_count(1)
+    expect(page.locator("#upload-results li").filter(has_text="Succeeded")).to_have_count(1)
     assert Document.objects.get().doc_id == "a.txt"
     assert page.evaluate(leave) is True

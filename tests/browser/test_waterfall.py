@@ -78,7 +78,7 @@ def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None
 
     rows = page.locator(".wf-row")
     expect(rows).to_have_count(5)
-    expect(page.get_by_text(re.compile(r"^\d spans do not conform$"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^\d invalid spans$"))).to_be_visible()
     page.get_by_role("button", name="Collapse all").click()
     expect(page.locator(".wf-row:visible")).to_have_count(1)
     page.get_by_role("button", name="Expand all").click()

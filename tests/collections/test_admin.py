@@ -167,7 +167,7 @@ def test_generations_are_let_serve_cancelled_and_dropped(admin_client: Client, f
     assert "1 generation cancelled." in run_action(admin_client, "generation", "cancel", second)
     third = start_generation(filled, {"language": "german"}, automatic=False)
     run_job(third.jobs.get().pk)
-    assert "1 generation asked to serve." in run_action(admin_client, "generation", "activate", third)
+    assert "1 generation queued for activation." in run_action(admin_client, "generation", "activate", third)
     run_job(third.jobs.newest()[0].pk)
     said = run_action(admin_client, "generation", "drop", *Generation.objects.filter(number__in=(1, 3)))
     assert "generation 3 is serving" in said and "1 generation dropped." in said
@@ -181,10 +181,10 @@ def test_documents_are_archived_tagged_and_rolled_back(admin_client: Client, fil
     assert run_action(admin_client, "document", "archive", a) == "1 document archived."
     assert Document.objects.get(doc_id="a").archived_at is not None
     refused = run_action(admin_client, "document", "add_tags", a, b, tags="red, blue")
-    assert "a: " in refused and "1 document tagged anew." in refused
+    assert "a: " in refused and "1 document tagged." in refused
     assert Document.objects.get(doc_id="b").tags == ["red", "blue"]
     assert "at least one tag" in run_action(admin_client, "document", "add_tags", b)
-    assert run_action(admin_client, "document", "remove_tags", b, tags="red") == "1 document tagged anew."
+    assert run_action(admin_client, "document", "remove_tags", b, tags="red") == "1 document tagged."
     assert Document.objects.get(doc_id="b").tags == ["blue"]
     assert run_action(admin_client, "document", "unarchive", a) == "1 document taken out of the archive."
     ingest_text(filled, "b", "another text of b")

@@ -230,7 +230,7 @@ def test_one_that_is_ready_waits_to_be_let_serve(filled: Collection) -> None:
     assert run(generation) == "succeeded"
     assert (states(filled), reload(filled).generation) == ({2: "ready", 1: "serving"}, 1)
     check_whole(filled)
-    with pytest.raises(ServiceError, match="generation 2 waits; let it serve or drop it first"):
+    with pytest.raises(ServiceError, match="generation 2 is ready; activate or delete it first"):
         start_generation(filled, {})
     ingest_text(filled, "late", "Came while it waited.")
     assert run(activate_generation(generation)) == "succeeded"

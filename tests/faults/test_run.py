@@ -50,6 +50,7 @@ class Server:
                     "PORT": str(self.port),
                     "RAGD_JOB_LEASE_S": "5",
                     "RAGD_SAMPLE": "off",
+                    "SPT_NOENV": "1",  # setproctitle would write over /proc/PID/environ, which `descendants` reads
                 },
                 stdout=output,
                 stderr=output,
@@ -234,7 +235,7 @@ def test_killed_supervisor_takes_its_children_along_and_hinders_no_start(server:
     server.wait_until_ready()
     assert server.health() == 200
     wait_for(
-        lambda: sum(" worker " in command for command in server.descendants().values()) == 3, "end of the old worker"
+        lambda: sum("celery" in command for command in server.descendants().values()) == 3, "end of the old worker"
     )
     assert server.signal(signal.SIGTERM) == 0
     assert server.descendants() == {}

@@ -66,7 +66,7 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
     chat = read(visitor, span_address("chat "))
     for said in (
         "where is the xylophone?", "never mention the xylophone", "The xylophone is in the cellar.",
-        "Recommended, double, 0 to 2", "does not apply here", "LLM prompt injection", "gen_ai.tool.call", "look_up",
+        "Recommended, double, 0 to 2", "not applicable", "LLM prompt injection", "gen_ai.tool.call", "look_up",
         "valid", "$0.003",
     ):  # fmt: skip
         assert said in chat, said
@@ -86,12 +86,13 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
 
     reranked = read(visitor, span_address("rag.rerank "))
     assert len(re.findall(r'data-key="doc-\d+#\d+"', reranked)) == 30
-    assert "25 documents not kept" in reranked
-    assert re.search(r"before <b>1</b>.*?vector <b>1</b>.*?lexical <b>2</b>", reranked, re.DOTALL)
+    assert "25 documents dropped" in reranked
+    assert re.search(r"Before <b>1</b>.*?Vector search <b>1</b>.*?Keyword search <b>2</b>", reranked, re.DOTALL)
     assert '<a href="/collections/' not in reranked.split('id="detail"')[1], "no such collection, so no dead links"
-    retrieved = read(visitor, f"{span_address('rag.retrieve ')}documents/", "documents-x")
+    span_id = span_address("rag.retrieve ").rstrip("/").rpartition("/")[2]
+    retrieved = read(visitor, f"{span_address('rag.retrieve ')}documents/", f"documents-{span_id}")
     assert retrieved.count("data-rank=") == 30
-    assert "rrf <span" in retrieved
+    assert "Fusion score <span" in retrieved
     assert visitor.get(f"{span_address('rag.retrieve ')}documents/").status_code == 302
 
     good = read(visitor, f"/traces/{trace_id}/validity/", "validity")
@@ -101,7 +102,7 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
         attributes={**chat_span.attributes, "gen_ai.request.temperature": 7.5}, kind="INTERNAL"
     )
     bad = read(visitor, f"/traces/{trace_id}/validity/", "validity")
-    assert "1 span does not conform" in bad
+    assert "1 invalid span<" in bad
     assert "gen_ai.request.temperature must be 0.0 to 2.0" in bad
     broken = read(visitor, span_address("chat "))
     assert 'data-tone="bad"' in broken
@@ -133,12 +134,12 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     assert "rag.pipeline house" in part
     assert "garden" not in part
     span = Span.objects.get(name__startswith="rag.retrieve", run_id=middle.pk)
-    documents = read(visitor, f"/traces/{span.trace_id}/spans/{span.span_id}/documents/", "x")
+    documents = read(visitor, f"/traces/{span.trace_id}/spans/{span.span_id}/documents/", f"documents-{span.span_id}")
     doc_id, index = middle.results[0]["doc_id"], middle.results[0]["chunk_index"]
     assert f'href="/collections/house/chunks/{index}/{doc_id}/" data-drawer' in documents
     beside = read(visitor, f"/traces/{span.trace_id}/spans/{span.span_id}/")
     assert f'href="/runs/{middle.pk}/"' in beside
-    assert "rag.vector" in beside.split('aria-label="Inside"')[1]
+    assert "rag.vector" in beside.split('aria-label="Child spans"')[1]
     badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")
     assert 'data-violations="0"' in badge
     assert re.search(r"AITF (\d+) of \1, OpenInference (\d+) of \2, OpenTelemetry GenAI \S+ (\d+) of \3", badge)
@@ -150,7 +151,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     stored()
     judged = Span.objects.get(type="aitf.rag.evaluate")
     badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")
-    assert "1 span does not conform" in badge
+    assert "1 invalid span<" in badge
     assert f'href="/traces/{judged.trace_id}/spans/{judged.span_id}/"' in badge and judged.trace_id != span.trace_id
 
 

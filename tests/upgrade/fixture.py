@@ -21,10 +21,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
-os.environ.setdefault("RAGD_LOG_LEVEL", "WARNING")
-os.environ["RAGD_SECRET_KEY"] = "upgrade-fixture"  # cursors are not signed by it; keys made over the API are
-
 MODEL, DIMS = "text-embedding-3-small", 32
 KEYS = {
     "all": {"scope": "write"},
@@ -39,6 +35,14 @@ KEYS = {
 MOVED = re.compile(r"^(/v1/collections/\w+)/documents/(.+?)/(chunks|revisions(?:/\d+(?:/\w+)?)?)$")
 OF_A_NEW_RUN = frozenset({"run_id", "replay_run_id", "trace_id", "took_ms", "timings", "timings_ms", "statements"})
 OF_THE_DAY = frozenset({"last_used_at", "bytes", "growth", "per_minute", "remaining_s"})
+# Wording that later versions changed: the start of the address, and the field's path from the top of the answer. Such a
+# field has to be a text in both answers; which text is not compared. Each names in words what is compared beside it:
+# `field` and `values` of a header, `measure` of a change, `reason`, `rank` and `stage` of a lost chunk.
+REWORDED = (
+    (re.compile(r"/v1/comparisons\?"), ("headers", "title")),
+    (re.compile(r"/v1/comparisons\?"), ("others", "changes", "title")),
+    (re.compile(r"/v1/collections/\w+/search$"), ("explanation", "losses", "message")),
+)
 TEXTS = {
     "pumps/cleaning.md": (
         "# Cleaning the pump\n\nBefore the pump is cleaned, close valve B and switch the motor off.\n\n"
@@ -72,6 +76,9 @@ QUESTIONS = {
 
 def set_up() -> Any:
     """Django with tasks that run where they are sent, and the model server; returns the latter."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
+    os.environ.setdefault("RAGD_LOG_LEVEL", "WARNING")
+    os.environ["RAGD_SECRET_KEY"] = "upgrade-fixture"  # cursors are not signed by it; keys made over the API are
     from tests.fakes.openai_server import OpenAIServer
 
     server = OpenAIServer(dims=DIMS).start()
@@ -169,6 +176,29 @@ def without(value: Any, names: frozenset[str]) -> Any:
     if isinstance(value, dict):
         return {name: without(item, names) for name, item in value.items() if name not in names}
     return [without(item, names) for item in value] if isinstance(value, list) else value
+
+
+def without_wording(row: dict[str, Any]) -> dict[str, Any]:
+    """The recorded or replayed row with the texts of its REWORDED fields emptied."""
+    paths = [path for address, path in REWORDED if address.match(row["path"])]
+    if not paths or row["status"] >= 400:
+        return row
+    answer = json.loads(row["answer"])
+    for path in paths:
+        empty_texts(answer, path)
+    return row | {"answer": json.dumps(answer, ensure_ascii=False, sort_keys=True)}
+
+
+def empty_texts(value: Any, path: tuple[str, ...]) -> None:
+    """Empty each text at the path, in place; lists on the way are entered, what is absent or no text stays."""
+    if isinstance(value, list):
+        for item in value:
+            empty_texts(item, path)
+    elif isinstance(value, dict) and path[0] in value:
+        if path[1:]:
+            empty_texts(value[path[0]], path[1:])
+        elif isinstance(value[path[0]], str):
+            value[path[0]] = ""
 
 
 # Making the database
