@@ -35,7 +35,7 @@ def test_a_comparison_has_verdicts_intervals_and_causes(api: Api, runs: tuple[An
     assert found["recall@10"]["difference"]["mean"] == pytest.approx(-0.7)
     assert found["recall@10"]["difference"]["high"] < 0 and found["recall@10"]["worse"] == 7
     assert against["verdicts"] == {"regressed": 1, "same": 1} and body["base"]["name"] == "before"
-    assert body["headers"] == [{"field": "plan.k", "title": "Plan, k", "values": ["12", "2"]}]
+    assert body["headers"] == [{"field": "plan.k", "title": "Settings, k", "values": ["12", "2"]}]
 
 
 def test_questions_are_paged_by_the_largest_loss(api: Api, runs: tuple[Any, Any]) -> None:

@@ -78,7 +78,7 @@ def test_a_row_opens_in_the_drawer_and_its_address_is_a_page(visit: Visit, natur
 
 def test_a_plan_is_tuned_compared_and_saved(visit: Visit, nature: Collection) -> None:
     page = visit.go(PLAY)
-    page.get_by_label("Query").fill("tallest tree")
+    page.get_by_label("Query", exact=True).fill("tallest tree")
     page.get_by_label("Mode").select_option("lexical")
     page.get_by_label("Results (k)").fill("2")
     page.keyboard.press("Enter")
@@ -138,7 +138,7 @@ def test_open_parts_pass_axe(visit: Visit, nature: Collection) -> None:
 def test_a_refused_plan_passes_axe_and_keeps_the_query(visit: Visit, nature: Collection) -> None:
     page = visit.go(f"{PLAY}?q=tallest+tree&metadata=%7Bbad&k=0")
     expect(page.locator("[aria-invalid=true]")).to_have_count(2)
-    expect(page.get_by_label("Query")).to_have_value("tallest tree")
+    expect(page.get_by_label("Query", exact=True)).to_have_value("tallest tree")
     found = visit.violations()
     visit.look("dark", 375)
     assert found + visit.violations() == []
@@ -155,7 +155,7 @@ def test_it_works_without_script(chromium: Any, live_server: Any, nature: Collec
     page.get_by_label("Username").fill("ada")
     page.get_by_label("Password").fill("lovelace")
     page.get_by_role("button", name="Log in").click()
-    page.get_by_label("Query").fill("tallest tree")
+    page.get_by_label("Query", exact=True).fill("tallest tree")
     page.get_by_role("button", name="Debug ranking").click()
     expect(page.locator("[data-column=final] li").first).to_have_attribute("data-doc-id", "trees.md")
     page.locator("[data-column=final] a").first.click()

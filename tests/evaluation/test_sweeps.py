@@ -83,7 +83,7 @@ def test_plans_are_told_by_what_they_differ_in() -> None:
 @pytest.mark.parametrize(
     ("measure", "settings", "words"),
     [
-        ("recall@5", SEARCH, "cut 10"),
+        ("recall@5", SEARCH, "recall@10"),
         ("adherence", SEARCH, "a judge"),
         ("f1", SEARCH, "answers"),
         ("erag_success", RunSettings(), "contributions"),
