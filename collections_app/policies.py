@@ -22,32 +22,32 @@ class StatesPolicy(Protocol):
     def policy_stated(self) -> Mapping[str, Any]: ...
 
 
-def check_policy(stated: Mapping[str, Any] | None, window: int | None = None) -> dict[str, Any]:
+def check_policy(explicit: Mapping[str, Any] | None, window: int | None = None) -> dict[str, Any]:
     """The stated fields, checked one by one and together; with them, an overlap that a small target asks for.
 
     Raises InvalidInput naming the field.
     """
-    kept = {name: value for name, value in (stated or {}).items() if value is not None}
-    if unknown := set(kept) - set(NAMES):
+    selected = {name: value for name, value in (explicit or {}).items() if value is not None}
+    if unknown := set(selected) - set(NAMES):
         raise InvalidInput(
             f"chunk_policy has no field {sorted(unknown)[0]!r}; it has {', '.join(NAMES)}", field="chunk_policy"
         )
-    resolved = resolve_policy(kept, window)
-    if "target_tokens" in kept:
-        kept["overlap_tokens"] = resolved.overlap_tokens
-    return kept
+    resolved = resolve_policy(selected, window)
+    if "target_tokens" in selected:
+        selected["overlap_tokens"] = resolved.overlap_tokens
+    return selected
 
 
-def resolve_policy(stated: Mapping[str, Any], window: int | None) -> ChunkPolicy:
+def resolve_policy(explicit: Mapping[str, Any], window: int | None) -> ChunkPolicy:
     """The whole policy from its stated fields.
 
     What is not stated is the default, fitted to the embedder's window, unless the target itself is stated: then the
     default as it is, with an overlap that stays below the target.
     """
-    base = ChunkPolicy() if "target_tokens" in stated else ChunkPolicy().fitted(window)
-    values = base.as_dict() | dict(stated)
+    base = ChunkPolicy() if "target_tokens" in explicit else ChunkPolicy().fitted(window)
+    values = base.as_dict() | dict(explicit)
     target = values["target_tokens"]
-    if "overlap_tokens" not in stated and isinstance(target, int) and values["overlap_tokens"] >= target > 0:
+    if "overlap_tokens" not in explicit and isinstance(target, int) and values["overlap_tokens"] >= target > 0:
         values["overlap_tokens"] = target // 5
     policy = ChunkPolicy.from_dict(values)
     if policy.max_chars > MAX_CHARS_LIMIT:
@@ -55,10 +55,10 @@ def resolve_policy(stated: Mapping[str, Any], window: int | None) -> ChunkPolicy
     return policy
 
 
-def policy_for(collection: Collection, stated: Mapping[str, Any] | None = None) -> ChunkPolicy:
+def policy_for(collection: Collection, explicit: Mapping[str, Any] | None = None) -> ChunkPolicy:
     """The policy that a document of this collection is split by; `stated` are the request's own fields."""
     window = window_of(collection)
-    own = {name: value for name, value in (stated or {}).items() if value is not None}
+    own = {name: value for name, value in (explicit or {}).items() if value is not None}
     inherited = dict(collection.chunk_policy)
     if "target_tokens" in own:
         inherited.pop("overlap_tokens", None)
@@ -66,14 +66,14 @@ def policy_for(collection: Collection, stated: Mapping[str, Any] | None = None) 
 
 
 def policy_of(
-    collection: Collection, document: StatesPolicy | None, stated: Mapping[str, Any] | None = None
+    collection: Collection, document: StatesPolicy | None, explicit: Mapping[str, Any] | None = None
 ) -> ChunkPolicy:
     """`policy_for` a document that is stored: what was stated for it alone holds where `stated` says nothing."""
     own = dict(document.policy_stated) if document is not None else {}
-    given = {name: value for name, value in (stated or {}).items() if value is not None}
-    if "target_tokens" in given:
+    values = {name: value for name, value in (explicit or {}).items() if value is not None}
+    if "target_tokens" in values:
         own.pop("overlap_tokens", None)
-    return policy_for(collection, own | given)
+    return policy_for(collection, own | values)
 
 
 def window_of(collection: Collection) -> int | None:

@@ -106,9 +106,9 @@ def _is_usable() -> bool:
     """Looked up once a second, so that a lag ends soon; after a failure, once in ten."""
     now = time.monotonic()
     if now >= _health.look_at:
-        found = replica_state()
-        if found.reason:
-            _back_off(found.reason, BACK_OFF_S if found.state == "silent" else CHECK_EVERY_S)
+        state = replica_state()
+        if state.reason:
+            _back_off(state.reason, BACK_OFF_S if state.state == "silent" else CHECK_EVERY_S)
         else:
             _health.usable, _health.look_at = True, now + CHECK_EVERY_S
     return _health.usable

@@ -42,9 +42,9 @@ def _problems(context: ValidationErrorContext[Any]) -> Sequence[Mapping[str, Any
 
 def describe_problems(problems: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     """(message, the first wrong field) for pydantic's problems: type, loc, msg, and input where it is known."""
-    said = [(_field_name(problem.get("loc", ())), problem) for problem in problems]
-    message = "; ".join(_describe(field, problem) for field, problem in said[:PROBLEMS_MAX])
-    field = said[0][0] if said else ""
+    statements = [(_field_name(problem.get("loc", ())), problem) for problem in problems]
+    message = "; ".join(_describe(field, problem) for field, problem in statements[:PROBLEMS_MAX])
+    field = statements[0][0] if statements else ""
     return message or "the request does not have the expected shape", field or None
 
 

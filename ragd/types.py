@@ -272,15 +272,15 @@ def _known(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(values)
 
 
-def _list_weights(given: object) -> dict[str, float]:
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"weights must map {' and '.join(LISTS)} to numbers, not {given!r}", field="weights")
-    if unknown := sorted(set(given) - set(LISTS), key=str):
+def _list_weights(values: object) -> dict[str, float]:
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"weights must map {' and '.join(LISTS)} to numbers, not {values!r}", field="weights")
+    if unknown := sorted(set(values) - set(LISTS), key=str):
         raise InvalidInput(f"weights names {unknown[0]!r}; the lists are {' and '.join(LISTS)}", field="weights")
-    return read_weights(given, LISTS)
+    return read_weights(values, LISTS)
 
 
-def read_weights(given: Mapping[str, object], lists: Sequence[str]) -> dict[str, float]:
+def read_weights(values: Mapping[str, object], lists: Sequence[str]) -> dict[str, float]:
     """The weight of each list, 1 where it is not given.
 
     InvalidInput (field weights) unless each is 0 or from WEIGHT_MIN to WEIGHT_MAX, so that no sum of shares overflows
@@ -288,7 +288,7 @@ def read_weights(given: Mapping[str, object], lists: Sequence[str]) -> dict[str,
     """
     weights: dict[str, float] = {}
     for name in lists:
-        weight = given.get(name, 1.0)
+        weight = values.get(name, 1.0)
         if not isinstance(weight, int | float) or isinstance(weight, bool) or not _weighs(weight):
             raise InvalidInput(
                 f"weights must be 0 or from {WEIGHT_MIN:f} to {WEIGHT_MAX:.0f}; that of {name!r} is {weight!r}",

@@ -72,17 +72,17 @@ class BodyLimitMiddleware:
         return self.get_response(request)
 
     def process_view(self, request: HttpRequest, *view: Any) -> HttpResponseBase | None:
-        stated = request.META.get("CONTENT_LENGTH") or ""
-        if not stated and request.headers.get("Transfer-Encoding"):
+        explicit = request.META.get("CONTENT_LENGTH") or ""
+        if not explicit and request.headers.get("Transfer-Encoding"):
             message = "the request does not state its length; send it with Content-Length, not in chunks"
             return _refuse(request, ServiceError(message, type="length_required", status=411))
         match = request.resolver_match
         limit = body_limit(match.route if match else "")
-        if not stated.isdecimal() or int(stated) <= limit.limit_mb * MEGABYTE:
+        if not explicit.isdecimal() or int(explicit) <= limit.limit_mb * MEGABYTE:
             return None
         advice = f"send it in parts, or raise {limit.setting}" if limit.setting else "send less"
         message = (
-            f"the request has {int(stated):,} bytes, and this address takes at most {limit.limit_mb:,} MB; {advice}"
+            f"the request has {int(explicit):,} bytes, and this address takes at most {limit.limit_mb:,} MB; {advice}"
         )
         return _refuse(request, ServiceError(message, type="too_large", status=413))
 

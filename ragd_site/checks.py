@@ -66,18 +66,20 @@ def list_problems(version: int, extension: tuple[str, bool] | None, may_create: 
     """Sentences, each with what was found and what is needed. `version` is PostgreSQL's number, 180004 for 18.4."""
     problems = []
     if version // 10000 < OLDEST_POSTGRES:
-        found = f"{version // 10000}.{version % 10000}"
-        problems.append(f"DATABASE_URL points to PostgreSQL {found}; ragd needs PostgreSQL {OLDEST_POSTGRES} or newer.")
+        result = f"{version // 10000}.{version % 10000}"
+        problems.append(
+            f"DATABASE_URL points to PostgreSQL {result}; ragd needs PostgreSQL {OLDEST_POSTGRES} or newer."
+        )
     needed = "pgvector 0.8.4 or newer"
     if extension is None:
         problems.append(
             f"The PostgreSQL of DATABASE_URL has no pgvector; ragd needs {needed} installed on that server."
         )
     else:
-        found, is_installed = extension
-        if not is_supported_pgvector(found):
+        result, is_installed = extension
+        if not is_supported_pgvector(result):
             remedy = " Run ALTER EXTENSION vector UPDATE after upgrading it." if is_installed else ""
-            problems.append(f"The PostgreSQL of DATABASE_URL has pgvector {found}; ragd needs {needed}.{remedy}")
+            problems.append(f"The PostgreSQL of DATABASE_URL has pgvector {result}; ragd needs {needed}.{remedy}")
         if not is_installed and not may_create:
             problems.append(
                 "pgvector is not created in this database and the user of DATABASE_URL may not create it; "

@@ -93,14 +93,14 @@ def read_cluster(var: Path) -> Cluster | None:
     """What `var` remembers, or None when no cluster was made there."""
     path = var / "postgres.json"
     try:
-        kept = json.loads(path.read_text())
+        stored = json.loads(path.read_text())
     except FileNotFoundError:
         return None
     except PermissionError:
         raise EmbeddedError(
             f"{path} belongs to another user. Run as the user that made {var}, or set RAGD_VAR to a folder of your own."
         ) from None
-    return Cluster(data=home_folder(var) / "data", port=kept["port"], password=kept["password"])
+    return Cluster(data=home_folder(var) / "data", port=stored["port"], password=stored["password"])
 
 
 def write_cluster(var: Path, cluster: Cluster) -> None:
@@ -250,16 +250,16 @@ def read_tail(path: Path, lines: int = 8) -> list[str]:
 def check_files(data: Path) -> None:
     """Refuse missing, foreign or old files with a sentence instead of a server log. Raises EmbeddedError."""
     try:
-        found = (data / "PG_VERSION").read_text().strip()
+        result = (data / "PG_VERSION").read_text().strip()
     except FileNotFoundError:
         remedy = "Restore it, or remove postgres.json to start over."
         raise EmbeddedError(f"The cluster that postgres.json describes is not in {data}. {remedy}") from None
     except PermissionError:
         remedy = "Run as the user that made it, or set RAGD_VAR to a folder of your own."
         raise EmbeddedError(f"{data} belongs to another user. {remedy}") from None
-    if found != MAJOR_VERSION:
+    if result != MAJOR_VERSION:
         remedy = "Move the data with pg_dump, or set RAGD_VAR to a new folder."
-        raise EmbeddedError(f"{data} was made by PostgreSQL {found}; the embedded one is {MAJOR_VERSION}. {remedy}")
+        raise EmbeddedError(f"{data} was made by PostgreSQL {result}; the embedded one is {MAJOR_VERSION}. {remedy}")
 
 
 def write_tuning(data: Path, fsync: bool) -> None:

@@ -216,8 +216,8 @@ def stop_everything(environment: Environment, children: list[Child]) -> None:
 
 def announce(environment: Environment, took_s: float) -> None:
     """The address and how to log in. The password itself is printed only when it was made."""
-    kept = environment.RAGD_VAR / "admin_password"
-    login = f"the password in {kept}" if kept.exists() else "the password that was chosen for it"
+    stored = environment.RAGD_VAR / "admin_password"
+    login = f"the password in {stored}" if stored.exists() else "the password that was chosen for it"
     say(
         f"ragd is ready after {took_s:.1f} s:  {local_address(environment.RAGD_HOST, environment.PORT)}\n"
         f"Log in as {environment.RAGD_ADMIN_USER} with {login}. Ctrl-C stops everything."

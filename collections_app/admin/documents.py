@@ -89,8 +89,8 @@ class DocumentAdmin(ReadOnlyAdmin):
     @admin.action(description="Roll the selected documents back to the revision before", permissions=["manage"])
     def roll_back_one(self, request: HttpRequest, rows: QuerySet[Document]) -> None:
         def back(document: Document) -> None:
-            kept = DocumentRevision.objects.of_document(document.collection_id, document.doc_id)
-            numbers = kept.values_list("revision", flat=True)
+            stored = DocumentRevision.objects.of_document(document.collection_id, document.doc_id)
+            numbers = stored.values_list("revision", flat=True)
             if not numbers:
                 raise ServiceError("no earlier revision is kept", type="unknown_revision", status=404)
             roll_back(document.collection, document.doc_id, numbers[0], actor=request.user)

@@ -78,4 +78,4 @@ class StoredProbeAdmin(ReadOnlyAdmin):
     @admin.action(description="Measure the collections of the selected probes again", permissions=["manage"])
     def measure_again(self, request: HttpRequest, rows: QuerySet[StoredProbe]) -> None:
         collections = Collection.objects.live().filter(pk__in=rows.values("collection_id"))
-        self.do_each(request, collections, lambda found: submit_probe(found, actor=request.user), "being measured")
+        self.do_each(request, collections, lambda results: submit_probe(results, actor=request.user), "being measured")

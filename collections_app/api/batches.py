@@ -58,14 +58,14 @@ def _visible(request: HttpRequest) -> QuerySet[IngestBatch]:
 
 
 def _find(request: HttpRequest, batch_id: UUID) -> IngestBatch:
-    found = _visible(request).filter(pk=batch_id).first()
-    if found is None:
+    record = _visible(request).filter(pk=batch_id).first()
+    if record is None:
         raise ServiceError(
             f"there is no batch {batch_id} that this key may see; GET /v1/batches lists them",
             type="unknown_batch",
             status=404,
         )
-    return found
+    return record
 
 
 def _one(batch: IngestBatch) -> dict[str, Any]:

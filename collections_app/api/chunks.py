@@ -70,16 +70,16 @@ def get_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: s
 @router.patch(ONE_CHUNK, operation_id="chunks-change", response={200: ChunkChanged, **ERRORS})
 def change_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: str, payload: ChunkChanges) -> Any:
     """Edit a chunk's content, or keep it out of results (`enabled` false). Survives whatever makes the chunks anew."""
-    found, actor = find_collection(request, collection), request_key(request)
+    target, actor = find_collection(request, collection), request_key(request)
     if (payload.content is None) == (payload.enabled is None):
         raise InvalidInput("give either content or enabled", field="content")
     if payload.content is not None:
         change = chunk_edits.edit_chunk(
-            found, doc_id, chunk_index, payload.content, revision=payload.revision, actor=actor
+            target, doc_id, chunk_index, payload.content, revision=payload.revision, actor=actor
         )
     else:
         change = chunk_edits.set_chunk_enabled(
-            found, doc_id, chunk_index, enabled=bool(payload.enabled), revision=payload.revision, actor=actor
+            target, doc_id, chunk_index, enabled=bool(payload.enabled), revision=payload.revision, actor=actor
         )
     return _changed(change)
 
@@ -109,27 +109,27 @@ def list_overlays(
     request: HttpRequest, collection: str, doc_id: str = param.Query(..., description="of this document")
 ) -> Any:
     """What people changed in the chunks of a document, oldest first; applies says whether its text is still there."""
-    found = find_collection(request, collection)
-    rows = chunk_edits.list_overlays(found, get_document(found, doc_id).doc_id)
+    target = find_collection(request, collection)
+    rows = chunk_edits.list_overlays(target, get_document(target, doc_id).doc_id)
     return {"items": [_overlay(row) for row in rows]}
 
 
 @router.patch(ONE_OVERLAY, operation_id="overlays-attach", response={200: ChunkChanged, **ERRORS})
 def attach_overlay(request: HttpRequest, collection: str, overlay_id: int, payload: OverlayPlace) -> Any:
     """Lay a change over another chunk of its document, such as one whose own text is gone."""
-    found = find_collection(request, collection)
-    doc_id = chunk_edits.get_overlay(found, overlay_id).doc_id
+    target = find_collection(request, collection)
+    doc_id = chunk_edits.get_overlay(target, overlay_id).doc_id
     return _changed(
-        chunk_edits.attach_overlay(found, doc_id, overlay_id, payload.chunk_index, actor=request_key(request))
+        chunk_edits.attach_overlay(target, doc_id, overlay_id, payload.chunk_index, actor=request_key(request))
     )
 
 
 @router.delete(ONE_OVERLAY, operation_id="overlays-delete", response={200: ChunkChanged, **ERRORS})
 def remove_overlay(request: HttpRequest, collection: str, overlay_id: int) -> Any:
     """Undo a change: the chunk is again what the policy cuts."""
-    found = find_collection(request, collection)
-    doc_id = chunk_edits.get_overlay(found, overlay_id).doc_id
-    return _changed(chunk_edits.remove_overlay(found, doc_id, overlay_id, actor=request_key(request)))
+    target = find_collection(request, collection)
+    doc_id = chunk_edits.get_overlay(target, overlay_id).doc_id
+    return _changed(chunk_edits.remove_overlay(target, doc_id, overlay_id, actor=request_key(request)))
 
 
 @router.post(
@@ -150,8 +150,8 @@ def preview_file(
     limit: int = param.Form(CHUNKS_SHOWN, ge=0, le=CHUNKS_SHOWN_MAX),
 ) -> Any:
     """The same of a file: it is read as an upload would be, and not kept."""
-    stated = {"kind": kind, "target_tokens": target_tokens, "overlap_tokens": overlap_tokens, "max_chars": max_chars}
-    preview = preview_upload(find_collection(request, collection), file.name or "file", file, stated)
+    explicit = {"kind": kind, "target_tokens": target_tokens, "overlap_tokens": overlap_tokens, "max_chars": max_chars}
+    preview = preview_upload(find_collection(request, collection), file.name or "file", file, explicit)
     return preview_answer(preview, offset, limit)
 
 
@@ -169,8 +169,8 @@ def list_neighbours(
     other_documents: bool = param.Query(False, description="only chunks of other documents"),
 ) -> Any:
     """The chunks nearest to a chunk by their vectors, every one compared; itself left out."""
-    found = find_collection(request, collection)
-    near = nearest_chunks(found, doc_id, chunk_index, k=k, other_documents=other_documents)
+    target = find_collection(request, collection)
+    near = nearest_chunks(target, doc_id, chunk_index, k=k, other_documents=other_documents)
     return {"items": [_neighbour(each) for each in near]}
 
 
@@ -185,14 +185,14 @@ def preview_chunks(request: HttpRequest, collection: str, payload: PreviewReques
 
     Nothing is written, and nothing is embedded.
     """
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     if (payload.doc_id is None) == (payload.content is None):
         raise InvalidInput("give either doc_id, of a stored document, or content", field="doc_id")
-    stated = payload.policy.model_dump(exclude_none=True) if payload.policy else {}
+    explicit = payload.policy.model_dump(exclude_none=True) if payload.policy else {}
     if payload.doc_id is not None:
-        preview = preview_document(found, get_document(found, payload.doc_id), stated)
+        preview = preview_document(target, get_document(target, payload.doc_id), explicit)
     else:
-        preview = preview_content(found, _content(payload), stated, title=payload.title or "")
+        preview = preview_content(target, _content(payload), explicit, title=payload.title or "")
     return preview_answer(preview, payload.offset, payload.limit)
 
 
@@ -209,7 +209,7 @@ def preview_answer(preview: Preview, offset: int, limit: int) -> dict[str, Any]:
         "equal": preview.equal,
         "waiting_overlays": preview.waiting,
         "histogram": {"step": bins.step, "now": list(bins.now), "then": list(bins.then)},
-        "chunks": [_place(place) for place in preview.then[offset : offset + limit]],
+        "chunks": [_place(position) for position in preview.then[offset : offset + limit]],
     }
 
 
@@ -219,18 +219,18 @@ def _content(payload: PreviewRequest) -> str | list[Segment]:
     return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content or ()]
 
 
-def _place(place: PreviewChunk) -> dict[str, Any]:
+def _place(preview_chunk: PreviewChunk) -> dict[str, Any]:
     return {
-        "chunk_index": place.index,
-        "start": place.start,
-        "end": place.end,
-        "token_count": place.token_count,
-        "content": place.content,
-        "headings": list(place.headings),
-        "page": place.page,
-        "enabled": place.enabled,
-        "overlay": place.overlay or None,
-        "kept": place.kept,
+        "chunk_index": preview_chunk.index,
+        "start": preview_chunk.start,
+        "end": preview_chunk.end,
+        "token_count": preview_chunk.token_count,
+        "content": preview_chunk.content,
+        "headings": list(preview_chunk.headings),
+        "page": preview_chunk.page,
+        "enabled": preview_chunk.enabled,
+        "overlay": preview_chunk.overlay or None,
+        "kept": preview_chunk.kept,
     }
 
 
@@ -249,17 +249,17 @@ def _overlay(row: ChunkOverlay) -> dict[str, Any]:
 
 
 def _neighbour(near: Neighbour) -> dict[str, Any]:
-    found = near.candidate
-    page = found.metadata.get("page")
+    result = near.candidate
+    page = result.metadata.get("page")
     return {
         "rank": near.rank,
         "score": near.score,
-        "doc_id": found.doc_id,
-        "chunk_index": found.chunk_index,
-        "content": found.content,
-        "context": found.context,
-        "start": found.start,
-        "end": found.end,
+        "doc_id": result.doc_id,
+        "chunk_index": result.chunk_index,
+        "content": result.content,
+        "context": result.context,
+        "start": result.start,
+        "end": result.end,
         "page": None if page is None else str(page),
         "same_document": near.same_document,
     }
@@ -274,11 +274,11 @@ def outliers(
     limit: int = param.Query(CHUNKS_SHOWN, ge=1, le=CHUNKS_SHOWN_MAX),
 ) -> Any:
     """Chunks that deserve a look, with counts per flag. 503 when the collection is too large to be counted at once."""
-    found = find_collection(request, collection)
-    rows, counts = list_outliers(found, flag or "", offset=offset, limit=limit), count_outliers(found)
+    target = find_collection(request, collection)
+    rows, counts = list_outliers(target, flag or "", offset=offset, limit=limit), count_outliers(target)
     if rows is None or counts is None:
         raise ServiceError(
-            f"{found.name!r} is too large to be counted within {COUNT_TIMEOUT_S} seconds; list the chunks instead",
+            f"{target.name!r} is too large to be counted within {COUNT_TIMEOUT_S} seconds; list the chunks instead",
             type="too_slow",
             status=503,
         )
@@ -286,7 +286,7 @@ def outliers(
         "chunks": counts.chunks,
         "flagged": counts.any,
         "by_flag": counts.by_flag,
-        "scan": _scan(last_scan(found)),
+        "scan": _scan(last_scan(target)),
         "items": [_outlier(row) for row in rows],
     }
 

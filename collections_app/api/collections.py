@@ -66,9 +66,9 @@ def get_collection(request: HttpRequest, collection: str) -> Any:
 )
 def update_collection(request: HttpRequest, collection: str, payload: CollectionChanges) -> Any:
     """Change what may change. A new chunk_policy replaces the stated one and holds for what is ingested from now on."""
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     changes = payload.model_dump(exclude_none=True)
-    return service.update_collection(found, changes=changes, actor=request_key(request))
+    return service.update_collection(target, changes=changes, actor=request_key(request))
 
 
 @router.delete("/collections/{collection}", operation_id="collections-delete", response={200: Deleted, **ERRORS})

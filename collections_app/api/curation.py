@@ -36,8 +36,8 @@ def list_facets(
     media_type: str = "",
 ) -> Any:
     """How many documents each value of a filter would leave, under the filters that are stated."""
-    found = find_collection(request, collection)
-    facets = count_facets(found, DocumentFilter(q, tuple(tag), state, media_type))
+    target = find_collection(request, collection)
+    facets = count_facets(target, DocumentFilter(q, tuple(tag), state, media_type))
     return {name: [{"value": each.value, "count": each.count} for each in listed] for name, listed in facets.items()}
 
 
@@ -46,15 +46,15 @@ def list_facets(
 )
 def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> Any:
     """Make one change to many documents; one result per document."""
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     change = service.BulkChange(
         payload.action, tuple(payload.tags), payload.key, payload.value, payload.only_existing
     ).checked()
-    names = _choose(found, payload)
+    names = _choose(target, payload)
     if payload.dry_run:
         results = [{"doc_id": name, "status": "meant"} for name in names]
         return {"counts": {"meant": len(names)}, "removed": {}, "results": results}
-    outcome = service.change_documents(found, change, names, actor=request_key(request))
+    outcome = service.change_documents(target, change, names, actor=request_key(request))
     return {"counts": outcome.counts, "removed": outcome.removed, "results": [_item(each) for each in outcome.results]}
 
 
@@ -66,8 +66,8 @@ def _choose(collection: Collection, payload: BulkRequest) -> list[str]:
     return choose_matching(collection, _filter(payload.filter), expected=payload.expected)
 
 
-def _filter(given: FilterRequest) -> DocumentFilter:
-    return DocumentFilter(given.q, tuple(given.tags), given.state, given.media_type)
+def _filter(filter_request: FilterRequest) -> DocumentFilter:
+    return DocumentFilter(filter_request.q, tuple(filter_request.tags), filter_request.state, filter_request.media_type)
 
 
 def _item(result: service.DocumentResult) -> dict[str, Any]:

@@ -50,8 +50,8 @@ def list_documents(
     cursor: str | None = None,
 ) -> Any:
     """The documents of a collection, by id."""
-    found = find_collection(request, collection)
-    rows = DocumentFilter(q, tuple(tag), state, media_type).rows(found).listed()
+    target = find_collection(request, collection)
+    rows = DocumentFilter(q, tuple(tag), state, media_type).rows(target).listed()
     return paginate(rows, ("doc_id",), limit=limit, cursor=cursor)
 
 
@@ -64,20 +64,20 @@ def list_chunks(
     cursor: str | None = None,
 ) -> Any:
     """The chunks of a collection or of one document, by doc_id and chunk_index."""
-    found = find_collection(request, collection)
-    rows = Chunk.objects.filter(collection=found).light()
+    target = find_collection(request, collection)
+    rows = Chunk.objects.filter(collection=target).light()
     if doc_id is not None:
-        rows = rows.filter(doc_id=service.get_document(found, doc_id).doc_id)
+        rows = rows.filter(doc_id=service.get_document(target, doc_id).doc_id)
     return paginate(rows, ("doc_id", "chunk_index"), limit=limit, cursor=cursor)
 
 
 @router.put(BY_ID, operation_id="documents-ingest", response={200: Ingested, **ERRORS})
 def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload: DocumentRequest) -> Any:
     """Make the document consist of this content; answers when it is searchable. Sending it again changes nothing."""
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     try:
         return service.ingest_text(
-            found,
+            target,
             doc_id,
             _content(payload),
             title=payload.title or "",
@@ -101,21 +101,21 @@ def get_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
 @router.delete(BY_ID, operation_id="documents-delete", response={200: DocumentDeleted, **ERRORS})
 def delete_document(request: HttpRequest, collection: str, doc_id: str) -> Any:
     """Delete a document with its chunks and files; answers how many of each went."""
-    found = find_collection(request, collection)
-    document = service.get_document(found, doc_id)
-    return service.delete_documents(found, [document.doc_id], actor=request_key(request))
+    target = find_collection(request, collection)
+    document = service.get_document(target, doc_id)
+    return service.delete_documents(target, [document.doc_id], actor=request_key(request))
 
 
 @router.patch(BY_ID, operation_id="documents-edit", response={200: DocumentEdited, **ERRORS})
 def edit_document(request: HttpRequest, collection: str, doc_id: str, payload: DocumentChanges) -> Any:
     """Change title, tags, metadata, chunk policy or state; answers the document as it is then. 409 when archived."""
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     changes = payload.dict(exclude_unset=True, exclude={"expected_revision", "chunk_policy"})
     changes = {name: value for name, value in changes.items() if value is not None}
     if payload.chunk_policy is not None:
         changes["chunk_policy"] = payload.chunk_policy.dict(exclude_none=True)
     return edits.edit_document(
-        found, doc_id, changes, expected_revision=payload.expected_revision, actor=request_key(request)
+        target, doc_id, changes, expected_revision=payload.expected_revision, actor=request_key(request)
     )
 
 

@@ -44,13 +44,13 @@ def create_generation(request: HttpRequest, collection: str, payload: Generation
 
     409 while another one is built or waits.
     """
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     key = request_key(request)
 
     def produce() -> tuple[int, Any]:
         automatic = payload.activate == "automatic"
-        made = service.start_generation(found, _choices(payload), automatic=automatic, actor=key)
-        return 202, GenerationItem.model_validate(item(generation_state(found, made))).model_dump(mode="json")
+        made = service.start_generation(target, _choices(payload), automatic=automatic, actor=key)
+        return 202, GenerationItem.model_validate(item(generation_state(target, made))).model_dump(mode="json")
 
     return answer(request, produce)
 
@@ -58,47 +58,47 @@ def create_generation(request: HttpRequest, collection: str, payload: Generation
 @router.post(f"{ALL}/estimate", operation_id="generations-estimate", response={200: GenerationEstimate, **ERRORS})
 def estimate(request: HttpRequest, collection: str, payload: GenerationRequest) -> Any:
     """What it would cost to build such a generation. Embeds a few texts to measure, and changes nothing."""
-    found = find_collection(request, collection)
-    return estimate_generation(found, service.resolve_target(found, _choices(payload))).as_dict()
+    target = find_collection(request, collection)
+    return estimate_generation(target, service.resolve_target(target, _choices(payload))).as_dict()
 
 
 @router.get(ONE, operation_id="generations-get", response={200: GenerationItem, **ERRORS})
 def get_generation(request: HttpRequest, collection: str, number: int) -> Any:
-    found = find_collection(request, collection)
-    return item(generation_state(found, service.get_generation(found, number)))
+    target = find_collection(request, collection)
+    return item(generation_state(target, service.get_generation(target, number)))
 
 
 @router.post(f"{ONE}/activate", operation_id="generations-activate", response={202: GenerationItem, **ERRORS})
 def activate_generation(request: HttpRequest, collection: str, number: int) -> Any:
     """Let a generation serve that is ready, or, as the way back, one that is retired, once it has caught up."""
-    found = find_collection(request, collection)
-    chosen = service.activate_generation(service.get_generation(found, number), actor=request_key(request))
-    return Status(202, item(generation_state(found, chosen)))
+    target = find_collection(request, collection)
+    chosen = service.activate_generation(service.get_generation(target, number), actor=request_key(request))
+    return Status(202, item(generation_state(target, chosen)))
 
 
 @router.post(f"{ONE}/overrule", operation_id="generations-overrule", response={202: GenerationItem, **ERRORS})
 def overrule_gate(request: HttpRequest, collection: str, number: int, payload: OverruleRequest) -> Any:
     """Let a generation serve although the promotion gate holds it; the reason is kept. 409 for one that is not held."""
-    found = find_collection(request, collection)
-    held = service.get_generation(found, number)
+    target = find_collection(request, collection)
+    held = service.get_generation(target, number)
     chosen = service.activate_generation(held, overrule=payload.reason, actor=request_key(request))
-    return Status(202, item(generation_state(found, chosen)))
+    return Status(202, item(generation_state(target, chosen)))
 
 
 @router.post(f"{ONE}/cancel", operation_id="generations-cancel", response={200: GenerationItem, **ERRORS})
 def cancel_generation(request: HttpRequest, collection: str, number: int) -> Any:
     """End the work on a generation; one that was being built is gone, a complete one stays as it was."""
-    found = find_collection(request, collection)
-    chosen = service.cancel_generation(service.get_generation(found, number), actor=request_key(request))
-    return item(generation_state(found, chosen))
+    target = find_collection(request, collection)
+    chosen = service.cancel_generation(service.get_generation(target, number), actor=request_key(request))
+    return item(generation_state(target, chosen))
 
 
 @router.delete(ONE, operation_id="generations-delete", response={200: GenerationItem, **ERRORS})
 def drop_generation(request: HttpRequest, collection: str, number: int) -> Any:
     """Give up the chunks of a generation that does not serve; what it was stays on record."""
-    found = find_collection(request, collection)
-    chosen = service.drop_generation(service.get_generation(found, number), actor=request_key(request))
-    return item(generation_state(found, chosen))
+    target = find_collection(request, collection)
+    chosen = service.drop_generation(service.get_generation(target, number), actor=request_key(request))
+    return item(generation_state(target, chosen))
 
 
 def _choices(payload: GenerationRequest) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
         request,
         produce,
         owner=NO_KEY_YET if is_first else None,
-        render=lambda kept: {"secret_once": derive_secret(kept["nonce"])},
+        render=lambda stored: {"secret_once": derive_secret(stored["nonce"])},
     )
 
 

@@ -60,14 +60,14 @@ def list_revisions(
 def get_revision(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
     """One revision with its text."""
     document = _document(request, collection, doc_id)
-    found = service.any_revision(document, number)
+    document_revision = service.any_revision(document, number)
     if number == document.revision:
         maps: Any = {"page_map": document.page_map, "segments": document.segments}
     else:
         maps = service.revision_maps(document, number)
     content = service.revision_text(document, number)
-    shown = item(found, present=number == document.revision)
-    return shown | {"content": content, "warnings": found.warnings, **maps}
+    shown = item(document_revision, present=number == document.revision)
+    return shown | {"content": content, "warnings": document_revision.warnings, **maps}
 
 
 @router.get(
@@ -115,14 +115,14 @@ def compare(
 ) -> Any:
     """From this revision to another one: fields and chunks, changed chunks word by word, equal ones folded."""
     document = _document(request, collection, doc_id)
-    found = compare_revisions(document, number, document.revision if against is None else against)
-    page = cut_page(found.chunks.changes, limit=limit, cursor=cursor)
+    difference = compare_revisions(document, number, document.revision if against is None else against)
+    page = cut_page(difference.chunks.changes, limit=limit, cursor=cursor)
     return {
-        "before": found.before.revision,
-        "after": found.after.revision,
-        "fields": [{"name": each.name, "before": each.before, "after": each.after} for each in found.fields],
-        "counts": found.chunks.counts,
-        "paired_by_order": found.chunks.by_order,
+        "before": difference.before.revision,
+        "after": difference.after.revision,
+        "fields": [{"name": each.name, "before": each.before, "after": each.after} for each in difference.fields],
+        "counts": difference.chunks.counts,
+        "paired_by_order": difference.chunks.by_order,
         "changes": [_change(change) for change in page.items],
         "next_cursor": page.next_cursor,
     }

@@ -82,7 +82,7 @@ def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> H
 
     An address that its document came from before is asked whether it has changed. Robots.txt is honoured.
     """
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     entries = [
         UrlEntry(each) if isinstance(each, str) else UrlEntry(each.url, each.doc_id, each.title)
         for each in payload.urls
@@ -90,7 +90,7 @@ def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> H
 
     def submit(actor: audit.Actor) -> SourcePlan:
         return submit_urls(
-            found,
+            target,
             entries,
             on_clash=payload.on_clash,
             dry_run=payload.dry_run,
@@ -112,11 +112,11 @@ def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) 
 
     The server's keys are used at its own endpoint only; another endpoint must be open.
     """
-    found: Collection = find_collection(request, collection)
+    target: Collection = find_collection(request, collection)
 
     def submit(actor: audit.Actor) -> SourcePlan:
         return submit_prefix(
-            found,
+            target,
             payload.bucket,
             payload.prefix,
             endpoint=payload.endpoint,

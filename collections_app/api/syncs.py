@@ -24,11 +24,11 @@ def open_folder_sync(request: HttpRequest, collection: str, payload: SyncRequest
 
     Nothing is deleted before the commit names it; an empty manifest with delete_missing is refused.
     """
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
 
     def produce() -> tuple[int, Any]:
         sync = open_sync(
-            found,
+            target,
             [Entry(each.path, each.sha256, each.size) for each in payload.manifest],
             prefix=payload.prefix,
             delete_missing=payload.delete_missing,
@@ -49,10 +49,10 @@ def open_folder_sync(request: HttpRequest, collection: str, payload: SyncRequest
 )
 def commit_folder_sync(request: HttpRequest, collection: str, batch_id: str, payload: SyncCommit) -> HttpResponse:
     """Delete the documents that are named, and close the batch. What was changed meanwhile is kept, and told."""
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
 
     def produce() -> tuple[int, Any]:
-        done = commit_sync(found, find_batch(found, batch_id), payload.delete, actor=request_key(request))
+        done = commit_sync(target, find_batch(target, batch_id), payload.delete, actor=request_key(request))
         return 200, {"deleted": done.deleted, "kept": done.kept}
 
     return answer(request, produce)

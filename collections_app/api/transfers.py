@@ -107,15 +107,15 @@ def import_file(
     """
     key = request_key(request)
     source: Any = file.file
-    wanted = name or str(read_manifest(source)["collection"]["name"])
-    check_collection_scope(key, wanted)
+    requested = name or str(read_manifest(source)["collection"]["name"])
+    check_collection_scope(key, requested)
 
     def produce() -> tuple[int, Any]:
         return 201, import_collection(
-            source, name=wanted, replace=replace, embed_model=embed_model or None, embed_dims=embed_dims, actor=key
+            source, name=requested, replace=replace, embed_model=embed_model or None, embed_dims=embed_dims, actor=key
         )
 
-    fingerprint = _fingerprint(file, [wanted, replace, embed_model, embed_dims]) if HEADER in request.headers else ""
+    fingerprint = _fingerprint(file, [requested, replace, embed_model, embed_dims]) if HEADER in request.headers else ""
     return answer(request, produce, fingerprint=fingerprint)
 
 
@@ -153,7 +153,7 @@ def list_operations(
 
 @router.get("/operations/{operation_id}", operation_id="operations-get", response={200: OperationOut, **ERRORS})
 def get_operation(request: HttpRequest, operation_id: UUID) -> Any:
-    found = Operation.objects.visible_to(request_key(request).visible).filter(pk=operation_id).first()
-    if found is None:
+    record = Operation.objects.visible_to(request_key(request).visible).filter(pk=operation_id).first()
+    if record is None:
         raise ServiceError(f"there is no operation {operation_id}", type="unknown_operation", status=404)
-    return found
+    return record

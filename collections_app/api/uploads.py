@@ -58,24 +58,24 @@ def upload_documents(
 
     A ZIP or TAR makes one job, which makes one of each member. 413 when every file is too large.
     """
-    found = find_collection(request, collection)
-    stated = _read_metadata(metadata)
+    target = find_collection(request, collection)
+    explicit = _read_metadata(metadata)
     choice, choices = _read_clashes(on_clash, len(files))
     if dry_run:
         plan = preview_uploads(
-            found, files, doc_ids=doc_ids, tags=tags, metadata=stated, on_clash=choice, choices=choices
+            target, files, doc_ids=doc_ids, tags=tags, metadata=explicit, on_clash=choice, choices=choices
         )
         return JsonResponse(plan_body(plan))
 
     @transaction.atomic
     def produce() -> tuple[int, Any]:
-        adding_to = find_batch(found, batch) if batch else None
+        adding_to = find_batch(target, batch) if batch else None
         outcomes = submit_uploads(
-            found,
+            target,
             files,
             doc_ids=doc_ids,
             tags=tags,
-            metadata=stated,
+            metadata=explicit,
             on_clash=choice,
             choices=choices,
             batch=adding_to,

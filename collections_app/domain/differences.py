@@ -145,7 +145,7 @@ class Aligner:
     def _anchors(self) -> list[tuple[int, int]]:
         """The longest ascending run of texts that occur once on either side."""
         once_before, once_after = _places_of_unique(self.before), _places_of_unique(self.after)
-        shared = [(place, once_after[text]) for text, place in once_before.items() if text in once_after]
+        shared = [(position, once_after[text]) for text, position in once_before.items() if text in once_after]
         return _longest_ascending(sorted(shared))
 
     def _gap(self, old: int, old_end: int, new: int, new_end: int) -> list[Pair]:
@@ -202,17 +202,17 @@ class Aligner:
         total = len(mine) + len(other)
         return 2 * len(mine & other) / total if total else 1.0
 
-    def _words(self, side: str, place: int) -> frozenset[str]:
-        known = self.words.get((side, place))
+    def _words(self, side: str, index: int) -> frozenset[str]:
+        known = self.words.get((side, index))
         if known is None:
-            text = self.before[place] if side == "old" else self.after[place]
-            known = self.words[side, place] = frozenset(text.split())
+            text = self.before[index] if side == "old" else self.after[index]
+            known = self.words[side, index] = frozenset(text.split())
         return known
 
 
 def _places_of_unique(texts: Sequence[str]) -> dict[str, int]:
     counts = Counter(texts)
-    return {text: place for place, text in enumerate(texts) if counts[text] == 1}
+    return {text: index for index, text in enumerate(texts) if counts[text] == 1}
 
 
 def _longest_ascending(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

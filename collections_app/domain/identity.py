@@ -30,19 +30,21 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 def check_collection_name(name: str) -> str:
     """The name in NFC, or InvalidInput. Up to 128 characters; no slash, no control characters, no space at an end."""
-    kept = unicodedata.normalize("NFC", name)
-    if not kept or len(kept) > NAME_MAX_CHARS:
-        raise InvalidInput(f"name must have 1 to {NAME_MAX_CHARS} characters; this one has {len(kept)}", field="name")
-    _refuse_unseen(kept, "name")
-    if kept != kept.strip():
-        raise InvalidInput("name must not begin or end with a space", field="name")
-    if any(mark in kept for mark in "/\\?#%"):
-        raise InvalidInput("name is part of addresses: it must not contain / \\ ? # or %", field="name")
-    if kept in (".", "..") or kept.lower() in RESERVED_NAMES:
+    cleaned = unicodedata.normalize("NFC", name)
+    if not cleaned or len(cleaned) > NAME_MAX_CHARS:
         raise InvalidInput(
-            f"{kept!r} cannot be a collection's name, because addresses use it; choose another", field="name"
+            f"name must have 1 to {NAME_MAX_CHARS} characters; this one has {len(cleaned)}", field="name"
         )
-    return kept
+    _refuse_unseen(cleaned, "name")
+    if cleaned != cleaned.strip():
+        raise InvalidInput("name must not begin or end with a space", field="name")
+    if any(mark in cleaned for mark in "/\\?#%"):
+        raise InvalidInput("name is part of addresses: it must not contain / \\ ? # or %", field="name")
+    if cleaned in (".", "..") or cleaned.lower() in RESERVED_NAMES:
+        raise InvalidInput(
+            f"{cleaned!r} cannot be a collection's name, because addresses use it; choose another", field="name"
+        )
+    return cleaned
 
 
 def check_doc_id(doc_id: str) -> str:
@@ -64,48 +66,48 @@ def check_doc_id(doc_id: str) -> str:
 def doc_id_from_name(name: str) -> str:
     """A doc_id for an uploaded file: its name or relative path, cleaned until it is acceptable."""
     parts = unicodedata.normalize("NFC", UNSEEN.sub("", name)).replace("\\", "/").split("/")
-    kept = [part.strip() for part in parts if part.strip() not in ("", ".", "..")]
-    return check_doc_id("/".join(kept)[:DOC_ID_MAX_CHARS].strip())
+    selected = [part.strip() for part in parts if part.strip() not in ("", ".", "..")]
+    return check_doc_id("/".join(selected)[:DOC_ID_MAX_CHARS].strip())
 
 
 def clean_title(title: str) -> str:
     """One line of at most 500 characters."""
-    kept = clean_line(title)
-    if len(kept) > TITLE_MAX_CHARS:
+    cleaned = clean_line(title)
+    if len(cleaned) > TITLE_MAX_CHARS:
         raise InvalidInput(
-            f"title must have at most {TITLE_MAX_CHARS} characters; this one has {len(kept)}", field="title"
+            f"title must have at most {TITLE_MAX_CHARS} characters; this one has {len(cleaned)}", field="title"
         )
-    return kept
+    return cleaned
 
 
 def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Without blanks and repeats, in the order given."""
-    kept = tuple(dict.fromkeys(tag for tag in (clean_line(tag) for tag in tags) if tag))
-    if len(kept) > TAGS_MAX:
-        raise InvalidInput(f"tags must be at most {TAGS_MAX}, not {len(kept)}", field="tags")
-    if long := next((tag for tag in kept if len(tag) > TAG_MAX_CHARS), None):
+    cleaned = tuple(dict.fromkeys(tag for tag in (clean_line(tag) for tag in tags) if tag))
+    if len(cleaned) > TAGS_MAX:
+        raise InvalidInput(f"tags must be at most {TAGS_MAX}, not {len(cleaned)}", field="tags")
+    if long := next((tag for tag in cleaned if len(tag) > TAG_MAX_CHARS), None):
         raise InvalidInput(f"a tag must have at most {TAG_MAX_CHARS} characters; one has {len(long)}", field="tags")
-    return kept
+    return cleaned
 
 
 def clean_label(label: str) -> str:
-    kept = clean_line(label)
-    if not kept or len(kept) > LABEL_MAX_CHARS:
+    cleaned = clean_line(label)
+    if not cleaned or len(cleaned) > LABEL_MAX_CHARS:
         raise InvalidInput(
-            f"label must have 1 to {LABEL_MAX_CHARS} characters; this one has {len(kept)}", field="label"
+            f"label must have 1 to {LABEL_MAX_CHARS} characters; this one has {len(cleaned)}", field="label"
         )
-    return kept
+    return cleaned
 
 
 def clean_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """JSON that the database can keep: texts normalized, no NaN or infinity, at most 64 KiB and 20 levels."""
-    kept: dict[str, Any] = _clean_value(dict(metadata or {}), 0)
-    size = len(canonical_json(kept).encode())
+    selected: dict[str, Any] = _clean_value(dict(metadata or {}), 0)
+    size = len(canonical_json(selected).encode())
     if size > METADATA_MAX_BYTES:
         raise InvalidInput(
             f"metadata must have at most {METADATA_MAX_BYTES} bytes as JSON; this has {size}", field="metadata"
         )
-    return kept
+    return selected
 
 
 def _clean_value(value: Any, depth: int) -> Any:
@@ -135,9 +137,9 @@ def clean_line(text: str) -> str:
 
 
 def _refuse_unseen(text: str, field: str) -> None:
-    if found := UNSEEN.search(text):
+    if match := UNSEEN.search(text):
         raise InvalidInput(
-            f"{field} must not contain control or invisible characters; there is U+{ord(found.group()):04X} "
-            f"at position {found.start()}",
+            f"{field} must not contain control or invisible characters; there is U+{ord(match.group()):04X} "
+            f"at position {match.start()}",
             field=field,
         )

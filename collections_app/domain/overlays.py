@@ -56,7 +56,7 @@ def apply_overlays(chunks: Sequence[Chunk], overlays: Sequence[Overlay]) -> Over
     for position in sorted(anchors):
         laid[anchors[position]].append(position)
     made: list[Chunk] = []
-    places: dict[int, int] = {}
+    positions: dict[int, int] = {}
     for number, original in enumerate(chunks):
         chunk = replace(original, chunk_index=len(made))
         added: list[int] = []
@@ -64,13 +64,13 @@ def apply_overlays(chunks: Sequence[Chunk], overlays: Sequence[Overlay]) -> Over
             if overlays[position].kind == ADD:
                 added.append(position)
                 continue
-            places[position] = len(made)
+            positions[position] = len(made)
             chunk = _changed(chunk, overlays[position])
         made.append(chunk)
         for position in added:
-            places[position] = len(made)
+            positions[position] = len(made)
             made.append(_added(original, overlays[position], len(made)))
-    return OverlaidChunks(made, places)
+    return OverlaidChunks(made, positions)
 
 
 def place_overlays(anchors: Sequence[tuple[str, int]], overlays: Sequence[Overlay]) -> dict[int, int]:
@@ -79,17 +79,17 @@ def place_overlays(anchors: Sequence[tuple[str, int]], overlays: Sequence[Overla
     anchors: (hash_anchor, start) of each chunk in order. Among chunks of equal text the nearest start is taken, of two
     equally near ones the first; no two changes of one kind share a chunk, except additions. The nearest pairs go first.
     """
-    wanted = {overlay.anchor_hash for overlay in overlays}
-    found: dict[str, list[int]] = defaultdict(list)
+    requested = {overlay.anchor_hash for overlay in overlays}
+    result: dict[str, list[int]] = defaultdict(list)
     for number, (digest, _) in enumerate(anchors):
-        if digest in wanted:
-            found[digest].append(number)
+        if digest in requested:
+            result[digest].append(number)
     if anchors:
-        found[""] = [len(anchors) - 1]
+        result[""] = [len(anchors) - 1]
     pairs = sorted(
         (abs(anchors[number][1] - overlay.start) if overlay.anchor_hash else 0, position, number)
         for position, overlay in enumerate(overlays)
-        for number in found.get(overlay.anchor_hash, ())
+        for number in result.get(overlay.anchor_hash, ())
     )
     placed: dict[int, int] = {}
     taken: set[tuple[str, int]] = set()

@@ -47,7 +47,7 @@ def cut_pieces(text: str, offset: int, spans: Sequence[ChunkSpan], cited: tuple[
     end = offset + len(text)
     borders = {offset, end}
     for start, stop in [(span.start, span.end) for span in spans] + ([cited] if cited else []):
-        borders.update(place for place in (start, stop) if offset < place < end)
+        borders.update(position for position in (start, stop) if offset < position < end)
     edges = sorted(borders)
     pieces: list[Piece] = []
     anchored = False

@@ -73,14 +73,14 @@ def read_address(text: str) -> Address:
     Only http and https, at most 2,000 characters, no user and password, and of the ports below 1024 only 80 and 443.
     What is not ASCII is encoded, a fragment is dropped.
     """
-    kept = text.strip()
-    if not kept or len(kept) > ADDRESS_MAX_CHARS:
-        raise _wrong(f"an address must have 1 to {ADDRESS_MAX_CHARS} characters; this one has {len(kept)}")
-    shown = kept[:200]
-    if UNSAFE.search(kept):
+    cleaned = text.strip()
+    if not cleaned or len(cleaned) > ADDRESS_MAX_CHARS:
+        raise _wrong(f"an address must have 1 to {ADDRESS_MAX_CHARS} characters; this one has {len(cleaned)}")
+    shown = cleaned[:200]
+    if UNSAFE.search(cleaned):
         raise _wrong(f"{shown!r} holds a space or a control character; write the address as the browser shows it")
     try:
-        parts = urlsplit(kept)
+        parts = urlsplit(cleaned)
         port = parts.port
     except ValueError:
         raise _wrong(f"{shown!r} is not an address; expected something like https://example.org/page") from None
@@ -139,15 +139,15 @@ class Guard:
         Only these may be connected to: another look-up could answer something else. One refused address refuses the
         host. Raises FetchError.
         """
-        found = _look_up(host, port)
-        for text in found:
+        result = _look_up(host, port)
+        for text in result:
             if refusal := self.refuse(ipaddress.ip_address(text)):
                 raise FetchError(
                     "address_refused",
                     f"{host} leads to {text}, {refusal}, which is not asked from here. If it is a server of your own, "
                     "its administrator adds its network to RAGD_FETCH_ALLOWED_NETWORKS",
                 )
-        return found
+        return result
 
     def refuse(self, ip: Ip) -> str:
         """Why a machine must not be reached, in words; "" when it may."""

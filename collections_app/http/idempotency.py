@@ -32,8 +32,8 @@ def answer_once(
     if key is None:
         return *produce(), False
     _check_key(key)
-    wanted = hash_request(request, fingerprint)
-    record = _begin(owner, key, wanted)
+    requested = hash_request(request, fingerprint)
+    record = _begin(owner, key, requested)
     if record.status is not None:
         return record.status, json.loads(record.response), True
     try:
@@ -66,10 +66,10 @@ def _check_key(key: str) -> None:
         )
 
 
-def _begin(owner: str, key: str, wanted: str) -> IdempotencyRecord:
+def _begin(owner: str, key: str, requested: str) -> IdempotencyRecord:
     """The record of an equal request, finished or not, or a new one."""
-    record, _ = IdempotencyRecord.objects.get_or_create(owner=owner, key=key, defaults={"request_hash": wanted})
-    if record.request_hash != wanted:
+    record, _ = IdempotencyRecord.objects.get_or_create(owner=owner, key=key, defaults={"request_hash": requested})
+    if record.request_hash != requested:
         raise ServiceError(
             f"this {HEADER} was used for another request; use a new one for each request",
             type="idempotency_key_reused",

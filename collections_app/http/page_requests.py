@@ -57,11 +57,11 @@ def is_part(request: PageRequest, parts: Iterable[str]) -> bool:
     return bool(request.htmx) and (request.htmx.target or "") in parts
 
 
-def find_or_404(rows: QuerySet[Row, Row], **wanted: Any) -> Row:
+def find_or_404(rows: QuerySet[Row, Row], **requested: Any) -> Row:
     """The one row, or Http404. A NUL, which no stored text can hold, finds nothing."""
-    if any(isinstance(value, str) and "\x00" in value for value in wanted.values()):
+    if any(isinstance(value, str) and "\x00" in value for value in requested.values()):
         raise Http404("no stored name holds a NUL character")
-    return get_object_or_404(rows, **wanted)
+    return get_object_or_404(rows, **requested)
 
 
 def page_of(request: HttpRequest, rows: QuerySet[Any, Any], per_page: int) -> Page[Any]:
@@ -79,10 +79,10 @@ def refuse(form: Form, error: ServiceError | RagdError) -> int:
 
 def next_address(request: HttpRequest, otherwise: str) -> str:
     """Where the form wants to lead back to, if that is on this server; else the address of `otherwise`."""
-    wanted = request.POST.get("next") or request.GET.get("next") or ""
-    is_address = "/" in wanted  # else it would be taken for the name of a view
+    requested = request.POST.get("next") or request.GET.get("next") or ""
+    is_address = "/" in requested  # else it would be taken for the name of a view
     if is_address and url_has_allowed_host_and_scheme(
-        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+        requested, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     ):
-        return wanted
+        return requested
     return resolve_url(otherwise)

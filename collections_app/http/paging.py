@@ -46,9 +46,9 @@ def paginate(
         ordered = ordered.filter(_after(order, _read_row_key(rows.model, order, cursor)))
     if limit is None:
         return Page(list(ordered), None)
-    found = list(ordered[: limit + 1])
-    items = found[:limit]
-    return Page(items, _encode(items[-1], order) if len(found) > limit else None)
+    result = list(ordered[: limit + 1])
+    items = result[:limit]
+    return Page(items, _encode(items[-1], order) if len(result) > limit else None)
 
 
 def cut_page(rows: Sequence[Row], *, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Page[Row]:

@@ -108,8 +108,8 @@ class IngestJobQuerySet(QuerySet["IngestJob"]):
     def troubled_first(self) -> IngestJobQuerySet:
         """Those, then what runs, what waits, what was cancelled, what is done; within these by doc_id."""
         order = ("quarantined", "failed", "running", "queued", "cancelled")
-        place = Case(*(When(state=state, then=Value(number)) for number, state in enumerate(order)), default=Value(9))
-        return self.order_by(place, "doc_id", "created_at", "id")
+        case = Case(*(When(state=state, then=Value(number)) for number, state in enumerate(order)), default=Value(9))
+        return self.order_by(case, "doc_id", "created_at", "id")
 
     def newest(self) -> IngestJobQuerySet:
         return self.order_by("-created_at", "-id")

@@ -35,10 +35,10 @@ class CollectionScope:
         """The rows whose field `name` is an opened collection's, and `moment` not before that was made."""
         if self.opened is None:
             return Q()
-        found = Q(pk__in=[])
+        result = Q(pk__in=[])
         for each, made_at in self.opened.values():
-            found |= Q(**{name: each, f"{moment}__gte": made_at})
-        return found
+            result |= Q(**{name: each, f"{moment}__gte": made_at})
+        return result
 
 
 EVERYTHING = CollectionScope()

@@ -105,17 +105,19 @@ class DocumentQuerySet(QuerySet["Document"]):
 
     def matching(self, words: str) -> DocumentQuerySet:
         """Whose id, title or source contains the words; blank words match all."""
-        wanted = words.replace("\x00", "").strip()
-        if not wanted:
+        requested = words.replace("\x00", "").strip()
+        if not requested:
             return self
         # doc_id is collated "C", whose upper() knows ASCII only
         rows = self.alias(folded_id=Collate("doc_id", "default"))
-        return rows.filter(Q(folded_id__icontains=wanted) | Q(title__icontains=wanted) | Q(source__icontains=wanted))
+        return rows.filter(
+            Q(folded_id__icontains=requested) | Q(title__icontains=requested) | Q(source__icontains=requested)
+        )
 
     def tagged(self, tags: Iterable[str]) -> DocumentQuerySet:
         """Carrying every one of the tags."""
-        wanted = [tag.replace("\x00", "").strip() for tag in tags]
-        return self.filter(tags__contains=wanted) if wanted else self
+        requested = [tag.replace("\x00", "").strip() for tag in tags]
+        return self.filter(tags__contains=requested) if requested else self
 
     def in_state(self, state: str) -> DocumentQuerySet:
         """present (not archived), enabled, disabled, archived, or any."""
@@ -173,8 +175,8 @@ class Document(models.Model):
     @property
     def policy_stated(self) -> Mapping[str, Any]:
         """The same under the name that the facts of a stored document have."""
-        stated: Mapping[str, Any] = self.chunk_policy_stated
-        return stated
+        explicit: Mapping[str, Any] = self.chunk_policy_stated
+        return explicit
 
     @property
     def name(self) -> str:

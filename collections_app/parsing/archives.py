@@ -141,12 +141,12 @@ class _Expansion:
             data = decompress(data, kind, self.limits)
             kind = packed_type(data)
         if kind == ZIP_TYPE:
-            found = self._zip_members(data)
+            result = self._zip_members(data)
         elif kind == TAR_TYPE:
-            found = self._tar_members(data)
+            result = self._tar_members(data)
         else:
             raise ParseError("unsupported", "A ZIP or TAR archive was expected, but the content is neither.")
-        for name, content in found:
+        for name, content in result:
             path = prefix + name
             if isinstance(content, ParseError):
                 yield Member(path, error=content)

@@ -104,17 +104,17 @@ class Assembly:
         if len(self._attachments) >= limits.max_attachments:
             self._attachments_left_out += 1
             return
-        kept = b""
+        stored = b""
         if limits.keep_attachments:
             if self._attachment_bytes + len(data) <= limits.max_attachments_mb * MEBIBYTE:
-                kept = data
+                stored = data
                 self._attachment_bytes += len(data)
             else:
                 self._attachments_left_out += 1
                 return
         shown = sniff(data, name) if data else UNKNOWN
-        found = shown if shown != UNKNOWN else media_type or UNKNOWN
-        self._attachments.append(Attachment(self._attachment_name(name), found, len(data), kept))
+        result = shown if shown != UNKNOWN else media_type or UNKNOWN
+        self._attachments.append(Attachment(self._attachment_name(name), result, len(data), stored))
 
     def _attachment_name(self, name: str) -> str:
         """The last part of the name, with a number where another file of the document has it already."""

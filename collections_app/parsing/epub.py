@@ -45,17 +45,17 @@ def read(source: Source, assembly: Assembly) -> None:
 
 
 def _package_document(package: Package) -> str:
-    found: list[str] = []
+    result: list[str] = []
 
     def start(name: str, attributes: Attributes) -> None:
         path = attributes.get("full-path", "")
         if name == "rootfile" and path in package:
-            found.append(path)
+            result.append(path)
 
     stream_xml(package.read(CONTAINER), start, lambda _: None, lambda _: None, doctype_allowed=True)
-    if not found:
+    if not result:
         raise ParseError("broken", "The e-book names no package document. Export it again from its program.")
-    return found[0]
+    return result[0]
 
 
 def _read_metadata(data: bytes, assembly: Assembly) -> None:
@@ -95,11 +95,11 @@ def _protected(package: Package) -> frozenset[str]:
     """Members that are encrypted. Obfuscated fonts are listed the same way, and do not matter."""
     if ENCRYPTION not in package:
         return frozenset()
-    found: set[str] = set()
+    result: set[str] = set()
 
     def start(name: str, attributes: Attributes) -> None:
         if name == "CipherReference":
-            found.add(unquote(attributes.get("URI", "")))
+            result.add(unquote(attributes.get("URI", "")))
 
     stream_xml(package.read(ENCRYPTION), start, lambda _: None, lambda _: None)
-    return frozenset(found)
+    return frozenset(result)

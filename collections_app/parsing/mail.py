@@ -120,13 +120,17 @@ def split_mailbox(data: bytes) -> Iterator[bytes]:
     """The messages of a mailbox. A "From " line starts one at the top of the file or after an empty line."""
     start: int | None = None
     for match in MBOX_FROM.finditer(data):
-        place = match.start()
-        if place > 0 and data[max(0, place - 2) : place] not in (b"\n\n", b"\r\n") and start is not None:
+        position = match.start()
+        if position > 0 and data[max(0, position - 2) : position] not in (b"\n\n", b"\r\n") and start is not None:
             continue
-        if place > 1 and data[place - 2 : place] == b"\r\n" and data[max(0, place - 4) : place] != b"\r\n\r\n":
+        if (
+            position > 1
+            and data[position - 2 : position] == b"\r\n"
+            and data[max(0, position - 4) : position] != b"\r\n\r\n"
+        ):
             continue
         if start is not None:
-            yield data[start:place]
+            yield data[start:position]
         start = match.end()
     if start is not None:
         yield data[start:]

@@ -38,7 +38,7 @@ PERMISSION_COPY = 1 << 4
 
 
 @dataclass(slots=True)
-class Found:
+class PageNotes:
     """Pages by number: only pictures and no text; a picture of the page with hardly any text; not readable."""
 
     pictures: list[int] = field(default_factory=list)
@@ -53,14 +53,14 @@ def read(source: Source, assembly: Assembly) -> None:
         _read_properties(document, assembly)
         if document.get_formtype() != raw.FORMTYPE_NONE:
             document.init_forms()
-        found = Found()
+        result = PageNotes()
         for number in range(1, len(document) + 1):
             try:
-                _add_page(document, number, assembly, found)
+                _add_page(document, number, assembly, result)
             except pdfium.PdfiumError:
-                found.unread.append(number)
+                result.unread.append(number)
         _attach_files(document, assembly)
-        _judge(len(document), found, assembly)
+        _judge(len(document), result, assembly)
     finally:
         document.close()
 
@@ -106,7 +106,7 @@ def _iso_date(value: str) -> str:
     return f"{date}T{hour}:{minute}:{second or '00'}" if day and hour and minute else date
 
 
-def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, found: Found) -> None:
+def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, notes: PageNotes) -> None:
     page = document[number - 1]
     try:
         comments = _comments(page)
@@ -119,9 +119,9 @@ def _add_page(document: pdfium.PdfDocument, number: int, assembly: Assembly, fou
         text = clean(_visible_text(text_page))
         text_page.close()
         if not text.strip() and _has_picture(page):
-            found.pictures.append(number)
+            notes.pictures.append(number)
         elif text and len(text) < THIN_CHARS and _is_pictured(page):
-            found.thin.append(number)
+            notes.thin.append(number)
         extra = [
             f"Comment: {comment}" for comment in comments if " ".join(comment.split()) not in " ".join(text.split())
         ]
@@ -142,11 +142,11 @@ def _named_glyphs(text_page: pdfium.PdfTextPage) -> str:
     has_wrong_names = WRONG_FF.search(text) is not None
     if MARK in text:
         pieces = list(text)
-        for place, character in enumerate(text):
-            if character == MARK and not _is_hyphen(text_page, place):
-                before, after = text[place - 1 : place], text[place + 1 : place + 2]
+        for index, character in enumerate(text):
+            if character == MARK and not _is_hyphen(text_page, index):
+                before, after = text[index - 1 : index], text[index + 1 : index + 2]
                 is_inside = LETTER.fullmatch(before) and LETTER.fullmatch(after)
-                pieces[place] = "ffi" if has_wrong_names and is_inside else "\ufffd"
+                pieces[index] = "ffi" if has_wrong_names and is_inside else "\ufffd"
         text = "".join(pieces)
     return WRONG_FF.sub("ff", text) if has_wrong_names else text
 
@@ -156,8 +156,8 @@ def _printed(text: str) -> int:
     return sum(1 for character in text if not character.isspace() and character not in "\ufffd\ufffe\x02\xad-")
 
 
-def _is_hyphen(text_page: pdfium.PdfTextPage, place: int) -> bool:
-    index = raw.FPDFText_GetCharIndexFromTextIndex(text_page, place)
+def _is_hyphen(text_page: pdfium.PdfTextPage, position: int) -> bool:
+    index = raw.FPDFText_GetCharIndexFromTextIndex(text_page, position)
     return bool(index < 0 or raw.FPDFText_IsHyphen(text_page, index) == 1)
 
 
@@ -187,15 +187,15 @@ def _is_pictured(page: pdfium.PdfPage) -> bool:
 
 
 def _comments(page: pdfium.PdfPage) -> list[str]:
-    found: list[str] = []
-    for place in range(min(ANNOTATIONS_PER_PAGE, raw.FPDFPage_GetAnnotCount(page))):
-        annotation = raw.FPDFPage_GetAnnot(page, place)
+    result: list[str] = []
+    for index in range(min(ANNOTATIONS_PER_PAGE, raw.FPDFPage_GetAnnotCount(page))):
+        annotation = raw.FPDFPage_GetAnnot(page, index)
         if not annotation:
             continue
         if raw.FPDFAnnot_GetSubtype(annotation) in COMMENT_SUBTYPES:
-            found.append(_contents(annotation))
+            result.append(_contents(annotation))
         raw.FPDFPage_CloseAnnot(annotation)
-    return list(dict.fromkeys(text for text in found if text.strip()))
+    return list(dict.fromkeys(text for text in result if text.strip()))
 
 
 def _contents(annotation: raw.FPDF_ANNOTATION) -> str:
@@ -208,43 +208,43 @@ def _contents(annotation: raw.FPDF_ANNOTATION) -> str:
 
 
 def _attach_files(document: pdfium.PdfDocument, assembly: Assembly) -> None:
-    for place in range(min(document.count_attachments(), assembly.limits.max_attachments)):
+    for index in range(min(document.count_attachments(), assembly.limits.max_attachments)):
         try:
-            attachment = document.get_attachment(place)
+            attachment = document.get_attachment(index)
             assembly.attach(attachment.get_name(), bytes(attachment.get_data()))
         except pdfium.PdfiumError:
             assembly.leave_out("A file attached to the PDF could not be read and was left out.")
 
 
-def _judge(count: int, found: Found, assembly: Assembly) -> None:
+def _judge(count: int, notes: PageNotes, assembly: Assembly) -> None:
     """Say what was not read; refuse when nothing was."""
     if assembly.length == 0:
-        if found.pictures:
+        if notes.pictures:
             raise ParseError(
                 "scanned",
-                f"The PDF holds only pictures of text ({len(found.pictures)} of {count} pages) and no text itself. Run"
+                f"The PDF holds only pictures of text ({len(notes.pictures)} of {count} pages) and no text itself. Run"
                 " it through text recognition (OCR) and upload the result.",
             )
-        if found.unread:
+        if notes.unread:
             raise ParseError("broken", f"None of the {count} pages could be read. Save the PDF again and upload that.")
         raise ParseError(
             "empty", f"The PDF has {count} {'page' if count == 1 else 'pages'} and no text on any of them."
         )
-    if found.pictures:
-        assembly.describe(scanned_pages=found.pictures)
+    if notes.pictures:
+        assembly.describe(scanned_pages=notes.pictures)
         assembly.leave_out(
-            f"{_pages(found.pictures)} of {count} {_one(found.pictures, 'holds', 'hold')} only pictures and gave no"
+            f"{_pages(notes.pictures)} of {count} {_one(notes.pictures, 'holds', 'hold')} only pictures and gave no"
             " text. Text recognition (OCR) would add it."
         )
-    if found.thin:
-        assembly.describe(pictured_pages=found.thin)
+    if notes.thin:
+        assembly.describe(pictured_pages=notes.thin)
         assembly.leave_out(
-            f"{_pages(found.thin)} of {count} {_one(found.thin, 'is a picture', 'are pictures')} with hardly any text"
+            f"{_pages(notes.thin)} of {count} {_one(notes.thin, 'is a picture', 'are pictures')} with hardly any text"
             " beside it. What the picture shows was not read; text recognition (OCR) would add it."
         )
-    if found.unread:
-        were = _one(found.unread, "was", "were")
-        assembly.leave_out(f"{_pages(found.unread)} of {count} could not be read and {were} left out.")
+    if notes.unread:
+        were = _one(notes.unread, "was", "were")
+        assembly.leave_out(f"{_pages(notes.unread)} of {count} could not be read and {were} left out.")
 
 
 def _one(numbers: list[int], singular: str, plural: str) -> str:

@@ -173,8 +173,8 @@ def _sniff_zip(data: bytes) -> str:
 
 def _has_long_directory(data: bytes) -> bool:
     """Whether the directory of a ZIP is longer than that of any document: listing it would take memory for nothing."""
-    place = data.rfind(b"PK\x05\x06", max(0, len(data) - ZIP_TAIL_BYTES))
-    return place >= 0 and int.from_bytes(data[place + 12 : place + 16], "little") > ZIP_DIRECTORY_BYTES
+    index = data.rfind(b"PK\x05\x06", max(0, len(data) - ZIP_TAIL_BYTES))
+    return index >= 0 and int.from_bytes(data[index + 12 : index + 16], "little") > ZIP_DIRECTORY_BYTES
 
 
 def _sniff_package(names: set[str]) -> str:

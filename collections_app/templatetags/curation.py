@@ -34,14 +34,14 @@ def paired_histogram(bins: Bins, label: str) -> SafeString:
     )
 
 
-def _bars(counts: Sequence[int], kind: str, width: float, place: float, highest: int) -> SafeString:
+def _bars(counts: Sequence[int], kind: str, width: float, position: float, highest: int) -> SafeString:
     return format_html_join(
         "",
         '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
         (
             (
                 kind,
-                f"{(index + place) * width:.2f}",
+                f"{(index + position) * width:.2f}",
                 f"{HEIGHT - 58 * count / highest:.2f}",
                 f"{width * 0.42:.2f}",
                 f"{58 * count / highest:.2f}",

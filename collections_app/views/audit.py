@@ -14,15 +14,15 @@ PER_PAGE = 50
 
 @require_GET
 def audit_log(request: PageRequest) -> HttpResponse:
-    wanted = AuditFilter(
+    audit_filter = AuditFilter(
         collection=request.GET.get("collection", ""),
         actor=request.GET.get("actor", ""),
         kind=request.GET.get("kind", ""),
         words=request.GET.get("q", ""),
     )
     context = {
-        "page": page_of(request, list_entries(wanted), PER_PAGE),
-        "wanted": wanted,
+        "page": page_of(request, list_entries(audit_filter), PER_PAGE),
+        "wanted": audit_filter,
         "kinds": list_subject_kinds(),
         "collections": Collection.objects.live().by_name().values_list("name", flat=True)[:200],
     }

@@ -43,13 +43,13 @@ def list_batches(request: PageRequest, name: str) -> HttpResponse:
 def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
     """One attempt and its documents, what failed first."""
     collection = find_collection(name)
-    found = get_object_or_404(IngestBatch, collection=collection, pk=batch_id)
-    (progress,) = batch_progress([found])
+    result = get_object_or_404(IngestBatch, collection=collection, pk=batch_id)
+    (progress,) = batch_progress([result])
     context = {
         "collection": collection,
-        "batch": found,
+        "batch": result,
         "progress": progress,
-        "page": page_of(request, batch_jobs(found), JOBS_PER_PAGE),
+        "page": page_of(request, batch_jobs(result), JOBS_PER_PAGE),
     }
     return render_page(request, "collections/batch.html", context, parts={"batch": "collections/parts/batch.html"})
 
@@ -57,7 +57,7 @@ def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
 @require_POST
 def change_batch(request: PageRequest, name: str, batch_id: uuid.UUID, action: str) -> HttpResponse:
     """Retry what failed of it, or cancel what waits and runs."""
-    found = get_object_or_404(IngestBatch, collection=find_collection(name), pk=batch_id)
-    act, said = {"retry": (retry_batch, "queued for retry"), "cancel": (cancel_batch, "cancelled")}[action]
-    answer_changed(request, lambda: act(found, actor=request.user), said)
+    target = get_object_or_404(IngestBatch, collection=find_collection(name), pk=batch_id)
+    act, message = {"retry": (retry_batch, "queued for retry"), "cancel": (cancel_batch, "cancelled")}[action]
+    answer_changed(request, lambda: act(target, actor=request.user), message)
     return redirect(next_address(request, reverse("collections:batch", args=[name, batch_id])))

@@ -42,35 +42,35 @@ def change(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResp
     form = ChunkChangeForm(request.POST)
     if not form.is_valid():
         return show_chunk(request, collection, document, index, refused=_first_error(form), status=422)
-    given = form.cleaned_data
+    data = form.cleaned_data
     try:
-        made = _change(request, collection, doc_id, index, given)
+        made = _change(request, collection, doc_id, index, data)
     except (ServiceError, RagdError) as error:
         status, body = describe(error)
-        if given["action"] in ("edit", "add") and not request.htmx:
+        if data["action"] in ("edit", "add") and not request.htmx:
             return show_chunk(request, collection, document, index, refused=body["error"]["message"], status=status)
         messages.error(request, body["error"]["message"])
         return _back(request, reverse("collections:document", args=[name, doc_id]))
-    messages.success(request, _say(collection, given["action"], index, made))
+    messages.success(request, _say(collection, data["action"], index, made))
     return _back(request, _address(name, made))
 
 
 def _change(
-    request: PageRequest, collection: Collection, doc_id: str, index: int, given: dict[str, Any]
+    request: PageRequest, collection: Collection, doc_id: str, index: int, values: dict[str, Any]
 ) -> ChunkChange:
-    action, user = given["action"], request.user
+    action, user = values["action"], request.user
     if action == "undo":
-        return remove_overlay(collection, doc_id, given["overlay_id"] or 0, actor=user)
+        return remove_overlay(collection, doc_id, values["overlay_id"] or 0, actor=user)
     if action == "attach":
-        target = given["target"]
+        target = values["target"]
         return attach_overlay(
-            collection, doc_id, given["overlay_id"] or 0, -1 if target is None else target, actor=user
+            collection, doc_id, values["overlay_id"] or 0, -1 if target is None else target, actor=user
         )
-    seen = {"revision": given["revision"], "actor": user}
+    seen = {"revision": values["revision"], "actor": user}
     if action == "edit":
-        return edit_chunk(collection, doc_id, index, given["content"], **seen)
+        return edit_chunk(collection, doc_id, index, values["content"], **seen)
     if action == "add":
-        return add_chunk(collection, doc_id, given["content"], after=index, **seen)
+        return add_chunk(collection, doc_id, values["content"], after=index, **seen)
     return set_chunk_enabled(collection, doc_id, index, enabled=action == "enable", **seen)
 
 
@@ -82,12 +82,12 @@ def _say(collection: Collection, action: str, index: int, made: ChunkChange) -> 
         return f"Edit attached to chunk {made.chunk_index}."
     if action == "undo":
         return "Edit reverted."
-    said = "Chunk added." if action == "add" else f"Chunk {index} {SAID[action]}."
+    message = "Chunk added." if action == "add" else f"Chunk {index} {SAID[action]}."
     if made.overlay_id is None or made.before is not None:
-        return said
+        return message
     return format_html(
         '{} <button type="button" class="button small" hx-post="{}" hx-vals="{}" hx-swap="none">Undo</button>',
-        said,
+        message,
         reverse("collections:chunk-change", args=[collection.name, index, made.doc_id]),
         f'{{"action": "undo", "overlay_id": {made.overlay_id}}}',
     )
@@ -123,12 +123,12 @@ def neighbours(request: PageRequest, name: str, index: int, doc_id: str) -> Http
     document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
     chunk = find_or_404(Chunk.objects.light(), collection=collection, doc_id=doc_id, chunk_index=index)
     others = request.GET.get("others") == "1"
-    found = nearest_chunks(collection, doc_id, index, other_documents=others)
+    result = nearest_chunks(collection, doc_id, index, other_documents=others)
     context = {
         "collection": collection,
         "document": document,
         "chunk": chunk,
-        "neighbours": found,
+        "neighbours": result,
         "others": others,
     }
     parts = {"neighbours": "collections/parts/neighbours.html"}

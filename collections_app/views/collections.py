@@ -72,14 +72,14 @@ def usual_policy(model: str, dims: int) -> ChunkPolicy:
 
 
 def _create(form: CollectionForm, request: PageRequest) -> Collection:
-    given = form.cleaned_data
+    data = form.cleaned_data
     return create_collection(
-        name=given["name"],
-        description=given["description"],
-        hybrid_enabled=given["hybrid_enabled"],
-        language=given["language"],
-        embed_model=given["embed_model"],
-        embed_dims=given["embed_dims"],
+        name=data["name"],
+        description=data["description"],
+        hybrid_enabled=data["hybrid_enabled"],
+        language=data["language"],
+        embed_model=data["embed_model"],
+        embed_dims=data["embed_dims"],
         chunk_policy=form.chunk_policy(),
         actor=request.user,
     )
@@ -88,8 +88,8 @@ def _create(form: CollectionForm, request: PageRequest) -> Collection:
 @require_http_methods(["GET", "POST"])
 def settings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    stated = collection.chunk_policy | collection.retention | collection.security
-    initial = stated | {"description": collection.description}
+    explicit = collection.chunk_policy | collection.retention | collection.security
+    initial = explicit | {"description": collection.description}
     form = CollectionSettingsForm(request.POST or None, initial=initial)
     form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
     form.suggest_retention()
@@ -117,16 +117,16 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
 @require_GET
 def statistics(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    found = collection_statistics(collection)
-    lengths = found["chunk_lengths"]
+    result = collection_statistics(collection)
+    lengths = result["chunk_lengths"]
     context = {
         "collection": collection,
         "tab": "statistics",
-        "statistics": found,
+        "statistics": result,
         "index_build": index_progress(partition_name(collection.pk, collection.generation)),
         "lengths": None if lengths is None else Histogram(**lengths),
-        "growth": found["growth"],
-        "growth_totals": [week["documents"] for week in found["growth"]],
+        "growth": result["growth"],
+        "growth_totals": [week["documents"] for week in result["growth"]],
         "check": Operation.objects.filter(kind=Operation.Kind.CHECK, subject__in=("", name)).first(),
         "probe": (probe := last_probe(collection)),
         "probe_warning": recall_warning(probe),

@@ -82,9 +82,9 @@ def change(request: PageRequest, name: str) -> HttpResponse:
 
 def _tell(request: PageRequest, action: str, outcome: BulkOutcome) -> None:
     done = outcome.count("changed", "queued", "deleted")
-    said = WORDS[action][1] if action in WORDS else "{} updated."
+    statement = WORDS[action][1] if action in WORDS else "{} updated."
     documents = counted(done, "document")
-    message = said.format(documents, counted(outcome.removed.get("chunks", 0), "chunk"))
+    message = statement.format(documents, counted(outcome.removed.get("chunks", 0), "chunk"))
     refused = [result for result in outcome.results if result.status == "refused"]
     if unchanged := outcome.count("unchanged"):
         message += f" {counted(unchanged, 'document')} unchanged."
@@ -181,10 +181,10 @@ def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     if request.method == "POST":
         status = 422
         if form.is_valid():
-            wanted = form.wanted(document)
+            requested = form.wanted(document)
             expected = form.cleaned_data["expected_revision"]
             try:
-                edited = edit_document(collection, doc_id, wanted, expected_revision=expected, actor=request.user)
+                edited = edit_document(collection, doc_id, requested, expected_revision=expected, actor=request.user)
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
             else:

@@ -28,19 +28,19 @@ DOCUMENTS_PER_PAGE = 50
 def list_documents(request: PageRequest, name: str) -> HttpResponse:
     """The documents table; archived ones are shown when they are asked for."""
     collection = find_collection(name)
-    wanted = filter_of_address(request.GET)
+    document_filter = filter_of_address(request.GET)
     sort = request.GET.get("sort", "")
     sort = sort if sort in DOCUMENT_SORTS else "-updated"
-    rows = wanted.rows(collection).listed().order_by(*DOCUMENT_SORTS[sort])
+    rows = document_filter.rows(collection).listed().order_by(*DOCUMENT_SORTS[sort])
     context = {
         "collection": collection,
         "tab": "documents",
-        "wanted": wanted,
+        "wanted": document_filter,
         "sort": sort,
         "page": page_of(request, rows, DOCUMENTS_PER_PAGE),
-        "is_filtered": wanted.narrows,
+        "is_filtered": document_filter.narrows,
         "present_policy": policy_for(collection).as_dict(),
-        "facets": count_facets(collection, wanted),
+        "facets": count_facets(collection, document_filter),
     } | active_jobs(collection)
     parts = {"documents": "collections/parts/documents.html"}
     return render_page(request, "collections/documents.html", context, parts=parts)
@@ -54,23 +54,23 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         status = 422
         if form.is_valid():
-            given = form.cleaned_data
+            data = form.cleaned_data
             try:
                 outcome = ingest_text(
                     collection,
-                    given["doc_id"],
-                    given["content"],
-                    title=given["title"],
-                    tags=given["tags"],
-                    metadata=given["metadata"],
+                    data["doc_id"],
+                    data["content"],
+                    title=data["title"],
+                    tags=data["tags"],
+                    metadata=data["metadata"],
                     source="page",
                     actor=request.user,
                 )
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
             else:
-                messages.success(request, _describe_outcome(given["doc_id"], outcome))
-                return redirect("collections:document", name, given["doc_id"])
+                messages.success(request, _describe_outcome(data["doc_id"], outcome))
+                return redirect("collections:document", name, data["doc_id"])
     context = {"collection": collection, "form": form, "tab": "documents"}
     return render_page(request, "collections/text.html", context, status=status)
 

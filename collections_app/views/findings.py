@@ -29,11 +29,11 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     if request.method == "POST":
         done = scan_collection(collection, seconds=PAGE_SCAN_S, actor=request.user)
-        said = f"{counted(done.chunks_scanned, 'chunk')} scanned."
+        message = f"{counted(done.chunks_scanned, 'chunk')} scanned."
         if done.complete:
-            messages.success(request, said)
+            messages.success(request, message)
         else:
-            messages.warning(request, f"{said} The scan is incomplete: resume it, or run ragd scan.")
+            messages.warning(request, f"{message} The scan is incomplete: resume it, or run ragd scan.")
         return redirect("collections:findings", name)
     asked = request.GET.get("family", "")
     family = asked if asked in FAMILIES else ""

@@ -76,10 +76,10 @@ def generations(request: PageRequest, name: str) -> HttpResponse:
 
 
 def _initial(collection: Collection) -> dict[str, Any]:
-    stated = {field: collection.chunk_policy.get(field) for field in POLICY_FIELDS}
-    stated["kind"] = stated["kind"] or policy_for(collection).kind
+    explicit = {field: collection.chunk_policy.get(field) for field in POLICY_FIELDS}
+    explicit["kind"] = explicit["kind"] or policy_for(collection).kind
     fixed = ("embed_model", "embed_dims", "language", "hybrid_enabled")
-    return stated | {field: getattr(collection, field) for field in fixed}
+    return explicit | {field: getattr(collection, field) for field in fixed}
 
 
 def _start(request: PageRequest, collection: Collection, form: GenerationForm) -> HttpResponse:
@@ -103,33 +103,33 @@ def _find(name: str, number: int) -> Generation:
 @require_POST
 def change(request: PageRequest, name: str, number: int, action: str) -> HttpResponse:
     """Let one serve, or end the work on it."""
-    found = _find(name, number)
+    result = _find(name, number)
     acts: dict[str, tuple[Callable[..., Generation], str]] = {
         "activate": (activate_generation, "is activated as soon as it is up to date"),
         "cancel": (cancel_generation, "cancelled"),
     }
-    act, said = acts[action]
+    act, message = acts[action]
     try:
-        act(found, actor=request.user)
+        act(result, actor=request.user)
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
     else:
-        messages.success(request, f"Index version {found.number} {said}.")
+        messages.success(request, f"Index version {result.number} {message}.")
     return redirect("collections:generations", name)
 
 
 @require_http_methods(["GET", "POST"])
 def drop(request: PageRequest, name: str, number: int) -> HttpResponse:
     """Asks first: the way back to it is gone afterwards."""
-    found = _find(name, number)
+    result = _find(name, number)
     if request.method == "POST":
         try:
-            drop_generation(found, actor=request.user)
+            drop_generation(result, actor=request.user)
         except (ServiceError, RagdError) as error:
             messages.error(request, describe(error)[1]["error"]["message"])
         else:
-            messages.success(request, f"Index version {found.number} deleted.")
+            messages.success(request, f"Index version {result.number} deleted.")
         return redirect("collections:generations", name)
-    states = {state.generation.pk: state for state in generation_states(found.collection)}
-    context = {"collection": found.collection, "generation": found, "dropped": states[found.pk]}
+    states = {state.generation.pk: state for state in generation_states(result.collection)}
+    context = {"collection": result.collection, "generation": result, "dropped": states[result.pk]}
     return render_page(request, "collections/drop_generation.html", context)

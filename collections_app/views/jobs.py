@@ -68,8 +68,8 @@ def strip(request: PageRequest, name: str) -> HttpResponse:
 def lines(request: PageRequest, name: str) -> HttpResponse:
     """The lines of an upload as its jobs (?job=, repeated) stand now, for polling; one that is gone has no line."""
     collection = find_collection(name)
-    wanted = [job_id for text in request.GET.getlist("job")[:LINES_AT_ONCE] if (job_id := _read_id(text))]
-    jobs = IngestJob.objects.filter(collection=collection, pk__in=wanted).order_by("created_at", "id")
+    requested = [job_id for text in request.GET.getlist("job")[:LINES_AT_ONCE] if (job_id := _read_id(text))]
+    jobs = IngestJob.objects.filter(collection=collection, pk__in=requested).order_by("created_at", "id")
     context = {"collection": collection, "jobs": jobs}
     return render_page(request, "collections/parts/upload_lines.html", context)
 
@@ -116,14 +116,14 @@ def _totals(collection: Collection) -> dict[str, int]:
 def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
     collection = find_collection(name)
     jobs = IngestJob.objects.listed().select_related("upload", "batch").defer("upload__content")
-    found = get_object_or_404(jobs, collection=collection, pk=job_id)
+    result = get_object_or_404(jobs, collection=collection, pk=job_id)
     context = {
         "collection": collection,
-        "job": found,
+        "job": result,
         "tab": "jobs",
-        "can_cancel": found.state in ACTIVE_STATES,
-        "ahead": jobs_ahead(found),
-        "has_document": Document.objects.filter(collection=collection, doc_id=found.doc_id).exists(),
+        "can_cancel": result.state in ACTIVE_STATES,
+        "ahead": jobs_ahead(result),
+        "has_document": Document.objects.filter(collection=collection, doc_id=result.doc_id).exists(),
     }
     return render_page(request, "collections/job.html", context, parts={"detail": "collections/parts/job.html"})
 
@@ -131,14 +131,14 @@ def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
 @require_POST
 def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) -> HttpResponse:
     """Retry or cancel one job, then back to where the button was."""
-    found = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
-    act, said = {"retry": (retry_job, "queued for retry"), "cancel": (cancel_job, "cancelled")}[action]
+    target = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
+    act, message = {"retry": (retry_job, "queued for retry"), "cancel": (cancel_job, "cancelled")}[action]
     try:
-        act(found, actor=request.user)
+        act(target, actor=request.user)
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
     else:
-        messages.success(request, f"Job {found.doc_id or found.get_kind_display()} {said}.")
+        messages.success(request, f"Job {target.doc_id or target.get_kind_display()} {message}.")
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
 
@@ -146,19 +146,19 @@ def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) 
 def change_jobs(request: PageRequest, name: str, action: str) -> HttpResponse:
     """Retry what failed in the collection, or cancel all that waits and runs."""
     collection = find_collection(name)
-    act, said = {
+    act, message = {
         "retry": (retry_collection_jobs, "queued for retry"),
         "cancel": (cancel_collection_jobs, "cancelled"),
     }[action]
-    answer_changed(request, lambda: act(collection, actor=request.user), said)
+    answer_changed(request, lambda: act(collection, actor=request.user), message)
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
 
-def answer_changed(request: PageRequest, change: Callable[[], int], said: str) -> None:
+def answer_changed(request: PageRequest, change: Callable[[], int], message: str) -> None:
     """Do it, and tell how many jobs it was, or why not."""
     try:
         count = change()
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["error"]["message"])
     else:
-        messages.success(request, f"{count:,} job{'s were' if count != 1 else ' was'} {said}.")
+        messages.success(request, f"{count:,} job{'s were' if count != 1 else ' was'} {message}.")

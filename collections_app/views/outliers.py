@@ -22,9 +22,9 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     if request.method == "POST":
         scan = scan_duplicates(collection, actor=request.user)
-        said = f"{counted(scan.found, 'near-duplicate')} found."
+        message = f"{counted(scan.found, 'near-duplicate')} found."
         if scan.complete:
-            messages.success(request, said)
+            messages.success(request, message)
         else:
             messages.warning(request, f"The scan is incomplete: {scan.error}.")
         return redirect("collections:outliers", name)

@@ -30,14 +30,14 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     collection = find_collection(name)
     document = find_or_404(Document.objects.defer("text"), collection=collection, doc_id=doc_id)
     form = _form(request, policy_of(collection, document))
-    status, found = 200, None
+    status, result = 200, None
     if form.is_valid():
         try:
             if request.method == "POST":
                 edit_document(collection, doc_id, {"chunk_policy": form.chunk_policy()}, actor=request.user)
                 messages.success(request, f"{document.name} now has its own chunking policy.")
                 return redirect("collections:document", name, doc_id)
-            found = preview_document(collection, document, form.chunk_policy())
+            result = preview_document(collection, document, form.chunk_policy())
         except (ServiceError, RagdError) as error:
             status = refuse(form, error)
     else:
@@ -46,9 +46,9 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "collection": collection,
         "document": document,
         "form": form,
-        "preview": found,
-        "query": _stated_query(form) if found else "",
-    } | (_window(request, found) if found else {})
+        "preview": result,
+        "query": _stated_query(form) if result else "",
+    } | (_window(request, result) if result else {})
     parts = {"preview": "collections/parts/preview.html"}
     status = 200 if is_part(request, parts) else status
     return render_page(request, "collections/preview.html", context, parts=parts, status=status)
@@ -84,8 +84,8 @@ class TryPolicyForm(ChunkPolicyFields):
 
 
 def _form(request: PageRequest, usual: Any) -> TryPolicyForm:
-    given = request.POST if request.method == "POST" else request.GET
-    values = usual.as_dict() | {field: given[field] for field in POLICY_FIELDS if field in given}
+    provided = request.POST if request.method == "POST" else request.GET
+    values = usual.as_dict() | {field: provided[field] for field in POLICY_FIELDS if field in provided}
     return TryPolicyForm(values)
 
 
@@ -102,9 +102,9 @@ def _window(request: PageRequest, preview: Preview) -> dict[str, Any]:
     shown = preview.then[first : first + CHUNKS_PER_PAGE]
     following = preview.then[first + CHUNKS_PER_PAGE :]
     start = shown[0].start if first else 0
-    end = max([following[0].start if following else preview.chars, *(place.end for place in shown)])
-    cut = [place for place in preview.now if place.start < place.end]  # what was added by hand has no edge
-    now = [place for place in cut if start <= place.start < end]
+    end = max([following[0].start if following else preview.chars, *(position.end for position in shown)])
+    cut = [position for position in preview.now if position.start < position.end]  # what was added by hand has no edge
+    now = [position for position in cut if start <= position.start < end]
     return {
         "pieces": compare_pieces(preview.text[start:end], start, _spans(shown), _spans(now)),
         "shown": shown,
@@ -114,11 +114,12 @@ def _window(request: PageRequest, preview: Preview) -> dict[str, Any]:
         "after": number + 1 if number < total else None,
         "edges": len(cut),
         "stay": len(
-            {place.start for place in cut} & {place.start for place in preview.then if place.start < place.end}
+            {position.start for position in cut}
+            & {position.start for position in preview.then if position.start < position.end}
         ),
     }
 
 
-def _spans(places: Any) -> list[ChunkSpan]:
-    listed: list[PreviewChunk] = list(places)
-    return [ChunkSpan(place.index, place.start, place.end) for place in listed]
+def _spans(positions: Any) -> list[ChunkSpan]:
+    listed: list[PreviewChunk] = list(positions)
+    return [ChunkSpan(position.index, position.start, position.end) for position in listed]

@@ -31,24 +31,24 @@ AROUND_CHARS = 240  # of text around a chunk that is shown without the rest
 def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text with its chunks' edges beside the chunks, some chunks at a time; ?start=&end= marks a cited place."""
     collection = find_collection(name)
-    found = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    elsewhere, moved_from = cited_elsewhere(request, found)
+    records = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    elsewhere, moved_from = cited_elsewhere(request, records)
     if elsewhere:
         return redirect(elsewhere)
-    cited = _cited_span(request, found)
-    limits = _limits(collection, found)
+    cited = _cited_span(request, records)
+    limits = _limits(collection, records)
     flagged = request.GET.get("flagged") == "1"
-    chunks = Chunk.objects.light().of_document(found)
+    chunks = Chunk.objects.light().of_document(records)
     if flagged:
-        chunks = chunks.outlying(limits, _duplicates(found))
-    reading = _read(request, found, chunks, None if flagged else cited, flagged=flagged)
+        chunks = chunks.outlying(limits, _duplicates(records))
+    reading = _read(request, records, chunks, None if flagged else cited, flagged=flagged)
     context = {
         "collection": collection,
-        "document": found,
+        "document": records,
         "reading": reading,
-        "cards": _cards(found, reading.chunks, limits),
+        "cards": _cards(records, reading.chunks, limits),
         "flagged": flagged,
-        "overlays": _count_overlays(found),
+        "overlays": _count_overlays(records),
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
         "moved_from": moved_from if cited else None,
@@ -117,8 +117,8 @@ def _cut(
 
 def _stretches(document: Document, shown: Sequence[Chunk]) -> list[list[Piece]]:
     """The shown chunks with a little text around, put together from the chunks beside them: no text is read for it."""
-    wanted = {chunk.chunk_index + step for chunk in shown for step in (-1, 0, 1)}
-    rows = Chunk.objects.light().of_document(document).filter(chunk_index__in=wanted)
+    requested = {chunk.chunk_index + step for chunk in shown for step in (-1, 0, 1)}
+    rows = Chunk.objects.light().of_document(document).filter(chunk_index__in=requested)
     stretches: list[list[Chunk]] = []
     for row in rows:
         if stretches and stretches[-1][-1].chunk_index == row.chunk_index - 1:
@@ -205,11 +205,11 @@ def _whole_number(text: str | None) -> int | None:
 def chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """One chunk with its numbers, its neighbours, what can be done with it and, with ?start=&end=, the cited place."""
     collection = find_collection(name)
-    found = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    elsewhere, _ = cited_elsewhere(request, found)
+    records = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    elsewhere, _ = cited_elsewhere(request, records)
     if elsewhere:
         return redirect(elsewhere)
-    return show_chunk(request, collection, found, index)
+    return show_chunk(request, collection, records, index)
 
 
 def show_chunk(

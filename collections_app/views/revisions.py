@@ -55,16 +55,16 @@ def history(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     collection, document = _find(name, doc_id)
     rows = DocumentRevision.objects.listed().of_document(collection.pk, doc_id)
     page = page_of(request, rows, PER_PAGE)
-    kept = list(page)
+    stored = list(page)
     newer = (
         [present_revision(document)]
         if page.number == 1
         else list(rows[page.start_index() - 2 : page.start_index() - 1])
     )
     following = list(rows[page.end_index() : page.end_index() + 1])
-    states = [*newer, *kept, *following]
+    states = [*newer, *stored, *following]
     first = 0 if page.number == 1 else 1
-    last = len(newer) + len(kept)
+    last = len(newer) + len(stored)
     context = {
         "collection": collection,
         "document": document,
@@ -95,21 +95,25 @@ def _history_row(states: list[DocumentRevision], number: int, document: Document
 def revision(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
     """The text of a revision, to be read; ?start=&end= marks a cited place."""
     collection, document = _find(name, doc_id)
-    found = _or_404(document, number)
-    cited = _cited(request, found)
-    places = revision_places(document, number)
-    total = max(1, -(-len(places) // CHUNKS_PER_PAGE))
-    shown_page = min(_page_number(request, places, cited), total)
+    result = _or_404(document, number)
+    cited = _cited(request, result)
+    chunk_places = revision_places(document, number)
+    total = max(1, -(-len(chunk_places) // CHUNKS_PER_PAGE))
+    shown_page = min(_page_number(request, chunk_places, cited), total)
     first = (shown_page - 1) * CHUNKS_PER_PAGE
-    shown = places[first : first + CHUNKS_PER_PAGE]
+    shown = chunk_places[first : first + CHUNKS_PER_PAGE]
     start = shown[0].start if shown and first else 0
-    end = places[first + CHUNKS_PER_PAGE].start if first + CHUNKS_PER_PAGE < len(places) else found.size_chars
-    end = max([end, *(place.end for place in shown)])
-    spans = [ChunkSpan(place.index, place.start, place.end) for place in shown]
+    end = (
+        chunk_places[first + CHUNKS_PER_PAGE].start
+        if first + CHUNKS_PER_PAGE < len(chunk_places)
+        else result.size_chars
+    )
+    end = max([end, *(position.end for position in shown)])
+    spans = [ChunkSpan(position.index, position.start, position.end) for position in shown]
     context = {
         "collection": collection,
         "document": document,
-        "revision": found,
+        "revision": result,
         "part": "history",
         "present": number == document.revision,
         "cited": cited,
@@ -120,9 +124,9 @@ def revision(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
     return render_page(request, "collections/revision.html", context)
 
 
-def _page_number(request: PageRequest, places: list[Any], cited: tuple[int, int] | None) -> int:
+def _page_number(request: PageRequest, positions: list[Any], cited: tuple[int, int] | None) -> int:
     if cited is not None:
-        holders = [number for number, place in enumerate(places) if place.start <= cited[0]]
+        holders = [number for number, position in enumerate(positions) if position.start <= cited[0]]
         return (holders[-1] if holders else 0) // CHUNKS_PER_PAGE + 1
     return max(_whole_number(request.GET.get("page")) or 1, 1)
 
@@ -145,13 +149,13 @@ def difference(request: PageRequest, name: str, before: int, after: int, doc_id:
     }
     status = 200
     try:
-        found = compare_revisions(document, before, after)
+        result = compare_revisions(document, before, after)
     except ServiceError as error:
         status = error.status
         context["problem"] = error.message
     else:
-        context["difference"] = found
-        context["page"] = Paginator(found.chunks.changes, CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+        context["difference"] = result
+        context["page"] = Paginator(result.chunks.changes, CHANGES_PER_PAGE).get_page(request.GET.get("page"))
     return render_page(request, "collections/difference.html", context, status=status)
 
 
@@ -170,13 +174,13 @@ def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
         else:
             messages.success(request, f"Rolled back to revision {number} (now revision {outcome.revision}).")
         return redirect("collections:document", name, doc_id)
-    found = _or_404(document, number, earlier=True)
+    result = _or_404(document, number, earlier=True)
     context = {
         "collection": collection,
         "document": document,
-        "revision": found,
+        "revision": result,
         "next_number": document.revision + 1,
-        "policy_changes": rollback_changes(collection, document, found),
+        "policy_changes": rollback_changes(collection, document, result),
         "is_busy": is_busy(collection, doc_id),
     }
     return render_page(request, "collections/rollback.html", context)

@@ -47,13 +47,13 @@ def fetch_bucket(request: PageRequest, name: str) -> HttpResponse:
     form = BucketForm(request.POST or None)
 
     def submit(dry_run: bool) -> SourcePlan:
-        given = form.cleaned_data
+        data = form.cleaned_data
         return submit_prefix(
             collection,
-            given["bucket"],
-            given["prefix"],
-            endpoint=given["endpoint"],
-            delete_missing=given["delete_missing"],
+            data["bucket"],
+            data["prefix"],
+            endpoint=data["endpoint"],
+            delete_missing=data["delete_missing"],
             dry_run=dry_run,
             actor=request.user,
             **form.labels(),
@@ -102,7 +102,7 @@ def _must_look(request: PageRequest, form: SourceForm, submit: Submit) -> bool:
 
 def _said(plan: SourcePlan) -> str:
     sent = sum(line.status in SENT for line in plan.lines)
-    said = f"{counted(sent, 'document')} queued"
+    message = f"{counted(sent, 'document')} queued"
     if plan.deletions:
-        said += f", {counted(len(plan.deletions), 'document')} deleted"
-    return f"{said}."
+        message += f", {counted(len(plan.deletions), 'document')} deleted"
+    return f"{message}."

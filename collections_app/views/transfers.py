@@ -67,16 +67,16 @@ def import_file(request: PageRequest) -> HttpResponse:
 @require_GET
 def operation(request: PageRequest, operation_id: UUID) -> HttpResponse:
     """One export, import, check, deletion or retention: how far it is, and what came of it."""
-    found = get_object_or_404(Operation, pk=operation_id)
-    collection = Collection.objects.live().filter(name=found.subject).first() if found.subject else None
-    context = {"operation": found, "collection": collection, "proof": _proof(found), "counts": _counts(found)}
+    result = get_object_or_404(Operation, pk=operation_id)
+    collection = Collection.objects.live().filter(name=result.subject).first() if result.subject else None
+    context = {"operation": result, "collection": collection, "proof": _proof(result), "counts": _counts(result)}
     parts = {"operation": "collections/parts/operation.html"}
     return render_page(request, "collections/operation.html", context, parts=parts)
 
 
-def _counts(found: Operation) -> list[tuple[str, int]]:
+def _counts(results: Operation) -> list[tuple[str, int]]:
     """(what, how many) of an export or import, documents and chunks first."""
-    counts = found.report.get("counts", {})
+    counts = results.report.get("counts", {})
     return [(noun, counts[noun]) for noun in sorted(counts, key=lambda noun: (_place(COUNTS_FIRST, noun), noun))]
 
 
@@ -84,11 +84,11 @@ def _place(order: tuple[str, ...], noun: str) -> int:
     return order.index(noun) if noun in order else len(order)
 
 
-def _proof(found: Operation) -> list[tuple[str, int, int]]:
+def _proof(results: Operation) -> list[tuple[str, int, int]]:
     """(what, before, after) of a deletion: documents and chunks first, then whatever else there was."""
-    if found.kind != Operation.Kind.DELETION or "before" not in found.report:
+    if results.kind != Operation.Kind.DELETION or "before" not in results.report:
         return []
-    before, after = found.report["before"], found.report["after"]
+    before, after = results.report["before"], results.report["after"]
     order = sorted(before, key=lambda noun: (_place(PROOF_FIRST, noun), noun))
     return [(noun, before[noun], after.get(noun, 0)) for noun in order]
 

@@ -42,17 +42,17 @@ def upload(request: PageRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         status = 422
         if form.is_valid():
-            given = form.cleaned_data
+            data = form.cleaned_data
             try:
-                batch = find_batch(collection, given["batch"]) if given["batch"] else None
+                batch = find_batch(collection, data["batch"]) if data["batch"] else None
                 outcomes = submit_uploads(
                     collection,
-                    given["uploads"],
+                    data["uploads"],
                     doc_ids=request.POST.getlist("doc_ids"),
                     choices=request.POST.getlist("choices"),
-                    tags=given["tags"] or None,
-                    metadata=given["metadata"] or None,
-                    on_clash=given["on_clash"] or "replace",
+                    tags=data["tags"] or None,
+                    metadata=data["metadata"] or None,
+                    on_clash=data["on_clash"] or "replace",
                     batch=batch,
                     actor=request.user,
                 )
@@ -77,13 +77,13 @@ def plan(request: PageRequest, name: str) -> HttpResponse:
     """What files with these hashes would do, as JSON. The body is that of documents-plan."""
     collection = find_collection(name)
     try:
-        found = plan_of(collection, UploadPlanRequest.model_validate_json(request.body))
+        upload_plan = plan_of(collection, UploadPlanRequest.model_validate_json(request.body))
     except ValidationError as error:
         message, field = describe_problems([dict(problem) for problem in error.errors(include_url=False)])
         return error_response(request, InvalidInput(message, field=field))
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
-    return JsonResponse(plan_body(found))
+    return JsonResponse(plan_body(upload_plan))
 
 
 @require_POST
@@ -93,19 +93,19 @@ def members(request: PageRequest, name: str) -> HttpResponse:
     form = UploadForm(request.POST, request.FILES)
     if not form.is_valid():
         return error_response(request, InvalidInput("one archive and its labels were expected", field="uploads"))
-    given = form.cleaned_data
+    data = form.cleaned_data
     try:
-        found = preview_uploads(
+        upload_plan = preview_uploads(
             collection,
-            given["uploads"],
+            data["uploads"],
             doc_ids=request.POST.getlist("doc_ids"),
-            tags=given["tags"] or None,
-            metadata=given["metadata"] or None,
-            on_clash=given["on_clash"] or "replace",
+            tags=data["tags"] or None,
+            metadata=data["metadata"] or None,
+            on_clash=data["on_clash"] or "replace",
         )
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
-    return JsonResponse(plan_body(found))
+    return JsonResponse(plan_body(upload_plan))
 
 
 @require_POST

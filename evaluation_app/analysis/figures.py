@@ -115,8 +115,8 @@ def make_figure(
 
 
 def means_of(summary: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    found: Mapping[str, Mapping[str, Any]] = summary.get("measures", {})
-    return found
+    result: Mapping[str, Mapping[str, Any]] = summary.get("measures", {})
+    return result
 
 
 def measure_of(name: str, bands: Bands | None = None) -> Measure:
@@ -135,7 +135,7 @@ def grouped(figures: Sequence[Figure]) -> list[tuple[str, list[Figure]]]:
 
 def first_names(names: Sequence[str], count: int) -> list[str]:
     """Those that a page begins with: FIRST as far as they are there, then the others in their order."""
-    bases = {base: place for place, base in enumerate(FIRST)}
+    bases = {base: index for index, base in enumerate(FIRST)}
     ordered = sorted(names, key=lambda name: (bases.get(name.partition("@")[0], len(bases)), order_of(name)))
     return sorted(ordered[:count], key=order_of)
 

@@ -31,8 +31,8 @@ def percentile_of(name: str, value: float) -> float | None:
     sets = stored_counts().get(name)
     if not sets:
         return None
-    place = min(max(round(value * STEPS), 0), STEPS)
-    shares = [(sum(counts[:place]) + counts[place] / 2) / sum(counts) for counts in sets.values()]
+    index = min(max(round(value * STEPS), 0), STEPS)
+    shares = [(sum(counts[:index]) + counts[index] / 2) / sum(counts) for counts in sets.values()]
     return sum(shares) / len(shares)
 
 
@@ -43,6 +43,6 @@ def shares_of(name: str, bins: int) -> Sequence[float] | None:
         return None
     shares = [0.0] * bins
     for counts in sets.values():
-        for place, count in enumerate(counts):
-            shares[min(place * bins // STEPS, bins - 1)] += count / sum(counts) / len(sets)
+        for index, count in enumerate(counts):
+            shares[min(index * bins // STEPS, bins - 1)] += count / sum(counts) / len(sets)
     return shares

@@ -95,11 +95,11 @@ def draw_distribution(
         counts[bin_of(value)] += 1
     outline = [share * len(values) for share in reference] if reference and values else []
     highest = max([*counts, *outline], default=0) or 1
-    bars = tuple(_bar(measure, place, count, highest, address) for place, count in enumerate(counts))
-    told = f"{measure.title}: {len(values)} scores"
+    bars = tuple(_bar(measure, index, count, highest, address) for index, count in enumerate(counts))
+    summary = f"{measure.title}: {len(values)} scores"
     return Distribution(
         name=measure.name,
-        title=f"{told}, mean {format_value(mean)}" if mean is not None else told,
+        title=f"{summary}, mean {format_value(mean)}" if mean is not None else summary,
         bars=bars,
         bounds=tuple(Bound(_percent(at), name, format_value(at)) for name, at in bounds_of(measure)),
         mean_at=None if mean is None else _percent(mean),
@@ -117,17 +117,17 @@ def bin_of(value: float) -> int:
 def bounds_of(measure: Measure) -> list[tuple[str, float]]:
     """(name, where) of the band's ends, each place once: where it passes goes before where it fails."""
     known = [("pass", measure.good), ("fail", measure.poor)]
-    found: dict[float, str] = {}
+    result: dict[float, str] = {}
     for name, at in known:
         if at is not None:
-            found.setdefault(at, name)
-    return [(name, at) for at, name in found.items()]
+            result.setdefault(at, name)
+    return [(name, at) for at, name in result.items()]
 
 
-def _bar(measure: Measure, place: int, count: int, highest: int | float, address: Address | None) -> Bar:
-    low, high = place / BINS, (place + 1) / BINS
+def _bar(measure: Measure, index: int, count: int, highest: int | float, address: Address | None) -> Bar:
+    low, high = index / BINS, (index + 1) / BINS
     # the last bar is the one of 1.0, which alone passes where nothing less does
-    stands_for = 1.0 if place == BINS - 1 else (low + high) / 2 if place else 0.0
+    stands_for = 1.0 if index == BINS - 1 else (low + high) / 2 if index else 0.0
     height = _round((DISTRIBUTION_HEIGHT - HEAD) * count / highest)
     height = max(height, 2.0) if count else 0.0
     width = 100 / BINS
@@ -136,7 +136,7 @@ def _bar(measure: Measure, place: int, count: int, highest: int | float, address
         high=high,
         count=count,
         band=measure.band(stands_for) or "",
-        x=_round(place * width + 0.08 * width),
+        x=_round(index * width + 0.08 * width),
         width=_round(0.84 * width),
         y=_round(DISTRIBUTION_HEIGHT - height),
         height=height,
@@ -151,9 +151,9 @@ def _outline(levels: Sequence[float], highest: float) -> str:
         return ""
     width = 1000 / len(levels)
     parts = [f"M0,{DISTRIBUTION_HEIGHT}"]
-    for place, level in enumerate(levels):
+    for index, level in enumerate(levels):
         y = _round(DISTRIBUTION_HEIGHT - (DISTRIBUTION_HEIGHT - HEAD) * level / highest)
-        parts.append(f"L{_round(place * width):g},{y:g}H{_round((place + 1) * width):g}")
+        parts.append(f"L{_round(index * width):g},{y:g}H{_round((index + 1) * width):g}")
     return "".join([*parts, f"V{DISTRIBUTION_HEIGHT}"])
 
 
@@ -223,24 +223,24 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
     span = [value for point in known for value in (point.value, point.low, point.high) if value is not None]
     scale = _Scale.over([*span, *([baseline] if baseline is not None else [])])
     width = 100 / max(len(points), 1)
-    places = [(place + 0.5) * width for place in range(len(points))]
+    positions = [(index + 0.5) * width for index in range(len(points))]
     dots = tuple(
         _dot(measure, point, _round(x), scale, is_last=point is known[-1])
-        for point, x in zip(points, places, strict=True)
+        for point, x in zip(points, positions, strict=True)
         if point.value is not None
     )
-    cuts = [_round((place + 1) * width) for place, (one, two) in enumerate(pairwise(points)) if one.group != two.group]
+    cuts = [_round((index + 1) * width) for index, (one, two) in enumerate(pairwise(points)) if one.group != two.group]
     return Trend(
         name=measure.name,
         title=f"{measure.title} over {len(known)} runs, oldest first",
         ticks=tuple(Bound(scale.y(at), "", f"{at:g}") for at in scale.ticks),
         dots=dots,
-        path=_line(points, places, scale),
+        path=_line(points, positions, scale),
         cuts=tuple(cuts),
         bounds=tuple(Bound(scale.y(at), name, format_value(at)) for name, at in bounds_of(measure) if scale.holds(at)),
         baseline_y=None if baseline is None else scale.y(baseline),
         baseline_text=format_value(baseline),
-        words=_words(points, places),
+        words=_words(points, positions),
         rows=tuple((point.title, point.href, format_value(point.value), spell_interval(point.low, point.high))
                    for point in reversed(points)),
     )  # fmt: skip
@@ -253,24 +253,24 @@ def spell_interval(low: float | None, high: float | None) -> str:
 def _dot(measure: Measure, point: TrendPoint, x: float, scale: _Scale, *, is_last: bool) -> Dot:
     value = point.value or 0.0
     interval = spell_interval(point.low, point.high)
-    told = f"{point.title}: {format_value(value)}" + ("" if interval == "–" else f", 95 % interval {interval}")
+    summary = f"{point.title}: {format_value(value)}" + ("" if interval == "–" else f", 95 % interval {interval}")
     return Dot(
         x=x,
         y=scale.y(value),
         low_y=None if point.low is None else scale.y(point.low),
         high_y=None if point.high is None else scale.y(point.high),
         href=point.href,
-        readout=told + (", the baseline" if point.is_baseline else ""),
+        readout=summary + (", the baseline" if point.is_baseline else ""),
         is_baseline=point.is_baseline,
         is_last=is_last,
         band=measure.band(value) or "",
     )
 
 
-def _line(points: Sequence[TrendPoint], places: Sequence[float], scale: _Scale) -> str:
+def _line(points: Sequence[TrendPoint], positions: Sequence[float], scale: _Scale) -> str:
     """Broken where a run has no mean and where the group changes; a run alone has no line."""
     parts = []
-    pairs = list(zip(points, places, strict=True))
+    pairs = list(zip(points, positions, strict=True))
     for _, run in groupby(pairs, key=lambda pair: (pair[0].group, pair[0].value is None)):
         placed = [(x, point.value) for point, x in run if point.value is not None]
         if len(placed) > 1:
@@ -278,16 +278,16 @@ def _line(points: Sequence[TrendPoint], places: Sequence[float], scale: _Scale) 
     return "".join(parts)
 
 
-def _words(points: Sequence[TrendPoint], places: Sequence[float]) -> tuple[Word, ...]:
+def _words(points: Sequence[TrendPoint], positions: Sequence[float]) -> tuple[Word, ...]:
     """At most AXIS_WORDS labels; the newest run always has one, a label that says the same again is left out."""
     stride = max(1, math.ceil(len(points) / AXIS_WORDS))
     chosen = reversed(range(len(points) - 1, -1, -stride))
     words: list[Word] = []
-    for place in chosen:
-        if words and words[-1].text == points[place].label:
+    for position in chosen:
+        if words and words[-1].text == points[position].label:
             continue
-        anchor = "start" if places[place] < 6 else "end" if places[place] > 94 else "middle"
-        words.append(Word(_round(places[place]), points[place].label, anchor))
+        anchor = "start" if positions[position] < 6 else "end" if positions[position] > 94 else "middle"
+        words.append(Word(_round(positions[position]), points[position].label, anchor))
     return tuple(words)
 
 

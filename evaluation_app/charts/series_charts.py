@@ -155,17 +155,17 @@ def draw_bars(
     counts: the values are whole numbers, and so are the ticks.
     """
     shown = fold_series(series)
-    totals = [sum(each.values[place] or 0.0 for each in shown) for place in range(len(steps))]
+    totals = [sum(each.values[index] or 0.0 for each in shown) for index in range(len(steps))]
     scale = _plain_scale(max(totals, default=0.0), 1.0 if counts else 0.0)
     width = 100 / max(len(steps), 1)
     blocks = []
-    for place in range(len(steps)):
+    for index in range(len(steps)):
         below = 0.0
         for number, each in enumerate(shown, 1):
-            value = each.values[place] or 0.0
+            value = each.values[index] or 0.0
             if value > 0:
                 top, bottom = scale.y(below + value), scale.y(below)
-                blocks.append(Block(number, _round((place + 0.14) * width), _round(0.72 * width), top, bottom - top))
+                blocks.append(Block(number, _round((index + 0.14) * width), _round(0.72 * width), top, bottom - top))
             below += value
     keys = [Key(number, each.name, spell(_total(each)), each.href) for number, each in enumerate(shown, 1)]
     return Picture(
@@ -242,8 +242,8 @@ def _places(values: Sequence[float | None], scale: _Scale) -> list[list[tuple[fl
     """The known values as points, in runs without a gap."""
     width = 1000 / max(len(values), 1)
     points = [
-        (None if value is None else (_round((place + 0.5) * width), scale.y(value)))
-        for place, value in enumerate(values)
+        (None if value is None else (_round((index + 0.5) * width), scale.y(value)))
+        for index, value in enumerate(values)
     ]
     runs = [list(run) for known, run in groupby(points, key=lambda point: point is not None) if known]
     return [[point for point in run if point is not None] for run in runs]
@@ -294,29 +294,29 @@ def _axis_words(steps: Sequence[Step]) -> tuple[AxisWord, ...]:
     """At most AXIS_WORDS labels at equal distances, the first step always among them."""
     stride = max(1, math.ceil(len(steps) / AXIS_WORDS))
     words = []
-    for place in range(0, len(steps), stride):
-        middle = (place + 0.5) * 100 / len(steps)
+    for index in range(0, len(steps), stride):
+        middle = (index + 0.5) * 100 / len(steps)
         anchor = "start" if middle < 4 else "end" if middle > 96 else "middle"
-        words.append(AxisWord({"start": 0.0, "end": 100.0}.get(anchor, _round(middle)), steps[place].label, anchor))
+        words.append(AxisWord({"start": 0.0, "end": 100.0}.get(anchor, _round(middle)), steps[index].label, anchor))
     return tuple(words)
 
 
 def _columns(steps: Sequence[Step], series: Sequence[Series], spell: Spell) -> tuple[Column, ...]:
     width = 100 / max(len(steps), 1)
     columns = []
-    for place, step in enumerate(steps):
-        known = [(each.name, each.values[place]) for each in series]
-        told = [f"{name} {spell(value)}" for name, value in known if value is not None]
-        readout = f"{step.title}: {', '.join(told) or 'nothing'}"
-        columns.append(Column(_round(place * width), _round(width), step.href, step.title, readout))
+    for index, step in enumerate(steps):
+        known = [(each.name, each.values[index]) for each in series]
+        details = [f"{name} {spell(value)}" for name, value in known if value is not None]
+        readout = f"{step.title}: {', '.join(details) or 'nothing'}"
+        columns.append(Column(_round(index * width), _round(width), step.href, step.title, readout))
     return tuple(columns)
 
 
 def _rows(steps: Sequence[Step], series: Sequence[Series], spell: Spell) -> tuple[NumberRow, ...]:
     """One row per step with a value other than 0, in order; an en dash where a series has none."""
     rows = []
-    for place, step in enumerate(steps):
-        values = [each.values[place] for each in series]
+    for index, step in enumerate(steps):
+        values = [each.values[index] for each in series]
         if any(values):
             rows.append(NumberRow(step.title, step.href, tuple("–" if it is None else spell(it) for it in values)))
     return tuple(rows)

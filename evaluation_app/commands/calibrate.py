@@ -60,24 +60,24 @@ def run(options: Options) -> Answer:
             return _answer(collection, rule.upper, rule.lower, made.data, made.fitted.figures) | {"kept": False}
     if options["corrective"] is not None:
         switch_corrective(collection, options["corrective"])
-    kept = calibration_of(collection)
-    if kept is None:
+    calibration = calibration_of(collection)
+    if calibration is None:
         return {"collection": collection.name, "calibrated": False}
-    return _answer(collection, kept.upper, kept.lower, kept.data, kept.figures) | {
+    return _answer(collection, calibration.upper, calibration.lower, calibration.data, calibration.figures) | {
         "kept": True,
-        "corrects": kept.corrects,
-        "weights": kept.weights,
-        "embed_model": kept.embed_model,
-        "created_at": kept.created_at.isoformat(),
+        "corrects": calibration.corrects,
+        "weights": calibration.weights,
+        "embed_model": calibration.embed_model,
+        "created_at": calibration.created_at.isoformat(),
     }
 
 
 def _find_set(name: str) -> GoldenSet:
-    found = GoldenSet.objects.filter(name=name).first()
-    if found is None:
+    record = GoldenSet.objects.filter(name=name).first()
+    if record is None:
         known = ", ".join(GoldenSet.objects.order_by("name").values_list("name", flat=True)[:20])
         raise UsageError(f"there is no golden set {name!r}; there is {known or 'none'}")
-    return found
+    return record
 
 
 def _answer(

@@ -33,8 +33,8 @@ def show(answer: Mapping[str, Any]) -> str:
             f"  {finding['remedy']}",
         ]
     lines += [f"not finished within its time: {rule}" for rule in answer["unfinished"]]
-    found = counted(len(answer["findings"]), "rule")
-    verdict = f"{found} found problems" if answer["findings"] else "passed"
+    result = counted(len(answer["findings"]), "rule")
+    verdict = f"{result} found problems" if answer["findings"] else "passed"
     return "\n".join(
         [
             *lines,

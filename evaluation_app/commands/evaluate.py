@@ -64,7 +64,7 @@ def run(options: Options) -> Answer:
     ended = _work_off(started, quiet=bool(options.get("as_json")))
     changes = _compare(baseline, ended) if baseline is not None else []
     regressions = [_describe_change(change) for change in changes if _counts(change, options)]
-    reasons = _reasons(ended, [found for found in regressions if found.problem])
+    reasons = _reasons(ended, [match for match in regressions if match.problem])
     _write(options, ended, regressions)
     if options["make_baseline"] and not reasons:
         make_baseline(ended)
@@ -86,12 +86,12 @@ def _usage() -> Iterator[None]:
 
 
 def _open_run(options: Options) -> EvaluationRun:
-    given = [name for name in ("golden_set", "resume", "retry_failed") if options[name]]
-    if len(given) != 1:
+    values = [name for name in ("golden_set", "resume", "retry_failed") if options[name]]
+    if len(values) != 1:
         raise UsageError("evaluate takes either a SET, or --resume RUN, or --retry-failed RUN")
     if options["resume"]:
-        found = find_run(options["resume"])
-        return found if found.state == "queued" else lifecycle.resume_run(found, None, send=False)
+        result = find_run(options["resume"])
+        return result if result.state == "queued" else lifecycle.resume_run(result, None, send=False)
     if options["retry_failed"]:
         return lifecycle.retry_failed(find_run(options["retry_failed"]), None, send=False)
     golden_set = find_set(options["golden_set"])
@@ -134,18 +134,18 @@ def _find_baseline(started: EvaluationRun, options: Options) -> EvaluationRun | 
         find(name)
     if options["only"] and not options["no_regressions"]:
         raise UsageError("--only names metrics for --no-regressions; give that too")
-    found: EvaluationRun | None = None
+    evaluation_run: EvaluationRun | None = None
     if _wants_set_baseline(options):
-        found = started.golden_set.baseline if started.golden_set else None
+        evaluation_run = started.golden_set.baseline if started.golden_set else None
     elif options["baseline"]:
-        found = find_run(options["baseline"])
-    if found is not None:
+        evaluation_run = find_run(options["baseline"])
+    if evaluation_run is not None:
         try:
-            check_comparable(found, started)
+            check_comparable(evaluation_run, started)
         except ServiceError:
             lifecycle.cancel_run(started, None)
             raise
-    return found
+    return evaluation_run
 
 
 def _work_off(started: EvaluationRun, *, quiet: bool) -> EvaluationRun:
@@ -175,11 +175,11 @@ def _counts(change: MeasureChange, options: Options) -> bool:
 
 
 def _describe_change(change: MeasureChange) -> Finding:
-    told = ""
+    summary = ""
     if change.verdict == "regressed" and change.difference is not None:
         low, high = change.difference.low, change.difference.high
-        told = f"{change.name} is worse by {change.difference.mean:+.4f} ({low:+.4f} to {high:+.4f})"
-    return Finding(REGRESSIONS, f"{change.name} is not worse than the baseline", told)
+        summary = f"{change.name} is worse by {change.difference.mean:+.4f} ({low:+.4f} to {high:+.4f})"
+    return Finding(REGRESSIONS, f"{change.name} is not worse than the baseline", summary)
 
 
 def _reasons(ended: EvaluationRun, regressions: Sequence[Finding]) -> list[str]:
@@ -237,10 +237,10 @@ def show(answer: Answer) -> str:
 def _show_changes(changes: Sequence[Answer]) -> Iterator[str]:
     for change in changes:
         difference = change["difference"]
-        told = "" if difference is None else (
+        summary = "" if difference is None else (
             f"{difference['mean']:+.4f} ({difference['low']:+.4f} to {difference['high']:+.4f})"
         )  # fmt: skip
-        yield f"{change['measure']:<24} {change['verdict']:<12} {told}".rstrip()
+        yield f"{change['measure']:<24} {change['verdict']:<12} {summary}".rstrip()
 
 
 def has_passed(answer: Answer) -> bool:

@@ -17,8 +17,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options) -> Answer:
-    wanted = read_range({"since": options["since"], "until": options["until"]}, tuple(options["collection"]))
-    return build_report(wanted, limit=options["newest"]).as_dict()
+    requested = read_range({"since": options["since"], "until": options["until"]}, tuple(options["collection"]))
+    return build_report(requested, limit=options["newest"]).as_dict()
 
 
 def show(answer: Answer) -> str:

@@ -78,13 +78,13 @@ def show(answer: Answer) -> str:
 
 
 def _read_filter(options: Options) -> SpanFilter:
-    given: dict[str, list[str]] = {name: list(options[name]) for name in SEVERAL}
-    given |= {name: [options[name]] for name in ONE if options[name]}
-    given |= {field: [options[name]] for name, field in (("run", "run_id"), ("trace", "trace_id")) if options[name]}
+    provided: dict[str, list[str]] = {name: list(options[name]) for name in SEVERAL}
+    provided |= {name: [options[name]] for name in ONE if options[name]}
+    provided |= {field: [options[name]] for name, field in (("run", "run_id"), ("trace", "trace_id")) if options[name]}
     for pair in options["filter"]:
         name, value = split_pair("filter", pair)
-        given.setdefault(name, []).append(value)
-    return parse_filter(given)
+        provided.setdefault(name, []).append(value)
+    return parse_filter(provided)
 
 
 def _write(export: SpanExport, path: Path, *, quiet: bool) -> int:

@@ -101,15 +101,15 @@ def run_sync(options: Options) -> Answer:
     answer = _Answer(collection, options)
     files = find_files([options["folder"]])
     manifest = hash_files(files, quiet=answer.quiet)
-    given = _labels(options) | {"prefix": options["prefix"], "delete_missing": not options["keep_missing"]}
-    given["label"] = options["folder"]
-    plan = open_sync(collection, manifest, dry_run=True, **given).plan
+    provided = _labels(options) | {"prefix": options["prefix"], "delete_missing": not options["keep_missing"]}
+    provided["label"] = options["folder"]
+    plan = open_sync(collection, manifest, dry_run=True, **provided).plan
     if options["dry_run"]:
         answer.add_lines(plan.lines)
         return answer.finish()
     if plan.deletions and not options["yes"]:
         _ask_to_delete(plan.lines, plan.deletions, quiet=answer.quiet)
-    sync = open_sync(collection, manifest, **given)
+    sync = open_sync(collection, manifest, **provided)
     assert sync.batch is not None
     answer.batches.append(sync.batch)
     answer.add_lines([line for line in sync.plan.lines if not line.is_sent and line.status != "deleted"])
@@ -181,9 +181,9 @@ def _send(answer: _Answer, files: Sequence[Any], batch: IngestBatch, *, doc_ids:
 def _ask_to_delete(lines: Sequence[PlanLine], doomed: Sequence[str], *, quiet: bool) -> None:
     """Go on only when a person at the terminal says so."""
     counts = Counter(line.status for line in lines)
-    told = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "deleted")
+    summary = ", ".join(f"{count:,} {status}" for status, count in counts.items() if status != "deleted")
     if not quiet:
-        print(f"plan: {told}", file=sys.stderr)
+        print(f"plan: {summary}", file=sys.stderr)
     shown = [f"  {doc_id}" for doc_id in doomed[:SHOWN_LINES]]
     if len(doomed) > SHOWN_LINES:
         shown.append(f"  and {len(doomed) - SHOWN_LINES:,} more")
@@ -202,9 +202,9 @@ def _ask(question: str, *, otherwise: bool) -> bool:
     otherwise: what an empty line means. The end of the input means no.
     """
     print(question, end="", file=sys.stderr, flush=True)
-    said = sys.stdin.readline()
-    word = said.strip().lower()
-    return otherwise if said and not word else word in ("y", "yes")
+    message = sys.stdin.readline()
+    word = message.strip().lower()
+    return otherwise if message and not word else word in ("y", "yes")
 
 
 class _Answer:
@@ -270,10 +270,10 @@ def show(answer: Answer) -> str:
     """Totals, what was refused or failed, and what to do next."""
     totals = ", ".join(f"{count:,} {status.replace('_', ' ')}" for status, count in answer["totals"].items())
     lines = [f"{answer['collection']}: {totals or 'nothing to do'}"]
-    told = [item for item in answer["items"] if answer["dry_run"] or item["status"] == "rejected"]
-    lines += [_line(item) for item in told[:SHOWN_LINES]]
-    if len(told) > SHOWN_LINES:
-        lines.append(f"  and {len(told) - SHOWN_LINES:,} more; --json tells all")
+    details = [item for item in answer["items"] if answer["dry_run"] or item["status"] == "rejected"]
+    lines += [_line(item) for item in details[:SHOWN_LINES]]
+    if len(details) > SHOWN_LINES:
+        lines.append(f"  and {len(details) - SHOWN_LINES:,} more; --json tells all")
     if answer["jobs"]:
         jobs = answer["jobs"]
         done = f"{jobs['succeeded']:,} of {jobs['documents']:,} documents ingested"

@@ -74,10 +74,10 @@ def _chosen(options: Options) -> Any:
 
 
 def _find_batch(batch_id: uuid.UUID) -> IngestBatch:
-    found = IngestBatch.objects.filter(pk=batch_id).first()
-    if found is None:
+    record = IngestBatch.objects.filter(pk=batch_id).first()
+    if record is None:
         raise UsageError(f"there is no batch {batch_id}; `ragd ingest` and the page Batches list them")
-    return found
+    return record
 
 
 def _change(options: Options) -> dict[str, Any]:
@@ -103,10 +103,10 @@ def _change(options: Options) -> dict[str, Any]:
 
 
 def _find_job(job_id: uuid.UUID) -> IngestJob:
-    found = IngestJob.objects.filter(pk=job_id).first()
-    if found is None:
+    record = IngestJob.objects.filter(pk=job_id).first()
+    if record is None:
         raise ServiceError(f"there is no job {job_id}", type="unknown_job", status=404)
-    return found
+    return record
 
 
 def _watch(rows: QuerySet[IngestJob], *, quiet: bool) -> int:

@@ -17,11 +17,11 @@ def run(options: Options) -> Answer:
     if options["model"] and not options["clear"]:
         raise UsageError("--model goes with --clear: it says whose judgements are forgotten")
     cleared = clear_stored(options["model"], actor=None) if options["clear"] else None
-    kept = [
+    stored = [
         {"model": each.model, "count": each.count, "oldest": each.oldest.isoformat(), "newest": each.newest.isoformat()}
         for each in count_stored()
     ]
-    return {"cleared": cleared, "kept": kept}
+    return {"cleared": cleared, "kept": stored}
 
 
 def show(answer: Answer) -> str:

@@ -27,18 +27,18 @@ def find_files(paths: Sequence[str]) -> list[LocalFile]:
     Hidden ones, beginning with a dot, and folders of such a name are passed over unless they are named themselves.
     Raises UsageError for a path that is not there or cannot be read.
     """
-    found: list[LocalFile] = []
+    local_files: list[LocalFile] = []
     for text in paths:
         path = Path(text)
         if path.is_dir():
-            found += [LocalFile(path / name, name) for name in _walk(path)]
+            local_files += [LocalFile(path / name, name) for name in _walk(path)]
         elif path.is_file():
-            found.append(LocalFile(path, path.name))
+            local_files.append(LocalFile(path, path.name))
         else:
             raise UsageError(f"there is no file or folder {text}; check the path")
         if not os.access(path, os.R_OK):
             raise UsageError(f"{text} may not be read by this user; change its permissions")
-    return found
+    return local_files
 
 
 def _walk(folder: Path) -> list[str]:
@@ -89,10 +89,10 @@ def send_files(
 
     While the queue is full it waits as long as it is told to. Stopping early keeps what was sent.
     """
-    wanted = list(doc_ids) or [file.name for file in files]
+    requested = list(doc_ids) or [file.name for file in files]
     done = 0
     with Bar("sending", "files", len(files), quiet=quiet) as bar:
-        for group, names in _groups(files, wanted):
+        for group, names in _groups(files, requested):
             yield from _send_group(
                 bar, collection, group, doc_ids=names, on_clash=on_clash, tags=tags, metadata=metadata, batch=batch
             )

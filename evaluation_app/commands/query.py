@@ -75,13 +75,13 @@ def _choose_plan(options: Options) -> tuple[Collection, ChosenPlan]:
 
 def read_plan(collection: Collection, options: Options) -> ChosenPlan:
     """The plan of `add_plan_arguments`. Raises what `choose_plan` raises, and InvalidInput for a pair that is none."""
-    stated = {name: options[name] for name in PLAN_FIELDS if name in options} | {
+    explicit = {name: options[name] for name in PLAN_FIELDS if name in options} | {
         "weights": _read_weights(options["weight"]),
         "tags_any": options["tag_any"],
         "tags_all": options["tag_all"],
         "metadata": dict(split_pair("metadata", pair) for pair in options["metadata"] or ()) or None,
     }
-    return choose_plan(collection, options["plan"], stated)
+    return choose_plan(collection, options["plan"], explicit)
 
 
 def _read_weights(pairs: Sequence[str] | None) -> dict[str, float] | None:
@@ -107,9 +107,9 @@ def show_results(answer: Answer) -> str:
 
 
 def _show_result(result: Mapping[str, Any]) -> str:
-    place = f"{result['rank']:>3}. {result['doc_id']}#{result['chunk_index']}"
+    position = f"{result['rank']:>3}. {result['doc_id']}#{result['chunk_index']}"
     text = " ".join(result["content"].split())[:SHOWN_CHARS]
-    return f"{place}  {result['score_kind']} {result['score']:.4f}\n     {text}"
+    return f"{position}  {result['score_kind']} {result['score']:.4f}\n     {text}"
 
 
 def show_answer(answer: Answer) -> str:

@@ -60,13 +60,13 @@ def _start(collection: Collection, options: Mapping[str, Any]) -> Generation:
 
 def _follow(collection: Collection, generation: Generation) -> GenerationState:
     """Until nobody works on it any more. Told on standard error, one line whenever something moved."""
-    told = ""
+    summary = ""
     while True:
         state = generation_state(collection, generation)
         line = _line(state)
-        if line != told:
+        if line != summary:
             print(line, file=sys.stderr, flush=True)
-            told = line
+            summary = line
         if state.job is None or not state.job.is_active:
             return state
         time.sleep(LOOK_EVERY_S)

@@ -48,12 +48,12 @@ def run(options: Options) -> Answer:
 
 
 def show(answer: Answer) -> str:
-    found: dict[str, Any] = answer["by_family"]
+    result: dict[str, Any] = answer["by_family"]
     lines = [
         f"{counted(answer['chunks_scanned'], 'chunk')} of {answer['collection']} looked through"
         f"{'' if answer['complete'] else ', not all of them'}; with findings: {answer['chunks_with_findings']}"
     ]
-    lines += [f"  {family:24}{count:>8}" for family, count in found.items()]
+    lines += [f"  {family:24}{count:>8}" for family, count in result.items()]
     for item in answer["chunks"]:
         rules = ", ".join(sorted({f"{each['family']}.{each['rule']}" for each in item["findings"]}))
         lines.append(f"  {item['risk_score']:5.1f}  {item['doc_id']}#{item['chunk_index']}  {rules}")

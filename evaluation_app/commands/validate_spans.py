@@ -46,9 +46,9 @@ def run(options: Options) -> Answer:
     """Each vocabulary's report, with the violations of a type that are alike counted together."""
     chosen = options["vocabulary"]
     if options["file"] is not None:
-        found = read_spans(_read_file(options["file"]))
-        chosen = chosen or ("openinference" if found.form == OPENINFERENCE else None)
-        batches: Iterable[list[dict[str, Any]]] = [found.spans]
+        result = read_spans(_read_file(options["file"]))
+        chosen = chosen or ("openinference" if result.form == OPENINFERENCE else None)
+        batches: Iterable[list[dict[str, Any]]] = [result.spans]
     else:
         batches = _stored(options)
     vocabularies = [CHOICES[chosen]] if chosen else list(VOCABULARIES)
@@ -101,10 +101,10 @@ def _find_run(text: str) -> QueryRun:
 
 
 def _read_since(text: str) -> timedelta:
-    found = SINCE.fullmatch(text)
-    if found is None:
+    match = SINCE.fullmatch(text)
+    if match is None:
         raise UsageError(f"--since takes a number and m, h or d, such as 90m, 24h or 7d, not {text!r}")
-    return timedelta(**{UNITS[found[2]]: int(found[1])})
+    return timedelta(**{UNITS[match[2]]: int(match[1])})
 
 
 def _describe(tables: Tables, report: Report) -> Answer:

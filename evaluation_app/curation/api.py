@@ -32,11 +32,11 @@ GATE = "/collections/{collection}/promotion-gate"
 )
 def tell_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -> Any:
     """What a change would do to the golden questions, from retrieval alone. Changes nothing; a read key may ask."""
-    found = find_collection(request, collection)
-    golden_set = None if payload.set is None else find_own_set(found, payload.set)
-    proposal = _propose(found, payload, golden_set)
+    target = find_collection(request, collection)
+    golden_set = None if payload.set is None else find_own_set(target, payload.set)
+    proposal = _propose(target, payload, golden_set)
     return impact_of(
-        found,
+        target,
         proposal.supposed,
         golden_set=golden_set,
         budget_s=payload.budget_s,
@@ -53,10 +53,10 @@ def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenS
             raise InvalidInput(f"{action} needs doc_ids", field="doc_ids")
         return proposed_changes.documents_changed(collection, action, names)
     if action == "policy":
-        stated = payload.chunk_policy.model_dump(exclude_none=True) if payload.chunk_policy else {}
+        explicit = payload.chunk_policy.model_dump(exclude_none=True) if payload.chunk_policy else {}
         if payload.doc_id:
-            return proposed_changes.document_policy_changed(collection, payload.doc_id, stated)
-        return proposed_changes.policy_changed(collection, stated, golden_set=golden_set, budget_s=payload.budget_s)
+            return proposed_changes.document_policy_changed(collection, payload.doc_id, explicit)
+        return proposed_changes.policy_changed(collection, explicit, golden_set=golden_set, budget_s=payload.budget_s)
     if payload.doc_id is None or payload.chunk_index is None:
         raise InvalidInput(f"{action} needs doc_id and chunk_index", field="chunk_index")
     if action == "edit_chunk":
@@ -75,9 +75,9 @@ def get_gate(request: HttpRequest, collection: str) -> Any:
 @router.put(GATE, operation_id="promotion-gate-put", response={200: GateOut, **ERRORS})
 def put_gate(request: HttpRequest, collection: str, payload: GateRequest) -> Any:
     """From now on a generation serves only if the set's mean of the measure does not fall by more than the margin."""
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     values = payload.model_dump(exclude={"set"})
-    return gate_dict(set_gate(found, payload.set, **values, actor=request_key(request)))
+    return gate_dict(set_gate(target, payload.set, **values, actor=request_key(request)))
 
 
 @router.delete(GATE, operation_id="promotion-gate-delete", response={200: GateOut, **ERRORS})
@@ -94,9 +94,9 @@ def delete_gate(request: HttpRequest, collection: str) -> Any:
 )
 def list_expectations(request: HttpRequest, collection: str, doc_id: str, chunk_index: int | None = None) -> Any:
     """The golden questions that expect a document or a chunk, and what it contributed to answers."""
-    found = find_collection(request, collection)
-    get_document(found, doc_id)
-    told = expectations_of(found, doc_id, chunk_index)
+    target = find_collection(request, collection)
+    get_document(target, doc_id)
+    expectations = expectations_of(target, doc_id, chunk_index)
     questions = [
         {
             "set": row.golden_set.name,
@@ -104,6 +104,6 @@ def list_expectations(request: HttpRequest, collection: str, doc_id: str, chunk_
             "last_rank": last.rank if last else None,
             "last_asked_at": last.item.created_at if last else None,
         }
-        for row, last in told.questions
+        for row, last in expectations.questions
     ]
-    return {"questions": questions, "contribution": told.worth.as_dict()}
+    return {"questions": questions, "contribution": expectations.worth.as_dict()}

@@ -106,25 +106,25 @@ def expectations_of(collection: Collection, doc_id: str, chunk_index: int | None
     key = f"{doc_id}#{chunk_index}"
     if chunk_index is None:
         candidates = rows.filter(Q(expected_doc_ids__contains=[doc_id]) | ~Q(expected_chunks=[]))
-        found = [row for row in candidates if doc_id in row.expected_doc_ids or _has_chunk_of(row, doc_id)]
+        result = [row for row in candidates if doc_id in row.expected_doc_ids or _has_chunk_of(row, doc_id)]
     else:
         candidates = rows.filter(Q(expected_doc_ids__contains=[doc_id]) | Q(expected_chunks__contains=[key]))
-        found = [row for row in candidates if key in row.expected_chunks or not _has_chunk_of(row, doc_id)]
+        result = [row for row in candidates if key in row.expected_chunks or not _has_chunk_of(row, doc_id)]
     worths = _worths(collection, f"{doc_id}#" if chunk_index is None else key, doc_id)
     if chunk_index is not None:
         worths = [(name, worth) for name, worth in worths if name == key]
     whole = Worth()
     for _, worth in worths:
         whole = whole.plus(worth)
-    return Expectations([(row, last) for row, last in _with_last(found, doc_id, chunk_index)], whole, worths)
+    return Expectations([(row, last) for row, last in _with_last(result, doc_id, chunk_index)], whole, worths)
 
 
 def expects_any(collection: Collection, doc_ids: Sequence[str]) -> bool:
     """Whether any golden question of the collection expects one of these documents or a chunk of one."""
-    wanted = set(doc_ids)
+    requested = set(doc_ids)
     rows = GoldenQuestion.objects.filter(golden_set__collection_name=collection.name, suggested=False)
     for documents, chunks in rows.values_list("expected_doc_ids", "expected_chunks").iterator():
-        if not wanted.isdisjoint(documents) or not wanted.isdisjoint(map(document_of, chunks)):
+        if not requested.isdisjoint(documents) or not requested.isdisjoint(map(document_of, chunks)):
             return True
     return False
 

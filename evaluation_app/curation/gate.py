@@ -108,13 +108,13 @@ def _rankings(
     embedder = None if plan.mode == "lexical" else store.embedder
     vectors = vectors_of((each.text for each in asked), embedder, alive=alive)
     as_it_is = WhatIf(store, Supposed())
-    found = []
+    result = []
     for each in asked:
         with transaction.atomic():
             best, _ = as_it_is.compare(each.text, plan, vectors.get(each.text))
-        found.append(keys_of(best))
+        result.append(keys_of(best))
         alive()
-    return found
+    return result
 
 
 def _open(collection: Collection, generation: Generation) -> Store:

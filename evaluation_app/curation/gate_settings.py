@@ -56,23 +56,23 @@ def set_gate(
                 "updated_by": audit.name_actor(actor),
             },
         )
-        said = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"
-        audit.record(actor, [collection], audit.CHANGE, said)
+        message = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"
+        audit.record(actor, [collection], audit.CHANGE, message)
     return gate
 
 
 def find_own_set(collection: Collection, name: str) -> GoldenSet:
     """The set of that name over the collection. Raises ServiceError 404 (field "set")."""
     own = GoldenSet.objects.filter(collection_name=collection.name)
-    found = own.filter(name=name).first() if can_be_stored(name) else None
-    if found is None:
+    record = own.filter(name=name).first() if can_be_stored(name) else None
+    if record is None:
         raise ServiceError(
             f"collection {collection.name!r} has no golden set {name!r}; choose one of its own",
             type="unknown_golden_set",
             status=404,
             field="set",
         )
-    return found
+    return record
 
 
 def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
@@ -123,10 +123,10 @@ def restore_gates(collection: Collection, rows: Iterable[Row]) -> int:
         _check(row["measure"], row["k"], row["margin"])
         name = str(row["set_name"])
         sets = GoldenSet.objects.filter(collection_name=collection.name)
-        found = sets.filter(name=name).first() or sets.filter(name__startswith=f"{name} (").order_by("pk").first()
+        record = sets.filter(name=name).first() or sets.filter(name__startswith=f"{name} (").order_by("pk").first()
         PromotionGate.objects.update_or_create(
             collection_name=collection.name,
-            defaults={**row, "set_name": found.name if found else name, "golden_set": found},
+            defaults={**row, "set_name": record.name if record else name, "golden_set": record},
         )
         count += 1
     return count

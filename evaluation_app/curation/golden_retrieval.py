@@ -53,8 +53,8 @@ def first_rank(keys: Sequence[str], golden: Golden, *, by_document: bool = False
     Expected chunks count where the question names some, else documents; by_document: always documents.
     """
     if golden.expected_chunks and not by_document:
-        wanted = set(golden.expected_chunks)
-        return next((rank for rank, key in enumerate(keys, 1) if key in wanted), None)
+        requested = set(golden.expected_chunks)
+        return next((rank for rank, key in enumerate(keys, 1) if key in requested), None)
     documents = set(golden.relevant_docs)
     return next((rank for rank, key in enumerate(keys, 1) if document_of(key) in documents), None)
 
@@ -73,16 +73,16 @@ class _VectorCache:
     def find(self, embedder: Embedder, text: str) -> Any:
         """The vector of a text, embedded now where it is not kept. Raises EmbedderError."""
         with self.lock:
-            _, kept = self.by_embedder.setdefault(id(embedder), (embedder, OrderedDict()))
-            found = kept.get(text)
-            if found is not None:
-                kept.move_to_end(text)
-                return found
+            _, stored = self.by_embedder.setdefault(id(embedder), (embedder, OrderedDict()))
+            value = stored.get(text)
+            if value is not None:
+                stored.move_to_end(text)
+                return value
         vector = embedder.embed_query(text)
         with self.lock:
-            kept[text] = vector
-            while len(kept) > KEPT_VECTORS:
-                kept.popitem(last=False)
+            stored[text] = vector
+            while len(stored) > KEPT_VECTORS:
+                stored.popitem(last=False)
         return vector
 
 
@@ -100,13 +100,13 @@ def vectors_of(
 
     embedder None (a lexical plan): no vectors at all. alive: called between texts. Raises EmbedderError.
     """
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     if embedder is None:
-        return found
+        return result
     for text in texts:
-        if until is not None and found and time.monotonic() >= until:
+        if until is not None and result and time.monotonic() >= until:
             break
-        if text not in found:
-            found[text] = _vectors.find(embedder, text)
+        if text not in result:
+            result[text] = _vectors.find(embedder, text)
             alive()
-    return found
+    return result

@@ -148,16 +148,16 @@ def impact_of(
                 keys = keys_of(now), keys_of(then)
                 looked.append((_compare(each, *keys, touched, by_document=by_document), each, *keys))
             transaction.set_rollback(True)
-    found = [impact for impact, *_ in looked]
-    counts = Counter(impact.effect for impact in found)
+    result = [impact for impact, *_ in looked]
+    counts = Counter(impact.effect for impact in result)
     return Impact(
         total=len(ordered),
-        looked=len(found),
+        looked=len(result),
         k=chosen.plan.k,
         plan=chosen.plan,
         plan_name=chosen.name,
         documents=len(touched),
-        changed=sorted((each for each in found if each.effect != "same"), key=_worst_first),
+        changed=sorted((each for each in result if each.effect != "same"), key=_worst_first),
         counts={effect: counts[effect] for effect in EFFECTS},
         means=_means(looked, chosen.plan.k),
         took_ms=round((time.monotonic() - began) * 1000, 1),

@@ -64,25 +64,25 @@ class PolicyForm(ChunkPolicyFields):
 def show_impact(request: PageRequest, name: str) -> HttpResponse:
     """The impact of the change that the fields describe. ?long=1 takes up to a minute. Nothing is written."""
     collection = find_collection(name)
-    given = _given(request)
-    long = given.get("long") == "1"
+    query = _given(request)
+    long = query.get("long") == "1"
     context: dict[str, Any] = {
         "collection": collection,
-        "given": _kept(given),
-        "word": WORDS.get(_wanted(given), ""),
+        "given": _kept(query),
+        "word": WORDS.get(_wanted(query), ""),
         "part_id": request.htmx.target if is_part(request, PARTS) else IDS[0],
     }
     status = 200
     try:
-        proposal = _proposal(collection, given, budget_s=BUDGET_MOST_S if long else POLICY_BUDGET_S)
-        found = impact_of(
+        proposal = _proposal(collection, query, budget_s=BUDGET_MOST_S if long else POLICY_BUDGET_S)
+        impact = impact_of(
             collection,
             proposal.supposed,
             budget_s=BUDGET_MOST_S if long else BUDGET_S,
             estimate=proposal.estimate,
             by_document=proposal.renumbers,
         )
-        context |= _shown(found, is_part=is_part(request, PARTS))
+        context |= _shown(impact, is_part=is_part(request, PARTS))
     except (ServiceError, RagdError) as error:
         refused_status, body = describe(error)
         context["refused"] = body["error"]["message"]
@@ -92,62 +92,62 @@ def show_impact(request: PageRequest, name: str) -> HttpResponse:
 
 def _given(request: PageRequest) -> QueryDict:
     """The fields of the address, and over them those of the form."""
-    given = request.GET.copy()
+    provided = request.GET.copy()
     if request.method == "POST":
         for name in request.POST:
             if name != "csrfmiddlewaretoken":
-                given.setlist(name, request.POST.getlist(name))
-    return given
+                provided.setlist(name, request.POST.getlist(name))
+    return provided
 
 
-def _wanted(given: QueryDict) -> str:
+def _wanted(query: QueryDict) -> str:
     """What is to be done: `impact` goes before `action`, which a form may use for something else."""
-    return given.get("impact") or given.get("action") or ""
+    return query.get("impact") or query.get("action") or ""
 
 
-def _kept(given: QueryDict) -> list[tuple[str, str]]:
+def _kept(query: QueryDict) -> list[tuple[str, str]]:
     """The same fields for a form that asks again."""
-    return [(name, value) for name in given if name != "long" for value in given.getlist(name)]
+    return [(name, value) for name in query if name != "long" for value in query.getlist(name)]
 
 
-def _proposal(collection: Collection, given: QueryDict, *, budget_s: float) -> ProposedChange:
-    wanted = _wanted(given)
-    if wanted in proposed_changes.DOCUMENT_ACTIONS:
-        return proposed_changes.documents_changed(collection, wanted, Selection.read(given).choose(collection))
-    doc_id = given.get("doc_id") or ""
-    if wanted == "edit-chunk":
-        return proposed_changes.chunk_edited(collection, doc_id, _index(given), given.get("content") or "")
-    if wanted in ("disable-chunk", "enable-chunk"):
-        return proposed_changes.chunk_switched(collection, doc_id, _index(given), enabled=wanted == "enable-chunk")
-    if wanted == "policy":
-        stated = _policy(given)
+def _proposal(collection: Collection, query: QueryDict, *, budget_s: float) -> ProposedChange:
+    requested = _wanted(query)
+    if requested in proposed_changes.DOCUMENT_ACTIONS:
+        return proposed_changes.documents_changed(collection, requested, Selection.read(query).choose(collection))
+    doc_id = query.get("doc_id") or ""
+    if requested == "edit-chunk":
+        return proposed_changes.chunk_edited(collection, doc_id, _index(query), query.get("content") or "")
+    if requested in ("disable-chunk", "enable-chunk"):
+        return proposed_changes.chunk_switched(collection, doc_id, _index(query), enabled=requested == "enable-chunk")
+    if requested == "policy":
+        explicit = _policy(query)
         if doc_id:
-            return proposed_changes.document_policy_changed(collection, doc_id, stated)
-        return proposed_changes.policy_changed(collection, stated, budget_s=budget_s)
-    raise InvalidInput(f"action must be one of {', '.join(WORDS)}, not {wanted!r}", field="action")
+            return proposed_changes.document_policy_changed(collection, doc_id, explicit)
+        return proposed_changes.policy_changed(collection, explicit, budget_s=budget_s)
+    raise InvalidInput(f"action must be one of {', '.join(WORDS)}, not {requested!r}", field="action")
 
 
-def _index(given: QueryDict) -> int:
-    text = given.get("index") or ""
+def _index(query: QueryDict) -> int:
+    text = query.get("index") or ""
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise InvalidInput(f"index must be the number of a chunk, not {text!r}", field="index")
     return int(text)
 
 
-def _policy(given: QueryDict) -> dict[str, Any]:
-    form = PolicyForm({name: given[name] for name in POLICY_FIELDS if given.get(name)})
+def _policy(query: QueryDict) -> dict[str, Any]:
+    form = PolicyForm({name: query[name] for name in POLICY_FIELDS if query.get(name)})
     if not form.is_valid():
         name, errors = next(iter(form.errors.items()))
         raise InvalidInput(str(errors[0]), field=name)
     return form.chunk_policy()
 
 
-def _shown(found: Impact, *, is_part: bool) -> dict[str, Any]:
-    shown = found.changed[:SHOWN_IN_PART] if is_part else found.changed
+def _shown(impact: Impact, *, is_part: bool) -> dict[str, Any]:
+    shown = impact.changed[:SHOWN_IN_PART] if is_part else impact.changed
     return {
-        "impact": found,
+        "impact": impact,
         "rows": [ImpactRow(each, *EFFECTS[each.effect]) for each in shown],
-        "more": len(found.changed) - len(shown),
-        "sunk": found.counts["lost"] + found.counts["worse"],
-        "risen": found.counts["gained"] + found.counts["better"],
+        "more": len(impact.changed) - len(shown),
+        "sunk": impact.counts["lost"] + impact.counts["worse"],
+        "risen": impact.counts["gained"] + impact.counts["better"],
     }

@@ -73,20 +73,20 @@ def _read(run: EvaluationRun) -> Latest:
 
 
 def _measures(run: EvaluationRun) -> dict[str, Any]:
-    found = run.summary.get("measures")
-    return found if isinstance(found, dict) else {}
+    value = run.summary.get("measures")
+    return value if isinstance(value, dict) else {}
 
 
 def _readings(measures: dict[str, Any], before: dict[str, Any]) -> list[Reading]:
     names = sorted((name for name in measures if name.partition("@")[0] in SHOWN), key=_place)
     readings = []
     for name in names:
-        told = measures[name]
-        if told.get("value") is None:
+        details = measures[name]
+        if details.get("value") is None:
             continue
         earlier = before.get(name, {}).get("value")
-        moved = None if earlier is None else told["value"] - earlier
-        readings.append(Reading(name, _title(name), told["value"], told["scored"], told["total"], moved))
+        moved = None if earlier is None else details["value"] - earlier
+        readings.append(Reading(name, _title(name), details["value"], details["scored"], details["total"], moved))
     return readings[:SHOWN_MOST]
 
 

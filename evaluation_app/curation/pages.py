@@ -52,11 +52,11 @@ def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) ->
 @require_GET
 def last_evaluation(request: PageRequest) -> HttpResponse:
     """The last evaluations beside their baselines; ?collection= names one collection, else all."""
-    wanted = request.GET.get("collection", "").replace("\x00", "")
+    requested = request.GET.get("collection", "").replace("\x00", "")
     context: dict[str, Any] = {
-        "latest": latest_of([wanted] if wanted else None),
-        "of": wanted,
-        "has_questions": GoldenSet.objects.filter(**({"collection_name": wanted} if wanted else {})).exists(),
+        "latest": latest_of([requested] if requested else None),
+        "of": requested,
+        "has_questions": GoldenSet.objects.filter(**({"collection_name": requested} if requested else {})).exists(),
     }
     parts = {"last-evaluation": "evaluation/curation/parts/latest.html"}
     return render_page(request, "evaluation/curation/latest.html", context, parts=parts)
@@ -72,14 +72,14 @@ def gate_settings(request: PageRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         status = 422
         if form.is_valid():
-            given = form.cleaned_data
+            data = form.cleaned_data
             try:
-                if not given["set"]:
+                if not data["set"]:
                     remove_gate(collection, actor=request.user)
                     messages.success(request, "Quality gate disabled.")
                 else:
-                    fields = {field: given[field] for field in ("measure", "k", "margin")}
-                    made = set_gate(collection, given["set"], **fields, actor=request.user)
+                    fields = {field: data[field] for field in ("measure", "k", "margin")}
+                    made = set_gate(collection, data["set"], **fields, actor=request.user)
                     messages.success(
                         request,
                         f"Quality gate saved: {made.measure}@{made.k} on {made.set_name}, "
@@ -104,7 +104,7 @@ def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
     """What the gate compared for one generation, question by question; a POST lets it serve nevertheless."""
     collection = find_collection(name)
     try:
-        found = get_generation(collection, number)
+        result = get_generation(collection, number)
     except ServiceError as error:
         raise Http404(error.message) from error
     form = OverruleForm(request.POST or None)
@@ -113,21 +113,21 @@ def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
         status = 422
         if form.is_valid():
             try:
-                activate_generation(found, overrule=form.cleaned_data["reason"], actor=request.user)
-                messages.success(request, f"Index version {found.number} is activated as soon as it is up to date.")
+                activate_generation(result, overrule=form.cleaned_data["reason"], actor=request.user)
+                messages.success(request, f"Index version {result.number} is activated as soon as it is up to date.")
                 return redirect("collections:generations", name)
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
-    report = found.gate_report
+    report = result.gate_report
     states = {state.generation.pk: state for state in generation_states(collection)}
     context = {
         "collection": collection,
         "tab": "generations",
-        "generation": found,
-        "standing": states[found.pk],
+        "generation": result,
+        "standing": states[result.pk],
         "report": report,
         "form": form,
-        "can_overrule": found.gate_state == "held" and found.state in ("ready", "retired"),
+        "can_overrule": result.gate_state == "held" and result.state in ("ready", "retired"),
         "set_id": _set_id(report),
     }
     return render_page(request, "evaluation/curation/gate_report.html", context, status=status)

@@ -69,9 +69,9 @@ def chunk_switched(collection: Collection, doc_id: str, chunk_index: int, *, ena
     return _of_document(collection, doc_id, chunks)
 
 
-def document_policy_changed(collection: Collection, doc_id: str, stated: Mapping[str, Any]) -> ProposedChange:
+def document_policy_changed(collection: Collection, doc_id: str, explicit: Mapping[str, Any]) -> ProposedChange:
     """That one document is cut by another policy. Raises InvalidInput naming a field, ServiceError 404 and 409."""
-    policy = policy_for(collection, check_policy(stated, window_of(collection)))
+    policy = policy_for(collection, check_policy(explicit, window_of(collection)))
     chunks = chunks_by_policy(collection, doc_id, policy)
     return replace(_of_document(collection, doc_id, chunks), renumbers=True)
 
@@ -85,7 +85,7 @@ def _of_document(collection: Collection, doc_id: str, chunks: Sequence[Chunk]) -
 
 def policy_changed(
     collection: Collection,
-    stated: Mapping[str, Any],
+    explicit: Mapping[str, Any],
     *,
     golden_set: GoldenSet | None = None,
     budget_s: float,
@@ -98,7 +98,7 @@ def policy_changed(
     target = Collection(
         embed_model=collection.embed_model,
         embed_dims=collection.embed_dims,
-        chunk_policy=dict(check_policy(stated, window_of(collection))),
+        chunk_policy=dict(check_policy(explicit, window_of(collection))),
     )
     names = _in_play(collection, questions_of(collection, golden_set), until=time.monotonic() + budget_s / 3)
     until = time.monotonic() + budget_s * 2 / 3
@@ -149,8 +149,8 @@ def _in_play(collection: Collection, asked: Sequence[StoredQuestion], *, until: 
         for each in asked:
             if (embedder is not None and each.text not in vectors) or (counts and time.monotonic() >= until):
                 break
-            found, _ = as_it_is.compare(each.text, wide, vectors.get(each.text))
-            counts.update({candidate.doc_id for candidate in found})
+            result, _ = as_it_is.compare(each.text, wide, vectors.get(each.text))
+            counts.update({candidate.doc_id for candidate in result})
     others = sorted((doc_id for doc_id in counts if doc_id not in expected), key=lambda name: (-counts[name], name))
     return [*expected, *others]
 

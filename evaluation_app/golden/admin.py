@@ -36,12 +36,12 @@ class GoldenQuestionForm(QuestionModelForm):
     """Holds a question to the same rules as pages and API."""
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
-        stated = {name: given[name] for name in FIELDS if name in given and given[name] is not None}
-        if "question" not in stated:
-            return given
+        data = super().clean() or {}
+        explicit = {name: data[name] for name in FIELDS if name in data and data[name] is not None}
+        if "question" not in explicit:
+            return data
         try:
-            return given | {name: value for name, value in clean_golden(stated).as_dict().items() if name in given}
+            return data | {name: value for name, value in clean_golden(explicit).as_dict().items() if name in data}
         except InvalidInput as error:
             field = error.field if error.field in self.fields else None
             raise ValidationError({field: error.message} if field else error.message) from None
@@ -126,8 +126,8 @@ class GoldenQuestionAdmin(QuestionBase):
         ids: dict[int, list[int]] = {}
         for pk, set_id in queryset.values_list("pk", "golden_set_id"):
             ids.setdefault(set_id, []).append(pk)
-        found = GoldenSet.objects.in_bulk(ids)
-        return sum(act(found[set_id], chosen, actor=request.user) for set_id, chosen in ids.items())
+        records = GoldenSet.objects.in_bulk(ids)
+        return sum(act(records[set_id], chosen, actor=request.user) for set_id, chosen in ids.items())
 
 
 class GoldenSetVersionAdmin(VersionBase):

@@ -46,9 +46,12 @@ def changing(golden_set: GoldenSet, actor: audit.Actor) -> Iterator[Change]:
         change = Change(hold_set(golden_set), actor)
         yield change
         if change.told:
-            kept = keep_version(change.golden_set, reason=change.told, actor=actor)
+            golden_set_version = keep_version(change.golden_set, reason=change.told, actor=actor)
             audit.record(
-                actor, [change.golden_set], audit.CHANGE, f"{change.golden_set.name}: {change.told}, v{kept.version}"
+                actor,
+                [change.golden_set],
+                audit.CHANGE,
+                f"{change.golden_set.name}: {change.told}, v{golden_set_version.version}",
             )
             GoldenSet.objects.filter(pk=golden_set.pk).update(updated_at=timezone.now())
     golden_set.version, golden_set.digest = change.golden_set.version, change.golden_set.digest
@@ -56,7 +59,7 @@ def changing(golden_set: GoldenSet, actor: audit.Actor) -> Iterator[Change]:
 
 def add_question(
     golden_set: GoldenSet,
-    stated: Mapping[str, Any],
+    explicit: Mapping[str, Any],
     *,
     source_run: UUID | None = None,
     suggested: bool = False,
@@ -66,7 +69,7 @@ def add_question(
 
     stated: fields of `Golden`. Raises InvalidInput, and ServiceError 409 when the set has the question already.
     """
-    golden = clean_golden(stated)
+    golden = clean_golden(explicit)
     with changing(golden_set, actor) as change:
         row = golden_set.questions.filter(question=golden.question).first()
         if row is not None and (not row.suggested or suggested):
@@ -80,7 +83,7 @@ def add_question(
 
 def change_question(
     question: GoldenQuestion,
-    stated: Mapping[str, Any],
+    explicit: Mapping[str, Any],
     *,
     position: int | None = None,
     seen: datetime | None = None,
@@ -100,7 +103,7 @@ def change_question(
                 status=409,
             )
         before = Golden.of(row)
-        golden = clean_golden(stated, before)
+        golden = clean_golden(explicit, before)
         others = GoldenQuestion.objects.filter(golden_set=row.golden_set_id, question=golden.question)
         if golden.question != before.question and others.exists():
             raise question_taken(golden.question)
@@ -135,8 +138,8 @@ def accept_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audi
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids, suggested=True).order_by("position", "id"))
         first = next_position(golden_set)
-        for place, row in enumerate(rows, first):
-            row.position, row.suggested = place, False
+        for index, row in enumerate(rows, first):
+            row.position, row.suggested = index, False
             row.save(update_fields=["position", "suggested", "updated_at"])
         change.told = _tell("accepted", rows)
     return len(rows)
@@ -188,8 +191,8 @@ def bring_back(golden_set: GoldenSet, version: int, *, actor: audit.Actor = None
     A question that is there in both keeps its row, and so its earlier results.
     """
     with changing(golden_set, actor) as change:
-        wanted = find_version(golden_set, version)
-        replace_questions(golden_set, [Golden.from_dict(item) for item in wanted.questions])
+        golden_set_version = find_version(golden_set, version)
+        replace_questions(golden_set, [Golden.from_dict(item) for item in golden_set_version.questions])
         change.told = f"restored version {version}"
     return find_version(golden_set, golden_set.version)
 
@@ -198,15 +201,15 @@ def replace_questions(golden_set: GoldenSet, questions: Sequence[Golden]) -> Non
     """Let the set's accepted questions be these, in this order. In the caller's transaction."""
     rows = {row.question: row for row in golden_set.questions.all()}
     written = []
-    for place, golden in enumerate(questions):
+    for index, golden in enumerate(questions):
         row = rows.get(golden.question) or GoldenQuestion(golden_set=golden_set)
-        same = row.pk is not None and Golden.of(row) == golden and (row.position, row.suggested) == (place, False)
+        same = row.pk is not None and Golden.of(row) == golden and (row.position, row.suggested) == (index, False)
         if not same:
-            row.position, row.suggested = place, False
+            row.position, row.suggested = index, False
             written.append((row, golden))
     write_goldens(golden_set, written)
-    kept = {golden.question for golden in questions}
-    gone = [row.pk for text, row in rows.items() if text not in kept and not row.suggested]
+    stored = {golden.question for golden in questions}
+    gone = [row.pk for text, row in rows.items() if text not in stored and not row.suggested]
     golden_set.questions.filter(pk__in=gone).delete()
 
 
@@ -218,12 +221,12 @@ def write_golden(row: GoldenQuestion, golden: Golden) -> None:
 def write_goldens(golden_set: GoldenSet, pairs: Sequence[tuple[GoldenQuestion, Golden]]) -> None:
     """The same of many rows of one set, new and stored ones, in a number of queries that does not grow with them."""
     new = {key for row, golden in pairs for key in golden.expected_chunks if key not in row.chunk_marks}
-    found = read_marks(golden_set.collection_name, new) if new else {}
+    result = read_marks(golden_set.collection_name, new) if new else {}
     now = timezone.now()
     for row, golden in pairs:
         for name, value in golden.as_dict().items():
             setattr(row, name, value)
-        row.chunk_marks = choose_marks(golden.expected_chunks, row.chunk_marks, found)
+        row.chunk_marks = choose_marks(golden.expected_chunks, row.chunk_marks, result)
         row.updated_at = now
     GoldenQuestion.objects.bulk_create([row for row, _ in pairs if row.pk is None], batch_size=WRITTEN_AT_ONCE)
     stored = [row for row, _ in pairs if row.pk is not None]
@@ -238,25 +241,25 @@ def next_position(golden_set: GoldenSet) -> int:
 
 def find_version(golden_set: GoldenSet, version: int) -> GoldenSetVersion:
     """Raises ServiceError 404."""
-    found = golden_set.versions.filter(version=version).first() if 0 <= version < 2**31 else None
-    if found is None:
+    record = golden_set.versions.filter(version=version).first() if 0 <= version < 2**31 else None
+    if record is None:
         raise ServiceError(
             f"the golden set {golden_set.name!r} has no version {version}; its newest is {golden_set.version}",
             type="unknown_version",
             status=404,
             field="version",
         )
-    return found
+    return record
 
 
 def find_question(golden_set: GoldenSet, pk: int) -> GoldenQuestion:
     """Raises ServiceError 404."""
-    found = golden_set.questions.filter(pk=pk).select_related("golden_set").first() if 0 <= pk < 2**63 else None
-    if found is None:
+    record = golden_set.questions.filter(pk=pk).select_related("golden_set").first() if 0 <= pk < 2**63 else None
+    if record is None:
         raise ServiceError(
             f"the golden set {golden_set.name!r} has no question {pk}", type="unknown_question", status=404
         )
-    return found
+    return record
 
 
 def question_taken(text: str) -> ServiceError:
@@ -269,20 +272,20 @@ def question_taken(text: str) -> ServiceError:
 
 
 def _hold_question(question: GoldenQuestion) -> GoldenQuestion:
-    found = GoldenQuestion.objects.select_for_update().filter(pk=question.pk).first()
-    if found is None:
+    record = GoldenQuestion.objects.select_for_update().filter(pk=question.pk).first()
+    if record is None:
         raise ServiceError("this question was deleted meanwhile", type="unknown_question", status=404)
-    return found
+    return record
 
 
 def _move(row: GoldenQuestion, position: int) -> bool:
     """Give the row this place and the others those around it; whether anything moved."""
     ids = _accepted_ids(row.golden_set_id)
-    wanted = [pk for pk in ids if pk != row.pk]
-    wanted.insert(min(max(position, 0), len(wanted)), row.pk)
-    if wanted == ids:
+    requested = [pk for pk in ids if pk != row.pk]
+    requested.insert(min(max(position, 0), len(requested)), row.pk)
+    if requested == ids:
         return False
-    _place(wanted)
+    _place(requested)
     row.refresh_from_db()
     return True
 
@@ -297,10 +300,10 @@ def _accepted_ids(set_id: int) -> list[int]:
 
 
 def _place(ids: Iterable[int]) -> None:
-    places = {pk: place for place, pk in enumerate(ids)}
-    rows = [row for row in GoldenQuestion.objects.filter(pk__in=places) if row.position != places[row.pk]]
+    positions = {pk: index for index, pk in enumerate(ids)}
+    rows = [row for row in GoldenQuestion.objects.filter(pk__in=positions) if row.position != positions[row.pk]]
     for row in rows:
-        row.position = places[row.pk]
+        row.position = positions[row.pk]
     GoldenQuestion.objects.bulk_update(rows, ["position"], batch_size=500)
 
 

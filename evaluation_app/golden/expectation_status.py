@@ -52,12 +52,12 @@ class ExpectationStatus:
 
     def _chunk_of(self, golden: Golden, key: str, drift: Drift | None) -> Expected:
         doc_id, _, index = key.rpartition("#")
-        found = self.chunks[key]
+        result = self.chunks[key]
         if doc_id in golden.expected_doc_ids:
-            found = replace(found, title=f"#{index}")
+            result = replace(result, title=f"#{index}")
         if drift is None:
-            return found
-        return replace(found, state="gone" if found.state == "gone" else "other", now=drift.now)
+            return result
+        return replace(result, state="gone" if result.state == "gone" else "other", now=drift.now)
 
     def lost(self, golden: Golden, drifts: Mapping[str, Drift] | None = None) -> list[str]:
         """The keys of what is gone, switched off or another text now, in the question's order."""
@@ -70,18 +70,22 @@ class ExpectationStatus:
 
 def read_status(collection_name: str, questions: Iterable[Golden]) -> ExpectationStatus:
     """Three queries, however many questions there are. Of a collection that is gone everything is gone."""
-    wanted = list(questions)
-    doc_ids = {doc_id for golden in wanted for doc_id in golden.expected_doc_ids}
-    keys = {key for golden in wanted for key in golden.expected_chunks}
-    places = {key: place for key in keys if (place := place_of(key)) is not None}
+    requested = list(questions)
+    doc_ids = {doc_id for golden in requested for doc_id in golden.expected_doc_ids}
+    keys = {key for golden in requested for key in golden.expected_chunks}
+    positions = {key: position for key in keys if (position := place_of(key)) is not None}
     collection = Collection.objects.live().filter(name=collection_name).first()
-    found = _read_documents(collection, doc_ids | {doc_id for doc_id, _ in places.values()})
-    chunks = _read_chunks(collection, places)
+    result = _read_documents(collection, doc_ids | {doc_id for doc_id, _ in positions.values()})
+    chunks = _read_chunks(collection, positions)
     return ExpectationStatus(
-        documents={doc_id: _document(collection_name, doc_id, found.get(doc_id)) for doc_id in doc_ids},
+        documents={doc_id: _document(collection_name, doc_id, result.get(doc_id)) for doc_id in doc_ids},
         chunks={
             key: _chunk(
-                collection_name, key, places.get(key), found, chunks.get(places[key]) if key in places else None
+                collection_name,
+                key,
+                positions.get(key),
+                result,
+                chunks.get(positions[key]) if key in positions else None,
             )
             for key in keys
         },
@@ -97,39 +101,39 @@ def _read_documents(collection: Collection | None, doc_ids: set[str]) -> dict[st
 
 
 def _read_chunks(
-    collection: Collection | None, places: Mapping[str, tuple[str, int]]
+    collection: Collection | None, locations: Mapping[str, tuple[str, int]]
 ) -> dict[tuple[str, int], tuple[str, bool]]:
     """(doc_id, chunk_index) -> (content, whether it is retrieved)."""
-    if collection is None or not places:
+    if collection is None or not locations:
         return {}
     rows = Chunk.objects.filter(
         collection=collection,
-        doc_id__in={doc_id for doc_id, _ in places.values()},
-        chunk_index__in={index for _, index in places.values()},
+        doc_id__in={doc_id for doc_id, _ in locations.values()},
+        chunk_index__in={index for _, index in locations.values()},
     )
     return {
         (row[0], row[1]): (row[2], row[3]) for row in rows.values_list("doc_id", "chunk_index", "content", "enabled")
     }
 
 
-def _document(collection_name: str, doc_id: str, found: tuple[str, bool] | None) -> Expected:
-    if found is None:
+def _document(collection_name: str, doc_id: str, results: tuple[str, bool] | None) -> Expected:
+    if results is None:
         return Expected(doc_id, doc_id, "gone")
     href = reverse("collections:document", args=[collection_name, doc_id])
-    return Expected(doc_id, found[0], "there" if found[1] else "off", href)
+    return Expected(doc_id, results[0], "there" if results[1] else "off", href)
 
 
 def _chunk(
     collection_name: str,
     key: str,
-    place: tuple[str, int] | None,
+    position: tuple[str, int] | None,
     documents: Mapping[str, tuple[str, bool]],
-    found: tuple[str, bool] | None,
+    results: tuple[str, bool] | None,
 ) -> Expected:
-    if place is None or found is None:
+    if position is None or results is None:
         return Expected(key, key, "gone", is_chunk=True)
-    doc_id, index = place
+    doc_id, index = position
     title = documents.get(doc_id, (doc_id, True))[0]
     href = reverse("collections:chunk", args=[collection_name, index, doc_id])
-    excerpt = " ".join(found[0].split())[:EXCERPT_CHARS]
-    return Expected(key, f"{title} #{index}", "there" if found[1] else "off", href, excerpt, is_chunk=True)
+    excerpt = " ".join(results[0].split())[:EXCERPT_CHARS]
+    return Expected(key, f"{title} #{index}", "there" if results[1] else "off", href, excerpt, is_chunk=True)

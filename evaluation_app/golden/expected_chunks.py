@@ -29,15 +29,15 @@ class Drift:
 
 def read_marks(collection_name: str, keys: Iterable[str]) -> dict[str, str]:
     """The mark of each chunk that is there, in two queries; {} for a collection that is gone."""
-    places = {place: key for key in keys if (place := place_of(key)) is not None}
-    indexes = {index for _, index in places}
-    rows = _chunks(collection_name, {doc_id for doc_id, _ in places}, indexes) if places else []
-    return {places[doc_id, index]: mark for doc_id, index, mark in rows if (doc_id, index) in places}
+    positions = {position: key for key in keys if (position := place_of(key)) is not None}
+    indexes = {index for _, index in positions}
+    rows = _chunks(collection_name, {doc_id for doc_id, _ in positions}, indexes) if positions else []
+    return {positions[doc_id, index]: mark for doc_id, index, mark in rows if (doc_id, index) in positions}
 
 
-def choose_marks(keys: Iterable[str], known: Mapping[str, str], found: Mapping[str, str]) -> dict[str, str]:
+def choose_marks(keys: Iterable[str], known: Mapping[str, str], results: Mapping[str, str]) -> dict[str, str]:
     """The marks of these keys: those that were known stay, others are as found. A chunk that is not there has none."""
-    return {key: mark for key in keys if (mark := known.get(key) or found.get(key))}
+    return {key: mark for key in keys if (mark := known.get(key) or results.get(key))}
 
 
 def find_drifts(collection_name: str, marks: Iterable[Mapping[str, str]]) -> list[dict[str, Drift]]:
@@ -45,20 +45,20 @@ def find_drifts(collection_name: str, marks: Iterable[Mapping[str, str]]) -> lis
 
     Four queries at most, however many questions there are.
     """
-    wanted = list(marks)
-    present = read_marks(collection_name, {key for item in wanted for key in item})
-    drifted = {key for item in wanted for key, mark in item.items() if present.get(key) != mark}
-    doc_ids = {place[0] for key in drifted if (place := place_of(key)) is not None}
-    places: dict[tuple[str, str], str] = {}
+    requested = list(marks)
+    present = read_marks(collection_name, {key for item in requested for key in item})
+    drifted = {key for item in requested for key, mark in item.items() if present.get(key) != mark}
+    doc_ids = {position[0] for key in drifted if (position := place_of(key)) is not None}
+    locations: dict[tuple[str, str], str] = {}
     for doc_id, index, mark in _chunks(collection_name, doc_ids) if doc_ids else []:
-        places.setdefault((doc_id, mark), f"{doc_id}#{index}")
+        locations.setdefault((doc_id, mark), f"{doc_id}#{index}")
     return [
         {
-            key: Drift(key, places.get((key.rpartition("#")[0], mark), ""))
+            key: Drift(key, locations.get((key.rpartition("#")[0], mark), ""))
             for key, mark in item.items()
             if present.get(key) != mark
         }
-        for item in wanted
+        for item in requested
     ]
 
 

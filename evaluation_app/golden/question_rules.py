@@ -25,44 +25,44 @@ CHUNK = re.compile(r"(?s)(.+)#(0|[1-9]\d{0,8})")
 FIELDS = tuple(item.name for item in fields(Golden))
 
 
-def clean_golden(stated: Mapping[str, Any], base: Golden | None = None) -> Golden:
+def clean_golden(explicit: Mapping[str, Any], base: Golden | None = None) -> Golden:
     """The question with the stated fields over those of `base`, or over the defaults. None stands for the default.
 
     Texts are normalized and stripped, repeated ids are dropped, an empty category is "factual". Raises InvalidInput
     that names the field for anything that no question may hold.
     """
-    if unknown := sorted(set(stated) - set(FIELDS)):
+    if unknown := sorted(set(explicit) - set(FIELDS)):
         raise InvalidInput(
             f"a golden question has no field {unknown[0]!r}; its fields are {', '.join(FIELDS)}", field=unknown[0]
         )
-    given = {name: _CLEAN[name](value) for name, value in stated.items() if value is not None}
+    values = {name: _CLEAN[name](value) for name, value in explicit.items() if value is not None}
     default = base or Golden("question")
-    if base is None and "question" not in given:
+    if base is None and "question" not in values:
         raise InvalidInput("a golden question needs a question; it is missing", field="question")
-    reset = {name: getattr(Golden("question"), name) for name, value in stated.items() if value is None}
+    reset = {name: getattr(Golden("question"), name) for name, value in explicit.items() if value is None}
     if "question" in reset:
         raise InvalidInput("question must hold at least one visible character; it is empty", field="question")
-    return replace(default, **(reset | given))
+    return replace(default, **(reset | values))
 
 
 def split_chunk(key: str) -> tuple[str, int]:
     """(doc_id, chunk_index) of "doc_id#chunk_index". Raises InvalidInput for what is no such key."""
-    found = CHUNK.fullmatch(key)
-    if found is None:
+    match = CHUNK.fullmatch(key)
+    if match is None:
         raise InvalidInput(
             f"expected_chunks must hold document and number, such as 'guide.md#3', not {key!r}", field="expected_chunks"
         )
-    return check_doc_id(found[1]), int(found[2])
+    return check_doc_id(match[1]), int(match[2])
 
 
 def _text(name: str, most: int) -> Any:
     def clean(value: Any) -> str:
         if not isinstance(value, str):
             raise InvalidInput(f"{name} must be a text, not {type(value).__name__}", field=name)
-        kept = normalize(value).strip()
-        if len(kept) > most:
-            raise InvalidInput(f"{name} must have at most {most:,} characters; it has {len(kept):,}", field=name)
-        return kept
+        cleaned = normalize(value).strip()
+        if len(cleaned) > most:
+            raise InvalidInput(f"{name} must have at most {most:,} characters; it has {len(cleaned):,}", field=name)
+        return cleaned
 
     return clean
 
@@ -70,12 +70,12 @@ def _text(name: str, most: int) -> Any:
 def _category(value: Any) -> str:
     if not isinstance(value, str):
         raise InvalidInput(f"category must be a text, not {type(value).__name__}", field="category")
-    kept = clean_line(value)
-    if len(kept) > CATEGORY_MAX_CHARS:
+    cleaned = clean_line(value)
+    if len(cleaned) > CATEGORY_MAX_CHARS:
         raise InvalidInput(
-            f"category must have at most {CATEGORY_MAX_CHARS} characters; it has {len(kept)}", field="category"
+            f"category must have at most {CATEGORY_MAX_CHARS} characters; it has {len(cleaned)}", field="category"
         )
-    return kept or "factual"
+    return cleaned or "factual"
 
 
 def _texts(name: str, value: Any) -> Sequence[str]:
@@ -83,31 +83,31 @@ def _texts(name: str, value: Any) -> Sequence[str]:
         raise InvalidInput(f"{name} must be a list of texts, not {type(value).__name__}", field=name)
     if wrong := next((item for item in value if not isinstance(item, str)), None):
         raise InvalidInput(f"{name} must hold texts; {wrong!r} is none", field=name)
-    kept = tuple(dict.fromkeys(value))
-    if len(kept) > EXPECTED_MAX:
-        raise InvalidInput(f"{name} must hold at most {EXPECTED_MAX}, not {len(kept):,}", field=name)
-    return kept
+    stored = tuple(dict.fromkeys(value))
+    if len(stored) > EXPECTED_MAX:
+        raise InvalidInput(f"{name} must hold at most {EXPECTED_MAX}, not {len(stored):,}", field=name)
+    return stored
 
 
 def _doc_ids(value: Any) -> tuple[str, ...]:
-    kept = []
+    stored = []
     for doc_id in _texts("expected_doc_ids", value):
         try:
-            kept.append(check_doc_id(doc_id))
+            stored.append(check_doc_id(doc_id))
         except InvalidInput as error:
             raise InvalidInput(f"expected_doc_ids: {error.message}", field="expected_doc_ids") from None
-    return tuple(kept)
+    return tuple(stored)
 
 
 def _chunks(value: Any) -> tuple[str, ...]:
-    kept = []
+    stored = []
     for key in _texts("expected_chunks", value):
         try:
             doc_id, index = split_chunk(key)
         except InvalidInput as error:
             raise InvalidInput(error.message, field="expected_chunks") from None
-        kept.append(f"{doc_id}#{index}")
-    return tuple(kept)
+        stored.append(f"{doc_id}#{index}")
+    return tuple(stored)
 
 
 def _weight(value: Any) -> float:
@@ -125,7 +125,7 @@ def _thresholds(value: Any) -> dict[str, float]:
         )
     if len(value) > THRESHOLDS_MAX:
         raise InvalidInput(f"thresholds must name at most {THRESHOLDS_MAX} measures", field="thresholds")
-    kept = {}
+    stored = {}
     for name, least in value.items():
         try:
             measure = find(str(name))
@@ -133,20 +133,20 @@ def _thresholds(value: Any) -> dict[str, float]:
             raise InvalidInput(f"thresholds: {error.message}", field="thresholds") from None
         if isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 1:
             raise InvalidInput(f"thresholds: {name} must be a number from 0 to 1, not {least!r}", field="thresholds")
-        kept[measure.name] = float(least)
-    return dict(sorted(kept.items()))
+        stored[measure.name] = float(least)
+    return dict(sorted(stored.items()))
 
 
 def clean_name(name: str) -> str:
     """The name of a set: one line of 1 to 200 characters without those that an address cannot hold."""
-    kept = clean_line(name)
-    if not 1 <= len(kept) <= 200:
-        raise InvalidInput(f"name must have 1 to 200 characters; this one has {len(kept)}", field="name")
-    if found := next((mark for mark in "/\\?#%" if mark in kept), None):
-        raise InvalidInput(f"name is part of addresses: it must not contain {found}", field="name")
-    if kept in (".", ".."):
-        raise InvalidInput(f"{kept!r} cannot be the name of a set, because addresses use it", field="name")
-    return kept
+    cleaned = clean_line(name)
+    if not 1 <= len(cleaned) <= 200:
+        raise InvalidInput(f"name must have 1 to 200 characters; this one has {len(cleaned)}", field="name")
+    if result := next((mark for mark in "/\\?#%" if mark in cleaned), None):
+        raise InvalidInput(f"name is part of addresses: it must not contain {result}", field="name")
+    if cleaned in (".", ".."):
+        raise InvalidInput(f"{cleaned!r} cannot be the name of a set, because addresses use it", field="name")
+    return cleaned
 
 
 def clean_description(text: str) -> str:

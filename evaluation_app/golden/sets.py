@@ -30,28 +30,28 @@ def listed_sets(scope: CollectionScope = EVERYTHING) -> QuerySet[GoldenSet]:
 
 def find_set(name: str, scope: CollectionScope = EVERYTHING) -> GoldenSet:
     """The set of that name, if its collection is in the scope. Raises ServiceError 404."""
-    found = listed_sets(scope).filter(name=name).first() if can_be_stored(name) else None
-    if found is None:
+    record = listed_sets(scope).filter(name=name).first() if can_be_stored(name) else None
+    if record is None:
         raise ServiceError(
             f"there is no golden set {name!r} that you may see; GET /v1/golden-sets lists those that there are",
             type="unknown_golden_set",
             status=404,
             field="golden_set",
         )
-    return found
+    return record
 
 
 def create_set(name: str, collection_name: str, *, description: str = "", actor: audit.Actor = None) -> GoldenSet:
     """An empty set over a live collection, at version 1. Raises ServiceError 409 for a name that is taken."""
-    kept, said = clean_name(name), clean_description(description)
+    cleaned, message = clean_name(name), clean_description(description)
     collection = get_collection(collection_name)
     try:
         with transaction.atomic():
-            made = GoldenSet.objects.create(name=kept, description=said, collection_name=collection.name)
+            made = GoldenSet.objects.create(name=cleaned, description=message, collection_name=collection.name)
             keep_version(made, reason="made", actor=actor)
-            audit.record(actor, [made], audit.ADDITION, f"made golden set {kept} over {collection.name}")
+            audit.record(actor, [made], audit.ADDITION, f"made golden set {cleaned} over {collection.name}")
     except IntegrityError:
-        raise _name_taken(kept) from None
+        raise _name_taken(cleaned) from None
     return made
 
 
@@ -63,10 +63,10 @@ def update_set(
     Runs that were made keep the name that the set had then.
     """
     changes: dict[str, Any] = {}
-    if name is not None and (kept := clean_name(name)) != golden_set.name:
-        changes["name"] = kept
-    if description is not None and (said := clean_description(description)) != golden_set.description:
-        changes["description"] = said
+    if name is not None and (cleaned := clean_name(name)) != golden_set.name:
+        changes["name"] = cleaned
+    if description is not None and (message := clean_description(description)) != golden_set.description:
+        changes["description"] = message
     if not changes:
         return golden_set
     before = golden_set.name
@@ -77,8 +77,8 @@ def update_set(
                 setattr(held, field, value)
                 setattr(golden_set, field, value)
             held.save(update_fields=[*changes, "updated_at"])
-            told = f"renamed golden set {before} to {held.name}" if "name" in changes else f"described {held.name}"
-            audit.record(actor, [held], audit.CHANGE, told)
+            summary = f"renamed golden set {before} to {held.name}" if "name" in changes else f"described {held.name}"
+            audit.record(actor, [held], audit.CHANGE, summary)
     except IntegrityError:
         golden_set.name = before
         raise _name_taken(changes["name"]) from None
@@ -108,12 +108,12 @@ def what_goes(golden_set: GoldenSet) -> dict[str, int]:
 
 def free_name(name: str, collection_name: str) -> str:
     """The name if no set has it, else with the collection's name behind it, and a number if need be."""
-    wanted = f"{name} ({collection_name})"[:NAMED_CHARS]
-    number, found = 1, name
-    while GoldenSet.objects.filter(name=found).exists():
-        found = wanted if number == 1 else f"{wanted} {number}"
+    requested = f"{name} ({collection_name})"[:NAMED_CHARS]
+    number, result = 1, name
+    while GoldenSet.objects.filter(name=result).exists():
+        result = requested if number == 1 else f"{requested} {number}"
         number += 1
-    return found
+    return result
 
 
 def hold_set(golden_set: GoldenSet) -> GoldenSet:

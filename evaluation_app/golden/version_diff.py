@@ -47,10 +47,10 @@ class VersionDifference:
 
     @property
     def counts(self) -> dict[str, int]:
-        found = dict.fromkeys(("added", "removed", "changed"), 0)
+        result = dict.fromkeys(("added", "removed", "changed"), 0)
         for change in self.changes:
-            found[change.kind] += 1
-        return found | {"same": self.same, "moved": self.moved}
+            result[change.kind] += 1
+        return result | {"same": self.same, "moved": self.moved}
 
     @property
     def is_same(self) -> bool:
@@ -59,18 +59,18 @@ class VersionDifference:
 
 def compare_versions(before: Sequence[Golden], after: Sequence[Golden]) -> VersionDifference:
     """Questions are one by their words; what is left over is one when it shares at least half of its words."""
-    old = {golden.question: place for place, golden in enumerate(before)}
-    new = {golden.question: place for place, golden in enumerate(after)}
+    old = {golden.question: index for index, golden in enumerate(before)}
+    new = {golden.question: index for index, golden in enumerate(after)}
     pairs = {old[text]: new[text] for text in old if text in new}
     pairs |= _reworded(
-        [place for text, place in old.items() if text not in new],
-        [place for text, place in new.items() if text not in old],
+        [index for text, index in old.items() if text not in new],
+        [index for text, index in new.items() if text not in old],
         before,
         after,
     )
-    changes = [QuestionDifference("removed", place + 1, before[place]) for place in old.values() if place not in pairs]
+    changes = [QuestionDifference("removed", index + 1, before[index]) for index in old.values() if index not in pairs]
     taken = set(pairs.values())
-    changes += [QuestionDifference("added", place + 1, after[place]) for place in new.values() if place not in taken]
+    changes += [QuestionDifference("added", index + 1, after[index]) for index in new.values() if index not in taken]
     same = 0
     for first, second in pairs.items():
         if fields := _fields(before[first].as_dict(), after[second].as_dict()):
@@ -84,16 +84,16 @@ def _reworded(gone: list[int], come: list[int], before: Sequence[Golden], after:
     """Of questions that went the one that came with most words in common, each once. {} for very many of both."""
     if len(gone) * len(come) > PAIRS_MAX:
         return {}
-    words_before = {place: _words(before[place].question) for place in gone}
-    words_after = {place: _words(after[place].question) for place in come}
+    words_before = {position: _words(before[position].question) for position in gone}
+    words_after = {position: _words(after[position].question) for position in come}
     alike = [(_share(words_before[one], words_after[two]), one, two) for one in gone for two in come]
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     taken: set[int] = set()
     for share, one, two in sorted(alike, key=lambda item: (-item[0], item[1], item[2])):
-        if share >= ALIKE and one not in found and two not in taken:
-            found[one] = two
+        if share >= ALIKE and one not in result and two not in taken:
+            result[one] = two
             taken.add(two)
-    return found
+    return result
 
 
 def _words(text: str) -> frozenset[str]:

@@ -38,18 +38,18 @@ def restore_versions(collection: Collection, rows: Iterable[Row]) -> int:
 
     Raises InvalidInput for a row that is none, and for questions that do not have the digest that is said of them.
     """
-    found: dict[str, GoldenSet] = {}
+    result: dict[str, GoldenSet] = {}
     count = 0
     for row in rows:
         _check(row)
         name = str(row["set"])
-        if name not in found:
-            found[name] = _restored(collection, name, row, {item.pk for item in found.values()})
+        if name not in result:
+            result[name] = _restored(collection, name, row, {item.pk for item in result.values()})
         GoldenSetVersion.objects.create(
-            golden_set=found[name], **{field: row[field] for field in FIELDS if not field.startswith("set")}
+            golden_set=result[name], **{field: row[field] for field in FIELDS if not field.startswith("set")}
         )
-        if row["version"] == found[name].version:
-            GoldenSet.objects.filter(pk=found[name].pk).update(digest=row["digest"], bands=read_bands_of(row))
+        if row["version"] == result[name].version:
+            GoldenSet.objects.filter(pk=result[name].pk).update(digest=row["digest"], bands=read_bands_of(row))
         count += 1
     return count
 

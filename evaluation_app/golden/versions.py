@@ -15,8 +15,8 @@ from ragd.types import canonical_json
 
 def digest_of(questions: Sequence[Golden]) -> str:
     """SHA-256 (hex) of the questions in order, without their notes: what decides a figure decides the digest."""
-    kept = [{name: value for name, value in item.as_dict().items() if name != "notes"} for item in questions]
-    return hashlib.sha256(canonical_json(kept).encode()).hexdigest()
+    selected = [{name: value for name, value in item.as_dict().items() if name != "notes"} for item in questions]
+    return hashlib.sha256(canonical_json(selected).encode()).hexdigest()
 
 
 def asked_questions(golden_set: GoldenSet) -> list[tuple[GoldenQuestion, Golden]]:
@@ -36,9 +36,9 @@ def keep_version(golden_set: GoldenSet, *, reason: str = "", actor: audit.Actor 
     digest = digest_of(questions)
     last = held.versions.order_by("-version").first()
     if last is not None and last.digest == digest:
-        kept = last
+        stored = last
     else:
-        kept = GoldenSetVersion.objects.create(
+        stored = GoldenSetVersion.objects.create(
             golden_set=held,
             version=held.version if last is None else max(held.version, last.version + 1),
             digest=digest,
@@ -46,8 +46,8 @@ def keep_version(golden_set: GoldenSet, *, reason: str = "", actor: audit.Actor 
             reason=reason,
             made_by=audit.name_actor(actor),
         )
-    if (held.version, held.digest) != (kept.version, kept.digest):
-        held.version, held.digest = kept.version, kept.digest
+    if (held.version, held.digest) != (stored.version, stored.digest):
+        held.version, held.digest = stored.version, stored.digest
         held.save(update_fields=["version", "digest", "updated_at"])
     golden_set.version, golden_set.digest = held.version, held.digest
-    return kept
+    return stored

@@ -86,9 +86,9 @@ def read_reply(reply: str) -> dict[str, Any]:
     try:
         value = _all_storable(json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_pairs_once))
     except (ValueError, RecursionError) as error:
-        said = str(error)[:SHOWN_CHARS] if isinstance(error, ValueError) else "it is nested too deeply"
+        reason = str(error)[:SHOWN_CHARS] if isinstance(error, ValueError) else "it is nested too deeply"
         began = text[:SHOWN_CHARS]
-        message = f"one JSON object alone was expected, and the reply is none ({said}); it begins with {began!r}"
+        message = f"one JSON object alone was expected, and the reply is none ({reason}); it begins with {began!r}"
         raise AnnotationFaults([Fault("bad_json", message)]) from error
     if not isinstance(value, dict):
         message = f"one JSON object was expected, and the reply is {_name(value)}"
@@ -104,9 +104,9 @@ def check_answer(value: Mapping[str, Any], case: Case) -> JudgedAnswer:
     faults = [*_shape_faults(value, FIELDS, "the object")]
     entries = value.get("sentence_support_information")
     if isinstance(entries, list):
-        for place, entry in enumerate(entries):
+        for index, entry in enumerate(entries):
             if isinstance(entry, dict):
-                faults += _shape_faults(entry, SUPPORT_FIELDS, f"entry {place} of sentence_support_information")
+                faults += _shape_faults(entry, SUPPORT_FIELDS, f"entry {index} of sentence_support_information")
     faults += _grade_faults(value, has_answer=bool(case.answer))
     if faults:
         raise AnnotationFaults(faults)
@@ -138,24 +138,24 @@ def _pairs_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _shape_faults(value: Mapping[str, Any], fields: Mapping[str, str], where: str) -> Iterable[Fault]:
-    for name, wanted in fields.items():
+    for name, expected in fields.items():
         if name not in value:
             yield Fault("bad_schema", f"{where} lacks the field {name}")
-        elif not _has_shape(value[name], wanted):
-            yield Fault("bad_schema", f"{name} of {where} must be {wanted}, not {_name(value[name])}")
+        elif not _has_shape(value[name], expected):
+            yield Fault("bad_schema", f"{name} of {where} must be {expected}, not {_name(value[name])}")
     if strange := [name for name in value if name not in fields]:
         shown = ", ".join(repr(name[:SHOWN_CHARS]) for name in strange[:5])
         yield Fault("bad_schema", f"{where} has fields that it must not have: {shown}")
 
 
-def _has_shape(value: Any, wanted: str) -> bool:
-    if wanted == "text":
+def _has_shape(value: Any, requested: str) -> bool:
+    if requested == "text":
         return isinstance(value, str)
-    if wanted == "true or false":
+    if requested == "true or false":
         return isinstance(value, bool)
-    if wanted == "a number or null":
+    if requested == "a number or null":
         return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-    kind = str if wanted == "a list of keys" else dict
+    kind = str if requested == "a list of keys" else dict
     return isinstance(value, list) and all(isinstance(item, kind) for item in value)
 
 
@@ -207,15 +207,15 @@ def _key_faults(annotation: Annotation, case: Case) -> Iterable[Fault]:
             times = "leaves out" if not judged[key] else f"judges {judged[key]} times"
             yield Fault("bad_schema", f"sentence_support_information {times} the sentence {key!r} of the answer")
     for item in annotation.support:
-        said = f"the support of {item.key[:SHOWN_CHARS]!r} names {{}}, which is neither a sentence of the documents "
-        said += f"nor one of {', '.join(sorted(SUPPORTED_WITHOUT))}"
-        yield from _unknown(item.supporting_keys, context | SUPPORTED_WITHOUT, said)
+        message = f"the support of {item.key[:SHOWN_CHARS]!r} names {{}}, which is neither a sentence of the documents "
+        message += f"nor one of {', '.join(sorted(SUPPORTED_WITHOUT))}"
+        yield from _unknown(item.supporting_keys, context | SUPPORTED_WITHOUT, message)
 
 
-def _unknown(keys: Iterable[str], known: Collection[str], said: str) -> Iterable[Fault]:
+def _unknown(keys: Iterable[str], known: Collection[str], message: str) -> Iterable[Fault]:
     strange = [repr(key[:SHOWN_CHARS]) for key in dict.fromkeys(keys) if key not in known]
     if strange:
-        yield Fault("unknown_key", said.replace("{}", ", ".join(strange)))
+        yield Fault("unknown_key", message.replace("{}", ", ".join(strange)))
 
 
 def _contradictions(annotation: Annotation, overall: bool) -> Iterable[Fault]:

@@ -63,14 +63,14 @@ def answer_table(reading: Reading) -> Numbers:
     asked = reading.answer_vectors @ reading.question_vector
     context_best = float((reading.vectors @ reading.question_vector).max())
     rows = []
-    for place, text in enumerate(reading.answer):
-        row = _sentence_row(reading, everything, place, cosines[:, place])
+    for index, text in enumerate(reading.answer):
+        row = _sentence_row(reading, everything, index, cosines[:, index])
         row |= {
-            "question_cosine": float(asked[place]),
+            "question_cosine": float(asked[index]),
             "refuses": float(bool(REFUSAL.search(text))),
-            "place": place / max(1, len(reading.answer) - 1),
-            "is_last": float(place == len(reading.answer) - 1 and place > 0),
-            "is_first": float(place == 0),
+            "place": index / max(1, len(reading.answer) - 1),
+            "is_last": float(index == len(reading.answer) - 1 and index > 0),
+            "is_first": float(index == 0),
             "sentences": math.log1p(len(reading.answer)),
             "context_question_best": context_best,
             "announces": float(text.rstrip().endswith(":")),
@@ -106,8 +106,8 @@ class _Context:
         )
 
 
-def _sentence_row(reading: Reading, everything: _Context, place: int, cosines: Numbers) -> dict[str, float]:
-    text, words = reading.answer[place], frozenset(reading.answer_words[place])
+def _sentence_row(reading: Reading, everything: _Context, index: int, cosines: Numbers) -> dict[str, float]:
+    text, words = reading.answer[index], frozenset(reading.answer_words[index])
     order = np.argsort(-cosines, kind="stable")
     nearest = int(order[0])
     shares = [share_in(words, line) for line in everything.lines]
@@ -137,7 +137,7 @@ def _sentence_row(reading: Reading, everything: _Context, place: int, cosines: N
         "weighted_words_in_context": _weighted_share(reading, words),
         "negates": float(negates),
         "negation_differs": float(negates != source_negates),
-        "words": math.log1p(len(reading.answer_words[place])),
+        "words": math.log1p(len(reading.answer_words[index])),
         "is_short": float(len(words) < SHORT_WORDS),
     }
 

@@ -50,7 +50,7 @@ class Reading:
     def of(cls, case: Case, vectors: Mapping[str, npt.ArrayLike]) -> Reading:
         filled = [document for document in case.context if document]
         texts = [sentence.text for document in filled for sentence in document]
-        places = [place for place, document in enumerate(filled) for _ in document]
+        positions = [index for index, document in enumerate(filled) for _ in document]
         answer = [sentence.text for sentence in case.answer]
         words = [list_stems(text) for text in texts]
         counts = Counter(word for line in words for word in set(line))
@@ -67,7 +67,7 @@ class Reading:
         return cls(
             question=case.question,
             texts=texts,
-            documents=np.asarray(places, dtype=np.int64),
+            documents=np.asarray(positions, dtype=np.int64),
             answer=answer,
             question_words=list_stems(case.question),
             words=words,

@@ -121,14 +121,14 @@ class EmbeddedJudge:
             return dict.fromkeys(MEASURES, unscorable(NO_CONTEXT)) | {"answer_relevance": answer_relevance}
         relevant, utilized = (float(lengths @ likely[name]) for name in ("relevant", "utilized"))
         # a blank sentence of the answer says nothing that would need support
-        said = unsupported[[bool(sentence.text.strip()) for sentence in case.answer]]
-        highest = float(said.max(initial=0.0))
+        message = unsupported[[bool(sentence.text.strip()) for sentence in case.answer]]
+        highest = float(message.max(initial=0.0))
         return {
             "context_relevance": no_question or scored(relevant / total),
             "context_utilization": silent or scored(utilized / total),
             "completeness": silent or no_question or scored(self.model.complete(likely, features.context)),
             "adherence": silent or scored(float(highest < self.model.thresholds["adherence"])),
-            "faithfulness": silent or scored(float(1 - said.mean())),
+            "faithfulness": silent or scored(float(1 - message.mean())),
             "answer_relevance": answer_relevance,
         }
 
@@ -140,9 +140,9 @@ class EmbeddedJudge:
         limits = self.model.thresholds
         keys = [sentence.key for document in case.context for sentence in document]
         support = []
-        for place, sentence in enumerate(case.answer):
-            supported = bool(keys) and float(unsupported[place]) < limits["unsupported"]
-            nearest = (keys[features.nearest[place]],) if supported else ()
+        for index, sentence in enumerate(case.answer):
+            supported = bool(keys) and float(unsupported[index]) < limits["unsupported"]
+            nearest = (keys[features.nearest[index]],) if supported else ()
             support.append(Support(sentence.key, nearest, supported))
         return Annotation(
             tuple(key for key, chance in zip(keys, likely["relevant"], strict=True) if chance >= limits["relevant"]),

@@ -58,8 +58,8 @@ def _addressed(reading: Reading) -> float:
         return 0.0
     meaning = float(np.clip((reading.answer_vectors @ reading.question_vector).max(), 0.0, 1.0))
     asked = set(reading.question_words)
-    said = {word for line in reading.answer_words for word in line}
-    return MEANING * meaning + (1 - MEANING) * share_in(asked, said) if asked else meaning
+    message = {word for line in reading.answer_words for word in line}
+    return MEANING * meaning + (1 - MEANING) * share_in(asked, message) if asked else meaning
 
 
 CONTEXT_NAMES = (
@@ -124,7 +124,7 @@ def context_table(reading: Reading) -> Numbers:
     bm25 = _bm25(reading)
     closest = (reading.vectors @ reading.answer_vectors.T).max(axis=1) if reading.answer else np.zeros(number)
     answer_best, _ = _per_document(closest, documents)
-    place = _places(documents)
+    position = _places(documents)
     answers = [set(line) for line in reading.answer_words] or [set()]
     lines = [set(line) for line in reading.words]
     spoken = set().union(*answers)
@@ -145,8 +145,8 @@ def context_table(reading: Reading) -> Numbers:
         "after_question_cosine": np.r_[cosines[1:], cosines[-1:]],
         "question_best": float(cosines.max()),
         "question_mean": float(cosines.mean()),
-        "opens_document": (place == 0).astype(np.float64),
-        "place": np.log1p(place),
+        "opens_document": (position == 0).astype(np.float64),
+        "place": np.log1p(position),
         "sentences": math.log(number),
         "documents": math.log(documents[-1] + 1),
         "words": np.log1p(size),
@@ -177,8 +177,8 @@ def context_table(reading: Reading) -> Numbers:
 
 def _bm25(reading: Reading) -> Numbers:
     """BM25 of each sentence among those of the case, divided by the highest that the question allows."""
-    wanted = sorted(set(reading.question_words) & reading.idf.keys())
-    highest = math.fsum(reading.idf[word] for word in wanted) * (BM25_K1 + 1)
+    requested = sorted(set(reading.question_words) & reading.idf.keys())
+    highest = math.fsum(reading.idf[word] for word in requested) * (BM25_K1 + 1)
     sizes = np.array([len(line) for line in reading.words], dtype=np.float64)
     mean = max(1.0, float(sizes.mean()))
     scores = np.zeros(len(reading.words))
@@ -186,7 +186,9 @@ def _bm25(reading: Reading) -> Numbers:
         counts = Counter(line)
         norm = BM25_K1 * (1 - BM25_B + BM25_B * sizes[row] / mean)
         scores[row] = math.fsum(
-            reading.idf[word] * counts[word] * (BM25_K1 + 1) / (counts[word] + norm) for word in wanted if counts[word]
+            reading.idf[word] * counts[word] * (BM25_K1 + 1) / (counts[word] + norm)
+            for word in requested
+            if counts[word]
         )
     return scores / highest if highest else scores
 

@@ -127,8 +127,8 @@ class LlmJudge:
             return Judgement(without, None, usage=FREE)
         messages = build_messages(case)
         key = judgement_key(messages, self.model, self.stated)
-        if (kept := self._find_kept(key, case)) is not None:
-            return self._judgement(case, kept, {**FREE, "cached": True})
+        if (judged_answer := self._find_kept(key, case)) is not None:
+            return self._judgement(case, judged_answer, {**FREE, "cached": True})
         usage = _Usage()
         try:
             with telemetry.spending() as spent:
@@ -141,12 +141,12 @@ class LlmJudge:
         return self._judgement(case, answer, usage.as_dict(spent.total_usd))
 
     def _digest(self) -> str:
-        said = [self.model, self.stated, self.unit, self.repairs_max]
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+        statements = [self.model, self.stated, self.unit, self.repairs_max]
+        return hashlib.sha256(json.dumps(statements, sort_keys=True).encode()).hexdigest()[:12]
 
     def _find_kept(self, key: str, case: Case) -> JudgedAnswer | None:
-        kept = self.cache.get(key) if self.cache is not None else None
-        return None if kept is None else _accepted(kept, case)
+        stored = self.cache.get(key) if self.cache is not None else None
+        return None if stored is None else _accepted(stored, case)
 
     def _ask(self, case: Case, messages: list[Message], usage: _Usage) -> tuple[dict[str, Any], JudgedAnswer]:
         """The object that the model gave, and what it says. Raises _JudgingError."""
@@ -156,15 +156,15 @@ class LlmJudge:
             try:
                 value = read_reply(reply.completion.text)
                 return value, check_answer(value, case)
-            except AnnotationFaults as found:
-                faults = self._named(found, reply)
+            except AnnotationFaults as result:
+                faults = self._named(result, reply)
             asked = build_repair(messages, reply.completion.text, faults.faults)
         raise _JudgingError(faults.kind, f"the model {self.model!r} gave no usable annotation: {faults}")
 
-    def _named(self, found: AnnotationFaults, reply: ModelAnswer) -> AnnotationFaults:
+    def _named(self, annotation_faults: AnnotationFaults, reply: ModelAnswer) -> AnnotationFaults:
         """No JSON because the limit of tokens cut it off is a fault of its own: other words help, other JSON not."""
-        if found.kind != "bad_json" or reply.usage.finish_reason != "length":
-            return found
+        if annotation_faults.kind != "bad_json" or reply.usage.finish_reason != "length":
+            return annotation_faults
         limit = self.endpoint.max_tokens
         message = f"the reply was cut off at the limit of {limit} tokens; keep every explanation to a few words"
         return AnnotationFaults([Fault("cut_off", message)])

@@ -38,8 +38,8 @@ class Logistic:
         return {
             "intercept": round(self.intercept, DECIMALS),
             "features": {
-                name: {column: round(values[place], DECIMALS) for column, values in columns.items()}
-                for place, name in enumerate(self.names)
+                name: {column: round(values[index], DECIMALS) for column, values in columns.items()}
+                for index, name in enumerate(self.names)
             },
         }
 

@@ -75,15 +75,15 @@ def key_documents(documents: Sequence[str]) -> list[list[Sentence]]:
     """The sentences of each document with their keys. A blank document has none and keeps its number."""
     return [
         [
-            Sentence(f"{number}{letters(place)}", text[start:end])
-            for place, (start, end) in enumerate(split_sentences(text))
+            Sentence(f"{number}{letters(index)}", text[start:end])
+            for index, (start, end) in enumerate(split_sentences(text))
         ]
         for number, text in enumerate(documents)
     ]
 
 
 def key_answer(answer: str) -> list[Sentence]:
-    return [Sentence(letters(place), answer[start:end]) for place, (start, end) in enumerate(split_sentences(answer))]
+    return [Sentence(letters(index), answer[start:end]) for index, (start, end) in enumerate(split_sentences(answer))]
 
 
 def check_annotation(
@@ -94,19 +94,19 @@ def check_annotation(
     Raises ValueError that names a key that no sentence has, or a sentence of the answer that is not judged once.
     """
     known = [sentence.key for document in context for sentence in document]
-    places = {key: place for place, key in enumerate(known)}
+    positions = {key: index for index, key in enumerate(known)}
     for name, keys in (("relevant_keys", annotation.relevant_keys), ("utilized_keys", annotation.utilized_keys)):
-        if strange := [key for key in keys if key not in places]:
+        if strange := [key for key in keys if key not in positions]:
             raise ValueError(f"{name} names {strange[0]!r}, which is no sentence of the context")
     judged = {item.key: item for item in annotation.support}
     expected = [sentence.key for sentence in answer]
     if len(judged) != len(annotation.support) or set(judged) != set(expected):
         raise ValueError(f"support must judge each sentence of the answer once: {', '.join(expected) or 'none'}")
     for item in annotation.support:
-        if strange := [key for key in item.supporting_keys if key not in places and key not in SUPPORTED_WITHOUT]:
+        if strange := [key for key in item.supporting_keys if key not in positions and key not in SUPPORTED_WITHOUT]:
             raise ValueError(f"the support of {item.key!r} names {strange[0]!r}, which is no sentence of the context")
     return Annotation(
-        tuple(sorted(set(annotation.relevant_keys), key=places.__getitem__)),
-        tuple(sorted(set(annotation.utilized_keys), key=places.__getitem__)),
+        tuple(sorted(set(annotation.relevant_keys), key=positions.__getitem__)),
+        tuple(sorted(set(annotation.utilized_keys), key=positions.__getitem__)),
         tuple(judged[key] for key in expected),
     )

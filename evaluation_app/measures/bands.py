@@ -13,27 +13,27 @@ from ragd.errors import InvalidInput
 Bands = Mapping[str, tuple[float, float]]
 
 
-def read_bands(given: object) -> dict[str, tuple[float, float]]:
+def read_bands(value: object) -> dict[str, tuple[float, float]]:
     """From {"measure": [good, poor]} or its JSON text; "" is none.
 
     Raises InvalidInput (field bands) for an unknown measure, for what is no pair of finite numbers from 0 to 1, and for
     a pair on the wrong side: good is at least poor, or at most where lower is better.
     """
-    values = _parse(given)
+    values = _parse(value)
     return {name: _pair(name, pair) for name, pair in values.items()}
 
 
-def _parse(given: object) -> Mapping[str, Any]:
-    if isinstance(given, str):
+def _parse(values: object) -> Mapping[str, Any]:
+    if isinstance(values, str):
         try:
-            given = json.loads(given) if given.strip() else {}
+            values = json.loads(values) if values.strip() else {}
         except ValueError:
-            given = None
-    if not isinstance(given, Mapping):
+            values = None
+    if not isinstance(values, Mapping):
         raise InvalidInput(
             'thresholds must be an object such as {"completeness": [0.8, 0.6]}, the good threshold first', field="bands"
         )
-    return given
+    return values
 
 
 def _pair(name: str, pair: object) -> tuple[float, float]:

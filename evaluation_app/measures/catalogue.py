@@ -98,25 +98,25 @@ def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> M
     base, at, cut = name.partition("@")
     of_chunks = base.startswith(CHUNK)
     base = base.removeprefix(CHUNK)
-    found = MEASURES.get(base)
+    value = MEASURES.get(base)
     has_cut = bool(at)
-    if found is None or has_cut != (base in CUTS) or (has_cut and not _is_cut(cut)) or (of_chunks and not has_cut):
+    if value is None or has_cut != (base in CUTS) or (has_cut and not _is_cut(cut)) or (of_chunks and not has_cut):
         known = ", ".join(f"{each}@k" if each in CUTS else each for each in MEASURES)
         raise InvalidInput(f"there is no measure {name!r}; known are {known}", field="measure")
     if bands and base in bands:
-        found = replace(found, good=bands[base][0], poor=bands[base][1])
-    title = found.title
+        value = replace(value, good=bands[base][0], poor=bands[base][1])
+    title = value.title
     if of_chunks:
         title = f"Chunk {title if title.isupper() or title == 'nDCG' else title.lower()}"
-    return replace(found, name=name, title=f"{title}@{cut}" if has_cut else title)
+    return replace(value, name=name, title=f"{title}@{cut}" if has_cut else title)
 
 
 def order_of(name: str) -> tuple[int, str]:
     """Sort key: the order of this catalogue, chunks behind documents."""
     base = name.partition("@")[0]
-    places = list(MEASURES)
-    place = places.index(base.removeprefix(CHUNK)) if base.removeprefix(CHUNK) in MEASURES else len(places)
-    return (place * 2 + base.startswith(CHUNK), name)
+    positions = list(MEASURES)
+    index = positions.index(base.removeprefix(CHUNK)) if base.removeprefix(CHUNK) in MEASURES else len(positions)
+    return (index * 2 + base.startswith(CHUNK), name)
 
 
 def _is_cut(text: str) -> bool:

@@ -23,25 +23,27 @@ def normal_words(text: str) -> list[str]:
 
 def exact_match(answer: str, expected: Sequence[str]) -> Score:
     """1.0 when the answer's words are those of an expected one, in order. Several expected: the best counts."""
-    return _best(answer, expected, lambda said, wanted: float(said == wanted))
+    return _best(answer, expected, lambda message, requested: float(message == requested))
 
 
 def accuracy(answer: str, expected: Sequence[str]) -> Score:
     """1.0 when the answer begins with the words of an expected label ("Yes, ..." for "yes"), else 0.0."""
-    return _best(answer, expected, lambda said, wanted: float(bool(wanted) and said[: len(wanted)] == wanted))
+    return _best(
+        answer, expected, lambda message, requested: float(bool(requested) and message[: len(requested)] == requested)
+    )
 
 
 def contains(answer: str, expected: Sequence[str]) -> Score:
     """1.0 when the words of an expected answer stand in a row in the answer, else 0.0."""
-    return _best(answer, expected, lambda said, wanted: float(_holds(said, wanted)))
+    return _best(answer, expected, lambda message, requested: float(_holds(message, requested)))
 
 
 def f1(answer: str, expected: Sequence[str]) -> Score:
     """2PR / (P + R) over the words that both hold, each as often as both hold it."""
 
-    def compute(said: list[str], wanted: list[str]) -> float:
-        same = sum((Counter(said) & Counter(wanted)).values())
-        return 2 * same / (len(said) + len(wanted)) if said and wanted else float(said == wanted)
+    def compute(message: list[str], requested: list[str]) -> float:
+        same = sum((Counter(message) & Counter(requested)).values())
+        return 2 * same / (len(message) + len(requested)) if message and requested else float(message == requested)
 
     return _best(answer, expected, compute)
 
@@ -49,10 +51,10 @@ def f1(answer: str, expected: Sequence[str]) -> Score:
 def rouge_l(answer: str, expected: Sequence[str]) -> Score:
     """F1 of the longest common subsequence of words (Lin 2004, with beta = 1)."""
 
-    def compute(said: list[str], wanted: list[str]) -> float:
-        if not said or not wanted:
-            return float(said == wanted)
-        return 2 * _common_length(said, wanted) / (len(said) + len(wanted))
+    def compute(message: list[str], requested: list[str]) -> float:
+        if not message or not requested:
+            return float(message == requested)
+        return 2 * _common_length(message, requested) / (len(message) + len(requested))
 
     return _best(answer, expected, compute)
 
@@ -69,12 +71,12 @@ DOWNSTREAM: Mapping[str, Downstream] = {
 def _best(answer: str, expected: Sequence[str], compute: Callable[[list[str], list[str]], float]) -> Score:
     if not expected:
         return unscorable(NOTHING_EXPECTED)
-    said = normal_words(answer)
-    return scored(max(compute(said, normal_words(text)) for text in expected))
+    message = normal_words(answer)
+    return scored(max(compute(message, normal_words(text)) for text in expected))
 
 
-def _holds(said: Sequence[str], wanted: Sequence[str]) -> bool:
-    return f" {' '.join(wanted)} " in f" {' '.join(said)} " if wanted else not said
+def _holds(message: Sequence[str], requested: Sequence[str]) -> bool:
+    return f" {' '.join(requested)} " in f" {' '.join(message)} " if requested else not message
 
 
 def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
@@ -82,6 +84,6 @@ def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
     row = [0] * (len(second) + 1)
     for left in first:
         before = 0
-        for place, right in enumerate(second, 1):
-            before, row[place] = row[place], before + 1 if left == right else max(row[place], row[place - 1])
+        for index, right in enumerate(second, 1):
+            before, row[index] = row[index], before + 1 if left == right else max(row[index], row[index - 1])
     return row[-1]

@@ -46,7 +46,7 @@ def aggregate(labels: Sequence[float], measure: str, k: int | None = None) -> Sc
         return scored(sum(first) / len(first) if measure == "precision" else max(first))
     if not any(labels):
         return scored(0.0)
-    ids = [str(place) for place in range(len(labels))]
+    ids = [str(index) for index in range(len(labels))]
     return BINARY[measure](ids, dict(zip(ids, labels, strict=True)), k or len(labels))
 
 

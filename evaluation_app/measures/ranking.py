@@ -45,11 +45,11 @@ def average_precision(ranking: Sequence[str], relevant: Relevant, k: int) -> Sco
     """AP@k = sum of P@r over the ranks r <= k that hold a relevant id / |relevant|. Its mean is the MAP@k."""
 
     def compute(grades: Sequence[float], known: Sequence[float]) -> float:
-        found, total = 0, 0.0
+        result, total = 0, 0.0
         for rank, grade in enumerate(grades, 1):
             if grade > 0:
-                found += 1
-                total += found / rank
+                result += 1
+                total += result / rank
         return total / len(known)
 
     return _measure(ranking, relevant, k, compute)

@@ -178,7 +178,7 @@ def _shares(weights: Sequence[float], count: int) -> Numbers:
 
 def _mean_ranks(numbers: Numbers) -> Numbers:
     """Ranks from 1; equal numbers share the mean of theirs."""
-    _, places, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+    _, positions, counts = np.unique(numbers, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    ranks: Numbers = (last - (counts - 1) / 2)[places]
+    ranks: Numbers = (last - (counts - 1) / 2)[positions]
     return ranks

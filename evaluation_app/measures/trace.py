@@ -69,8 +69,8 @@ def trace_scores(
     else:
         relevance = scored(of(relevant) / total)
         utilization = silent or scored(of(utilized) / total)
-        wanted = of(relevant)
-        completeness = silent or scored(of(relevant & utilized) / wanted if wanted else 1.0)
+        requested = of(relevant)
+        completeness = silent or scored(of(relevant & utilized) / requested if requested else 1.0)
     return TraceScores(
         context_relevance=relevance,
         context_utilization=utilization,

@@ -142,8 +142,8 @@ class SpanMeter(SpanProcessor):
             self.instruments.add(metrics.THREATS, 1, {name: values.get(name) for name in names})
         elif event == telemetry.PII_EVENT:
             types = values.get(telemetry.PII_TYPES) or ("unknown",)
-            for found in [types] if isinstance(types, str) else types:
-                self.instruments.add(metrics.PII, 1, {telemetry.PII_TYPES: found})
+            for match in [types] if isinstance(types, str) else types:
+                self.instruments.add(metrics.PII, 1, {telemetry.PII_TYPES: match})
 
 
 def _error(span: ReadableSpan, values: Values) -> str | None:

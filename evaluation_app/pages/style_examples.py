@@ -84,8 +84,8 @@ def _example_scores() -> dict[str, Any]:
     mean = sum(EXAMPLE_SCORES) / len(EXAMPLE_SCORES)
     values = {"value": mean, "low": 0.44, "high": 0.66, "scored": len(EXAMPLE_SCORES), "unscorable": 3, "errors": 1}
     points = [
-        TrendPoint(f"Run {place}", f"run {place}", "#main", value, low, high, "ab"[place > 2], place == 1)
-        for place, (value, low, high) in enumerate(EXAMPLE_MEANS, 1)
+        TrendPoint(f"Run {index}", f"run {index}", "#main", value, low, high, "ab"[index > 2], index == 1)
+        for index, (value, low, high) in enumerate(EXAMPLE_MEANS, 1)
     ]
     return {
         "distribution": draw_distribution(

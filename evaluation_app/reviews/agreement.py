@@ -133,11 +133,11 @@ def estimate(statistic: Statistic, pairs: Sequence[Pair]) -> Estimate:
 
 
 def _interval(value: float, again: Iterable[float | None]) -> Estimate:
-    found = [each for each in again if each is not None]
-    if len(found) < PAIRS_MIN:
+    result = [each for each in again if each is not None]
+    if len(result) < PAIRS_MIN:
         return Estimate(value)
     tail = (1 - LEVEL) / 2
-    low, high = np.quantile(found, [tail, 1 - tail])
+    low, high = np.quantile(result, [tail, 1 - tail])
     return Estimate(value, float(low), float(high))
 
 
@@ -178,11 +178,11 @@ def _kappa(counts: Sequence[int]) -> Estimate:
 def _adherence(tasks: Sequence[ReviewTask]) -> YesNo:
     pairs, ties = [], 0
     for task in tasks:
-        said = [value for review in task.reviews.all() if (value := review.verdicts.get(ADHERENCE)) is not None]
+        statements = [value for review in task.reviews.all() if (value := review.verdicts.get(ADHERENCE)) is not None]
         judge = judge_value(task, ADHERENCE)
-        if not said or judge is None:
+        if not statements or judge is None:
             continue
-        if (share := fmean(said)) == 0.5:
+        if (share := fmean(statements)) == 0.5:
             ties += 1
         else:
             pairs.append((judge, float(share > 0.5)))
@@ -204,17 +204,17 @@ def _sentences(tasks: Sequence[ReviewTask]) -> YesNo:
 
 def _live_annotations(tasks: Sequence[ReviewTask]) -> dict[UUID | None, Mapping[str, Any]]:
     """By query run, of the tasks whose item is gone or that never had one. One query."""
-    wanted = {task.query_run for task in tasks if task.item_id is None and task.query_run}
-    return dict(RunScore.objects.filter(pk__in=wanted).values_list("query_run", "annotation"))
+    requested = {task.query_run for task in tasks if task.item_id is None and task.query_run}
+    return dict(RunScore.objects.filter(pk__in=requested).values_list("query_run", "annotation"))
 
 
 def annotation_of(task: ReviewTask) -> Mapping[str, Any]:
     """What the judge marked; {} when the item, or the score of a live answer, is gone."""
     if task.item is not None:
-        found: Mapping[str, Any] = task.item.annotation
-        return found
-    kept = RunScore.objects.filter(pk=task.query_run).only("annotation").first() if task.query_run else None
-    return kept.annotation if kept is not None else {}
+        result: Mapping[str, Any] = task.item.annotation
+        return result
+    stored = RunScore.objects.filter(pk=task.query_run).only("annotation").first() if task.query_run else None
+    return stored.annotation if stored is not None else {}
 
 
 def judge_value(task: ReviewTask, measure: str) -> float | None:
@@ -226,10 +226,10 @@ def judge_value(task: ReviewTask, measure: str) -> float | None:
 def _pairs_with_judge(tasks: Sequence[ReviewTask], measure: str) -> list[Pair]:
     pairs = []
     for task in tasks:
-        said = [value for review in task.reviews.all() if (value := review.verdicts.get(measure)) is not None]
+        statements = [value for review in task.reviews.all() if (value := review.verdicts.get(measure)) is not None]
         judge = judge_value(task, measure)
-        if said and judge is not None:
-            pairs.append((judge, fmean(said)))
+        if statements and judge is not None:
+            pairs.append((judge, fmean(statements)))
     return pairs
 
 

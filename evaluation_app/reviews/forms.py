@@ -57,8 +57,8 @@ class ReviewForm(forms.Form):
 
     @property
     def verdicts(self) -> dict[str, float | None]:
-        given = {asked.measure: self.cleaned_data.get(asked.measure) for asked in LABEL_REQUESTS}
-        return {name: None if value == UNTOLD else float(value) for name, value in given.items() if value}
+        data = {asked.measure: self.cleaned_data.get(asked.measure) for asked in LABEL_REQUESTS}
+        return {name: None if value == UNTOLD else float(value) for name, value in data.items() if value}
 
 
 def _sources(run: str) -> list[tuple[str, Any]]:

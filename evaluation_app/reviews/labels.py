@@ -35,17 +35,17 @@ DERIVED = "faithfulness"  # follows from the sentences that are marked
 MEASURES = (*(item.measure for item in LABEL_REQUESTS), DERIVED)
 
 
-def read_verdicts(given: Mapping[str, object]) -> dict[str, float | None]:
+def read_verdicts(values: Mapping[str, object]) -> dict[str, float | None]:
     """measure -> a value of its choices, or None for "cannot tell". What was not answered is left out.
 
     Raises InvalidInput (field: the measure) for anything else.
     """
-    if unknown := sorted(set(given) - {item.measure for item in LABEL_REQUESTS}):
+    if unknown := sorted(set(values) - {item.measure for item in LABEL_REQUESTS}):
         raise InvalidInput(
             f"{unknown[0]!r} is not asked; asked are {', '.join(item.measure for item in LABEL_REQUESTS)}",
             field=unknown[0],
         )
-    return {item.measure: _read(item, given[item.measure]) for item in LABEL_REQUESTS if item.measure in given}
+    return {item.measure: _read(item, values[item.measure]) for item in LABEL_REQUESTS if item.measure in values}
 
 
 def with_faithfulness(
@@ -56,8 +56,8 @@ def with_faithfulness(
     Without a mark and without a yes to adherence the sentences were not judged one by one: None.
     """
     total = len(sentences)
-    told = bool(unsupported) or verdicts.get("adherence") == 1.0
-    return {**verdicts, DERIVED: 1 - len(unsupported) / total if told and total else None}
+    details = bool(unsupported) or verdicts.get("adherence") == 1.0
+    return {**verdicts, DERIVED: 1 - len(unsupported) / total if details and total else None}
 
 
 def check_sentences(unsupported: Sequence[str], sentences: Sequence[Sequence[str]]) -> list[str]:

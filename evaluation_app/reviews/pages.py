@@ -81,12 +81,12 @@ def queue(request: PageRequest) -> HttpResponse:
 @require_GET
 def go_on(request: PageRequest) -> HttpResponse:
     """To the next answer of this person, or back to the queue when there is none. last=ID: what they judged before."""
-    found = next_task(request.user.get_username(), _later(request))
-    if found is None:
+    review_task = next_task(request.user.get_username(), _later(request))
+    if review_task is None:
         messages.success(request, "Queue empty.")
         return redirect("evaluation:review")
     last = request.GET.get("last", "")
-    address = reverse("evaluation:review-task", args=[found.pk])
+    address = reverse("evaluation:review-task", args=[review_task.pk])
     return redirect(f"{address}?last={last}" if last.isdecimal() else address)
 
 
@@ -201,10 +201,10 @@ def _later(request: PageRequest) -> list[int]:
 
 def _last(request: PageRequest) -> dict[str, Any] | None:
     """What this person judged just before, beside what the judge said of it; None for anything else."""
-    wanted = request.GET.get("last", "")
-    if not wanted.isdecimal() or len(wanted) > 18:
+    requested = request.GET.get("last", "")
+    if not requested.isdecimal() or len(requested) > 18:
         return None
-    task = ReviewTask.objects.select_related("item").filter(pk=int(wanted)).first()
+    task = ReviewTask.objects.select_related("item").filter(pk=int(requested)).first()
     if task is None or not task.reviews.filter(reviewer=request.user).exists():
         return None
     return {"task": task, "lines": _lines(task, [task.reviews.get(reviewer=request.user)])}

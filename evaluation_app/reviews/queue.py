@@ -96,11 +96,11 @@ def unsureness(row: EvaluationItem | RunScore) -> float:
     return max((1 - 2 * abs(chance - 0.5) for chance in chances), default=0.0)
 
 
-def _choose(rows: Sequence[EvaluationItem | RunScore], which: str, number: int, wanted: int) -> list[Chosen]:
+def _choose(rows: Sequence[EvaluationItem | RunScore], which: str, number: int, requested: int) -> list[Chosen]:
     if which not in WHICH:
         raise InvalidInput(f"which must be one of {', '.join(WHICH)}, not {which!r}", field="which")
     _between("number", number, TASKS_MAX)
-    _between("wanted", wanted, WANTED_MAX)
+    _between("wanted", requested, WANTED_MAX)
     return CHOICES[which](rows)[:number]
 
 
@@ -109,12 +109,12 @@ def _all(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
 
 
 def _failing(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
-    found = [
+    result = [
         Chosen(row, ", ".join(mode_title(key) for key in row.modes).lower(), float(len(row.modes)))
         for row in rows
         if row.modes
     ]
-    return sorted(found, key=lambda each: -each.priority)
+    return sorted(result, key=lambda each: -each.priority)
 
 
 def _random(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
@@ -127,8 +127,8 @@ def _lot(row: EvaluationItem | RunScore) -> str:
 
 
 def _unsure(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
-    found = [Chosen(row, "low judge confidence", unsureness(row)) for row in rows]
-    return sorted((each for each in found if each.priority > 0), key=lambda each: -each.priority)
+    result = [Chosen(row, "low judge confidence", unsureness(row)) for row in rows]
+    return sorted((each for each in result if each.priority > 0), key=lambda each: -each.priority)
 
 
 CHOICES: Mapping[str, Callable[[Iterable[EvaluationItem | RunScore]], list[Chosen]]] = {
@@ -139,12 +139,12 @@ CHOICES: Mapping[str, Callable[[Iterable[EvaluationItem | RunScore]], list[Chose
 }
 
 
-def _task_of_item(chosen: Chosen, run: EvaluationRun, wanted: int, actor: audit.Actor) -> ReviewTask:
+def _task_of_item(chosen: Chosen, run: EvaluationRun, requested: int, actor: audit.Actor) -> ReviewTask:
     item = chosen.row
     assert isinstance(item, EvaluationItem)
     return _task(
         chosen,
-        wanted,
+        requested,
         actor,
         item=item,
         query_run=item.query_run,
@@ -155,12 +155,12 @@ def _task_of_item(chosen: Chosen, run: EvaluationRun, wanted: int, actor: audit.
     )
 
 
-def _task_of_score(chosen: Chosen, wanted: int, actor: audit.Actor) -> ReviewTask:
+def _task_of_score(chosen: Chosen, requested: int, actor: audit.Actor) -> ReviewTask:
     score = chosen.row
     assert isinstance(score, RunScore)
     return _task(
         chosen,
-        wanted,
+        requested,
         actor,
         query_run=score.query_run,
         collection_name=score.collection_name,
@@ -168,7 +168,7 @@ def _task_of_score(chosen: Chosen, wanted: int, actor: audit.Actor) -> ReviewTas
     )
 
 
-def _task(chosen: Chosen, wanted: int, actor: audit.Actor, **values: Any) -> ReviewTask:
+def _task(chosen: Chosen, requested: int, actor: audit.Actor, **values: Any) -> ReviewTask:
     row = chosen.row
     return ReviewTask(
         question_text=row.question_text,
@@ -178,7 +178,7 @@ def _task(chosen: Chosen, wanted: int, actor: audit.Actor, **values: Any) -> Rev
         judged=row.scores,
         reason=chosen.reason,
         priority=chosen.priority,
-        wanted=wanted,
+        wanted=requested,
         created_by=audit.name_actor(actor),
         **values,
     )

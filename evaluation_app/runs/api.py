@@ -78,11 +78,11 @@ def list_runs(
     key = request_key(request)
     if collection is not None:
         check_collection_scope(key, collection)
-    wanted = {"set_name": golden_set, "collection_name": collection, "state": state}
+    requested = {"set_name": golden_set, "collection_name": collection, "state": state}
     rows = listed_runs(key.visible)
-    if any("\x00" in value for value in wanted.values() if value):
+    if any("\x00" in value for value in requested.values() if value):
         rows = rows.none()
-    rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+    rows = rows.filter(**{name: value for name, value in requested.items() if value})
     page = paginate(rows, ORDER, limit=limit, cursor=cursor)
     return {"items": [run_response(run) for run in page.items], "next_cursor": page.next_cursor}
 

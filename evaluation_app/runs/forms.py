@@ -80,19 +80,19 @@ class SettingsForm(forms.Form):
 
     def run_settings(self) -> RunSettings:
         """Raises InvalidInput for what does not fit together."""
-        given = self.cleaned_data
-        if given["measured"] == SEARCH:
-            return RunSettings(answers=False, judge="none", cut=given["cut"])
-        corrective = {"yes": True, "no": False}.get(given["corrective"])
+        data = self.cleaned_data
+        if data["measured"] == SEARCH:
+            return RunSettings(answers=False, judge="none", cut=data["cut"])
+        corrective = {"yes": True, "no": False}.get(data["corrective"])
         return RunSettings(
-            judge=given["measured"],
-            judge_model=given.get("judge_model", ""),
-            cut=given["cut"],
-            unit=given["unit"] or "tokens",
-            contributions=given["contributions"],
-            downstream=given["downstream"] or "f1",
-            llm_model=given.get("llm_model") or None,
-            system_prompt=given.get("system_prompt") or None,
+            judge=data["measured"],
+            judge_model=data.get("judge_model", ""),
+            cut=data["cut"],
+            unit=data["unit"] or "tokens",
+            contributions=data["contributions"],
+            downstream=data["downstream"] or "f1",
+            llm_model=data.get("llm_model") or None,
+            system_prompt=data.get("system_prompt") or None,
             corrective=corrective,
         )
 

@@ -114,7 +114,7 @@ class ItemExecutor:
         When a failed question is asked again, an earlier run of it that is good is scored again instead.
         """
         ids = [query_run_id(self.run, pending.position, retry) for retry in range(self.run.retries, -1, -1)]
-        known = {found.pk: found for found in QueryRun.objects.filter(pk__in=ids)}
+        known = {records.pk: records for records in QueryRun.objects.filter(pk__in=ids)}
         if ids[0] in known:
             return known[ids[0]]
         good = next((known[pk] for pk in ids if pk in known and known[pk].status != QueryRun.Status.ERROR), None)

@@ -84,8 +84,8 @@ def summarize(
     return {
         "measures": {name: _measure(named[name], intervals) for name in names},
         "categories": {
-            category: {name: _mean(found[name]) for name in names if name in found}
-            for category, found in sorted(by_category.items())
+            category: {name: _mean(match[name]) for name in names if name in match}
+            for category, match in sorted(by_category.items())
         },
         "outcomes": _count(line.outcome for line in lines),
         "modes": _count(mode for line in lines for mode in line.modes),
@@ -103,13 +103,13 @@ def _mean(pairs: Sequence[tuple[Score, float]]) -> dict[str, Any]:
 
 
 def _measure(pairs: Sequence[tuple[Score, float]], intervals: bool) -> dict[str, Any]:
-    found: dict[str, Any] = _mean(pairs) | {"low": None, "high": None}
-    if intervals and found["value"] is not None:
+    result: dict[str, Any] = _mean(pairs) | {"low": None, "high": None}
+    if intervals and result["value"] is not None:
         known = [(score.value, weight) for score, weight in pairs if score.value is not None]
         interval = bootstrap_mean([value for value, _ in known], weights=[weight for _, weight in known])
         if interval is not None:
-            found |= {"low": interval.low, "high": interval.high}
-    return found
+            result |= {"low": interval.low, "high": interval.high}
+    return result
 
 
 def _count(names: Iterable[str]) -> dict[str, int]:

@@ -76,10 +76,10 @@ def _questions(run: EvaluationRun) -> _Suite:
     suite = _Suite(_plain(f"{run.set_name}.questions"))
     for item in run.items.order_by("position").defer(*ITEM_DEFERRED).iterator():
         misses = question_misses(item, {}) or ()
-        told = "\n".join(f"{miss.measure}: {miss.reason}" for miss in misses)
+        summary = "\n".join(f"{miss.measure}: {miss.reason}" for miss in misses)
         error = _error_of(item) if has_failed(item) else ""
         suite.add(
-            item.question_text, item.took_ms / 1000, failure="" if error else told, error=error, kind=item.error_type
+            item.question_text, item.took_ms / 1000, failure="" if error else summary, error=error, kind=item.error_type
         )
     unasked = run.total - run.done
     if unasked > 0:

@@ -280,10 +280,10 @@ def delete_old_evaluations(days: int | None = None) -> int:
     if not kept_days:
         return 0
     ended = EvaluationRun.objects.filter(finished_at__lt=timezone.now() - timedelta(days=kept_days))
-    kept = set(GoldenSet.objects.exclude(baseline=None).values_list("baseline_id", flat=True))
+    stored = set(GoldenSet.objects.exclude(baseline=None).values_list("baseline_id", flat=True))
     newest = EvaluationRun.objects.filter(state=State.SUCCEEDED).order_by("golden_set_id", "-created_at", "-id")
-    kept |= set(newest.distinct("golden_set_id").values_list("pk", flat=True))
-    rows = ended.exclude(state__in=(State.QUEUED, State.RUNNING)).exclude(pk__in=kept).order_by("created_at", "id")
+    stored |= set(newest.distinct("golden_set_id").values_list("pk", flat=True))
+    rows = ended.exclude(state__in=(State.QUEUED, State.RUNNING)).exclude(pk__in=stored).order_by("created_at", "id")
     deleted = 0
     while batch := list(rows.values_list("pk", flat=True)[:DELETE_BATCH]):
         EvaluationRun.objects.filter(pk__in=batch).delete()
@@ -292,13 +292,13 @@ def delete_old_evaluations(days: int | None = None) -> int:
 
 
 def _find_collection(golden_set: GoldenSet) -> Collection:
-    found = Collection.objects.live().filter(name=golden_set.collection_name).first()
-    if found is None:
+    record = Collection.objects.live().filter(name=golden_set.collection_name).first()
+    if record is None:
         raise UnknownCollection(
             f"the golden set {golden_set.name!r} asks collection {golden_set.collection_name!r}, which is not there",
             field="collection",
         )
-    return found
+    return record
 
 
 def _check_plan(plan: RetrievePlan, collection: Collection) -> None:
@@ -316,10 +316,10 @@ def _check_plan(plan: RetrievePlan, collection: Collection) -> None:
 
 
 def _check_name(name: str) -> str:
-    kept = clean_line(name)
-    if len(kept) > NAME_CHARS_MAX:
-        raise InvalidInput(f"name must have at most {NAME_CHARS_MAX} characters, not {len(kept)}", field="name")
-    return kept
+    cleaned = clean_line(name)
+    if len(cleaned) > NAME_CHARS_MAX:
+        raise InvalidInput(f"name must have at most {NAME_CHARS_MAX} characters, not {len(cleaned)}", field="name")
+    return cleaned
 
 
 def _require_ended(run: EvaluationRun) -> EvaluationRun:
@@ -343,5 +343,5 @@ def _queue_again(held: EvaluationRun) -> None:
 
 
 def _state_of(run: EvaluationRun) -> str:
-    found = EvaluationRun.objects.filter(pk=run.pk).first()
-    return found.get_state_display().lower() if found else "deleted"
+    record = EvaluationRun.objects.filter(pk=run.pk).first()
+    return record.get_state_display().lower() if record else "deleted"

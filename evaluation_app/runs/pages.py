@@ -89,28 +89,32 @@ def _sets() -> list[GoldenSet]:
 
 
 def _like(request: PageRequest) -> EvaluationRun | None:
-    wanted = request.GET.get("run", "")
+    requested = request.GET.get("run", "")
     try:
-        return find_run(wanted) if wanted else None
+        return find_run(requested) if requested else None
     except ServiceError:
         return None
 
 
 def _chosen(request: PageRequest, sets: list[GoldenSet], like: EvaluationRun | None) -> GoldenSet | None:
     """The one that the address names, else that of the run to begin from, else the first that has a question."""
-    wanted = request.GET.get("set", "")
-    number = int(wanted) if wanted.isdecimal() and len(wanted) < ID_DIGITS else like.golden_set_id if like else None
+    requested = request.GET.get("set", "")
+    number = (
+        int(requested) if requested.isdecimal() and len(requested) < ID_DIGITS else like.golden_set_id if like else None
+    )
     named = next((each for each in sets if each.pk == number), None)
     return named or next((each for each in sets if each.asked), sets[0] if sets else None)  # type: ignore[attr-defined]
 
 
 def _plan_form(request: PageRequest, collection: Collection, like: EvaluationRun | None) -> PlanForm:
-    given: Mapping[str, Any] = request.POST
+    provided: Mapping[str, Any] = request.POST
     if request.method != "POST":
-        stated = form_values(RetrievePlan.from_dict(like.plan)) if like else {}
-        given = {f"{PLAN_PREFIX}-{name}": value for name, value in stated.items()}
+        explicit = form_values(RetrievePlan.from_dict(like.plan)) if like else {}
+        provided = {f"{PLAN_PREFIX}-{name}": value for name, value in explicit.items()}
     saved = list(SavedPlan.objects.of(collection).by_name())
-    return PlanForm(given, collection=collection, saved=saved, rerankers=sorted(open_rerankers()), prefix=PLAN_PREFIX)
+    return PlanForm(
+        provided, collection=collection, saved=saved, rerankers=sorted(open_rerankers()), prefix=PLAN_PREFIX
+    )
 
 
 def _settings_of(like: EvaluationRun | None) -> dict[str, Any]:

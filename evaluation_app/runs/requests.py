@@ -17,15 +17,15 @@ LISTED = 10
 ITEM_DEFERRED = ("context", "answer_sentences", "annotation", "contributions", "details")
 
 
-def read_settings(stated: Mapping[str, Any]) -> RunSettings:
+def read_settings(explicit: Mapping[str, Any]) -> RunSettings:
     """Settings from what was stated; what is missing has its default. A run that only searches has no judge by itself.
 
     Raises InvalidInput for unknown and wrong fields.
     """
-    given = dict(stated)
-    if given.get("answers") is False:
-        given.setdefault("judge", "none")
-    return RunSettings.from_dict(given)
+    provided = dict(explicit)
+    if provided.get("answers") is False:
+        provided.setdefault("judge", "none")
+    return RunSettings.from_dict(provided)
 
 
 def listed_runs(scope: CollectionScope = EVERYTHING) -> QuerySet[EvaluationRun]:
@@ -37,17 +37,17 @@ def listed_runs(scope: CollectionScope = EVERYTHING) -> QuerySet[EvaluationRun]:
 def find_run(run_id: UUID | str, scope: CollectionScope = EVERYTHING) -> EvaluationRun:
     """The run, if its collection is in the scope. Raises ServiceError 404."""
     try:
-        found = listed_runs(scope).filter(pk=UUID(str(run_id))).first()
+        record = listed_runs(scope).filter(pk=UUID(str(run_id))).first()
     except ValueError:
-        found = None
-    if found is None:
+        record = None
+    if record is None:
         raise ServiceError(
             f"there is no evaluation run {str(run_id)!r} that you may see; GET /v1/evaluation-runs lists those that "
             "there are",
             type="unknown_evaluation_run",
             status=404,
         )
-    return found
+    return record
 
 
 def under_way(most: int = LISTED) -> list[EvaluationRun]:

@@ -90,8 +90,8 @@ class RunExecutor:
             scorer = Scorer(self.settings, collection, cache=StoredJudgements())
             answered = (*read_answerer(collection, self.settings), read_calibration(collection, self.settings))
         except Exception as error:
-            told = describe(error)[1]["error"]
-            raise StopError(told["type"], told["message"]) from error
+            details = describe(error)[1]["error"]
+            raise StopError(details["type"], details["message"]) from error
         before = (run.answerer, run.prompt_hash, run.calibration, run.judge_version, run.embed_model)
         now = (*answered, scorer.judge_version, collection.embed_model)
         for name, old, new in zip(DECIDING, before, now, strict=True):
@@ -114,10 +114,10 @@ class RunExecutor:
         return [pending for pending in questions if pending.position not in done]
 
     def _is_cancelled(self) -> bool:
-        found = EvaluationRun.objects.filter(pk=self.run.pk).values_list("cancel_requested", flat=True).first()
-        if found is None:
+        record = EvaluationRun.objects.filter(pk=self.run.pk).values_list("cancel_requested", flat=True).first()
+        if record is None:
             raise LeaseLostError
-        return found
+        return record
 
     def _do(self, asker: ItemExecutor, pending: Pending) -> None:
         usage: Mapping[str, Any] = {}
@@ -196,7 +196,7 @@ def read_questions(run: EvaluationRun) -> list[Pending]:
         raise StopError("set_deleted", f"the golden set {run.set_name!r} was deleted, and its questions with it")
     rows = dict(run.golden_set.questions.values_list("question", "pk"))
     questions = [Golden.from_dict(values) for values in version.questions]
-    return [Pending(place, golden, rows.get(golden.question)) for place, golden in enumerate(questions)]
+    return [Pending(index, golden, rows.get(golden.question)) for index, golden in enumerate(questions)]
 
 
 def _jobs_wait() -> bool:

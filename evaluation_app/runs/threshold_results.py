@@ -39,13 +39,13 @@ def check_thresholds(thresholds: Mapping[str, Any], settings: RunSettings) -> di
     Which is: an unknown measure, a cut other than the run's, a measure whose judge or answers are switched off, and a
     bound that is no finite number.
     """
-    kept: dict[str, float] = {}
+    selected: dict[str, float] = {}
     for name, bound in thresholds.items():
         _check_measured(name, settings)
         if isinstance(bound, bool) or not isinstance(bound, (int, float)) or not math.isfinite(bound):
             raise InvalidInput(f"the threshold of {name} must be a finite number, not {bound!r}", field="thresholds")
-        kept[name] = float(bound)
-    return kept
+        selected[name] = float(bound)
+    return selected
 
 
 def _check_measured(name: str, settings: RunSettings) -> None:

@@ -79,8 +79,8 @@ def evaluate_sample() -> EvaluationRun | None:
 
 def sample_files(root: Path = REPOSITORY) -> dict[str, Path]:
     """doc_id -> file: README.md and docs/*.md, by name. The id is the path in the repository."""
-    found = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
-    return {path.relative_to(root).as_posix(): path for path in found if path.is_file()}
+    result = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return {path.relative_to(root).as_posix(): path for path in result if path.is_file()}
 
 
 def _ingest_file(collection: Collection, doc_id: str, path: Path) -> bool:

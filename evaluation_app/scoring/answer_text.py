@@ -10,9 +10,9 @@ TRAILING = " \t"
 
 def without_markers(answer: str, citations: Iterable[Mapping[str, Any]]) -> str:
     """The answer without the markers [n] of these citations and the blanks before them: they are no words of it."""
-    places = sorted((int(item["answer_start"]), int(item["answer_end"])) for item in citations)
+    positions = sorted((int(item["answer_start"]), int(item["answer_end"])) for item in citations)
     pieces, position = [], 0
-    for start, end in places:
+    for start, end in positions:
         if start < position or end > len(answer):  # a record of another text
             continue
         pieces.append(answer[position:start].rstrip(TRAILING))

@@ -46,14 +46,14 @@ def get_scores(request: HttpRequest, run_id: UUID) -> Any:
     """What a judge said of a stored run, with the marks. 404 for one that nobody judged by itself."""
     key = request_key(request)
     rows = RunScore.objects.filter(pk=run_id)
-    kept = rows.filter(key.visible.by_name("collection_name", "asked_at")).first()
-    if kept is None:
+    stored = rows.filter(key.visible.by_name("collection_name", "asked_at")).first()
+    if stored is None:
         raise ServiceError(
             f"there is no score of a run {run_id} that this key may see; POST /v1/runs/{run_id}/judge makes one",
             type="not_judged",
             status=404,
         )
-    return score_response(kept, whole=True)
+    return score_response(stored, whole=True)
 
 
 @router.get("/run-scores", operation_id="run-scores-list", response={200: RunScoreList, **ERRORS})
@@ -70,12 +70,12 @@ def list_scores(
     if collection is not None:
         check_collection_scope(key, collection)
     rows = RunScore.objects.without_texts().filter(key.visible.by_name("collection_name", "asked_at"))
-    wanted = {"collection_name": collection, "reason": reason, "modes__contains": [mode] if mode else None}
+    requested = {"collection_name": collection, "reason": reason, "modes__contains": [mode] if mode else None}
     if any("\x00" in value for value in (collection, mode) if value):
         rows = rows.none()
-    rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+    rows = rows.filter(**{name: value for name, value in requested.items() if value})
     page = paginate(rows, ORDER, limit=limit, cursor=cursor)
-    return {"items": [score_response(kept) for kept in page.items], "next_cursor": page.next_cursor}
+    return {"items": [score_response(stored) for stored in page.items], "next_cursor": page.next_cursor}
 
 
 @router.get(
@@ -91,8 +91,8 @@ def get_sampling(request: HttpRequest, collection: str) -> Any:
 )
 def put_sampling(request: HttpRequest, collection: str, payload: SamplingIn) -> Any:
     """Change it. What was asked before it is enabled is left alone."""
-    found = find_collection(request, collection)
-    return sampling_response(save_sampling(found, **payload.model_dump(), actor=request_key(request)))
+    target = find_collection(request, collection)
+    return sampling_response(save_sampling(target, **payload.model_dump(), actor=request_key(request)))
 
 
 def _find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
@@ -107,26 +107,26 @@ def _find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
     return run
 
 
-def score_response(kept: RunScore, *, whole: bool = False) -> dict[str, Any]:
+def score_response(run_score: RunScore, *, whole: bool = False) -> dict[str, Any]:
     """whole: with context, answer and marks."""
     values: dict[str, Any] = {
-        "run_id": str(kept.query_run),
-        "collection": kept.collection_name,
-        "query": kept.question_text,
-        "outcome": kept.outcome,
-        "reason": kept.reason,
-        "judge": kept.judge,
-        "judge_version": kept.judge_version,
-        "scores": kept.scores,
-        "modes": kept.modes,
-        "judge_usage": kept.judge_usage,
-        "took_ms": kept.took_ms,
-        "trace_id": kept.trace_id or None,
-        "asked_at": kept.asked_at,
-        "judged_at": kept.created_at,
+        "run_id": str(run_score.query_run),
+        "collection": run_score.collection_name,
+        "query": run_score.question_text,
+        "outcome": run_score.outcome,
+        "reason": run_score.reason,
+        "judge": run_score.judge,
+        "judge_version": run_score.judge_version,
+        "scores": run_score.scores,
+        "modes": run_score.modes,
+        "judge_usage": run_score.judge_usage,
+        "took_ms": run_score.took_ms,
+        "trace_id": run_score.trace_id or None,
+        "asked_at": run_score.asked_at,
+        "judged_at": run_score.created_at,
     }
     if whole:
-        values |= {name: getattr(kept, name) for name in ("context", "answer_sentences", "annotation", "details")}
+        values |= {name: getattr(run_score, name) for name in ("context", "answer_sentences", "annotation", "details")}
     return values
 
 

@@ -139,14 +139,14 @@ class _Labeller:
 
     def _label(self, result: Mapping[str, Any] | None) -> _Label:
         try:
-            said, tokens = self._answer(result)
+            message, tokens = self._answer(result)
         except ServiceError as error:
             return _Label(None, error.type)
         except RagdError:
             return _Label(None, "answerer")
-        if said is None:
+        if message is None:
             return _Label(0.0, tokens=tokens)
-        score = self.worth(said, self.expected)
+        score = self.worth(message, self.expected)
         return _Label(score.value, score.reason, tokens)
 
     def _answer(self, result: Mapping[str, Any] | None) -> Said:

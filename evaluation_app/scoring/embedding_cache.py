@@ -46,8 +46,8 @@ class RememberingEmbedder:
                 self._vectors.move_to_end(text)
             while len(self._vectors) > self.kept:
                 self._vectors.popitem(last=False)
-        found = known | added
-        return [found[text] for text in texts]
+        result = known | added
+        return [result[text] for text in texts]
 
     def embed_query(self, text: str) -> Vector:
         """Remembered apart from `embed`: a model may read a question in another way than a passage."""

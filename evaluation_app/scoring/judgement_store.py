@@ -18,8 +18,8 @@ class StoredJudgements:
     """A `JudgementCache` over the table of kept judgements. Processes may share it: the first of a key stays."""
 
     def get(self, key: str) -> Mapping[str, Any] | None:
-        found = KeptJudgement.objects.filter(pk=key).values_list("value", flat=True).first()
-        return None if found is None else dict(found)
+        record = KeptJudgement.objects.filter(pk=key).values_list("value", flat=True).first()
+        return None if record is None else dict(record)
 
     def put(self, key: str, model: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
         row, _ = KeptJudgement.objects.get_or_create(key=key, defaults={"model": model, "value": dict(value)})
@@ -52,7 +52,7 @@ def clear_stored(model: str | None = None, *, actor: audit.Actor) -> int:
     rows = KeptJudgement.objects.all() if model is None else KeptJudgement.objects.filter(model=model)
     deleted, _ = rows.delete()
     if deleted:
-        said = "of every model" if model is None else f"of {model}"
+        message = "of every model" if model is None else f"of {model}"
         subject = KeptJudgement(key="", model=model or "every model")
-        audit.record(actor, [subject], audit.DELETION, f"forgot {deleted} kept judgements {said}")
+        audit.record(actor, [subject], audit.DELETION, f"forgot {deleted} kept judgements {message}")
     return deleted

@@ -46,9 +46,9 @@ def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: audi
             type="nothing_to_judge",
             status=409,
         )
-    kept = keep_score(run, Scorer(chosen, run.collection), ASKED)
-    audit.record(actor, [kept], audit.ADDITION, f"judged a run of {run.collection_name} by {chosen.judge}")
-    return kept
+    run_score = keep_score(run, Scorer(chosen, run.collection), ASKED)
+    audit.record(actor, [run_score], audit.ADDITION, f"judged a run of {run.collection_name} by {chosen.judge}")
+    return run_score
 
 
 def keep_score(run: QueryRun, scorer: Scorer, reason: Reason) -> RunScore:
@@ -56,8 +56,8 @@ def keep_score(run: QueryRun, scorer: Scorer, reason: Reason) -> RunScore:
     if RunScore.objects.filter(pk=run.pk, reason=SAMPLED).exists():
         reason = SAMPLED
     began = time.perf_counter()
-    found = scorer.score(run, None)
-    kept, _ = RunScore.objects.update_or_create(
+    result = scorer.score(run, None)
+    stored, _ = RunScore.objects.update_or_create(
         query_run=run.pk,
         defaults={
             "collection_name": run.collection_name,
@@ -71,23 +71,23 @@ def keep_score(run: QueryRun, scorer: Scorer, reason: Reason) -> RunScore:
             "took_ms": round((time.perf_counter() - began) * 1000, 3),
             "asked_at": run.created_at,
             "created_at": timezone.now(),
-            **_fields(found),
+            **_fields(result),
         },
     )
-    return kept
+    return stored
 
 
-def _fields(found: Scored) -> dict[str, object]:
+def _fields(scored: Scored) -> dict[str, object]:
     return {
-        "outcome": found.outcome,
-        "scores": {name: score.as_dict() for name, score in found.scores.items()},
-        "context": found.context,
-        "answer_sentences": found.answer_sentences,
-        "annotation": found.annotation,
-        "contributions": found.contributions,
-        "modes": find_modes(found, None),
-        "details": found.details,
-        "judge_usage": found.judge_usage,
+        "outcome": scored.outcome,
+        "scores": {name: score.as_dict() for name, score in scored.scores.items()},
+        "context": scored.context,
+        "answer_sentences": scored.answer_sentences,
+        "annotation": scored.annotation,
+        "contributions": scored.contributions,
+        "modes": find_modes(scored, None),
+        "details": scored.details,
+        "judge_usage": scored.judge_usage,
     }
 
 

@@ -55,11 +55,11 @@ class RunSettings:
         if not isinstance(self.cut, int) or isinstance(self.cut, bool) or not 1 <= self.cut <= CUT_MAX:
             raise InvalidInput(f"cut must be a whole number from 1 to {CUT_MAX}, not {self.cut!r}", field="cut")
         if not self.answers and (self.judge != "none" or self.contributions):
-            wanted = "judge" if self.judge != "none" else "contributions"
+            requested = "judge" if self.judge != "none" else "contributions"
             raise InvalidInput(
-                f"{wanted} needs answers, and this run only searches; set answers to true, or judge to 'none' and "
+                f"{requested} needs answers, and this run only searches; set answers to true, or judge to 'none' and "
                 "contributions to false",
-                field=wanted,
+                field=requested,
             )
 
     def as_dict(self) -> dict[str, Any]:

@@ -75,8 +75,10 @@ def save_sampling(
     held.enabled, held.rate, held.per_day = enabled, rate, per_day
     held.judge, held.judge_model, held.updated_by = judge, clean_line(judge_model), audit.name_actor(actor)
     held.save()
-    said = f"scores {rate:.2%} of the answers, at most {per_day} a day, by {judge}" if enabled else "scores no answers"
-    audit.record(actor, [collection], audit.CHANGE, said)
+    message = (
+        f"scores {rate:.2%} of the answers, at most {per_day} a day, by {judge}" if enabled else "scores no answers"
+    )
+    audit.record(actor, [collection], audit.CHANGE, message)
     return held
 
 

@@ -91,10 +91,10 @@ class Scorer:
         with redacted_spans(self.collection) if self.collection else nullcontext(), judged_span(run) as span:
             judgement = self._judge(case)
             contributions = self._contributions(run, case, golden)
-            found = self._gather(run, case, golden, judgement, contributions)
-            record_scores(span, found.scores, self.judge, found.details)
-        self._keep(run, found, contributions)
-        return found
+            result = self._gather(run, case, golden, judgement, contributions)
+            record_scores(span, result.scores, self.judge, result.details)
+        self._keep(run, result, contributions)
+        return result
 
     def _judge(self, case: RunCase) -> tuple[Case, Judgement | None]:
         as_case = case.as_case()
@@ -192,11 +192,11 @@ class Scorer:
             names += ERAG_NAMES if self.settings.contributions else ()
         return Scored("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
 
-    def _keep(self, run: QueryRun, found: Scored, contributions: Contributions | None) -> None:
+    def _keep(self, run: QueryRun, results: Scored, contributions: Contributions | None) -> None:
         """Onto the run, as far as it was stored; a run is not given back a figure that this setting did not make."""
         values: dict[str, Any] = {}
         if self.judge is not None:
-            values["trace_scores"] = trace_record(found.scores)
+            values["trace_scores"] = trace_record(results.scores)
         if contributions is not None and contributions.records:
             values["doc_contribution_scores"] = contributions.labels
         for name, value in values.items():

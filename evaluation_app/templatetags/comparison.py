@@ -54,8 +54,8 @@ def coverage(mean: Mean) -> str:
     """ "18 of 20 scored", with what failed; "not scored" without a score at all."""
     if not mean.total:
         return "not scored"
-    told = f"{mean.scored:,} of {mean.total:,} scored"
-    return f"{told}, {mean.errors:,} failed" if mean.errors else told
+    summary = f"{mean.scored:,} of {mean.total:,} scored"
+    return f"{summary}, {mean.errors:,} failed" if mean.errors else summary
 
 
 @register.filter

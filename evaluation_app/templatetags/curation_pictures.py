@@ -29,12 +29,12 @@ def difference_picture(difference: Mapping[str, float], margin: float) -> SafeSt
         return f"{WIDTH / 2 * (1 + value / reach):.1f}"
 
     tone = "bad" if mean < -margin else "good" if mean > 0 else "neutral"
-    said = f"{mean:+.3f}, between {low:+.3f} and {high:+.3f}; allowed regression {margin:g}"
+    message = f"{mean:+.3f}, between {low:+.3f} and {high:+.3f}; allowed regression {margin:g}"
     return format_html(
         '<svg class="difference" data-tone="{}" role="img" aria-label="{}" width="{}" height="{}" viewBox="0 0 {} {}">'
         '<rect class="allowed" x="{}" y="0" width="{}" height="{}"/><line class="zero" x1="{}" x2="{}" y1="0" y2="{}"/>'
         '<line class="reach" x1="{}" x2="{}" y1="{}" y2="{}"/><circle cx="{}" cy="{}" r="4.5"/></svg>',
-        tone, said, int(WIDTH), int(HEIGHT), int(WIDTH), int(HEIGHT),
+        tone, message, int(WIDTH), int(HEIGHT), int(WIDTH), int(HEIGHT),
         place(-margin), f"{WIDTH - float(place(-margin)):.1f}", int(HEIGHT), place(0), place(0), int(HEIGHT),
         place(low), place(high), HEIGHT / 2, HEIGHT / 2, place(mean), HEIGHT / 2,
     )  # fmt: skip

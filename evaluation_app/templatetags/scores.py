@@ -82,11 +82,11 @@ def score_value(score: Score | None, measure: Measure) -> SafeString:
     if score is None:
         return SafeString('<span class="muted">–</span>')
     if score.value is not None:
-        found = measure.band(score.value) or ""
-        sign = icon(BANDS[found][0]) if found == "fail" else ""
-        word = format_html('<span class="sr-only"> {}</span>', BANDS[found][1]) if found else ""
+        result = measure.band(score.value) or ""
+        sign = icon(BANDS[result][0]) if result == "fail" else ""
+        word = format_html('<span class="sr-only"> {}</span>', BANDS[result][1]) if result else ""
         return format_html(
-            '<span class="score-value" data-band="{}">{}{}{}</span>', found, sign, format_value(score.value), word
+            '<span class="score-value" data-band="{}">{}{}{}</span>', result, sign, format_value(score.value), word
         )
     symbol, word = ("cross", "error") if score.state == "error" else ("minus", "unscorable")
     return format_html(
@@ -125,9 +125,9 @@ def dot_interval(figure: Figure) -> SafeString:
     """The mean as a dot on 0 to 1 with its interval, the bands' ends below, the baseline as a ring. "" without mean."""
     if figure.value is None:
         return SafeString("")
-    told = f"{figure.measure.title} {format_value(figure.value)}"
+    summary = f"{figure.measure.title} {format_value(figure.value)}"
     if figure.low is not None:
-        told += f", 95 % interval {spell_interval(figure.low, figure.high)}"
+        summary += f", 95 % interval {spell_interval(figure.low, figure.high)}"
     ends = format_html_join(
         "",
         '<line class="bound" data-bound="{}" x1="{}%" x2="{}%" y1="3" y2="17"/>',
@@ -146,7 +146,7 @@ def dot_interval(figure: Figure) -> SafeString:
     return format_html(
         '<svg class="dot-interval" role="img" aria-label="{}" height="20"><line class="axis" x1="0" x2="100%" y1="10" '
         'y2="10"/>{}{}{}<circle class="dot" data-band="{}" cx="{}%" cy="10" r="4"/></svg>',
-        told,
+        summary,
         ends,
         reach,
         base,
@@ -161,13 +161,13 @@ def coverage_bar(counts: Mapping[str, int]) -> SafeString:
     parts = coverage_parts(counts)
     if not parts:
         return SafeString("")
-    told = ", ".join(f"{count:,} {COVERAGE_WORDS[name]}" for name, count, _, _ in parts)
+    summary = ", ".join(f"{count:,} {COVERAGE_WORDS[name]}" for name, count, _, _ in parts)
     blocks = format_html_join(
         "",
         '<rect data-part="{}" x="{}%" width="{}%" height="8"/>{}',
         ((name, at, width, _hatch(name, at, width)) for name, _, at, width in parts),
     )
-    return format_html('<svg class="coverage" role="img" aria-label="{}" height="8">{}</svg>', told, blocks)
+    return format_html('<svg class="coverage" role="img" aria-label="{}" height="8">{}</svg>', summary, blocks)
 
 
 def _hatch(name: str, at: float, width: float) -> SafeString:
@@ -181,11 +181,11 @@ def _hatch(name: str, at: float, width: float) -> SafeString:
 @register.simple_tag
 def score_spark(values: Sequence[float | None], label: str) -> SafeString:
     """Scores from 0 to 1 over earlier runs, the newest last and marked; a value alone is a dot. "" for none."""
-    known = [(place, value) for place, value in enumerate(values) if value is not None]
+    known = [(index, value) for index, value in enumerate(values) if value is not None]
     if not known:
         return SafeString("")
     step = 92 / max(len(values) - 1, 1)
-    points = [(2 + place * step, 22 - 18 * min(max(value, 0.0), 1.0)) for place, value in known]
+    points = [(2 + index * step, 22 - 18 * min(max(value, 0.0), 1.0)) for index, value in known]
     line = "M" + "L".join(f"{x:.1f},{y:.1f}" for x, y in points)
     x, y = points[-1]
     return format_html(

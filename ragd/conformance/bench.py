@@ -85,8 +85,8 @@ def scratch(connection: Connection) -> Iterator[Bench]:
     with bench.undone():
         schema = f"ragd_conformance_{secrets.token_hex(6)}"
         execute(connection, f"CREATE SCHEMA {schema}")
-        found = fetch_all(connection, EXTENSION_SCHEMA)
-        path = ", ".join([schema, *(name for (name,) in found)])
+        rows = fetch_all(connection, EXTENSION_SCHEMA)
+        path = ", ".join([schema, *(name for (name,) in rows)])
         execute(connection, f"SET LOCAL search_path TO {path}")
         apply_schema(connection)
         yield bench

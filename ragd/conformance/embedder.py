@@ -69,4 +69,4 @@ def _features(text: str) -> Iterator[str]:
     for word in _WORD.findall(text.translate(_FOLD)):
         yield word
         framed = f" {word} "
-        yield from (framed[place : place + 3] for place in range(len(framed) - 2))
+        yield from (framed[index : index + 3] for index in range(len(framed) - 2))

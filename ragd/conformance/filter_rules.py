@@ -34,7 +34,7 @@ EMPTY: tuple[dict[str, Any], ...] = ({}, {"tags_any": []}, {"tags_all": [], "met
 @rule("4.4", "tags_any: at least one of the tags, exactly as written")
 def any_tag(bench: Bench, cases: Cases) -> None:
     store = _tagged(bench)
-    for wanted, expected in {
+    for requested, expected in {
         ("a",): {"a", "ab"},
         ("a", "c"): {"a", "ab", "bc"},
         ("A",): {"A"},
@@ -45,13 +45,13 @@ def any_tag(bench: Bench, cases: Cases) -> None:
         ("{x}",): {"long"},
         ("",): set[str](),
     }.items():
-        _expect(cases, f"tags_any {wanted}", store, Filters(tags_any=wanted), expected)
+        _expect(cases, f"tags_any {requested}", store, Filters(tags_any=requested), expected)
 
 
 @rule("4.4", "tags_all: every one of the tags")
 def every_tag(bench: Bench, cases: Cases) -> None:
     store = _tagged(bench)
-    for wanted, expected in {
+    for requested, expected in {
         ("a",): {"a", "ab"},
         ("a", "b"): {"ab"},
         ("b", "a"): {"ab"},
@@ -59,7 +59,7 @@ def every_tag(bench: Bench, cases: Cases) -> None:
         ("a", "c"): set[str](),
         ("a b", "c,d"): {"long"},
     }.items():
-        _expect(cases, f"tags_all {wanted}", store, Filters(tags_all=wanted), expected)
+        _expect(cases, f"tags_all {requested}", store, Filters(tags_all=requested), expected)
     both = Filters(tags_any=("a", "c"), tags_all=("b",))
     _expect(cases, "tags_any and tags_all together", store, both, {"ab", "bc"})
 
@@ -69,7 +69,7 @@ def equal_metadata(bench: Bench, cases: Cases) -> None:
     store = bench.make_store("metadata")
     for name, metadata in METADATA.items():
         ragd.index(make_chunks(name, TEXT, metadata=metadata), store)
-    wanted: list[tuple[dict[str, Any], set[str]]] = [
+    requested: list[tuple[dict[str, Any], set[str]]] = [
         ({"n": 1}, {"number", "two"}),
         ({"n": 1.0}, {"number", "two"}),
         ({"n": "1"}, {"text"}),
@@ -84,7 +84,7 @@ def equal_metadata(bench: Bench, cases: Cases) -> None:
         ({"x": 1}, set()),
         ({"m": {"n": 1}}, {"inside"}),
     ]
-    for metadata, expected in wanted:
+    for metadata, expected in requested:
         _expect(cases, f"metadata {metadata}", store, Filters(metadata=metadata), expected)
 
 
@@ -133,7 +133,7 @@ def unsatisfiable_filters(bench: Bench, cases: Cases) -> None:
 @rule("1.2.3", "an unknown filter is an error, never ignored")
 def unknown_filters(bench: Bench, cases: Cases) -> None:
     for name in ("tag", "tags", "language", "metadata_any"):
-        refusal = lambda given=name: RetrievePlan.from_dict({"filters": {given: ["a"]}})  # noqa: E731
+        refusal = lambda values=name: RetrievePlan.from_dict({"filters": {values: ["a"]}})  # noqa: E731
         cases.refused(name, refusal, field=name, error=ragd.InvalidInput)
 
 
@@ -147,5 +147,5 @@ def _tagged(bench: Bench) -> Store:
 def _expect(cases: Cases, case: str, store: Store, filters: Filters, expected: set[str]) -> None:
     for mode in MODES:
         plan = RetrievePlan(mode=mode, exact="always", k=50, filters=filters)
-        found = {item.doc_id for item in ragd.retrieve(TEXT, plan, store)}
-        cases.equal(f"{mode}: {case}", sorted(found), sorted(expected))
+        candidates = {item.doc_id for item in ragd.retrieve(TEXT, plan, store)}
+        cases.equal(f"{mode}: {case}", sorted(candidates), sorted(expected))

@@ -25,12 +25,12 @@ BY_HAND = {
 
 @rule("4.3", "score = sum of 1 / (rrf_k + rank), ranks from 1, rrf_k 60")
 def sums_reciprocal_ranks(bench: Bench, cases: Cases) -> None:
-    found = ragd.fuse({"vector": _list(VECTOR), "lexical": _list(LEXICAL)})
-    cases.equal("order", keys(found), list(BY_HAND))
-    for item in found:
+    candidates = ragd.fuse({"vector": _list(VECTOR), "lexical": _list(LEXICAL)})
+    cases.equal("order", keys(candidates), list(BY_HAND))
+    for item in candidates:
         key = f"{item.doc_id}#0"
         _near(cases, f"{key} = {BY_HAND[key]}", item.score, BY_HAND[key])
-    cases.equal("kind of score", {item.score_kind for item in found}, {"rrf"})
+    cases.equal("kind of score", {item.score_kind for item in candidates}, {"rrf"})
     thirds = ragd.fuse([_list("ab"), _list("ba"), _list("ab")], params={"rrf_k": 1})
     for item, expected in zip(thirds, (Fraction(4, 3), Fraction(7, 6)), strict=True):
         _near(cases, f"rrf_k 1, three lists: {item.doc_id}", item.score, expected)
@@ -39,8 +39,8 @@ def sums_reciprocal_ranks(bench: Bench, cases: Cases) -> None:
 @rule("4.3", "a list that lacks a candidate adds nothing; nothing is rescaled")
 def absent_adds_nothing(bench: Bench, cases: Cases) -> None:
     for length in (1, 5, 500):
-        found = ragd.fuse([_list([f"x{n:03}" for n in range(length)]), _list(["only"])])
-        score = next(item.score for item in found if item.doc_id == "only")
+        candidates = ragd.fuse([_list([f"x{n:03}" for n in range(length)]), _list(["only"])])
+        score = next(item.score for item in candidates if item.doc_id == "only")
         cases.equal(f"beside a list of {length}", score, 1 / 61)
     scores = [item.score for item in ragd.fuse([_list("ab", score=1000.0), _list("cd", score=-7.0)])]
     cases.equal("scores of the lists are not read", scores, [1 / 61, 1 / 61, 1 / 62, 1 / 62])
@@ -52,7 +52,7 @@ def absent_adds_nothing(bench: Bench, cases: Cases) -> None:
 @rule("4.3", "weights multiply a list's share; the order of the lists is nothing")
 def weights_multiply(bench: Bench, cases: Cases) -> None:
     lists = {"vector": _list(VECTOR), "lexical": _list(LEXICAL)}
-    found = ragd.fuse(lists, params={"rrf_k": 20, "weights": {"vector": 0.5, "lexical": 1.5}})
+    candidates = ragd.fuse(lists, params={"rrf_k": 20, "weights": {"vector": 0.5, "lexical": 1.5}})
     expected = {
         "a#0": Fraction(1, 2) / 21 + Fraction(3, 2) / 22,
         "c#0": Fraction(1, 2) / 23 + Fraction(3, 2) / 21,
@@ -61,8 +61,8 @@ def weights_multiply(bench: Bench, cases: Cases) -> None:
         "d#0": Fraction(1, 2) / 24,
     }
     ordered = sorted(expected, key=lambda key: (-expected[key], key))
-    cases.equal("order", keys(found), ordered)
-    for item in found:
+    cases.equal("order", keys(candidates), ordered)
+    for item in candidates:
         _near(cases, item.doc_id, item.score, expected[f"{item.doc_id}#0"])
     turned = ragd.fuse(dict(reversed(lists.items())))
     straight = ragd.fuse(lists)
@@ -81,17 +81,17 @@ def defaults_hold(bench: Bench, cases: Cases) -> None:
     details = ragd.retrieve_detailed("when does water boil", RetrievePlan(exact="always"), store)
     cases.equal("results", len(details.candidates), 12)
     for item in details.candidates:
-        places = [item.ranks[name].rank for name in ("vector", "lexical") if name in item.ranks]
-        exact = sum((Fraction(1, 60 + place) for place in places), Fraction(0))
-        _near(cases, f"{item.doc_id}: places {places}", item.score, exact)
+        positions = [item.ranks[name].rank for name in ("vector", "lexical") if name in item.ranks]
+        exact = sum((Fraction(1, 60 + position) for position in positions), Fraction(0))
+        _near(cases, f"{item.doc_id}: places {positions}", item.score, exact)
 
 
 @rule("1.2.4", "one list keeps its own scores; several are fused by reciprocal rank", needs_corpus=True)
 def one_list_is_not_fused(bench: Bench, cases: Cases) -> None:
     store = bench.open_golden()
     for mode, kind in zip(MODES, ("cosine", "bm25", "rrf"), strict=True):
-        found = ragd.retrieve("the bread bakes", RetrievePlan(mode=mode, exact="always"), store)
-        cases.equal(mode, {item.score_kind for item in found}, {kind})
+        candidates = ragd.retrieve("the bread bakes", RetrievePlan(mode=mode, exact="always"), store)
+        cases.equal(mode, {item.score_kind for item in candidates}, {kind})
     plan = RetrievePlan(exact="always")
     details = ragd.retrieve_detailed("the bread bakes", plan, store)
     params = {"rrf_k": plan.rrf_k, "weights": dict(plan.weights)}

@@ -78,8 +78,8 @@ def make_lists(bench: Bench, name: str) -> dict[str, Any]:
     store, plan = bench.open_golden(), corpus.PLANS[name]
     answers = []
     for query in corpus.queries():
-        found = ragd.retrieve(query.text, plan, store)
-        results = [[f"{item.doc_id}#{item.chunk_index}", item.score] for item in found]
+        candidates = ragd.retrieve(query.text, plan, store)
+        results = [[f"{item.doc_id}#{item.chunk_index}", item.score] for item in candidates]
         answers.append({"language": query.language, "query": query.text, "results": results})
     return {"spec_version": SPEC_VERSION, "plan": plan.as_dict(), "answers": answers}
 
@@ -103,19 +103,19 @@ def make_embedding_table() -> dict[str, Any]:
     return {"spec_version": SPEC_VERSION, "model": embedder.model, "dims": embedder.dims, "signs": vectors}
 
 
-def compare(found: Sequence[Candidate], expected: Sequence[Sequence[Any]]) -> str | None:
+def compare(candidates: Sequence[Candidate], expected: Sequence[Sequence[Any]]) -> str | None:
     """What differs, or None: ids exactly and in order, scores within TOLERANCE, never growing, ties in order."""
-    keys = [f"{item.doc_id}#{item.chunk_index}" for item in found]
-    wanted = [key for key, _ in expected]
-    if keys != wanted:
-        place = next((n for n, pair in enumerate(zip(keys, wanted, strict=False)) if pair[0] != pair[1]), None)
-        if place is None:
-            return f"{len(keys)} results, not {len(wanted)}"
-        return f"rank {place + 1} is {keys[place]}, not {wanted[place]}"
-    for item, (key, score) in zip(found, expected, strict=True):
+    keys = [f"{item.doc_id}#{item.chunk_index}" for item in candidates]
+    requested = [key for key, _ in expected]
+    if keys != requested:
+        index = next((n for n, pair in enumerate(zip(keys, requested, strict=False)) if pair[0] != pair[1]), None)
+        if index is None:
+            return f"{len(keys)} results, not {len(requested)}"
+        return f"rank {index + 1} is {keys[index]}, not {requested[index]}"
+    for item, (key, score) in zip(candidates, expected, strict=True):
         if not math.isclose(item.score, score, rel_tol=TOLERANCE, abs_tol=1e-12):
             return f"{key} scores {item.score!r}, not {score!r}"
-    order = [(-item.score, item.doc_id.encode(), item.chunk_index) for item in found]
+    order = [(-item.score, item.doc_id.encode(), item.chunk_index) for item in candidates]
     return None if order == sorted(order) else "ties are not sorted by (doc_id, chunk_index)"
 
 
@@ -128,5 +128,5 @@ def _short_digest(text: str) -> str:
 
 
 def _signs(vector: Sequence[float]) -> str:
-    bits = sum(1 << place for place, entry in enumerate(vector) if entry > 0)
+    bits = sum(1 << index for index, entry in enumerate(vector) if entry > 0)
     return f"{bits:064x}"

@@ -18,13 +18,13 @@ CHUNKS_MIN, QUERIES_MIN, LANGUAGES_MIN = 200, 50, 5
 
 def _lists_agree(name: str) -> Callable[[Bench, Cases], None]:
     def check(bench: Bench, cases: Cases) -> None:
-        kept = golden.read(name)
+        stored = golden.read(name)
         store, plan = bench.open_golden(), corpus.PLANS[name]
-        cases.equal("the plan", plan, RetrievePlan.from_dict(kept["plan"]))
-        cases.equal("the queries", [item["query"] for item in kept["answers"]], [q.text for q in corpus.queries()])
-        for answer in kept["answers"]:
-            found = ragd.retrieve(answer["query"], plan, store)
-            difference = golden.compare(found, answer["results"])
+        cases.equal("the plan", plan, RetrievePlan.from_dict(stored["plan"]))
+        cases.equal("the queries", [item["query"] for item in stored["answers"]], [q.text for q in corpus.queries()])
+        for answer in stored["answers"]:
+            candidates = ragd.retrieve(answer["query"], plan, store)
+            difference = golden.compare(candidates, answer["results"])
             expected = ", ".join(key for key, _ in answer["results"][:5])
             cases.holds(
                 f"{answer['language']}: {answer['query']!r}",
@@ -57,18 +57,18 @@ def corpus_is_large(bench: Bench, cases: Cases) -> None:
 
 @rule("5.2", "every text of the corpus is cut at the pinned places")
 def cuts_are_pinned(bench: Bench, cases: Cases) -> None:
-    kept, made = golden.read("chunks"), golden.make_chunk_table()
-    cases.equal("policies", made["policies"], kept["policies"])
-    cases.equal("texts", sorted(made["cuts"]), sorted(kept["cuts"]))
-    for name, cuts in kept["cuts"].items():
+    stored, made = golden.read("chunks"), golden.make_chunk_table()
+    cases.equal("policies", made["policies"], stored["policies"])
+    cases.equal("texts", sorted(made["cuts"]), sorted(stored["cuts"]))
+    for name, cuts in stored["cuts"].items():
         cases.equal(name, made["cuts"].get(name), cuts)
 
 
 @rule("5.2", "the suite's embedder gives the pinned vectors")
 def embeddings_are_pinned(bench: Bench, cases: Cases) -> None:
-    kept, made = golden.read("embeddings"), golden.make_embedding_table()
-    cases.equal("model and dims", (made["model"], made["dims"]), (kept["model"], kept["dims"]))
-    for key, signs in kept["signs"].items():
+    stored, made = golden.read("embeddings"), golden.make_embedding_table()
+    cases.equal("model and dims", (made["model"], made["dims"]), (stored["model"], stored["dims"]))
+    for key, signs in stored["signs"].items():
         cases.equal(key, made["signs"].get(key), signs)
 
 

@@ -56,8 +56,8 @@ def composes_everything(bench: Bench, cases: Cases) -> None:
             ("under an accent", "".join(f" {letter}\u0301" for letter in letters)),
         ):
             got, expected = normalize(text), unicodedata.normalize("NFC", text)
-            place = next((n for n, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), 0)
-            shown = (ascii(expected[place : place + 4]), ascii(got[place : place + 4]))
+            index = next((n for n, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), 0)
+            shown = (ascii(expected[index : index + 4]), ascii(got[index : index + 4]))
             cases.holds(f"U+{first:04X}, {name}", got == expected, expected=shown[0], got=shown[1])
 
 
@@ -99,8 +99,8 @@ def numbers_chunks(bench: Bench, cases: Cases) -> None:
     for name, _, chunks, _ in _chunked():
         cases.equal(f"{name}: indexes", [item.chunk_index for item in chunks], list(range(len(chunks))))
         for side in ("start", "end"):
-            places = [getattr(item, side) for item in chunks]
-            cases.equal(f"{name}: {side}", places, sorted(set(places)))
+            positions = [getattr(item, side) for item in chunks]
+            cases.equal(f"{name}: {side}", positions, sorted(set(positions)))
 
 
 @rule("1.1.2", "a chunk is an exact slice of the normalized text")
@@ -112,8 +112,8 @@ def slices_exactly(bench: Bench, cases: Cases) -> None:
 @rule("1.1.2", "nothing but white space lies outside every chunk")
 def loses_nothing(bench: Bench, cases: Cases) -> None:
     for name, text, chunks, _ in _chunked():
-        covered = {place for item in chunks for place in range(item.start, item.end)}
-        lost = "".join(letter for place, letter in enumerate(text) if place not in covered and not letter.isspace())
+        covered = {index for item in chunks for index in range(item.start, item.end)}
+        lost = "".join(letter for index, letter in enumerate(text) if index not in covered and not letter.isspace())
         cases.equal(name, lost, "")
 
 

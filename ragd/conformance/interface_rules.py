@@ -58,9 +58,9 @@ def embeds_the_query(bench: Bench, cases: Cases) -> None:
 
 @rule("2.1", "Chunk and Candidate have the fields of the specification")
 def types_have_their_fields(bench: Bench, cases: Cases) -> None:
-    for kind, wanted in ((ragd.Chunk, CHUNK_FIELDS), (ragd.Candidate, CHUNK_FIELDS | {"score"})):
+    for kind, expected in ((ragd.Chunk, CHUNK_FIELDS), (ragd.Candidate, CHUNK_FIELDS | {"score"})):
         names = {item.name for item in dataclasses.fields(kind)}
-        cases.equal(f"{kind.__name__} lacks", sorted(wanted - names), [])
+        cases.equal(f"{kind.__name__} lacks", sorted(expected - names), [])
     frozen = make_candidate("d")
     try:
         frozen.score = 2.0  # type: ignore[misc]
@@ -114,10 +114,10 @@ def plans_are_checked(bench: Bench, cases: Cases) -> None:
         "weights": {"vector": -1.0},
         "token_budget": 0,
     }.items():
-        refusal = lambda given={field: value}: RetrievePlan.from_dict(given)  # noqa: E731
+        refusal = lambda payload={field: value}: RetrievePlan.from_dict(payload)  # noqa: E731
         cases.refused(f"{field} = {value!r}", refusal, field=field, error=ragd.InvalidInput)
     for values, field in (({"top_k": 3}, "top_k"), ({"filters": {"tag": ["a"]}}, "tag")):
-        refusal = lambda given=values: RetrievePlan.from_dict(given)  # noqa: E731
+        refusal = lambda payload=values: RetrievePlan.from_dict(payload)  # noqa: E731
         cases.refused(f"unknown {field}", refusal, field=field, error=ragd.InvalidInput)
     plan = RetrievePlan(k=3, weights={"vector": 0.5, "lexical": 2.0}, filters=ragd.Filters(tags_any=("a",)))
     cases.equal("as_dict and back", RetrievePlan.from_dict(plan.as_dict()), plan)

@@ -35,26 +35,26 @@ class ByLength:
 @rule("1.2.5", "reranked candidates are in the order of the model's scores, earlier places kept")
 def reranks(bench: Bench, cases: Cases) -> None:
     fused = ragd.fuse([[make_candidate(name, content="x" * size) for name, size in (("a", 1), ("b", 9), ("c", 5))]])
-    found = ragd.rerank("q", fused, ByLength())
-    cases.equal("order", keys(found), ["b#0", "c#0", "a#0"])
-    cases.equal("scores", [item.score for item in found], [9.0, 5.0, 1.0])
-    cases.equal("places before", [item.ranks["fused"].rank for item in found], [2, 3, 1])
-    cases.equal("places after", [item.ranks["reranked"].rank for item in found], [1, 2, 3])
-    cases.equal("scores before", [item.ranks["fused"].score for item in found], [1 / 62, 1 / 63, 1 / 61])
-    cases.equal("the same again", ragd.rerank("q", fused, ByLength()), found)
-    cases.equal("whatever the order it came in", keys(ragd.rerank("q", fused[::-1], ByLength())), keys(found))
+    candidates = ragd.rerank("q", fused, ByLength())
+    cases.equal("order", keys(candidates), ["b#0", "c#0", "a#0"])
+    cases.equal("scores", [item.score for item in candidates], [9.0, 5.0, 1.0])
+    cases.equal("places before", [item.ranks["fused"].rank for item in candidates], [2, 3, 1])
+    cases.equal("places after", [item.ranks["reranked"].rank for item in candidates], [1, 2, 3])
+    cases.equal("scores before", [item.ranks["fused"].score for item in candidates], [1 / 62, 1 / 63, 1 / 61])
+    cases.equal("the same again", ragd.rerank("q", fused, ByLength()), candidates)
+    cases.equal("whatever the order it came in", keys(ragd.rerank("q", fused[::-1], ByLength())), keys(candidates))
     cases.equal("without a model", ragd.rerank("q", fused), fused)
     cases.equal("without candidates", ragd.rerank("q", [], ByLength()), [])
 
 
 @rule("1.2.5", "equal scores are ordered by (doc_id, chunk_index); scores that are none are an error")
 def reranks_stably(bench: Bench, cases: Cases) -> None:
-    given = [make_candidate(name, index=index) for name in ("b", "é", "B") for index in (10, 2)]
-    found = keys(ragd.rerank("q", given, ByLength([1.0] * 6)))
-    cases.equal("equal scores", found, ["B#2", "B#10", "b#2", "b#10", "é#2", "é#10"])
+    values = [make_candidate(name, index=index) for name in ("b", "é", "B") for index in (10, 2)]
+    candidates = keys(ragd.rerank("q", values, ByLength([1.0] * 6)))
+    cases.equal("equal scores", candidates, ["B#2", "B#10", "b#2", "b#10", "é#2", "é#10"])
     for scores in ([1.0], [1.0] * 5 + [math.nan], [1.0] * 5 + [math.inf], [1.0] * 7):
         try:
-            outcome = repr(ragd.rerank("q", given, ByLength(scores)))
+            outcome = repr(ragd.rerank("q", values, ByLength(scores)))
         except ragd.RerankerError:
             outcome = "RerankerError"
         cases.equal(f"scores {scores}", outcome, "RerankerError")
@@ -84,8 +84,8 @@ def compresses_exactly(bench: Bench, cases: Cases) -> None:
             spans = ragd.compress(query, candidates, policy)
             name = f"{query!r}, {policy.kind} {policy.token_budget}"
             cases.holds(f"{name}: something is kept", bool(spans), expected="a span", got="none")
-            places = [(span["rank"], span["start"]) for span in spans]
-            cases.equal(f"{name}: order", places, sorted(places))
+            positions = [(span["rank"], span["start"]) for span in spans]
+            cases.equal(f"{name}: order", positions, sorted(positions))
             for span in spans:
                 source = by_key[span["doc_id"], span["chunk_index"]]
                 exact = source.content[span["start"] - 100 : span["end"] - 100]
@@ -115,17 +115,17 @@ def packages(bench: Bench, cases: Cases) -> None:
     documents = {document.doc_id: document for document in corpus.documents()}
     for name, plan in corpus.PLANS.items():
         for query in corpus.queries()[::7]:
-            found = ragd.retrieve(query.text, plan, store)
+            candidates = ragd.retrieve(query.text, plan, store)
             case = f"{name}: {query.text!r}"
-            scores = [item.score for item in found]
+            scores = [item.score for item in candidates]
             cases.equal(f"{case}: scores", scores, sorted(scores, reverse=True))
-            cases.equal(f"{case}: at most k", len(found) <= plan.k, True)
-            cases.equal(f"{case}: once each", len({item.key for item in found}), len(found))
-            for item in found:
+            cases.equal(f"{case}: at most k", len(candidates) <= plan.k, True)
+            cases.equal(f"{case}: once each", len({item.key for item in candidates}), len(candidates))
+            for item in candidates:
                 document = documents[item.doc_id]
                 whole = dict(item.metadata) | dict(document.metadata) == dict(item.metadata)
-                kept = item.tags == document.tags and whole
-                cases.equal(f"{case}: {item.doc_id}", kept, True)
+                stored = item.tags == document.tags and whole
+                cases.equal(f"{case}: {item.doc_id}", stored, True)
 
 
 @rule("1.2.7", "k and the pool cut the same list", needs_corpus=True)

@@ -58,9 +58,9 @@ def identical_texts(bench: Bench, cases: Cases) -> None:
     for name, plan in corpus.PLANS.items():
         if plan.filters:
             continue
-        found = [key for key in keys(ragd.retrieve(query, plan, store)) if key.startswith("equal/")]
+        candidates = [key for key in keys(ragd.retrieve(query, plan, store)) if key.startswith("equal/")]
         expected = [f"{doc_id}#0" for doc_id in corpus.EQUAL_DOCUMENTS]
-        cases.equal(name, found[: len(expected)], expected)
+        cases.equal(name, candidates[: len(expected)], expected)
 
 
 @rule("2.3", "HNSW search sorts what the index returns by (score, doc_id, chunk_index)", needs_corpus=True)

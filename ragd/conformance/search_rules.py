@@ -40,10 +40,10 @@ def scores_are_cosines(bench: Bench, cases: Cases) -> None:
     query = bench.embedder.embed_query("q")
     chunks = [_with_equal_entries(query, equal) for equal in (256, 128, 0, 200, 129, 64)]
     ragd.index(chunks, store)
-    found = ragd.retrieve("q", RetrievePlan(mode="vector", exact="always"), store)
-    cases.equal("order", keys(found), ["e256#0", "e200#0", "e129#0", "e128#0", "e064#0", "e000#0"])
-    cases.equal("scores", [item.score for item in found], [1.0, 0.5625, 0.0078125, 0.0, -0.5, -1.0])
-    cases.equal("kind of score", {item.score_kind for item in found}, {"cosine"})
+    candidates = ragd.retrieve("q", RetrievePlan(mode="vector", exact="always"), store)
+    cases.equal("order", keys(candidates), ["e256#0", "e200#0", "e129#0", "e128#0", "e064#0", "e000#0"])
+    cases.equal("scores", [item.score for item in candidates], [1.0, 0.5625, 0.0078125, 0.0, -0.5, -1.0])
+    cases.equal("kind of score", {item.score_kind for item in candidates}, {"cosine"})
     details = ragd.retrieve_detailed("q", RetrievePlan(mode="vector", exact="always"), store)
     ranks = [item.ranks["vector"].rank for item in details.candidates]
     cases.equal("ranks start at 1", ranks, [1, 2, 3, 4, 5, 6])
@@ -58,9 +58,9 @@ def lengths_are_nothing(bench: Bench, cases: Cases) -> None:
         chunk = _with_equal_entries(query, equal)
         chunks.append(replace(chunk, embedding=[entry * factor for entry in chunk.embedding or ()]))
     ragd.index(chunks, store)
-    found = ragd.retrieve("q", RetrievePlan(mode="vector", exact="always"), store)
-    cases.equal("order", keys(found), ["e256#0", "e200#0", "e129#0", "e064#0"])
-    for item, expected in zip(found, (1.0, 0.5625, 0.0078125, -0.5), strict=True):
+    candidates = ragd.retrieve("q", RetrievePlan(mode="vector", exact="always"), store)
+    cases.equal("order", keys(candidates), ["e256#0", "e200#0", "e129#0", "e064#0"])
+    for item, expected in zip(candidates, (1.0, 0.5625, 0.0078125, -0.5), strict=True):
         near = abs(item.score - expected) <= TOLERANCE
         cases.holds(item.doc_id, near, expected=f"{expected} within {TOLERANCE}", got=f"{item.score}")
 
@@ -82,13 +82,13 @@ def scores_are_bm25(bench: Bench, cases: Cases) -> None:
         ragd.index(make_chunks(doc_id, text), store)
     length = store.state().length_baked
     for query in ("apples", "apples pears", "plums garden", "pears pears apples"):
-        found = {item.doc_id: item.score for item in ragd.retrieve(query, RetrievePlan(mode="lexical"), store)}
+        candidates = {item.doc_id: item.score for item in ragd.retrieve(query, RetrievePlan(mode="lexical"), store)}
         expected = {doc_id: score for doc_id in FRUIT if (score := _bm25(query, doc_id, length)) > 0}
-        cases.equal(f"{query!r}: documents", sorted(found), sorted(expected))
+        cases.equal(f"{query!r}: documents", sorted(candidates), sorted(expected))
         for doc_id, score in expected.items():
-            near = math.isclose(found.get(doc_id, 0.0), score, rel_tol=TOLERANCE)
+            near = math.isclose(candidates.get(doc_id, 0.0), score, rel_tol=TOLERANCE)
             cases.holds(
-                f"{query!r}: {doc_id}", near, expected=f"{score} within {TOLERANCE}", got=f"{found.get(doc_id)}"
+                f"{query!r}: {doc_id}", near, expected=f"{score} within {TOLERANCE}", got=f"{candidates.get(doc_id)}"
             )
     words = sum(len(text.split()) for text in FRUIT.values()) / len(FRUIT)
     near = abs(length / words - 1) <= 0.05
@@ -118,7 +118,7 @@ def language_stems(bench: Bench, cases: Cases) -> None:
         cases.equal(language, sorted(retrieve_keys("boiling", store, mode="lexical")), expected)
     store = bench.make_store("vectors-only", hybrid_enabled=False)
     for mode in ("lexical", "hybrid"):
-        refusal = lambda wanted=mode: ragd.retrieve("q", RetrievePlan(mode=wanted), store)  # noqa: E731
+        refusal = lambda requested=mode: ragd.retrieve("q", RetrievePlan(mode=requested), store)  # noqa: E731
         cases.refused(f"{mode} without a lexical index", refusal, field="mode", error=ragd.LexicalDisabled)
 
 
@@ -140,7 +140,7 @@ def _check_pools(bench: Bench, cases: Cases, name: str) -> None:
 
 def _with_equal_entries(query: ragd.types.Vector, equal: int) -> Chunk:
     """A chunk whose vector shares the sign of so many entries with the query: its cosine is equal / 128 - 1."""
-    vector = [entry if place < equal else -entry for place, entry in enumerate(query)]
+    vector = [entry if index < equal else -entry for index, entry in enumerate(query)]
     assert len(vector) == DIMS and abs(vector[0]) == ENTRY
     return replace(make_chunks(f"e{equal:03}", f"text {equal}")[0], embedding=vector)
 

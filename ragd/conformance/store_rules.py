@@ -97,7 +97,7 @@ def replaces_whole_documents(bench: Bench, cases: Cases) -> None:
         for mode in MODES:
             plan = RetrievePlan(mode=mode, exact="always")
             got, expected = (
-                [(item.key, item.score) for item in ragd.retrieve(query, plan, place)] for place in (store, fresh)
+                [(item.key, item.score) for item in ragd.retrieve(query, plan, position)] for position in (store, fresh)
             )
             cases.equal(f"{mode}: {query!r}", got, expected)
     ragd.index(make_chunks("fruit", *LONG), store)
@@ -161,8 +161,8 @@ def collections_are_apart(bench: Bench, cases: Cases) -> None:
     ragd.index(make_chunks("fruit", "apples apples apples", "pears"), right)
     ragd.index(make_chunks("nuts", *LONG), right)
     cases.equal("results", _results(left), before)
-    found = keys(ragd.retrieve("apples", RetrievePlan(mode="lexical"), left))
-    cases.equal("lexical list", found, ["fruit#0"])
+    candidates = keys(ragd.retrieve("apples", RetrievePlan(mode="lexical"), left))
+    cases.equal("lexical list", candidates, ["fruit#0"])
 
 
 @rule("3", "the tables carry the contract")
@@ -194,11 +194,16 @@ def indexes_are_there(bench: Bench, cases: Cases) -> None:
     ragd.index(make_chunks("fruit", *LONG), store)
     store.build_vector_index()
     cases.holds("the index is used once built", store.state().vector_index, expected="ready", got="not there")
-    found: list[Any] = fetch_all(bench.connection, INDEXES, {"partition": store.collection.partition})
-    for wanted in (("hnsw", "vector_cosine_ops"), ("gin", "tsvector_ops"), ("gin", "array_ops"), ("btree", "text_ops")):
-        present = [row for row in found if row[:2] == wanted]
-        cases.holds(" ".join(wanted), bool(present), expected="an index", got=f"only {sorted(set(found))}")
-    unique = any(row[2] for row in found)
+    rows: list[Any] = fetch_all(bench.connection, INDEXES, {"partition": store.collection.partition})
+    for expected in (
+        ("hnsw", "vector_cosine_ops"),
+        ("gin", "tsvector_ops"),
+        ("gin", "array_ops"),
+        ("btree", "text_ops"),
+    ):
+        present = [row for row in rows if row[:2] == expected]
+        cases.holds(" ".join(expected), bool(present), expected="an index", got=f"only {sorted(set(rows))}")
+    unique = any(row[2] for row in rows)
     cases.holds("unique key", unique, expected="a unique index", got="none")
 
 

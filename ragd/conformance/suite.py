@@ -88,9 +88,9 @@ def run_on(database: str, **options: Any) -> Report:
 
 def all_rules(doors: Doors) -> list[Rule]:
     """Every rule, in the order of the specification."""
-    found = [item for module in MODULES for item in rules_of(module)]
-    found += make_rules(doors)
-    return sorted(found, key=lambda item: [int(part) for part in item.section.split(".")])
+    result = [item for module in MODULES for item in rules_of(module)]
+    result += make_rules(doors)
+    return sorted(result, key=lambda item: [int(part) for part in item.section.split(".")])
 
 
 @contextmanager
@@ -102,7 +102,7 @@ def _untraced() -> Iterator[None]:
 
 
 def _is_within(section: str, only: Sequence[str]) -> bool:
-    return any(section == wanted or section.startswith(f"{wanted}.") for wanted in only)
+    return any(section == expected or section.startswith(f"{expected}.") for expected in only)
 
 
 def _load(bench: Bench) -> Failure | None:

@@ -52,6 +52,6 @@ def holds(
             return f'"{value}"' in str(attributes.get(PARAMETERS, ""))
         case "evaluated":
             return any(
-                found.get(EVALUATION_NAME) == value and found.get(EVALUATION_SCORE) is not None for _, found in events
+                match.get(EVALUATION_NAME) == value and match.get(EVALUATION_SCORE) is not None for _, match in events
             )
     raise ValueError(f"the tables use the condition {condition!r}, which the validator does not know")

@@ -87,8 +87,8 @@ def _items(document: Any, line: int) -> Iterator[tuple[Mapping[str, Any], str]]:
         raise InvalidInput(f"line {line} holds no span; the file must hold {FORMS}", field="file")
 
 
-def _maps(found: Any) -> Sequence[Mapping[str, Any]]:
-    return [item for item in found if isinstance(item, Mapping)] if isinstance(found, list) else []
+def _maps(results: Any) -> Sequence[Mapping[str, Any]]:
+    return [item for item in results if isinstance(item, Mapping)] if isinstance(results, list) else []
 
 
 def _read_own(item: Mapping[str, Any]) -> SpanDict:
@@ -97,7 +97,7 @@ def _read_own(item: Mapping[str, Any]) -> SpanDict:
 
 def _read_otlp(item: Mapping[str, Any]) -> SpanDict:
     status = item.get("status")
-    told = status if isinstance(status, Mapping) else {}
+    details = status if isinstance(status, Mapping) else {}
     return {
         "trace_id": _hex(item.get("traceId")),
         "span_id": _hex(item.get("spanId")),
@@ -107,8 +107,8 @@ def _read_otlp(item: Mapping[str, Any]) -> SpanDict:
         "start": _moment(item.get("startTimeUnixNano")),
         "end": _moment(item.get("endTimeUnixNano")),
         "status": {
-            "code": _code(told.get("code", 0), STATUS_CODES, "STATUS_CODE_"),
-            "description": told.get("message", ""),
+            "code": _code(details.get("code", 0), STATUS_CODES, "STATUS_CODE_"),
+            "description": details.get("message", ""),
         },
         "attributes": _attributes(item.get("attributes")),
         "events": [
@@ -182,17 +182,17 @@ def _moment(nanoseconds: Any) -> str:
         return ""
 
 
-def _attributes(found: Any) -> dict[str, Any]:
-    return {str(item.get("key")): _value(item.get("value")) for item in _maps(found)}
+def _attributes(results: Any) -> dict[str, Any]:
+    return {str(item.get("key")): _value(item.get("value")) for item in _maps(results)}
 
 
-def _value(found: Any) -> Any:
+def _value(results: Any) -> Any:
     """One AnyValue; None for one that is none."""
-    if not isinstance(found, Mapping) or not found:
+    if not isinstance(results, Mapping) or not results:
         return None
     kind: str
     value: Any
-    kind, value = next(iter(found.items()))
+    kind, value = next(iter(results.items()))
     try:
         if kind == "intValue":
             return int(value)
@@ -207,12 +207,12 @@ def _value(found: Any) -> Any:
     return value
 
 
-def _flatten(found: Any, prefix: str = "") -> dict[str, Any]:
+def _flatten(results: Any, prefix: str = "") -> dict[str, Any]:
     """Nested attributes under dotted names; the items of a list of objects by their number."""
     flat: dict[str, Any] = {}
-    if not isinstance(found, Mapping):
+    if not isinstance(results, Mapping):
         return flat
-    for key, value in found.items():
+    for key, value in results.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             flat |= _flatten(value, f"{name}.")

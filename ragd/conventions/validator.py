@@ -50,11 +50,11 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
             governed[table.type].append(span)
     report = Report(other=len(everything) - sum(map(len, governed.values())))
     for table in (*tables.spans, *carriers.values()):
-        found = governed.get(table.type)
-        if not found:
+        value = governed.get(table.type)
+        if not value:
             continue
-        each = report.types[table.type] = TypeReport(spans=len(found))
-        for span in found:
+        each = report.types[table.type] = TypeReport(spans=len(value))
+        for span in value:
             parent = by_id.get(_place(span, "parent_span_id")) if span.get("parent_span_id") else None
             inside = children.get(_place(span, "span_id"), [])
             wrong = list(_Check(span, table, tables, parent, inside, report.rows).violations())
@@ -106,16 +106,16 @@ class _Check:
     @cached_property
     def lists(self) -> Mapping[str, Mapping[int, Mapping[str, Any]]]:
         """The flattened lists: prefix -> number of the item -> what follows the number -> value."""
-        found: dict[str, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
+        result: dict[str, dict[int, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
         for name, value in self.attributes.items():
             if item := ITEM.fullmatch(name):
-                found[item[1]][int(item[2])][item[3]] = value
-        return found
+                result[item[1]][int(item[2])][item[3]] = value
+        return result
 
     @property
     def status(self) -> Mapping[str, Any]:
-        found = self.span.get("status")
-        return found if isinstance(found, Mapping) else {}
+        value = self.span.get("status")
+        return value if isinstance(value, Mapping) else {}
 
     def violations(self) -> Iterator[Violation]:
         yield from self._frame()
@@ -142,8 +142,8 @@ class _Check:
         if self.table.kind and self.span.get("kind") != self.table.kind:
             yield self._wrong("kind", "", f"the kind must be {self.table.kind}; it is {self.span.get('kind')}")
         if self.parent is not None and self.table.parents:
-            found = self.tables.table_of(self.parent)
-            if found is None or found.type not in self.table.parents:
+            result = self.tables.table_of(self.parent)
+            if result is None or result.type not in self.table.parents:
                 expected = " or ".join(self.table.parents)
                 message = f"the parent must be {expected}; it is {self.parent.get('name')!r}"
                 yield self._wrong("parent", "", message)
@@ -194,8 +194,8 @@ class _Check:
         name = row.name if number is None else row.name.replace(LIST_MARK, f".{number}.", 1)
         values = [holder[row.name] for holder in holders if holder.get(row.name) is not None]
         if not values:
-            wanted = row.requirement in ("Recommended", "Conditional") and applies
-            if row.requirement == "Required" or wanted:
+            requested = row.requirement in ("Recommended", "Conditional") and applies
+            if row.requirement == "Required" or requested:
                 where = f" on the event {row.event}" if row.event else ""
                 yield self._wrong("presence", name, f"{name} is {row.requirement}{where} and missing", row)
             return
@@ -215,8 +215,8 @@ class _Check:
             return
         if row.low is not None and row.high is not None and not row.low <= value <= row.high:
             yield self._wrong("range", name, f"{name} must be {row.low} to {row.high}; it is {value}", row)
-        given = value if isinstance(value, list | tuple) else [value]
-        if row.enum and (unknown := [item for item in given if item not in row.enum]):
+        provided = value if isinstance(value, list | tuple) else [value]
+        if row.enum and (unknown := [item for item in provided if item not in row.enum]):
             message = f"{name} must be one of {', '.join(row.enum)}; it is {unknown[0]!r}"
             yield self._wrong("enum", name, message, row)
         if row.items and (missing := _missing_key(value, row.items)):
@@ -231,7 +231,9 @@ class _Check:
                 attributes=holder,
                 failed=self.status.get("code") == "ERROR",
                 events=self.events,
-                children=[found.type for child in self.children if (found := self.tables.table_of(child)) is not None],
+                children=[
+                    result.type for child in self.children if (result := self.tables.table_of(child)) is not None
+                ],
             )
             for condition, value in (row.applies or {}).items()
         )
@@ -250,13 +252,13 @@ class _Check:
 
 
 def attributes_of(item: Mapping[str, Any]) -> Attributes:
-    found = item.get("attributes")
-    return found if isinstance(found, Mapping) else {}
+    value = item.get("attributes")
+    return value if isinstance(value, Mapping) else {}
 
 
 def events_of(span: SpanDict) -> list[tuple[str, Attributes]]:
-    found = span.get("events")
-    listed = found if isinstance(found, list | tuple) else ()
+    value = span.get("events")
+    listed = value if isinstance(value, list | tuple) else ()
     return [(str(event.get("name")), attributes_of(event)) for event in listed if isinstance(event, Mapping)]
 
 
@@ -265,14 +267,14 @@ def is_redacted(value: Any) -> bool:
     return isinstance(value, str) and (value == REDACTED or HASHED.fullmatch(value) is not None)
 
 
-def has_type(value: Any, wanted: str) -> bool:
-    if wanted in LISTS:
-        return isinstance(value, list | tuple) and all(has_type(item, LISTS[wanted]) for item in value)
-    if isinstance(value, bool) and wanted != "boolean":
+def has_type(value: Any, requested: str) -> bool:
+    if requested in LISTS:
+        return isinstance(value, list | tuple) and all(has_type(item, LISTS[requested]) for item in value)
+    if isinstance(value, bool) and requested != "boolean":
         return False
-    if not isinstance(value, TYPES[wanted]):
+    if not isinstance(value, TYPES[requested]):
         return False
-    return wanted != "json" or _is_json(str(value))
+    return requested != "json" or _is_json(str(value))
 
 
 def _is_json(text: str) -> bool:
@@ -285,10 +287,10 @@ def _is_json(text: str) -> bool:
 
 def _missing_key(text: str, keys: Sequence[str]) -> str:
     """What is wrong with the array, "" when nothing is."""
-    found = json.loads(text)
-    if not isinstance(found, list):
-        return f"it is {type(found).__name__}"
-    for number, item in enumerate(found):
+    parsed = json.loads(text)
+    if not isinstance(parsed, list):
+        return f"it is {type(parsed).__name__}"
+    for number, item in enumerate(parsed):
         if not isinstance(item, dict):
             return f"item {number} is {type(item).__name__}"
         if missing := [key for key in keys if key not in item]:

@@ -74,10 +74,10 @@ def rank_moves(before: Sequence[Key], after: Sequence[Key]) -> list[Move[Key]]:
     return [Move(key, old.get(key), new.get(key)) for key in dict.fromkeys((*after, *before))]
 
 
-def recall_of(found: Iterable[Key], wanted: Iterable[Key]) -> float | None:
+def recall_of(results: Iterable[Key], requested: Iterable[Key]) -> float | None:
     """The share of `wanted` that was found; None when nothing was wanted."""
-    expected = set(wanted)
-    return len(expected & set(found)) / len(expected) if expected else None
+    expected = set(requested)
+    return len(expected & set(results)) / len(expected) if expected else None
 
 
 def _places(ranking: Sequence[Key]) -> dict[Key, int]:
@@ -87,5 +87,5 @@ def _places(ranking: Sequence[Key]) -> dict[Key, int]:
 def _order_signs(items: Sequence[Key], ranking: Sequence[Key]) -> Any:
     """For every pair of items, which one the ranking puts first: -1, 1, or 0 when it ties them. Each pair twice."""
     known = _places(ranking)
-    places = np.array([known.get(item, len(known) + 1) for item in items], dtype=np.int32)
-    return np.sign(places[:, None] - places[None, :]).astype(np.int8)
+    positions = np.array([known.get(item, len(known) + 1) for item in items], dtype=np.int32)
+    return np.sign(positions[:, None] - positions[None, :]).astype(np.int8)

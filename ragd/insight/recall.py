@@ -124,8 +124,8 @@ def probe_recall(
     total = 2 * len(sample)
     rounds = []
     for number, every in enumerate((1, keep_every)):
-        told = _tell(on_query, number * len(sample), total)
-        rounds.append(_measure(store, sample, k=k, beam=beam, every=every, on_query=told))
+        details = _tell(on_query, number * len(sample), total)
+        rounds.append(_measure(store, sample, k=k, beam=beam, every=every, on_query=details))
     return RecallProbe(k, beam, state.chunk_count, *rounds)
 
 
@@ -170,11 +170,11 @@ def _measure(
         exact, took_ms = _timed(store, exact_scan, params)
         exact_ms.append(took_ms)
         execute(store.connection, SET_HNSW, settings)
-        found, took_ms = _timed(store, through_index, params)
+        result, took_ms = _timed(store, through_index, params)
         index_ms.append(took_ms)
         if exact:
             farthest = exact[-1][1]
-            shares.append(sum(1 for _, distance in found if distance <= farthest) / len(exact))
+            shares.append(sum(1 for _, distance in result if distance <= farthest) / len(exact))
         on_query(number)
     return Recall(
         selectivity=1 / every,

@@ -109,9 +109,9 @@ def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
     known = {lexeme: (repeats, chunks) for lexeme, _, repeats, chunks in terms}
     words: list[tuple[int, QueryWord]] = []
     for lexeme, (repeats, chunks) in known.items():
-        place, word = _piece_of(lexeme, pieces)
+        position, word = _piece_of(lexeme, pieces)
         idf = inverse_document_frequency(chunks, state.chunk_count) if chunks else 0.0
-        words.append((place, QueryWord(word, lexeme, repeats, chunks, idf)))
+        words.append((position, QueryWord(word, lexeme, repeats, chunks, idf)))
     words.sort(key=lambda item: item[0])
     ignored = [token for token, made in pieces if not made and any(map(str.isalnum, token))]
     return [*(word for _, word in words), *(QueryWord(token, "", 1, 0, 0.0) for token in dict.fromkeys(ignored))]
@@ -120,7 +120,7 @@ def query_words(text: str, store: Store, state: StoreState) -> list[QueryWord]:
 def _piece_of(lexeme: str, pieces: Sequence[tuple[str, Sequence[str]]]) -> tuple[int, str]:
     """Where the query has the lexeme, and as which word: a compound makes the lexemes of its parts too, so the piece
     that makes the fewest is the word itself. The lexeme when a dictionary made it of several words."""
-    holding = [(len(made), place, token) for place, (token, made) in enumerate(pieces) if lexeme in made]
+    holding = [(len(made), index, token) for index, (token, made) in enumerate(pieces) if lexeme in made]
     return min(holding)[1:] if holding else (len(pieces), lexeme)
 
 
@@ -173,10 +173,10 @@ def written_forms(words: Sequence[QueryWord], chunk_ids: Sequence[int], store: S
         "language": store.collection.language,
         "lexemes": lexemes,
     }
-    wanted = set(lexemes)
+    requested = set(lexemes)
     rows = fetch_all(store.connection, _of(store, WRITTEN_FORMS), params)
     # a compound holds its parts, which are found in it by themselves
-    return {form: made[0] for form, made in rows if len(made) == 1 and made[0] in wanted}
+    return {form: made[0] for form, made in rows if len(made) == 1 and made[0] in requested}
 
 
 def find_words(text: str, forms: Mapping[str, str]) -> list[tuple[int, int, str]]:
@@ -185,7 +185,7 @@ def find_words(text: str, forms: Mapping[str, str]) -> list[tuple[int, int, str]
         return []
     known = sorted(forms, key=lambda form: (-len(form), form))
     pattern = re.compile("|".join(f"(?:{_bounded(form)})" for form in known))
-    return [(found.start(), found.end(), forms[found.group()]) for found in pattern.finditer(text)]
+    return [(match.start(), match.end(), forms[match.group()]) for match in pattern.finditer(text)]
 
 
 def _scope(store: Store) -> dict[str, Any]:

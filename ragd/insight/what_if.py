@@ -158,7 +158,7 @@ class WhatIf:
         if supposed.gone_documents or supposed.gone:
             ((rows,),) = fetch_all(store.connection, GONE_ROWS.format(chunks=chunks), gone)
             words = fetch_all(store.connection, GONE_WORDS.format(chunks=chunks), gone)
-            terms, counts, lengths = ([int(row[place]) for row in words] for place in range(3))
+            terms, counts, lengths = ([int(row[index]) for row in words] for index in range(3))
             change.add(-int(rows), -sum(lengths), np.array(terms, np.int64), -np.array(counts, np.int64))
         if supposed.added:
             parsed = parse_words(supposed.added, store) if store.collection.hybrid_enabled else None
@@ -214,7 +214,7 @@ class WhatIf:
     def _vector_list(
         self, now: list[Candidate], vector: Sequence[float], plan: RetrievePlan, exact: bool
     ) -> list[Candidate]:
-        kept = now
+        stored = now
         if any(map(self._leaves, now)):
             through_index = VECTOR_FILTERED if plan.filters else VECTOR_INDEXED
             sql = (VECTOR_EXACT if exact else through_index).format(
@@ -224,10 +224,10 @@ class WhatIf:
                 rows=plan.pool,
             )
             params = scope(plan, self.store) | self.left | {"vector": vector_parameter(vector, self.store)}
-            kept = ranked(fetch_all(self.store.connection, sql, params), "vector", "cosine", 1.0)
+            stored = ranked(fetch_all(self.store.connection, sql, params), "vector", "cosine", 1.0)
         if self.scratch is None:
-            return kept
-        return _merge(kept, vector_candidates(vector, plan, self.scratch, True, rows=plan.pool), plan, "vector")
+            return stored
+        return _merge(stored, vector_candidates(vector, plan, self.scratch, True, rows=plan.pool), plan, "vector")
 
     def _lexical_list(self, now: list[Candidate], text: str, plan: RetrievePlan) -> list[Candidate]:
         if self.counted == self.state and not self.moved and not any(map(self._leaves, now)):
@@ -236,11 +236,11 @@ class WhatIf:
         query = read_query(text, self.store, self.counted, self.moved)
         if not query.lexemes:
             return []
-        kept = ranked(self._kept_rows(query, plan), "lexical", "bm25", query.highest)
+        stored = ranked(self._kept_rows(query, plan), "lexical", "bm25", query.highest)
         if self.scratch is None:
-            return kept
+            return stored
         come = ranked(scanned_rows(query, plan, self.scratch), "lexical", "bm25", query.highest)
-        return _merge(kept, come, plan, "lexical")
+        return _merge(stored, come, plan, "lexical")
 
     def _kept_rows(self, query: LexicalQuery, plan: RetrievePlan) -> list[tuple[Any, ...]]:
         same_weights = self.counted.length_baked == self.state.length_baked
@@ -260,9 +260,9 @@ class WhatIf:
         rows = pruned_rows(query.weights, query.chunks, query.vector, wider, self.store)
         if rows is None:
             return None
-        found = ranked(rows, "lexical", "bm25", query.highest)
-        kept = [row for row, each in zip(rows, found, strict=True) if not self._leaves(each)]
-        return kept[: plan.pool] if len(kept) >= plan.pool or len(rows) < wider.pool else None
+        result = ranked(rows, "lexical", "bm25", query.highest)
+        selected = [row for row, each in zip(rows, result, strict=True) if not self._leaves(each)]
+        return selected[: plan.pool] if len(selected) >= plan.pool or len(rows) < wider.pool else None
 
     def _leaves(self, candidate: Candidate) -> bool:
         """Whether what is found now would not be found any more, as it is."""
@@ -291,6 +291,6 @@ def _left(documents: Sequence[str], chunks: Sequence[Key]) -> dict[str, list[str
     }
 
 
-def _merge(kept: list[Candidate], come: list[Candidate], plan: RetrievePlan, name: str) -> list[Candidate]:
-    best = sorted([*kept, *come], key=sort_key)[: plan.pool]
+def _merge(candidates: list[Candidate], come: list[Candidate], plan: RetrievePlan, name: str) -> list[Candidate]:
+    best = sorted([*candidates, *come], key=sort_key)[: plan.pool]
     return [replace(each, ranks={name: ListRank(rank, each.score)}) for rank, each in enumerate(best, 1)]

@@ -70,7 +70,9 @@ class CrossEncoder:
     def _shortened(self, query: str, tokenizer: Tokenizer) -> str:
         """The question's first tokens, at most half a window."""
         most = self.window // 2
-        offsets = [place for place in tokenizer.encode("", query, add_special_tokens=False).offsets if place[1]]
+        offsets = [
+            position for position in tokenizer.encode("", query, add_special_tokens=False).offsets if position[1]
+        ]
         return query if len(offsets) <= most else query[: offsets[most - 1][1]]
 
     def _windows(self, query: str, text: str, tokenizer: Tokenizer) -> Iterator[Encoding]:
@@ -122,13 +124,15 @@ class CrossEncoder:
         if self.path.suffix == ".onnx":
             graphs, folders = [self.path], [self.path.parent, self.path.parent.parent]
         else:
-            graphs, folders = [self.path / place for place in GRAPH_PLACES], [self.path]
-        graph = next((place for place in graphs if place.is_file()), None)
-        tokenizer = next((place / TOKENIZER_FILE for place in folders if (place / TOKENIZER_FILE).is_file()), None)
+            graphs, folders = [self.path / position for position in GRAPH_PLACES], [self.path]
+        graph = next((position for position in graphs if position.is_file()), None)
+        tokenizer = next(
+            (position / TOKENIZER_FILE for position in folders if (position / TOKENIZER_FILE).is_file()), None
+        )
         if graph is None or tokenizer is None:
-            lacking = TOKENIZER_FILE if graph else " or ".join(place.name for place in graphs[:1])
+            lacking = TOKENIZER_FILE if graph else " or ".join(position.name for position in graphs[:1])
             raise self._refusal(f"has no {lacking}; expected a folder with model.onnx and {TOKENIZER_FILE}")
         return graph, tokenizer
 
-    def _refusal(self, said: str) -> RerankerError:
-        return RerankerError(f"the cross-encoder {str(self.path)!r} {said}")
+    def _refusal(self, message: str) -> RerankerError:
+        return RerankerError(f"the cross-encoder {str(self.path)!r} {message}")

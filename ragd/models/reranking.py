@@ -65,16 +65,16 @@ def _ask(query: str, candidates: Sequence[Candidate], model: AnyReranker) -> Seq
     return model.score(query, [candidate.text for candidate in candidates])
 
 
-def _checked(model: AnyReranker, given: Sequence[float], expected: int) -> list[float]:
+def _checked(model: AnyReranker, values: Sequence[float], expected: int) -> list[float]:
     try:
-        scores = [float(score) for score in given]
+        scores = [float(score) for score in values]
     except (TypeError, ValueError) as error:
         raise RerankerError(f"reranker {model.name!r} must give one number per text; it gave {error}") from error
     if len(scores) != expected:
         raise RerankerError(f"reranker {model.name!r} must give {expected} scores, one per text; it gave {len(scores)}")
-    for place, score in enumerate(scores):
+    for index, score in enumerate(scores):
         if not math.isfinite(score):
-            raise RerankerError(f"reranker {model.name!r} must give finite scores; text {place} got {score}")
+            raise RerankerError(f"reranker {model.name!r} must give finite scores; text {index} got {score}")
     return scores
 
 

@@ -107,7 +107,7 @@ def _unique_sentences(query: str, candidates: Sequence[Candidate]) -> list[_Sent
     total = math.fsum(weights.values()) or 1.0
     covered: dict[str, _Covered] = {}
     sentences = []
-    for place, candidate in enumerate(candidates):
+    for index, candidate in enumerate(candidates):
         seen = covered.setdefault(candidate.doc_id, _Covered())
         for number, (start, end) in enumerate(split_sentences(candidate.content)):
             written = "overlay" in candidate.metadata  # by a person: its sentences lie nowhere in the document
@@ -116,7 +116,7 @@ def _unique_sentences(query: str, candidates: Sequence[Candidate]) -> list[_Sent
             text = candidate.content[start:end]
             shared = set() if _HEADING.match(text) else _terms(text) & terms
             score = math.fsum(weights[term] for term in shared) / total
-            sentences.append(_Sentence(place, number, start, end, len(text.split()), score))
+            sentences.append(_Sentence(index, number, start, end, len(text.split()), score))
     return sentences
 
 
@@ -133,13 +133,13 @@ def _choose(sentences: list[_Sentence], policy: CompressPolicy) -> list[_Sentenc
         if sentence.tokens > left and (sentence.place, sentence.number) not in chosen:
             continue
         for number in _outwards(sentence.number, policy.window if policy.kind == "window" else 0):
-            place = (sentence.place, number)
-            if place in by_place and place not in chosen and by_place[place].tokens <= left:
-                chosen[place] = by_place[place]
-                left -= by_place[place].tokens
+            position = (sentence.place, number)
+            if position in by_place and position not in chosen and by_place[position].tokens <= left:
+                chosen[position] = by_place[position]
+                left -= by_place[position].tokens
     if ranked and not chosen and policy.token_budget is not None:
         return [replace(ranked[0], tokens=policy.token_budget)]
-    return [chosen[place] for place in sorted(chosen)]
+    return [chosen[position] for position in sorted(chosen)]
 
 
 def _outwards(number: int, reach: int) -> Iterator[int]:
@@ -189,7 +189,7 @@ def _terms(text: str) -> set[str]:
     terms: set[str] = set()
     for word in _WORD.findall(text.casefold()):
         if _UNSPACED.match(word) and len(word) > 1:
-            terms.update(word[place : place + 2] for place in range(len(word) - 1))
+            terms.update(word[index : index + 2] for index in range(len(word) - 1))
         else:
             terms.add(word)
     return terms

@@ -67,14 +67,14 @@ def _named(
 ) -> dict[str, Sequence[Candidate]]:
     if isinstance(candidate_sets, Mapping):
         return dict(candidate_sets)
-    return {str(place): candidates for place, candidates in enumerate(candidate_sets)}
+    return {str(index): candidates for index, candidates in enumerate(candidate_sets)}
 
 
 def _first_places(candidates: Sequence[Candidate]) -> dict[tuple[str, int], tuple[int, Candidate]]:
-    places: dict[tuple[str, int], tuple[int, Candidate]] = {}
+    locations: dict[tuple[str, int], tuple[int, Candidate]] = {}
     for rank, candidate in enumerate(candidates, start=1):
-        places.setdefault(candidate.key, (rank, candidate))
-    return places
+        locations.setdefault(candidate.key, (rank, candidate))
+    return locations
 
 
 def _read_params(params: Mapping[str, Any], lists: Mapping[str, object]) -> tuple[int, dict[str, float]]:
@@ -86,9 +86,9 @@ def _read_params(params: Mapping[str, Any], lists: Mapping[str, object]) -> tupl
     return rrf_k, _read_weights(params.get("weights") or {}, lists)
 
 
-def _read_weights(given: object, lists: Mapping[str, object]) -> dict[str, float]:
-    if not isinstance(given, Mapping):
-        raise InvalidInput(f"weights must map list names to numbers, not {given!r}", field="weights")
-    if unknown := sorted(set(given) - set(lists), key=str):
+def _read_weights(values: object, lists: Mapping[str, object]) -> dict[str, float]:
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"weights must map list names to numbers, not {values!r}", field="weights")
+    if unknown := sorted(set(values) - set(lists), key=str):
         raise InvalidInput(f"weights names {unknown[0]!r}; the lists are {', '.join(lists) or 'none'}", field="weights")
-    return read_weights(given, list(lists))
+    return read_weights(values, list(lists))

@@ -69,8 +69,8 @@ def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, i
     """
     params = {"language": store.collection.language, "query": text} | store.scope
     more = moved or {}
-    found = fetch_all(store.connection, QUERY_TERMS, params)
-    counted = [(lexeme, term, repeats, chunks + more.get(term, 0)) for lexeme, term, repeats, chunks in found]
+    rows = fetch_all(store.connection, QUERY_TERMS, params)
+    counted = [(lexeme, term, repeats, chunks + more.get(term, 0)) for lexeme, term, repeats, chunks in rows]
     terms = [row for row in counted if row[3] > 0]
     weights: dict[int, float] = {}
     for _, term, repeats, chunks in terms:

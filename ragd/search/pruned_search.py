@@ -124,23 +124,23 @@ class _Search:
                 return None
             batch = self._next_batch(batch)
 
-    def _choose(self, wanted: int) -> npt.NDArray[np.int64]:
+    def _choose(self, requested: int) -> npt.NDArray[np.int64]:
         """Every chunk that can be among the best `wanted` of those not rescored; reads terms until these are few."""
         while True:
             highest = self.bounds.reshape(-1, BLOCK).max(axis=1)
-            floor = kth_largest(self.bounds, highest, wanted) - self.slack - self.rest - self.error
+            floor = kth_largest(self.bounds, highest, requested) - self.slack - self.rest - self.error
             if not self.waiting:
                 return at_least(self.bounds, highest, max(floor, STEP * 1e-6))
             if floor > 0:
                 chosen = at_least(self.bounds, highest, floor)
-                if len(chosen) <= RESCORED_MAX * wanted:
+                if len(chosen) <= RESCORED_MAX * requested:
                     return chosen
             self._read_group()
 
     def _read_group(self) -> None:
         terms = self.waiting.pop(0)
         factors = {term: np.float32(self.weights[term] * STEP) for term in terms}
-        where = {segment.id: place for place, segment in enumerate(self.segments)}
+        where = {segment.id: index for index, segment in enumerate(self.segments)}
         sql = READ_POSTINGS.format(
             segments=",".join(str(segment.id) for segment in self.segments),
             slots=",".join(map(str, slots_of(terms))),
@@ -148,8 +148,8 @@ class _Search:
         with cursor(self.store.connection) as opened, opened.copy(sql) as copy:
             copy.set_types(["int8", "int4", "bytea"])
             for segment_id, slot, postings in copy.rows():
-                place = where[segment_id]
-                add_impacts(self.bounds[self.starts[place] : self.starts[place + 1]], slot, postings, factors)
+                index = where[segment_id]
+                add_impacts(self.bounds[self.starts[index] : self.starts[index + 1]], slot, postings, factors)
         added = sum(self.weights[term] for term in terms)
         self.slack += STEP * added
         self.rest = max(0.0, self.rest - WEIGHT_MAX * added) if self.waiting else 0.0
@@ -166,8 +166,8 @@ class _Search:
             "tail_after": self.segments[-1].last_id if first else ID_MAX,
         }
         sql = RESCORE.format(chunks=self.store.collection.partition, passing=passing(self.plan))
-        found = fetch_all(self.store.connection, sql, params)
-        self.rows = sorted(self.rows + found, key=_order)[: self.plan.pool]
+        rows = fetch_all(self.store.connection, sql, params)
+        self.rows = sorted(self.rows + rows, key=_order)[: self.plan.pool]
         self.rescored += max(1, len(chosen))
 
     def _next_batch(self, batch: int) -> int:
@@ -200,23 +200,23 @@ def group_terms(weights: dict[int, float], frequencies: dict[int, int], most: fl
     return groups
 
 
-def kth_largest(values: Floats, highest: Floats, wanted: int) -> float:
+def kth_largest(values: Floats, highest: Floats, requested: int) -> float:
     """The wanted-th largest of the values above 0; 0 when there are fewer. highest: the largest of each BLOCK of them.
 
     The wanted-th largest of `highest` is never above it, so that few blocks are looked into.
     """
-    floor = float(np.partition(highest, -wanted)[-wanted]) if len(highest) >= wanted else 0.0
+    floor = float(np.partition(highest, -requested)[-requested]) if len(highest) >= requested else 0.0
     near = values.reshape(-1, BLOCK)[highest >= floor if floor > 0 else highest > 0]
     near = near[near > 0]
-    return float(np.partition(near, -wanted)[-wanted]) if len(near) >= wanted else 0.0
+    return float(np.partition(near, -requested)[-requested]) if len(near) >= requested else 0.0
 
 
 def at_least(values: Floats, highest: Floats, floor: float) -> npt.NDArray[np.int64]:
     """The places of the values that are not below `floor`, in order."""
     blocks = np.flatnonzero(highest >= floor)
     rows, columns = np.nonzero(values.reshape(-1, BLOCK)[blocks] >= floor)
-    places: npt.NDArray[np.int64] = blocks[rows] * BLOCK + columns
-    return places
+    positions: npt.NDArray[np.int64] = blocks[rows] * BLOCK + columns
+    return positions
 
 
 def _order(row: Row) -> tuple[float, bytes, int]:

@@ -77,21 +77,21 @@ def views_of(text: str) -> Iterator[View]:
 def _as_seen(text: str) -> View | None:
     """Without unseen signs, compatibility forms and look-alikes as the letters that they look like."""
     signs: list[str] = []
-    places: list[int] = []
-    lookalike = {place for word in MIXED.finditer(text) for place in range(*word.span())}
-    for place, sign in enumerate(text):
+    positions: list[int] = []
+    lookalike = {index for word in MIXED.finditer(text) for index in range(*word.span())}
+    for index, sign in enumerate(text):
         if UNSEEN.match(sign):
             continue
         if ord(sign) in TAGS:
             sign = chr(ord(sign) - 0xE0000)
-        elif place in lookalike:
+        elif index in lookalike:
             sign = sign.translate(LOOKALIKES)
         elif sign > "\u2000":
             sign = unicodedata.normalize("NFKC", sign)
         signs += sign
-        places += [place] * len(sign)
+        positions += [index] * len(sign)
     seen = "".join(signs)
-    return View(seen, places) if seen != text and places else None
+    return View(seen, positions) if seen != text and positions else None
 
 
 def _without_digits(text: str) -> View | None:
@@ -108,32 +108,32 @@ def _without_digits(text: str) -> View | None:
 def _joined(text: str) -> View | None:
     """Letters set apart by single signs, joined; wider gaps part the words."""
     signs: list[str] = []
-    places: list[int] = []
+    positions: list[int] = []
     done = 0
     for match in APART.finditer(text):
         signs += text[done : match.start()]
-        places += range(done, match.start())
-        for place in range(*match.span()):
-            gap = not text[place].isalnum()
-            if not gap or (text[place].isspace() and place and text[place - 1].isspace()):
-                signs.append(" " if gap else text[place])
-                places.append(place)
+        positions += range(done, match.start())
+        for index in range(*match.span()):
+            gap = not text[index].isalnum()
+            if not gap or (text[index].isspace() and index and text[index - 1].isspace()):
+                signs.append(" " if gap else text[index])
+                positions.append(index)
         done = match.end()
     if not done:
         return None
-    return View("".join([*signs, text[done:]]), [*places, *range(done, len(text))])
+    return View("".join([*signs, text[done:]]), [*positions, *range(done, len(text))])
 
 
 def _decoded(text: str) -> Iterator[View]:
     """What stands in base64 or hexadecimal and reads as text when it is decoded."""
-    found = 0
+    result = 0
     for pattern, decode in ((BASE64, _from_base64), (HEX, bytes.fromhex)):
         for match in pattern.finditer(text):
             readable = _read(match[0], decode)
             if readable:
-                found += 1
+                result += 1
                 yield View(readable, match.span(), whole=True)
-            if found >= BLOBS_MAX:
+            if result >= BLOBS_MAX:
                 return
 
 

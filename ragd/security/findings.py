@@ -97,11 +97,11 @@ def redact(text: str, findings: Iterable[Finding], families: Iterable[str] = ("s
 
     Findings that overlap are replaced as one, under the name of the one that begins first. No such finding: the text.
     """
-    wanted = set(families)
-    places = sorted((item.start, -item.end, item.family) for item in findings if item.family in wanted)
+    requested = set(families)
+    positions = sorted((item.start, -item.end, item.family) for item in findings if item.family in requested)
     parts: list[str] = []
     done = 0
-    for start, negative_end, family in places:
+    for start, negative_end, family in positions:
         if start >= done:
             parts += [text[done:start], f"[{family.replace('_', ' ')}]"]
         done = max(done, -negative_end)
@@ -114,12 +114,12 @@ def mask(text: str, findings: Iterable[Finding], families: Iterable[str] = HIDDE
     "[secret···]" where the family's word fits in, else "···": nothing moves, so that places in the text (of citations,
     of spans) stay right. Findings that overlap are hidden as one. No such finding: the text.
     """
-    wanted = set(families)
+    requested = set(families)
     done = 0
     parts: list[str] = []
     for finding in sorted(findings, key=lambda item: (item.start, -item.end)):
         start = max(finding.start, done)
-        if finding.family not in wanted or finding.end <= start:
+        if finding.family not in requested or finding.end <= start:
             continue
         parts += [text[done:start], _cover(finding.family, finding.end - start)]
         done = finding.end

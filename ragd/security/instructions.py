@@ -121,16 +121,16 @@ QUESTION = re.compile(
 )
 
 
-def find_instructions(text: str, place: str | None = None) -> Iterator[Finding]:
+def find_instructions(text: str, location: str | None = None) -> Iterator[Finding]:
     """Every place that a rule matches and that is not only talked of, by rule and place."""
-    yield from _match_rules(text, place)
+    yield from _match_rules(text, location)
     for view in views_of(text):
-        for finding in _match_rules(view.text, place):
+        for finding in _match_rules(view.text, location):
             start, end = view.place(finding.start, finding.end)
             yield replace(finding, start=start, end=end)
 
 
-def _match_rules(text: str, place: str | None) -> Iterator[Finding]:
+def _match_rules(text: str, location: str | None) -> Iterator[Finding]:
     words = Words(text)
     quoted: list[tuple[int, int]] | None = None
     sentences: list[tuple[int, int]] = []
@@ -138,7 +138,7 @@ def _match_rules(text: str, place: str | None) -> Iterator[Finding]:
     for rule, bits in zip(RULES, BITS, strict=True):
         if bits & possible != bits:
             continue
-        if (rule.places and place not in rule.places) or not all(map(words.meet, rule.needs)):
+        if (rule.places and location not in rule.places) or not all(map(words.meet, rule.needs)):
             continue
         for start, end in _places(rule, text, sentences):
             quoted = quoted_places(text) if quoted is None else quoted

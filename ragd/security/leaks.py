@@ -20,8 +20,8 @@ def find_leak(answer: str, system_prompt: str, *, known: Sequence[str] = ()) -> 
     passages; a run that stands in one of them is no leak. At most one finding; [] for a blank prompt.
     """
     secret = [match[0].lower() for match in WORD.finditer(system_prompt)]
-    said = list(WORD.finditer(answer))
-    words = [match[0].lower() for match in said]
+    statements = list(WORD.finditer(answer))
+    words = [match[0].lower() for match in statements]
     if not secret or not words:
         return []
     at, size = _longest_run(words, secret, min(RUN_WORDS, max(4, round(SHARE * len(secret)))))
@@ -31,7 +31,7 @@ def find_leak(answer: str, system_prompt: str, *, known: Sequence[str] = ()) -> 
     if any(_holds([match[0].lower() for match in WORD.finditer(text)], run) for text in known):
         return []
     confidence = min(1.0, 0.7 + 0.3 * size / len(secret))
-    start, end = said[at].start(), said[at + size - 1].end()
+    start, end = statements[at].start(), statements[at + size - 1].end()
     return [Finding("system_prompt_leak", "shared_words", start, end, round(confidence, 2))]
 
 
@@ -40,8 +40,8 @@ def _longest_run(words: Sequence[str], secret: Sequence[str], least: int) -> tup
 
     By halving the lengths in question, so that texts which repeat themselves take no longer than others.
     """
-    found = _first_shared(words, secret, least)
-    if found is None:
+    result = _first_shared(words, secret, least)
+    if result is None:
         return 0, 0
     low, high = least, min(len(words), len(secret))
     while low < high:
@@ -50,16 +50,16 @@ def _longest_run(words: Sequence[str], secret: Sequence[str], least: int) -> tup
         if at is None:
             high = size - 1
         else:
-            low, found = size, at
-    return found, low
+            low, result = size, at
+    return result, low
 
 
 def _first_shared(words: Sequence[str], secret: Sequence[str], size: int) -> int | None:
     """Where in words the first run of so many begins that stands in secret too."""
-    places = {digest: place for place, digest in enumerate(_digests(secret, size))}
+    positions = {digest: index for index, digest in enumerate(_digests(secret, size))}
     for at, digest in enumerate(_digests(words, size)):
-        place = places.get(digest)
-        if place is not None and words[at : at + size] == secret[place : place + size]:
+        index = positions.get(digest)
+        if index is not None and words[at : at + size] == secret[index : index + size]:
             return at
     return None
 
@@ -80,5 +80,5 @@ def _digests(words: Sequence[str], size: int) -> Iterator[int]:
 
 
 def _holds(words: Sequence[str], run: Sequence[str]) -> bool:
-    joined, wanted = f" {' '.join(words)} ", f" {' '.join(run)} "
-    return wanted in joined
+    joined, requested = f" {' '.join(words)} ", f" {' '.join(run)} "
+    return requested in joined

@@ -178,7 +178,7 @@ def is_cpf(number: str) -> bool:
     if len(set(digits)) == 1:
         return False
     for length in (9, 10):
-        rest = sum(digit * (length + 1 - place) for place, digit in enumerate(digits[:length])) * 10 % 11 % 10
+        rest = sum(digit * (length + 1 - index) for index, digit in enumerate(digits[:length])) * 10 % 11 % 10
         if rest != digits[length]:
             return False
     return True
@@ -212,8 +212,8 @@ def is_card(number: str) -> bool:
 def passes_luhn(digits: str) -> bool:
     """ISO/IEC 7812: every second digit from the right doubled, the sum of all digits divisible by 10."""
     total = 0
-    for place, digit in enumerate(reversed(digits)):
-        value = int(digit) * (2 if place % 2 else 1)
+    for index, digit in enumerate(reversed(digits)):
+        value = int(digit) * (2 if index % 2 else 1)
         total += value - 9 if value > 9 else value
     return total % 10 == 0
 

@@ -28,16 +28,16 @@ class Needs:
 
 def needs_of(texts: Iterable[str]) -> Needs:
     """A text whose longest word has one or two signs needs that very word."""
-    kept = tuple(texts)
+    stored = tuple(texts)
     starts, others = set(), []
-    for text in kept:
+    for text in stored:
         words = ASCII_WORD.findall(text) if text.isascii() and ASCII_WORD.match(text.lstrip()) else []
         if words:
             longest = max(words, key=len)
             starts.add(longest[: max([size for size in STARTS if size <= len(longest)], default=len(longest))])
         else:
             others.append(text)
-    return Needs(kept, frozenset(starts), tuple(others))
+    return Needs(stored, frozenset(starts), tuple(others))
 
 
 class Words:
@@ -82,12 +82,12 @@ class Index:
 
     def look(self, words: Words) -> int:
         """The bits of the needs that may be met; one that is not among them is not met."""
-        found = self._open
+        result = self._open
         known = self._by_start
         for start in words.starts:
             if start in known:
-                found |= known[start]
-        return found
+                result |= known[start]
+        return result
 
 
 def shared(lists: Iterable[Iterable[str]], known: dict[tuple[str, ...], Needs]) -> Iterator[Needs]:

@@ -21,7 +21,7 @@ RULES_VERSION = sha256(b"".join(files("ragd.security").joinpath(name).read_bytes
 _remembered: dict[bytes, tuple[Finding, ...]] = {}
 
 
-def scan(text: str, place: str | None = None) -> list[Finding]:
+def scan(text: str, location: str | None = None) -> list[Finding]:
     """What the rules find in the first 100,000 characters, by place, the surer one first where two begin together.
 
     place: "query" for what is said to the assistant itself, which tries more rules.
@@ -29,25 +29,25 @@ def scan(text: str, place: str | None = None) -> list[Finding]:
     Of findings of one family that overlap, the first stays. The same text gives the same findings. [] for "".
     """
     head = text[:CHARS_MAX]
-    found = [*find_instructions(head, place), *find_secrets(head), *find_personal(head)]
+    result = [*find_instructions(head, location), *find_secrets(head), *find_personal(head)]
     told_already = (_is_destination, _is_persona, _is_object, _is_carrier)
-    found = [item for item in found if not any(is_part(item, found) for is_part in told_already)]
-    found.sort(key=lambda item: (item.start, -item.confidence, -item.end, item.family, item.rule))
-    kept: list[Finding] = []
+    result = [item for item in result if not any(is_part(item, result) for is_part in told_already)]
+    result.sort(key=lambda item: (item.start, -item.confidence, -item.end, item.family, item.rule))
+    findings: list[Finding] = []
     reached: dict[str, int] = {}
-    for finding in found:
+    for finding in result:
         if finding.start >= reached.get(finding.family, 0):
-            kept.append(finding)
+            findings.append(finding)
             reached[finding.family] = finding.end
-    return kept
+    return findings
 
 
-def _is_persona(finding: Finding, found: list[Finding]) -> bool:
+def _is_persona(finding: Finding, findings: list[Finding]) -> bool:
     """Whether it is the role that a jailbreak gives the model: one act, of the graver family."""
-    return finding.rule == "role" and any(other.family == "jailbreak" for other in found)
+    return finding.rule == "role" and any(other.family == "jailbreak" for other in findings)
 
 
-def _is_object(finding: Finding, found: list[Finding]) -> bool:
+def _is_object(finding: Finding, findings: list[Finding]) -> bool:
     """Whether "your instructions" are what an order would have dropped, not asked for."""
     return (
         finding.family == "system_prompt_request"
@@ -57,36 +57,36 @@ def _is_object(finding: Finding, found: list[Finding]) -> bool:
             and other.rule in ("override", "revoked", "asked", "other_language")
             and other.start < finding.end
             and finding.start < other.end
-            for other in found
+            for other in findings
         )
     )
 
 
-def _is_carrier(finding: Finding, found: list[Finding]) -> bool:
+def _is_carrier(finding: Finding, findings: list[Finding]) -> bool:
     """Whether what every answer shall hold is the link that carries data out."""
     return finding.rule == "dictated_answer" and any(
         other.family == "data_exfiltration" and other.start <= finding.end and finding.start <= other.end
-        for other in found
+        for other in findings
     )
 
 
-def _is_destination(finding: Finding, found: list[Finding]) -> bool:
+def _is_destination(finding: Finding, findings: list[Finding]) -> bool:
     """Whether it is the address that an order would have data sent to, which is no person's data."""
     return finding.rule == "email" and any(
         other.family == "data_exfiltration" and other.start <= finding.start and finding.end <= other.end
-        for other in found
+        for other in findings
     )
 
 
-def scan_once(text: str, place: str | None = None) -> tuple[Finding, ...]:
+def scan_once(text: str, location: str | None = None) -> tuple[Finding, ...]:
     """`scan`, remembered by this process for the latest 20,000 texts."""
-    said = place == QUERY
-    key = blake2b(text.encode("utf-8", "replace"), digest_size=16, person=b"query" if said else b"").digest()
-    found = _remembered.get(key)
-    if found is None:
-        found = tuple(scan(text, place))
+    message = location == QUERY
+    key = blake2b(text.encode("utf-8", "replace"), digest_size=16, person=b"query" if message else b"").digest()
+    value = _remembered.get(key)
+    if value is None:
+        value = tuple(scan(text, location))
         if len(_remembered) >= REMEMBERED_MAX:
             for old in list(_remembered)[: REMEMBERED_MAX // 10]:
                 _remembered.pop(old, None)
-        _remembered[key] = found
-    return found
+        _remembered[key] = value
+    return value

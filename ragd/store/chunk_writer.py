@@ -155,9 +155,9 @@ class Change:
         """Terms in ascending order, each once, with how many rows hold it more than before; none where that is 0."""
         if not self.terms:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        terms, places = np.unique(np.concatenate(self.terms), return_inverse=True)
+        terms, positions = np.unique(np.concatenate(self.terms), return_inverse=True)
         changes = np.zeros(len(terms), np.int64)
-        np.add.at(changes, places, np.concatenate(self.changes))
+        np.add.at(changes, positions, np.concatenate(self.changes))
         return terms[changes != 0], changes[changes != 0]
 
 
@@ -308,10 +308,12 @@ def lexical_weights(words: Words, mean: float) -> list[bytes]:
     rows, terms = rows[starts], terms[starts]
     tf = np.add.reduceat(counts, starts).astype(np.float64) if len(starts) else np.empty(0)
     weights = (tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * totals[rows] / mean))).astype(">f4")
-    places = (terms - 1).astype(">i4")
+    positions = (terms - 1).astype(">i4")
     edges = np.searchsorted(rows, np.arange(len(words.sizes) + 1)).tolist()
     return [
-        struct.pack("!iii", LEXICAL_DIMS, end - start, 0) + places[start:end].tobytes() + weights[start:end].tobytes()
+        struct.pack("!iii", LEXICAL_DIMS, end - start, 0)
+        + positions[start:end].tobytes()
+        + weights[start:end].tobytes()
         for start, end in itertools.pairwise(edges)
     ]
 

@@ -234,12 +234,12 @@ def embed_chunks(
     on_batch(done, total) is called after each batch, for progress; what it raises (a cancellation) passes through.
     """
     done = list(chunks)
-    waiting = [place for place, chunk in enumerate(done) if chunk.embedding is None]
+    waiting = [position for position, chunk in enumerate(done) if chunk.embedding is None]
     for first in range(0, len(waiting), batch_size):
-        places = waiting[first : first + batch_size]
-        vectors = embedder.embed([done[place].embed_text for place in places])
-        for place, vector in zip(places, vectors, strict=True):
-            done[place] = replace(done[place], embedding=vector)
+        positions = waiting[first : first + batch_size]
+        vectors = embedder.embed([done[position].embed_text for position in positions])
+        for position, vector in zip(positions, vectors, strict=True):
+            done[position] = replace(done[position], embedding=vector)
         if on_batch is not None:
             on_batch(min(first + batch_size, len(waiting)), len(waiting))
     return done

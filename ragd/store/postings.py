@@ -115,10 +115,10 @@ def refresh_weights(store: Store) -> bool:
     Rewrites every row of the collection and packs its postings again; writers wait meanwhile.
     """
     ((count, total, baked),) = fetch_all(store.connection, LOCK_STATS, {**store.scope})
-    wanted = bake_length(total / count) if count else 1.0
-    if wanted == baked:
+    requested = bake_length(total / count) if count else 1.0
+    if requested == baked:
         return False
-    params = {**store.scope, "length_baked": wanted}
+    params = {**store.scope, "length_baked": requested}
     packed = bool(read_segments(store))
     drop_postings(store)
     execute(store.connection, REBAKE.format(chunks=store.collection.partition), params)
@@ -178,7 +178,7 @@ def _repack_worst(store: Store, segments: list[Segment]) -> None:
     """Write the segment with the most deleted chunks anew, with its younger neighbours as far as they fit."""
     params = {**store.scope}
     live = dict(fetch_all(store.connection, COUNT_LIVE.format(chunks=store.collection.partition), params))
-    worst = max(range(len(segments)), key=lambda place: segments[place].size - live[segments[place].id])
+    worst = max(range(len(segments)), key=lambda position: segments[position].size - live[segments[position].id])
     end, total = worst + 1, live[segments[worst].id]
     while end < len(segments) and total + live[segments[end].id] <= SEGMENT_MAX:
         total += live[segments[end].id]
@@ -248,9 +248,9 @@ def _pack_vectors(vectors: Sequence[bytes], first: int) -> Packed:
     counts = (lengths - 3) // 2
     starts = np.cumsum(lengths) - lengths + 3
     before = np.cumsum(counts) - counts
-    places = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
-    terms = words[places].astype(np.uint64) + np.uint64(1)  # the binary form counts from 0
-    weights = words.view(">f4")[places + np.repeat(counts, counts)].astype(np.float64)
+    positions = np.arange(int(counts.sum())) + np.repeat(starts - before, counts)
+    terms = words[positions].astype(np.uint64) + np.uint64(1)  # the binary form counts from 0
+    weights = words.view(">f4")[positions + np.repeat(counts, counts)].astype(np.float64)
     steps = np.ceil(weights / STEP).clip(1, 255).astype(np.uint64)
     owners = np.repeat(np.arange(first, first + len(vectors), dtype=np.uint64), counts)
     packed: Packed = (terms << 24) | (owners << 8) | steps
@@ -259,12 +259,12 @@ def _pack_vectors(vectors: Sequence[bytes], first: int) -> Packed:
 
 def _term_starts(packed: Packed) -> Ints:
     """Where the postings of each term begin."""
-    found, before = [np.empty(0, dtype=np.int64)], np.uint64(0)
+    result, before = [np.empty(0, dtype=np.int64)], np.uint64(0)
     for first in range(0, len(packed), SCAN_POSTINGS):
         terms = packed[first : first + SCAN_POSTINGS] >> 24
-        found.append(np.flatnonzero(np.diff(terms, prepend=before)) + first)
+        result.append(np.flatnonzero(np.diff(terms, prepend=before)) + first)
         before = terms[-1]
-    return np.concatenate(found)
+    return np.concatenate(result)
 
 
 def _encode(size: int, packed: Packed) -> Iterator[tuple[int, bytes]]:
@@ -273,13 +273,13 @@ def _encode(size: int, packed: Packed) -> Iterator[tuple[int, bytes]]:
     counts = np.diff(starts, append=len(packed))
     common = counts >= COMMON_MIN
     for start, count in zip(starts[common].tolist(), counts[common].tolist(), strict=True):
-        terms, places, impacts = _unpack(packed[start : start + count])
+        terms, positions, impacts = _unpack(packed[start : start + count])
         if count * 4 >= size:
             every = np.zeros(size, dtype=np.uint8)
-            every[places] = impacts
+            every[positions] = impacts
             yield int(terms[0]), every.tobytes()
         else:
-            yield int(terms[0]), places.tobytes() + impacts.tobytes()
+            yield int(terms[0]), positions.tobytes() + impacts.tobytes()
     yield from _encode_rare(packed[np.repeat(~common, counts)])
 
 
@@ -292,8 +292,8 @@ def _encode_rare(rare: Packed) -> Iterator[tuple[int, bytes]]:
     edges = np.searchsorted(in_buckets, np.arange(BUCKETS, dtype=np.uint64) << 54).tolist()
     for bucket, (first, last) in enumerate(itertools.pairwise([*edges, len(in_buckets)])):
         if first < last:
-            terms, places, impacts = _unpack(in_buckets[first:last] & ((1 << 54) - 1))
-            yield -1 - bucket, terms.astype("<i4").tobytes() + places.tobytes() + impacts.tobytes()
+            terms, positions, impacts = _unpack(in_buckets[first:last] & ((1 << 54) - 1))
+            yield -1 - bucket, terms.astype("<i4").tobytes() + positions.tobytes() + impacts.tobytes()
 
 
 def _unpack(packed: Packed) -> tuple[Packed, npt.NDArray[np.uint16], npt.NDArray[np.uint8]]:
@@ -313,14 +313,14 @@ def add_impacts(values: Any, slot: int, postings: bytes, factors: dict[int, np.f
             values += np.frombuffer(postings, dtype=np.uint8) * factors[slot]
             return
         count = len(postings) // 3
-        places = np.frombuffer(postings, dtype="<u2", count=count)
-        values[places] += np.frombuffer(postings, dtype=np.uint8, offset=2 * count) * factors[slot]
+        positions = np.frombuffer(postings, dtype="<u2", count=count)
+        values[positions] += np.frombuffer(postings, dtype=np.uint8, offset=2 * count) * factors[slot]
         return
     count = len(postings) // 7
     held = np.frombuffer(postings, dtype="<i4", count=count)
     for term, factor in factors.items():
         if -1 - term % BUCKETS == slot:
             first, last = np.searchsorted(held, (term, term + 1))
-            places = np.frombuffer(postings, dtype="<u2", count=last - first, offset=4 * count + 2 * first)
+            positions = np.frombuffer(postings, dtype="<u2", count=last - first, offset=4 * count + 2 * first)
             impacts = np.frombuffer(postings, dtype=np.uint8, count=last - first, offset=6 * count + first)
-            values[places] += impacts * factor
+            values[positions] += impacts * factor

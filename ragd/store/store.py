@@ -369,16 +369,16 @@ class Store:
         return CollectionInfo(made, name, model, dims, hybrid, language, generation, _policy(policy))
 
     def _check_embedder(self, embedder: Embedder) -> None:
-        wanted = self.collection
-        if embedder.dims != wanted.embed_dims:
+        requested = self.collection
+        if embedder.dims != requested.embed_dims:
             raise DimensionMismatch(
-                f"collection {wanted.name!r} holds vectors of {wanted.embed_dims} dimensions, "
+                f"collection {requested.name!r} holds vectors of {requested.embed_dims} dimensions, "
                 f"the embedder {embedder.model!r} makes {embedder.dims}; use the collection's own model",
                 field="embed_dims",
             )
-        if embedder.model != wanted.embed_model:
+        if embedder.model != requested.embed_model:
             raise InvalidInput(
-                f"collection {wanted.name!r} was made with {wanted.embed_model!r}, not {embedder.model!r}",
+                f"collection {requested.name!r} was made with {requested.embed_model!r}, not {embedder.model!r}",
                 field="embed_model",
             )
 

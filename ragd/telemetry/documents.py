@@ -108,9 +108,9 @@ def _document_event(candidate: Candidate, provenance: str, rank: int) -> dict[st
         names.DOC_ID: _doc_id(candidate), names.DOC_SCORE: _unit(candidate), names.DOC_PROVENANCE: provenance,
         names.DOC_RANK: rank, names.DOC_SCORE_RAW: float(candidate.score), names.DOC_SCORE_KIND: candidate.score_kind,
     }  # fmt: skip
-    for name, place in candidate.ranks.items():
-        event[f"{names.DOC_LIST}.{name}.rank"] = place.rank
-        event[f"{names.DOC_LIST}.{name}.score"] = float(place.score)
+    for name, list_rank in candidate.ranks.items():
+        event[f"{names.DOC_LIST}.{name}.rank"] = list_rank.rank
+        event[f"{names.DOC_LIST}.{name}.score"] = float(list_rank.score)
     return event
 
 

@@ -69,15 +69,15 @@ def _target(trace_id: str, span_id: str) -> SpanContext:
     try:
         if (len(trace_id), len(span_id)) != (TRACE_CHARS, SPAN_CHARS):
             raise ValueError
-        found = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(1))
+        span_context = SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(1))
     except ValueError:
-        found = trace.INVALID_SPAN_CONTEXT
-    if not found.is_valid:
+        span_context = trace.INVALID_SPAN_CONTEXT
+    if not span_context.is_valid:
         raise ValueError(
             f"a later evaluation needs the span it judges: {TRACE_CHARS} and {SPAN_CHARS} hex digits, not "
             f"{trace_id!r} and {span_id!r}"
         )
-    return found
+    return span_context
 
 
 def record_evaluation(

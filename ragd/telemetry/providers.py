@@ -42,7 +42,7 @@ def provider_of(host: str | None) -> str:
     name = (host or "").lower().rstrip(".")
     if name in HOSTS:
         return HOSTS[name]
-    return next((found for end, found in HOSTS.items() if end[0] in ".-" and name.endswith(end)), COMPATIBLE)
+    return next((match for end, match in HOSTS.items() if end[0] in ".-" and name.endswith(end)), COMPATIBLE)
 
 
 # Where servers say how long a request waited and was worked on: name of the header -> milliseconds per unit.
@@ -63,11 +63,11 @@ class Timings:
 
 def read_timings(headers: Mapping[str, str], usage: Mapping[str, Any] | None = None) -> Timings:
     """What the headers of an answer, in lower case, or its `usage` say. A header goes before `usage`."""
-    told = usage or {}
+    details = usage or {}
     queue_ms, inference_ms = _from_headers(headers, QUEUE_HEADERS), _from_headers(headers, INFERENCE_HEADERS)
     return Timings(
-        _from_usage(told, QUEUE_USAGE) if queue_ms is None else queue_ms,
-        _from_usage(told, INFERENCE_USAGE) if inference_ms is None else inference_ms,
+        _from_usage(details, QUEUE_USAGE) if queue_ms is None else queue_ms,
+        _from_usage(details, INFERENCE_USAGE) if inference_ms is None else inference_ms,
     )
 
 
@@ -79,8 +79,8 @@ def _from_headers(headers: Mapping[str, str], units: Mapping[str, float]) -> flo
 
 
 def _from_usage(usage: Mapping[str, Any], fields: tuple[str, ...]) -> float | None:
-    found = [value for field in fields if (value := _number(usage.get(field))) is not None]
-    return sum(found) * 1000 if found else None
+    result = [value for field in fields if (value := _number(usage.get(field))) is not None]
+    return sum(result) * 1000 if result else None
 
 
 def _number(value: Any) -> float | None:

@@ -207,8 +207,8 @@ def skip_space(text: str, start: int, end: int | None = None) -> int:
     end = len(text) if end is None else end
     if start < end and not text[start].isspace():
         return start
-    found = _NONSPACE.search(text, start, end)
-    return found.start() if found else end
+    match = _NONSPACE.search(text, start, end)
+    return match.start() if match else end
 
 
 def _is_blank(text: str, start: int, end: int) -> bool:

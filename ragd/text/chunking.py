@@ -46,7 +46,7 @@ def _cut(text: str, segments: Sequence[SegmentSpan], policy: ChunkPolicy) -> Ite
     pieces = _structure_pieces(splitter) if policy.kind == "structure" else _word_pieces(splitter)
     last_path: tuple[str, ...] = ()
     headings: list[str] = []
-    for place, (start, end, path) in enumerate(pieces):
+    for index, (start, end, path) in enumerate(pieces):
         content = text[start:end].rstrip()
         end = start + len(content)
         if path is not last_path:
@@ -54,7 +54,7 @@ def _cut(text: str, segments: Sequence[SegmentSpan], policy: ChunkPolicy) -> Ite
         metadata: dict[str, Any] = {"headings": [*headings]} if headings else {}
         if segments:
             metadata |= _times(segments, starts, start, end)
-        yield _new_chunk(place, content, start, end, metadata)
+        yield _new_chunk(index, content, start, end, metadata)
 
 
 def document_text(text_or_segments: str | Sequence[Segment]) -> str:
@@ -101,8 +101,8 @@ def iter_bound(
 
     def bound(item: Chunk) -> Chunk:
         headings = [heading for heading in item.metadata.get("headings", ()) if heading != title]
-        place = bisect_right(page_starts, item.start) - 1
-        page = {"page": page_map[place][2]} if place >= 0 and item.start < page_map[place][1] else {}
+        index = bisect_right(page_starts, item.start) - 1
+        page = {"page": page_map[index][2]} if index >= 0 and item.start < page_map[index][1] else {}
         return replace(
             item,
             doc_id=doc_id,
@@ -121,11 +121,11 @@ class _Draft:
     __slots__ = Chunk.__slots__
 
 
-def _new_chunk(place: int, content: str, start: int, end: int, metadata: dict[str, Any]) -> Chunk:
+def _new_chunk(index: int, content: str, start: int, end: int, metadata: dict[str, Any]) -> Chunk:
     """Chunk("", place, content, start, end, (), metadata)."""
     draft: Any = _Draft()
     draft.doc_id = draft.context = ""
-    draft.chunk_index = place
+    draft.chunk_index = index
     draft.content = content
     draft.start = start
     draft.end = end
@@ -185,10 +185,10 @@ def _read(text_or_segments: str | Sequence[Segment]) -> tuple[str, list[SegmentS
     texts: list[str] = []
     spans: list[SegmentSpan] = []
     at = 0
-    for place, segment in enumerate(text_or_segments):
+    for index, segment in enumerate(text_or_segments):
         if not isinstance(segment, Segment):
             raise InvalidInput(
-                f"text_or_segments must be a text or a list of Segment; item {place} is {type(segment).__name__}",
+                f"text_or_segments must be a text or a list of Segment; item {index} is {type(segment).__name__}",
                 field="text_or_segments",
             )
         texts.append(normalize(segment.text))

@@ -96,14 +96,14 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
 
 
 def _full_stop_ends(before: str, following: str, *, initial_follows: bool) -> bool:
-    found = _LAST_WORD.search(before)
-    if found is None:
+    match = _LAST_WORD.search(before)
+    if match is None:
         return True
-    word, key = found.group(), found.group().lower()
+    word, key = match.group(), match.group().lower()
     if key in NEVER_LAST:
         return False
     if word.isdecimal():
-        return following not in AFTER_ORDINALS and not _numbers_a_line(before, found.start())
+        return following not in AFTER_ORDINALS and not _numbers_a_line(before, match.start())
     if following[0].isdigit():
         return key not in BEFORE_NUMBERS
     if key in OPENER_DECIDES or (_ACRONYM.fullmatch(word) and not (len(word) == 1 and word.islower())):

@@ -130,8 +130,8 @@ class Splitter:
             base = max(floor, self.outline.solid_ends[solid])
         text, line = self.text, limit
         while (line := text.rfind("\n", base, line)) >= 0:
-            if (found := _BLOCK_START.match(text, line, limit + _LOOK_AHEAD_CHARS)) and found.end() <= limit:
-                return found.end(), False
+            if (match := _BLOCK_START.match(text, line, limit + _LOOK_AHEAD_CHARS)) and match.end() <= limit:
+                return match.end(), False
         return base, False
 
     def _is_table_row(self, floor: int, limit: int) -> bool:
@@ -164,8 +164,8 @@ class Splitter:
         if floor == cut:
             return covered
         edge = bisect_left(self.edges, floor)
-        found = self.edges[edge] if edge < len(self.edges) and self.edges[edge] < cut else floor
-        return skip_space(self.text, found, covered)
+        result = self.edges[edge] if edge < len(self.edges) and self.edges[edge] < cut else floor
+        return skip_space(self.text, result, covered)
 
     def _overlap_floor(self, position: int, cut: int, words: int) -> int:
         """Behind this the piece has at most its share of overlap words: overlap_tokens of a piece of target_tokens."""
@@ -190,15 +190,15 @@ class Splitter:
 
     def _last_edge(self, floor: int, limit: int) -> int:
         """The last edge behind floor and up to limit, or 0."""
-        place = bisect_right(self.edges, limit) - 1
-        return self.edges[place] if place >= 0 and self.edges[place] > floor else 0
+        index = bisect_right(self.edges, limit) - 1
+        return self.edges[index] if index >= 0 and self.edges[index] > floor else 0
 
     def trim_end(self, start: int, end: int) -> int:
         """`end` without the white space before it; the span must hold something else."""
         while True:
             tail = self.text[max(start, end - 256) : end]
-            if kept := tail.rstrip():
-                return end - len(tail) + len(kept)
+            if cleaned := tail.rstrip():
+                return end - len(tail) + len(cleaned)
             end -= len(tail)
 
 

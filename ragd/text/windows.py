@@ -23,15 +23,15 @@ def accept_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str | bytes):
         raise InvalidInput("texts must be a sequence of str, not one str; wrap it in a list", field="texts")
     accepted = []
-    for place, text in enumerate(texts, start=1):
+    for index, text in enumerate(texts, start=1):
         if not isinstance(text, str):
             raise InvalidInput(
-                f"every text to embed must be a str; text {place} of {len(texts)} is {type(text).__name__}",
+                f"every text to embed must be a str; text {index} of {len(texts)} is {type(text).__name__}",
                 field="texts",
             )
         if not text.strip():
             raise EmptyContent(
-                f"there is nothing to embed in text {place} of {len(texts)}: it is empty or blank; leave it out",
+                f"there is nothing to embed in text {index} of {len(texts)}: it is empty or blank; leave it out",
                 field="texts",
             )
         accepted.append(LONE_SURROGATE.sub("\ufffd", text))
@@ -69,7 +69,7 @@ def _blank_near_middle(text: str) -> int:
     """Where to cut: never at 0 or at the end; the exact middle when no white space lies in the middle half."""
     middle, reach = len(text) // 2, len(text) // 4
     for step in range(reach + 1):
-        for place in (middle - step, middle + step):
-            if 0 < place < len(text) and text[place].isspace():
-                return place
+        for position in (middle - step, middle + step):
+            if 0 < position < len(text) and text[position].isspace():
+                return position
     return middle

@@ -139,8 +139,8 @@ def connect() -> psycopg.Connection[Any]:
     from django.db import connections
 
     values = connections["default"].settings_dict
-    given = {"host": values["HOST"], "port": values["PORT"], "user": values["USER"], "password": values["PASSWORD"]}
-    known = {name: value for name, value in given.items() if value}
+    payload = {"host": values["HOST"], "port": values["PORT"], "user": values["USER"], "password": values["PASSWORD"]}
+    known = {name: value for name, value in payload.items() if value}
     return psycopg.connect(
         dbname=values["NAME"],
         autocommit=True,

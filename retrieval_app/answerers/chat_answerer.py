@@ -78,13 +78,13 @@ class ChatAnswerer:
         """
         if not sources:
             return Draft(CheckedAnswer(NOT_ANSWERED), True, TokenUsage())
-        given = fit_sources(sources)
-        messages = self.build_messages(query, given, excerpts_of(given, spans))
+        candidates = fit_sources(sources)
+        messages = self.build_messages(query, candidates, excerpts_of(candidates, spans))
         estimated = sum(self.counter.count_tokens(message["content"]) for message in messages)
-        live = AnswerEmitter(listener, given) if listener else None
-        asked = self._ask(messages, estimated, live, self._template(query, given))
+        live = AnswerEmitter(listener, candidates) if listener else None
+        asked = self._ask(messages, estimated, live, self._template(query, candidates))
         text = asked.completion.text
-        checked = check_citations(text, given)
+        checked = check_citations(text, candidates)
         if live:
             live.finish(checked)
         abstained = not checked.citations and NOT_ANSWERED.rstrip(".") in text
@@ -92,7 +92,7 @@ class ChatAnswerer:
             checked,
             abstained,
             asked.usage,
-            len(given),
+            len(candidates),
             first_token_ms=asked.first_token_ms,
             was_told=live is not None,
         )
@@ -131,9 +131,9 @@ class ChatAnswerer:
 
     def _template(self, query: str, sources: Sequence[Candidate]) -> telemetry.PromptTemplate:
         """What the prompt is made of; the sources by their place, because the prompt itself holds their texts."""
-        places = [f"{source.doc_id}#{source.chunk_index}" for source in sources]
+        positions = [f"{source.doc_id}#{source.chunk_index}" for source in sources]
         version = telemetry.hash_prompt(f"{self.instructions}\n{QUESTION}")
-        return telemetry.PromptTemplate(QUESTION, {"question": query, "sources": places}, version)
+        return telemetry.PromptTemplate(QUESTION, {"question": query, "sources": positions}, version)
 
 
 class AnswerEmitter:
@@ -150,9 +150,9 @@ class AnswerEmitter:
         emit(self.citations.finish(checked.answer, checked.citations), self.listener)
 
 
-def emit(told: Iterable[AnswerPart], listener: AnswerListener) -> None:
+def emit(answer_parts: Iterable[AnswerPart], listener: AnswerListener) -> None:
     """Each piece and each citation to the listener, in order."""
-    for item in told:
+    for item in answer_parts:
         if isinstance(item, str):
             listener.tell(item)
         else:
@@ -175,11 +175,11 @@ def excerpts_of(sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]]
     """The spans of each source by position, an ellipsis between them; None when there are no spans at all."""
     if not spans:
         return None
-    kept: list[list[str]] = [[] for _ in sources]
+    selected: list[list[str]] = [[] for _ in sources]
     for span in spans:
-        if span["rank"] <= len(kept):
-            kept[span["rank"] - 1].append(span["content"])
-    return [" … ".join(texts) for texts in kept]
+        if span["rank"] <= len(selected):
+            selected[span["rank"] - 1].append(span["content"])
+    return [" … ".join(texts) for texts in selected]
 
 
 def quote_source(number: int, source: Candidate, shown: str | None = None) -> str:

@@ -92,28 +92,32 @@ class ExtractiveAnswerer:
 
         With spans only what they hold is read and quoted. The listener is not told: the answer is there all at once.
         """
-        given = sources[:SOURCES_READ]
-        texts = [span["content"] for span in spans if span["rank"] <= len(given)] if spans else _contents(given)
+        used_sources = sources[:SOURCES_READ]
+        texts = (
+            [span["content"] for span in spans if span["rank"] <= len(used_sources)]
+            if spans
+            else _contents(used_sources)
+        )
         read = sum(self.embedder.count_tokens(text) for text in texts)
         question = [{"role": "user", "content": query}]
         with telemetry.chat_span(self.system, self.model, messages=question, estimated_input_tokens=read) as call:
-            ranked = self.rank_sentences(query, given, spans)
+            ranked = self.rank_sentences(query, used_sources, spans)
             evidence = max((sentence.evidence for sentence in ranked), default=0.0)
             abstained = evidence < self.evidence_min
             refusal = CheckedAnswer(self._refusal(ranked, evidence))
-            checked = refusal if abstained else quote(choose_sentences(ranked), given)
+            checked = refusal if abstained else quote(choose_sentences(ranked), used_sources)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
             call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written, confidence=evidence)
         usage = TokenUsage(read, written, estimated=True)
-        return Draft(checked, abstained, usage, len(given), evidence=round(evidence, 6))
+        return Draft(checked, abstained, usage, len(used_sources), evidence=round(evidence, 6))
 
     def rank_sentences(
         self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
     ) -> list[Sentence]:
         """Best first; ties by source rank, then place."""
         readable = read_sentences(sources)
-        kept = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
-        sentences = weigh_words(query, kept)
+        selected = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
+        sentences = weigh_words(query, selected)
         shortlist = sorted(sentences, key=_preselection)[:SENTENCES_EMBEDDED]
         return sorted(self._weigh_meaning(query, shortlist), key=lambda item: (-item.score, item.source, item.start))
 
@@ -147,10 +151,10 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             text = source.content[start:end].rstrip()
             written = is_written(source.metadata)  # then it stands nowhere else
             first = start if written else source.start + start
-            place = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
-            if place in seen or not _is_quotable(text):
+            index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
+            if index in seen or not _is_quotable(text):
                 continue
-            seen.add(place)
+            seen.add(index)
             sentences.append(Sentence(number, start, start + len(text), text, stems(text)))
     return sentences
 
@@ -166,14 +170,16 @@ def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str,
 
 def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
     """words_share: share of the question's words in the sentence, each weighted by its rarity among the sentences."""
-    wanted = stems(query)
-    counts = Counter(word for sentence in sentences for word in sentence.words & wanted)
-    weights = {word: math.log(1 + (len(sentences) + 0.5) / (counts[word] + 0.5)) for word in sorted(wanted)}
+    requested = stems(query)
+    counts = Counter(word for sentence in sentences for word in sentence.words & requested)
+    weights = {word: math.log(1 + (len(sentences) + 0.5) / (counts[word] + 0.5)) for word in sorted(requested)}
     total = sum(weights.values())
     if not total:
         return list(sentences)
     return [
-        replace(sentence, words_share=round(sum(weights[word] for word in sorted(sentence.words & wanted)) / total, 6))
+        replace(
+            sentence, words_share=round(sum(weights[word] for word in sorted(sentence.words & requested)) / total, 6)
+        )
         for sentence in sentences
     ]
 
@@ -193,7 +199,7 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
     """The sentences, each followed by the marker of its source. A marker inside a quotation is not a citation."""
     answer = ""
     citations: list[Citation] = []
-    stated: list[AnswerSentence] = []
+    answer_sentences: list[AnswerSentence] = []
     for index, sentence in enumerate(chosen):
         if answer:
             answer += " " if chosen[index - 1].text.endswith(CLOSED) and "\n" not in sentence.text else "\n"
@@ -217,8 +223,10 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
             )
         )
         exact = source.content[sentence.start : sentence.end] == sentence.text
-        stated.append(AnswerSentence(answer[start:], start, len(answer), (marker,), exact, 1.0 if exact else None))
-    return CheckedAnswer(answer, tuple(citations), 0, tuple(stated))
+        answer_sentences.append(
+            AnswerSentence(answer[start:], start, len(answer), (marker,), exact, 1.0 if exact else None)
+        )
+    return CheckedAnswer(answer, tuple(citations), 0, tuple(answer_sentences))
 
 
 def stems(text: str) -> frozenset[str]:

@@ -58,8 +58,8 @@ def open_answerer(
 
 
 def _refuse_chat_fields(llm_model: str | None, system_prompt: str | None, parameters: ModelParameters) -> None:
-    stated = [(name, name) for name in parameters.stated()]
-    for field, value in [("llm_model", llm_model), ("system_prompt", system_prompt), *stated]:
+    explicit = [(name, name) for name in parameters.stated()]
+    for field, value in [("llm_model", llm_model), ("system_prompt", system_prompt), *explicit]:
         if value and value != ExtractiveAnswerer.model:
             raise ServiceError(
                 f"{field} needs a chat model, and this answer is made of quotations; set LLM_BASE_URL or "

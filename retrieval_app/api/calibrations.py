@@ -43,16 +43,16 @@ class CalibrationDeleted(Schema):
 @router.get(PATH, operation_id="calibration-get", response={200: CalibrationOut, **ERRORS})
 def get_calibration(request: HttpRequest, collection: str) -> Any:
     """404 for a collection that is not calibrated."""
-    found = find_collection(request, collection)
-    return _response(found, _find(found))
+    target = find_collection(request, collection)
+    return _response(target, _find(target))
 
 
 @router.patch(PATH, operation_id="calibration-update", response={200: CalibrationOut, **ERRORS})
 def update_calibration(request: HttpRequest, collection: str, payload: CalibrationChanges) -> Any:
     """Let answers take the corrective step, or not."""
-    found = find_collection(request, collection)
-    _find(found)
-    return _response(found, switch_corrective(found, payload.corrects, actor=request_key(request)))
+    target = find_collection(request, collection)
+    _find(target)
+    return _response(target, switch_corrective(target, payload.corrects, actor=request_key(request)))
 
 
 @router.delete(PATH, operation_id="calibration-delete", response={200: CalibrationDeleted, **ERRORS})
@@ -62,28 +62,28 @@ def delete_calibration(request: HttpRequest, collection: str) -> Any:
 
 
 def _find(collection: Collection) -> Calibration:
-    kept = calibration_of(collection)
-    if kept is None:
+    calibration = calibration_of(collection)
+    if calibration is None:
         raise ServiceError(
             f"collection {collection.name!r} is not calibrated; run: manage.py ragd calibrate {collection.name} --set "
             "NAME",
             type="not_calibrated",
             status=404,
         )
-    return kept
+    return calibration
 
 
-def _response(collection: Collection, kept: Calibration) -> dict[str, Any]:
+def _response(collection: Collection, calibration: Calibration) -> dict[str, Any]:
     return {
         "collection": collection.name,
-        "upper": kept.upper,
-        "lower": kept.lower,
-        "corrects": kept.corrects,
-        "holds": kept.embed_model == collection.embed_model,
-        "embed_model": kept.embed_model,
-        "weights": kept.weights,
-        "data": kept.data,
-        "figures": kept.figures,
-        "created_by": kept.created_by,
-        "created_at": kept.created_at.isoformat(),
+        "upper": calibration.upper,
+        "lower": calibration.lower,
+        "corrects": calibration.corrects,
+        "holds": calibration.embed_model == collection.embed_model,
+        "embed_model": calibration.embed_model,
+        "weights": calibration.weights,
+        "data": calibration.data,
+        "figures": calibration.figures,
+        "created_by": calibration.created_by,
+        "created_at": calibration.created_at.isoformat(),
     }

@@ -94,26 +94,28 @@ def model_item(collection: Collection) -> dict[str, Any]:
 def read_messages(messages: Sequence[ChatMessage]) -> tuple[str, list[dict[str, str]], str]:
     """(system prompt, earlier turns, question). The question is the last user message; what follows it is ignored."""
     texts = [(message.role, _text_of(message, number)) for number, message in enumerate(messages)]
-    places = [number for number, (role, _) in enumerate(texts) if role == "user"]
-    if not places:
+    positions = [number for number, (role, _) in enumerate(texts) if role == "user"]
+    if not positions:
         raise _refuse("messages must hold at least one message of role user: the question", "messages")
     system = "\n\n".join(text for role, text in texts if role in ("system", "developer") and text)
     turns = [
-        {"role": role, "content": text} for role, text in texts[: places[-1]] if role in ("user", "assistant") and text
+        {"role": role, "content": text}
+        for role, text in texts[: positions[-1]]
+        if role in ("user", "assistant") and text
     ]
-    return system, turns, texts[places[-1]][1]
+    return system, turns, texts[positions[-1]][1]
 
 
 def fit_history(history: Sequence[dict[str, str]]) -> list[dict[str, str]]:
     """The latest turns that have at most HISTORY_CHARS_MAX characters together, in their order."""
-    kept: list[dict[str, str]] = []
+    selected: list[dict[str, str]] = []
     chars = 0
     for turn in reversed(history):
         chars += len(turn["content"])
         if chars > HISTORY_CHARS_MAX:
             break
-        kept.append(turn)
-    return kept[::-1]
+        selected.append(turn)
+    return selected[::-1]
 
 
 def completion(model: str, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -178,15 +180,20 @@ def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
     response = errors.error_response(request, exc)
     _, body = errors.describe(exc)
     status = 400 if response.status_code == 422 else response.status_code
-    kept = {name: response[name] for name in ("WWW-Authenticate", "Retry-After") if name in response}
-    return JsonResponse(_openai_error(body, status), status=status, headers=kept)
+    selected = {name: response[name] for name in ("WWW-Authenticate", "Retry-After") if name in response}
+    return JsonResponse(_openai_error(body, status), status=status, headers=selected)
 
 
 def _openai_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     error = body["error"]
     kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    said = {"message": error["message"], "type": kind, "param": _parameter(error.get("field")), "code": error["type"]}
-    return {"error": said}
+    message = {
+        "message": error["message"],
+        "type": kind,
+        "param": _parameter(error.get("field")),
+        "code": error["type"],
+    }
+    return {"error": message}
 
 
 def _parameter(field: str | None) -> str | None:

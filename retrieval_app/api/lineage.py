@@ -75,9 +75,11 @@ def list_runs_of_chunk(
     limit: int = param.Query(RUNS_SHOWN, ge=1, le=RUNS_MAX),
 ) -> Any:
     """The stored runs that retrieved a chunk, whatever it said then."""
-    found = find_collection(request, collection)
-    find_chunk(found, doc_id, chunk_index)
-    return _answer(count_retrievals(found, doc_id, chunk_index), runs_of_chunk(found, doc_id, chunk_index, limit=limit))
+    target = find_collection(request, collection)
+    find_chunk(target, doc_id, chunk_index)
+    return _answer(
+        count_retrievals(target, doc_id, chunk_index), runs_of_chunk(target, doc_id, chunk_index, limit=limit)
+    )
 
 
 @router.get(
@@ -93,14 +95,14 @@ def list_runs_of_document(
     limit: int = param.Query(RUNS_SHOWN, ge=1, le=RUNS_MAX),
 ) -> Any:
     """The stored runs that retrieved a document; without doc_id, how often each document was retrieved."""
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     if doc_id is None:
-        counts = retrieval_counts(found, since=since)
+        counts = retrieval_counts(target, since=since)
         ordered = sorted(counts.items(), key=lambda item: (-item[1].runs, item[0]))
         return {"items": [{"doc_id": name} | _count(count) for name, count in ordered]}
-    document = get_document(found, doc_id)
-    runs = runs_of_document(found, document.doc_id, limit=limit)
-    return _answer(count_retrievals(found, document.doc_id), runs)
+    document = get_document(target, doc_id)
+    runs = runs_of_document(target, document.doc_id, limit=limit)
+    return _answer(count_retrievals(target, document.doc_id), runs)
 
 
 def _count(count: Retrievals) -> dict[str, Any]:

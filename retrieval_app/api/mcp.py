@@ -84,9 +84,9 @@ def ask_collection(arguments: AskArguments, key: ApiKey) -> dict[str, Any]:
 
 
 def get_document(arguments: DocumentArguments, key: ApiKey) -> dict[str, Any]:
-    found = documents.get_document(_find_collection(arguments, key), arguments.doc_id)
+    target = documents.get_document(_find_collection(arguments, key), arguments.doc_id)
     shown: dict[str, Any] = json.loads(
-        json.dumps(DocumentDetail.from_orm(found).dict(), cls=NinjaJSONEncoder)
+        json.dumps(DocumentDetail.from_orm(target).dict(), cls=NinjaJSONEncoder)
     )  # times as REST writes them
     return shown
 
@@ -183,7 +183,7 @@ def _scope(request: HttpRequest, key: ApiKey) -> dict[str, Any]:
     headers = [
         (name.lower().encode("latin-1"), value.encode("latin-1", "replace")) for name, value in request.headers.items()
     ]
-    kept = [(name, value) for name, value in headers if name not in (b"accept", b"authorization", b"content-type")]
+    selected = [(name, value) for name, value in headers if name not in (b"accept", b"authorization", b"content-type")]
     return {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -194,7 +194,7 @@ def _scope(request: HttpRequest, key: ApiKey) -> dict[str, Any]:
         "raw_path": request.path.encode(),
         "root_path": "",
         "query_string": b"",
-        "headers": [*kept, (b"accept", ACCEPTED), (b"content-type", b"application/json")],
+        "headers": [*selected, (b"accept", ACCEPTED), (b"content-type", b"application/json")],
         "client": None,
         "server": None,
         KEY: key,

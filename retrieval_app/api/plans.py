@@ -40,12 +40,12 @@ def get_plan(request: HttpRequest, collection: str, plan: str) -> Any:
 @router.put("/collections/{collection}/plans/{plan}", operation_id="plans-put", response={200: SavedPlanOut, **ERRORS})
 def put_plan(request: HttpRequest, collection: str, plan: str, payload: SavedPlanRequest) -> Any:
     """Save a plan under this name, instead of one that has it. Fields that are left out are the server's defaults."""
-    found = find_collection(request, collection)
-    wanted = plans.choose_plan(found, plans.SERVER_PLAN, payload.stated()).plan
+    target = find_collection(request, collection)
+    requested = plans.choose_plan(target, plans.SERVER_PLAN, payload.stated()).plan
     saved = plans.save_plan(
-        found,
+        target,
         plan,
-        wanted,
+        requested,
         description=payload.description,
         is_default=payload.is_default,
         actor=request_key(request),

@@ -53,8 +53,8 @@ router.add_router("", corrective_router)
     summary="Find the best chunks of a collection",
 )
 def search_collection(request: HttpRequest, collection: str, payload: SearchRequest) -> HttpResponse:
-    found = find_collection(request, collection)
-    return json_response(run_search(found, payload, door="api", api_key=request_key(request)))
+    target = find_collection(request, collection)
+    return json_response(run_search(target, payload, door="api", api_key=request_key(request)))
 
 
 @router.post(
@@ -67,10 +67,10 @@ def search_collection(request: HttpRequest, collection: str, payload: SearchRequ
 )
 def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -> HttpResponse | StreamingHttpResponse:
     """Asked for text/event-stream it answers server-sent events: search_results, token, citation, final, error."""
-    found, key = find_collection(request, collection), request_key(request)
+    target, key = find_collection(request, collection), request_key(request)
     if not wants_events(request):
-        return json_response(run_ask(found, payload, door="api", api_key=key))
-    stream = stream_ask(found, payload, door="api", api_key=key)
+        return json_response(run_ask(target, payload, door="api", api_key=key))
+    stream = stream_ask(target, payload, door="api", api_key=key)
     stream.start()
     return event_response(request, stream, frame_event)
 

@@ -43,11 +43,11 @@ def unretrieved_documents(
     limit: int = DEFAULT_LIMIT,
 ) -> Any:
     """Documents that no stored run of the last days retrieved, by doc_id."""
-    found = find_collection(request, collection)
+    target = find_collection(request, collection)
     for name, value, most in (("days", days, DAYS_MAX), ("limit", limit, LIMIT_MAX)):
         if not 1 <= value <= most:
             raise ServiceError(
                 f"{name} must be from 1 to {most}, not {value}", type="invalid_input", status=422, field=name
             )
-    items, total = list_unretrieved(found, days, after=after.replace("\x00", ""), most=limit)
+    items, total = list_unretrieved(target, days, after=after.replace("\x00", ""), most=limit)
     return {"items": items, "total": total, "next_after": items[-1].doc_id if total > len(items) else None}

@@ -115,7 +115,7 @@ def _markdown() -> MarkdownIt:
 
 def shorten_passage(content: str) -> str:
     """A chunk's text in one line without the headings it begins with, which stand beside it already."""
-    kept = content.lstrip()
-    while found := HEADING.match(kept):
-        kept = kept[found.end() :].lstrip()
-    return SPACES.sub(" ", kept or content).strip()
+    cleaned = content.lstrip()
+    while match := HEADING.match(cleaned):
+        cleaned = cleaned[match.end() :].lstrip()
+    return SPACES.sub(" ", cleaned or content).strip()

@@ -140,11 +140,11 @@ def _rewrite(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:
     placed: list[PlacedMarker] = []
     length = removed = 0
     for text, numbers in _split_markers(answer, known):
-        kept = [number for number in numbers if 1 <= number <= known]
-        removed += len(numbers) - len(kept)
-        if numbers and not kept:
+        selected = [number for number in numbers if 1 <= number <= known]
+        removed += len(numbers) - len(selected)
+        if numbers and not selected:
             length -= _trim_gap(pieces)
-        for number in kept:
+        for number in selected:
             mark = f"[{number}]"
             placed.append(PlacedMarker(number, length, length + len(mark)))
             pieces.append(mark)
@@ -170,11 +170,11 @@ def _split_markers(answer: str, known: int) -> Iterator[tuple[str, list[int]]]:
     numbers: list[int] = []
     cited_until = -1
     for match in _markers(answer):
-        found = _read_numbers(match.group("ascii") or match.group("next"))
-        if not _is_citation(answer, match, found, known, follows_citation=cited_until == match.start()):
+        result = _read_numbers(match.group("ascii") or match.group("next"))
+        if not _is_citation(answer, match, result, known, follows_citation=cited_until == match.start()):
             continue
         yield answer[position : match.start()], numbers
-        position, numbers, cited_until = match.end(), found, match.end()
+        position, numbers, cited_until = match.end(), result, match.end()
     yield answer[position:], numbers
 
 
@@ -197,7 +197,7 @@ def _narrow(answer: str) -> str:
     """The answer with wide brackets made narrow, set apart where narrow ones would mean something else."""
     pieces = []
     position = 0
-    for match in (found for start, end in _open_spans(answer) for found in WIDE.finditer(answer, start, end)):
+    for match in (matched for start, end in _open_spans(answer) for matched in WIDE.finditer(answer, start, end)):
         before, after = answer[: match.start()], answer[match.end() :]
         apart = before.endswith(("\\", "!", "]")) or _sticks_to_code(answer, match.start())
         pieces += [answer[position : match.start()], " " if apart else "", f"[{match.group(1)}]"]
@@ -277,10 +277,10 @@ def _overlap(sentence: str, cited: Sequence[str]) -> float | None:
     words = _words(sentence)
     if not cited or not words:
         return None
-    found: set[str] = set()
+    result: set[str] = set()
     for text in cited:
-        found |= _words(text)
-    return round(len(words & found) / len(words), 4)
+        result |= _words(text)
+    return round(len(words & result) / len(words), 4)
 
 
 def _words(text: str) -> set[str]:
@@ -322,11 +322,11 @@ def is_written(metadata: Mapping[str, Any]) -> bool:
 def _closest(sentence: str, source: Candidate) -> tuple[int, int, Match]:
     """The first sentence of the source with the largest share of the answer sentence's words, if at least half."""
     words = _words(sentence)
-    best, place = 0.0, (0, len(source.content))
+    best, index = 0.0, (0, len(source.content))
     for start, end in split_sentences(source.content) if words else ():
         share = len(words & _words(source.content[start:end])) / len(words)
         if share > best:
-            best, place = share, (start, end)
+            best, index = share, (start, end)
     if best < CLOSEST_SHARE:
         return 0, len(source.content), "chunk"
-    return *place, "closest"
+    return *index, "closest"

@@ -63,11 +63,11 @@ class LiveCitations:
 
     def finish(self, answer: str, citations: Sequence[Citation]) -> Iterator[AnswerPart]:
         """The rest of the checked answer, once all of it is known. Nothing when it does not go on what was told."""
-        told = self._before + len(self._given)
+        details = self._before + len(self._given)
         if self._is_lost or not answer[self._before :].startswith(self._given):
             return
-        rest = [item for item in citations if item.answer_end > told]
-        yield from pieces_of(answer, rest, start=told)
+        rest = [item for item in citations if item.answer_end > details]
+        yield from pieces_of(answer, rest, start=details)
 
     def _tell(self, checked: str, placed: Sequence[PlacedMarker]) -> Iterator[AnswerPart]:
         if self._given.startswith(checked):
@@ -80,15 +80,15 @@ class LiveCitations:
         for item in placed:
             if item.end <= start:
                 continue
-            found = locate_marker(checked, item, self.sources)
-            if found.answer_end > start:
-                yield checked[start : found.answer_end]
-            start = found.answer_end
+            citation = locate_marker(checked, item, self.sources)
+            if citation.answer_end > start:
+                yield checked[start : citation.answer_end]
+            start = citation.answer_end
             yield replace(
-                found,
+                citation,
                 sentence=0,
-                answer_start=found.answer_start + self._before,
-                answer_end=found.answer_end + self._before,
+                answer_start=citation.answer_start + self._before,
+                answer_end=citation.answer_end + self._before,
             )
         if start < len(checked):
             yield checked[start:]
@@ -133,7 +133,7 @@ def decided_length(text: str) -> tuple[int, int]:
 
 def _sentence_start(text: str, start: int, end: int) -> int:
     """The last one, with all of the blank before it behind start; 0 where there is none."""
-    return max((found.end() for found in SENTENCE_START.finditer(text, start, end)), default=0)
+    return max((match.end() for match in SENTENCE_START.finditer(text, start, end)), default=0)
 
 
 def _pass(text: str, opener: re.Match[str]) -> int | None:

@@ -26,7 +26,9 @@ def result_dict(candidate: Candidate, rank: int) -> dict[str, Any]:
         "score_kind": candidate.score_kind,
         "unit_score": candidate.unit_score,
         "rank": rank,
-        "ranks": {name: {"rank": place.rank, "score": place.score} for name, place in candidate.ranks.items()},
+        "ranks": {
+            name: {"rank": list_rank.rank, "score": list_rank.score} for name, list_rank in candidate.ranks.items()
+        },
         "start": candidate.start,
         "end": candidate.end,
         "page": page_of(metadata),
@@ -44,14 +46,14 @@ def with_spans(results: Sequence[dict[str, Any]], spans: Sequence[Mapping[str, A
     content == document_text[start:end], but of a chunk that a person wrote: there the place is the chunk's. [] for a
     result of which nothing fitted the budget.
     """
-    kept: dict[int, list[dict[str, Any]]] = {result["rank"]: [] for result in results}
+    selected: dict[int, list[dict[str, Any]]] = {result["rank"]: [] for result in results}
     written = {result["rank"]: result for result in results if is_written(result["metadata"])}
     for span in spans:
         named = {name: span[name] for name in ("start", "end", "content", "score")}
         if span["rank"] in written:
             named |= {name: written[span["rank"]][name] for name in ("start", "end")}
-        kept[span["rank"]].append(named | {"tokens": span["tokens_after"]})
-    return [result | {"spans": kept[result["rank"]]} for result in results]
+        selected[span["rank"]].append(named | {"tokens": span["tokens_after"]})
+    return [result | {"spans": selected[result["rank"]]} for result in results]
 
 
 def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]) -> dict[str, Any]:

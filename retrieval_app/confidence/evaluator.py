@@ -56,7 +56,7 @@ class Weights:
     def as_dict(self) -> dict[str, Any]:
         columns = {"coefficient": self.coefficients, "mean": self.means, "scale": self.scales}
         features = {
-            name: {column: values[place] for column, values in columns.items()} for place, name in enumerate(FEATURES)
+            name: {column: values[index] for column, values in columns.items()} for index, name in enumerate(FEATURES)
         }
         return {"intercept": self.intercept, "features": features}
 
@@ -122,16 +122,16 @@ class Measured:
         parts = cosine_parts(self.vector.tolist(), others, self.store) if others else {}
         for item in candidates:
             if item.key not in known:
-                found = parts.get(item.chunk_id) if item.chunk_id is not None else None
-                known[item.key] = found.cosine if found else 0.0
+                value = parts.get(item.chunk_id) if item.chunk_id is not None else None
+                known[item.key] = value.cosine if value else 0.0
         return [known[item.key] for item in candidates]
 
     def _rows(self, texts: Sequence[str], cosines: Sequence[float]) -> list[Row]:
         held = self._words_of(texts)
         highest = math.fsum(self._idf.values()) * (BM25_K1 + 1)
         rows: list[Row] = []
-        for place, (text, cosine) in enumerate(zip(texts, cosines, strict=True), 1):
-            words = held.get(place, [])
+        for index, (text, cosine) in enumerate(zip(texts, cosines, strict=True), 1):
+            words = held.get(index, [])
             bm25 = math.fsum(self._idf[word] * often * (BM25_K1 + 1) / (often + BM25_K1) for word, often in words)
             rows.append(
                 (
@@ -145,12 +145,12 @@ class Measured:
 
     def _words_of(self, texts: Sequence[str]) -> dict[int, list[tuple[str, int]]]:
         """The place of a text from 1 -> (lexeme of the question, how often it stands there), by lexeme."""
-        found: dict[int, list[tuple[str, int]]] = {}
+        result: dict[int, list[tuple[str, int]]] = {}
         if self._idf and texts:
             params = {"texts": list(texts), "language": self.store.collection.language, "lexemes": list(self._idf)}
-            for place, lexeme, often in sorted(fetch_all(self.store.connection, TEXT_WORDS, params)):
-                found.setdefault(place, []).append((lexeme, int(often or 1)))
-        return found
+            for position, lexeme, often in sorted(fetch_all(self.store.connection, TEXT_WORDS, params)):
+                result.setdefault(position, []).append((lexeme, int(often or 1)))
+        return result
 
 
 def special_words(question: str) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ def special_words(question: str) -> tuple[str, ...]:
     The first word counts only if it has one behind its first character: any word may begin a sentence.
     """
     words = NAME.findall(question)
-    chosen = [word for place, word in enumerate(words) if SPECIAL.search(word if place else word[1:])]
+    chosen = [word for index, word in enumerate(words) if SPECIAL.search(word if index else word[1:])]
     return tuple(dict.fromkeys(chosen))
 
 

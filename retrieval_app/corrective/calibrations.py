@@ -29,18 +29,22 @@ def open_corrector(
     A collection without a calibration, or with one that was made with another embedding model, weighs nothing. Raises
     ServiceError (422, field "corrective") when the step is asked for there.
     """
-    kept = calibration_of(collection)
-    holds = kept is not None and kept.embed_model == collection.embed_model
+    calibration = calibration_of(collection)
+    holds = calibration is not None and calibration.embed_model == collection.embed_model
     if corrects and not holds:
-        raise _uncalibrated(collection, kept)
-    if kept is None or not holds:
+        raise _uncalibrated(collection, calibration)
+    if calibration is None or not holds:
         return Corrector(None, retrieve=retrieve)
-    wanted = kept.corrects if corrects is None else corrects
-    return Corrector(kept.rule, corrects=wanted, calibration=kept.label, retrieve=retrieve)
+    requested = calibration.corrects if corrects is None else corrects
+    return Corrector(calibration.rule, corrects=requested, calibration=calibration.label, retrieve=retrieve)
 
 
-def _uncalibrated(collection: Collection, kept: Calibration | None) -> ServiceError:
-    why = "is not calibrated" if kept is None else f"was calibrated with the embedding model {kept.embed_model}"
+def _uncalibrated(collection: Collection, calibration: Calibration | None) -> ServiceError:
+    why = (
+        "is not calibrated"
+        if calibration is None
+        else f"was calibrated with the embedding model {calibration.embed_model}"
+    )
     return ServiceError(
         f"corrective needs thresholds that were fitted on golden questions, and collection {collection.name!r} {why}; "
         f"run: manage.py ragd calibrate {collection.name} --set NAME, or leave corrective out",
@@ -65,7 +69,7 @@ def keep_calibration(
     if not Collection.objects.live().select_for_update(no_key=True).filter(pk=collection.pk).exists():
         raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
     before = calibration_of(collection)
-    kept = Calibration(
+    calibration = Calibration(
         collection=collection,
         weights=rule.weights.as_dict(),
         upper=rule.upper,
@@ -78,23 +82,23 @@ def keep_calibration(
     )
     if before:
         before.delete()
-    kept.save()
+    calibration.save()
     audit.record(actor, [collection], audit.CHANGE, f"calibrated {collection.name} on {data.get('set', 'given data')}")
-    return kept
+    return calibration
 
 
 @transaction.atomic
 def switch_corrective(collection: Collection, corrects: bool, *, actor: audit.Actor = None) -> Calibration:
     """Whether answers of the collection take the step where the request does not say. Raises ServiceError 422."""
-    kept = calibration_of(collection)
-    if kept is None:
-        raise _uncalibrated(collection, kept)
-    if kept.corrects != corrects:
-        kept.corrects = corrects
-        kept.save(update_fields=["corrects"])
+    calibration = calibration_of(collection)
+    if calibration is None:
+        raise _uncalibrated(collection, calibration)
+    if calibration.corrects != corrects:
+        calibration.corrects = corrects
+        calibration.save(update_fields=["corrects"])
         state = "on" if corrects else "off"
         audit.record(actor, [collection], audit.CHANGE, f"switched the corrective step of {collection.name} {state}")
-    return kept
+    return calibration
 
 
 @transaction.atomic

@@ -29,11 +29,11 @@ def read_calibrations(connection: psycopg.Connection[Any], collection_id: int, n
 
 def restore_calibrations(collection: Collection, rows: Iterable[Row]) -> int:
     """Raises InvalidInput for one that this version does not take, and for a second one."""
-    kept = [_calibration(collection, row) for row in rows]
-    if len(kept) > 1:
-        raise InvalidInput(f"a collection has one calibration at most, not {len(kept)}", field="calibrations")
-    Calibration.objects.bulk_create(kept)
-    return len(kept)
+    stored = [_calibration(collection, row) for row in rows]
+    if len(stored) > 1:
+        raise InvalidInput(f"a collection has one calibration at most, not {len(stored)}", field="calibrations")
+    Calibration.objects.bulk_create(stored)
+    return len(stored)
 
 
 def _calibration(collection: Collection, row: Row) -> Calibration:

@@ -77,18 +77,18 @@ class Corrector:
 
     def retrieve(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
         self.assessment, self.error = None, ""
-        found = self._retrieve(query, plan, store)
+        retrieval = self._retrieve(query, plan, store)
         if self.rule is None or store.embedder is None:
-            return found
-        with telemetry.stage(telemetry.CORRECT, input_count=len(found.candidates), corrects=self.corrects) as span:
+            return retrieval
+        with telemetry.stage(telemetry.CORRECT, input_count=len(retrieval.candidates), corrects=self.corrects) as span:
             try:
                 step = _Step(self.rule, query, plan, store)
-                made = step.run(found) if self.corrects else step.weigh(found)
+                made = step.run(retrieval) if self.corrects else step.weigh(retrieval)
             except EmbedderError as error:
                 self.error = type(error).__name__
                 log.warning("what was found in %r could not be weighed: %s", store.collection.name, error)
                 telemetry.record_counts(span, outcome="failed")
-                return found
+                return retrieval
             self.assessment, corrected = made
             _tell(span, self.assessment, corrected)
         return corrected
@@ -127,75 +127,77 @@ class _Step:
         self.rule, self.plan, self.store, self.query = rule, plan, store, query
         self.measured = Measured(query, store)
 
-    def weigh(self, found: Retrieval) -> tuple[Assessment, Retrieval]:
-        scores = self._scores(found.candidates)
+    def weigh(self, retrieval: Retrieval) -> tuple[Assessment, Retrieval]:
+        scores = self._scores(retrieval.candidates)
         best = max(scores, default=0.0)
         named = {
-            f"{item.doc_id}#{item.chunk_index}": score for item, score in zip(found.candidates, scores, strict=True)
+            f"{item.doc_id}#{item.chunk_index}": score for item, score in zip(retrieval.candidates, scores, strict=True)
         }
-        return Assessment(best, self.rule.action(scores), named), found
+        return Assessment(best, self.rule.action(scores), named), retrieval
 
-    def run(self, found: Retrieval) -> tuple[Assessment, Retrieval]:
-        made, _ = self.weigh(found)
+    def run(self, retrieval: Retrieval) -> tuple[Assessment, Retrieval]:
+        made, _ = self.weigh(retrieval)
         if made.action == "correct":
-            return self._refine(replace(made, outcome="refined"), found, list(made.scores.values()))
-        name, others = self._fallback(found)
+            return self._refine(replace(made, outcome="refined"), retrieval, list(made.scores.values()))
+        name, others = self._fallback(retrieval)
         weighed = [(item, score) for item, score in zip(others, self._scores(others), strict=True)]
         best = max((score for _, score in weighed), default=0.0)
         fallback = {"list": name, "confidence": best, "taken": 0}
         if made.action == "ambiguous":
-            return self._complete(replace(made, fallback=fallback), found, weighed)
+            return self._complete(replace(made, fallback=fallback), retrieval, weighed)
         strong = [item for item, score in weighed if not self.rule.is_weak(score)]
         if best <= made.confidence or not strong or self.rule.action([best]) == "incorrect":
-            return replace(made, outcome="abstained", fallback=fallback), found
-        told = replace(made, outcome="replaced", fallback=fallback | {"taken": len(strong)})
-        kept = {item.key: score for item, score in weighed}
-        return self._refine(told, self._with(found, strong, name, others), [kept[item.key] for item in strong])
+            return replace(made, outcome="abstained", fallback=fallback), retrieval
+        details = replace(made, outcome="replaced", fallback=fallback | {"taken": len(strong)})
+        stored = {item.key: score for item, score in weighed}
+        return self._refine(details, self._with(retrieval, strong, name, others), [stored[item.key] for item in strong])
 
     def _complete(
-        self, made: Assessment, found: Retrieval, weighed: Sequence[tuple[Candidate, float]]
+        self, made: Assessment, retrieval: Retrieval, weighed: Sequence[tuple[Candidate, float]]
     ) -> tuple[Assessment, Retrieval]:
         """What was found and is not weak, in its order, then what the other list has besides, up to k."""
-        own = list(zip(found.candidates, made.scores.values(), strict=True))
+        own = list(zip(retrieval.candidates, made.scores.values(), strict=True))
         known = {item.key for item, _ in own}
         first = [pair for pair in own if not self.rule.is_weak(pair[1])] or own
         new = [pair for pair in weighed if pair[0].key not in known and not self.rule.is_weak(pair[1])]
         both = [*first, *new][: self.plan.k]
         taken = max(0, len(both) - len(first))
-        told = replace(made, outcome="completed", fallback=dict(made.fallback) | {"taken": taken})
+        details = replace(made, outcome="completed", fallback=dict(made.fallback) | {"taken": taken})
         others = [item for item, _ in weighed]
-        whole = self._with(found, [item for item, _ in both], str(made.fallback["list"]), others)
-        return self._refine(told, whole, [score for _, score in both])
+        whole = self._with(retrieval, [item for item, _ in both], str(made.fallback["list"]), others)
+        return self._refine(details, whole, [score for _, score in both])
 
-    def _refine(self, made: Assessment, found: Retrieval, scores: Sequence[float]) -> tuple[Assessment, Retrieval]:
+    def _refine(self, made: Assessment, retrieval: Retrieval, scores: Sequence[float]) -> tuple[Assessment, Retrieval]:
         """Spans of the strips that bear on the question; those of a plan that compresses stay as they are."""
-        if self.plan.compress is not None and found.spans:
-            return made, found
-        spans, cut = filter_strips(found.candidates, scores, self.rule, self.measured)
-        before = sum(len(item.content.split()) for item in found.candidates)
+        if self.plan.compress is not None and retrieval.spans:
+            return made, retrieval
+        spans, cut = filter_strips(retrieval.candidates, scores, self.rule, self.measured)
+        before = sum(len(item.content.split()) for item in retrieval.candidates)
         after = sum(int(span["tokens_after"]) for span in spans)
-        refined = replace(found, spans=spans, tokens_before=before, tokens_after=after)
+        refined = replace(retrieval, spans=spans, tokens_before=before, tokens_after=after)
         return replace(made, strips={"kept": len(spans), "of": cut}), refined
 
-    def _with(self, found: Retrieval, candidates: list[Candidate], name: str, others: Sequence[Candidate]) -> Retrieval:
+    def _with(
+        self, retrieval: Retrieval, candidates: list[Candidate], name: str, others: Sequence[Candidate]
+    ) -> Retrieval:
         """The retrieval with other results. Spans of results that are no more would point astray, so they go."""
         short = None
         if len(candidates) < self.plan.k:
-            short = found.short_result or ShortResult(
+            short = retrieval.short_result or ShortResult(
                 self.plan.k,
                 len(candidates),
                 "withheld",
                 f"asked for {self.plan.k}, got {len(candidates)}: passages that are unlikely to answer were left out",
             )
             short = replace(short, got=len(candidates))
-        lists = found.lists if name in found.lists else found.lists | {FALLBACK: list(others)}
-        return replace(found, candidates=candidates, spans=[], lists=lists, short_result=short)
+        lists = retrieval.lists if name in retrieval.lists else retrieval.lists | {FALLBACK: list(others)}
+        return replace(retrieval, candidates=candidates, spans=[], lists=lists, short_result=short)
 
-    def _fallback(self, found: Retrieval) -> tuple[str, list[Candidate]]:
+    def _fallback(self, retrieval: Retrieval) -> tuple[str, list[Candidate]]:
         """(the other list's name, its first k); ("", []) for a collection that keeps no lexical index."""
         name = "vector" if self.plan.mode == "lexical" else "lexical"
-        if name in found.lists:
-            return name, list(found.lists[name][: self.plan.k])
+        if name in retrieval.lists:
+            return name, list(retrieval.lists[name][: self.plan.k])
         if name == "lexical":
             if not self.store.collection.hybrid_enabled:
                 return "", []

@@ -37,11 +37,11 @@ def cut_strips(content: str) -> list[tuple[int, int]]:
         return [(sentences[0][0], sentences[-1][1])] if sentences else []
     strips: list[tuple[int, int]] = []
     start, counted = sentences[0][0], 0
-    for place, (first, end) in enumerate(sentences):
+    for index, (first, end) in enumerate(sentences):
         counted += len(content[first:end].split()) >= WORDS_MIN
-        if counted == SENTENCES or place == len(sentences) - 1:
+        if counted == SENTENCES or index == len(sentences) - 1:
             strips.append((start, end))
-            start, counted = sentences[min(place + 1, len(sentences) - 1)][0], 0
+            start, counted = sentences[min(index + 1, len(sentences) - 1)][0], 0
     return strips
 
 
@@ -55,8 +55,8 @@ def filter_strips(
     the order of the candidates and of the text. A span's score is the strip's. scores: of the candidates.
     """
     cut = [
-        Strip(place, start, end)
-        for place, (item, score) in enumerate(zip(candidates, scores, strict=True))
+        Strip(index, start, end)
+        for index, (item, score) in enumerate(zip(candidates, scores, strict=True))
         if not rule.is_weak(score)
         for start, end in cut_strips(item.content)
     ]
@@ -66,9 +66,9 @@ def filter_strips(
         for strip, row in zip(cut, measured.of_texts(texts), strict=True)
     ]
     best = sorted(weighed, key=lambda strip: (-strip.score, strip.place, strip.start))[:KEPT_MAX]
-    kept = [strip for strip in best if not rule.is_weak(strip.score)] or best[:1]
-    kept.sort(key=lambda strip: (strip.place, strip.start))
-    return [_span(candidates[strip.place], strip) for strip in kept], len(cut)
+    selected = [strip for strip in best if not rule.is_weak(strip.score)] or best[:1]
+    selected.sort(key=lambda strip: (strip.place, strip.start))
+    return [_span(candidates[strip.place], strip) for strip in selected], len(cut)
 
 
 def _in_context(candidate: Candidate, strip: Strip) -> str:

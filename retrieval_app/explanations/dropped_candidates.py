@@ -111,19 +111,21 @@ def why_filtered(candidate: Candidate, filters: Filters) -> str:
         return f"it has none of the tags {', '.join(filters.tags_any)}"
     if missing := [tag for tag in filters.tags_all if tag not in tags]:
         return f"it lacks the tag {', '.join(missing)}"
-    for key, wanted in filters.metadata.items():
+    for key, expected in filters.metadata.items():
         if key not in candidate.metadata:
             return f"its metadata has no {key}"
-        if candidate.metadata[key] != wanted or isinstance(candidate.metadata[key], bool) != isinstance(wanted, bool):
-            return f"its {key} is {candidate.metadata[key]!r}, not {wanted!r}"
+        if candidate.metadata[key] != expected or isinstance(candidate.metadata[key], bool) != isinstance(
+            expected, bool
+        ):
+            return f"its {key} is {candidate.metadata[key]!r}, not {expected!r}"
     return ""
 
 
 def _below_pool(plan: RetrievePlan, retrieval: Retrieval, lists: Lists) -> Iterator[DroppedCandidate]:
-    kept = {candidate.key for candidate in retrieval.fused}
+    stored = {candidate.key for candidate in retrieval.fused}
     for name, candidates in lists.deeper.items():
         for rank, candidate in enumerate(candidates, 1):
-            if rank > plan.pool and candidate.key not in kept:
+            if rank > plan.pool and candidate.key not in stored:
                 message = f"rank {rank} ({name}); top N is {plan.pool}"
                 yield DroppedCandidate(candidate, name, "below_pool", rank, message)
 
@@ -134,11 +136,11 @@ def _not_in_list(retrieval: Retrieval, parts: Parts) -> Iterator[DroppedCandidat
     for name, candidates in retrieval.lists.items():
         held = {candidate.key for candidate in candidates}
         last = candidates[-1].score if candidates else None
-        for place, candidate in enumerate(retrieval.fused, 1):
+        for index, candidate in enumerate(retrieval.fused, 1):
             if candidate.key not in held:
                 explain = _not_by_meaning if name == "vector" else _not_by_words
                 reason, message = explain(candidate, last, parts, exact=retrieval.exact is not False)
-                yield DroppedCandidate(candidate, name, reason, place, message)
+                yield DroppedCandidate(candidate, name, reason, index, message)
 
 
 def _not_by_words(candidate: Candidate, last: float | None, parts: Parts, *, exact: bool) -> tuple[Reason, str]:
@@ -150,13 +152,13 @@ def _not_by_words(candidate: Candidate, last: float | None, parts: Parts, *, exa
 
 
 def _not_by_meaning(candidate: Candidate, last: float | None, parts: Parts, *, exact: bool) -> tuple[Reason, str]:
-    found = parts.cosine_of(candidate)
-    if found is None or last is None:
+    cosine_parts = parts.cosine_of(candidate)
+    if cosine_parts is None or last is None:
         return "not_in_list", "not among the vector candidates"
-    if not exact and found.cosine > last:
-        message = f"cosine {found.cosine:.4f}, above the last candidate ({last:.4f}): missed by the HNSW index"
+    if not exact and cosine_parts.cosine > last:
+        message = f"cosine {cosine_parts.cosine:.4f}, above the last candidate ({last:.4f}): missed by the HNSW index"
         return "missed_by_index", message
-    return "not_in_list", f"cosine {found.cosine:.4f}, not above the last candidate ({last:.4f})"
+    return "not_in_list", f"cosine {cosine_parts.cosine:.4f}, not above the last candidate ({last:.4f})"
 
 
 def _cut(plan: RetrievePlan, retrieval: Retrieval) -> Iterator[DroppedCandidate]:
@@ -177,12 +179,12 @@ def _uncompressed(plan: RetrievePlan, retrieval: Retrieval, query: str) -> Itera
     """Results of which compress() kept nothing, or not all. Without its budget it shows what the budget alone cost."""
     if plan.compress is None:
         return
-    kept, without_budget = _words_kept(retrieval.spans), _words_kept(
+    stored, without_budget = _words_kept(retrieval.spans), _words_kept(
         compress(query, retrieval.candidates, CompressPolicy(kind=plan.compress, token_budget=None))
     )  # fmt: skip
     budget = plan.token_budget or CompressPolicy().token_budget
     for rank, candidate in enumerate(retrieval.candidates, 1):
-        words, whole = kept.get(candidate.key, 0), len(candidate.content.split())
+        words, whole = stored.get(candidate.key, 0), len(candidate.content.split())
         if words == 0 and without_budget.get(candidate.key, 0):
             yield DroppedCandidate(candidate, "final", "over_budget", rank, f"does not fit into {budget} words")
         elif words == 0:
@@ -198,8 +200,8 @@ def _uncompressed(plan: RetrievePlan, retrieval: Retrieval, query: str) -> Itera
 
 
 def _words_kept(spans: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], int]:
-    kept: dict[tuple[str, int], int] = {}
+    selected: dict[tuple[str, int], int] = {}
     for span in spans:
         key = (span["doc_id"], span["chunk_index"])
-        kept[key] = kept.get(key, 0) + int(span["tokens_after"])
-    return kept
+        selected[key] = selected.get(key, 0) + int(span["tokens_after"])
+    return selected

@@ -24,11 +24,11 @@ def join_ranks(left: Sequence[str], right: Sequence[str], shown: int, numbers: M
 
     A chunk that is shown on one side only, and stands lower on the other, runs out at the lower edge.
     """
-    places = {key: place for place, key in enumerate(left)}
+    positions = {key: index for index, key in enumerate(left)}
     lines = []
-    for place, key in enumerate(right):
-        if key in places and min(place, places[key]) < shown:
-            lines.append((places[key] - place, key, places[key], place))
+    for index, key in enumerate(right):
+        if key in positions and min(index, positions[key]) < shown:
+            lines.append((positions[key] - index, key, positions[key], index))
     lines.sort(key=lambda line: (abs(line[0]), line[3]))
     return [
         RankLine(numbers[key], "up" if gain > 0 else "down" if gain < 0 else "level", _path(before, after, shown))
@@ -37,15 +37,17 @@ def join_ranks(left: Sequence[str], right: Sequence[str], shown: int, numbers: M
 
 
 def _path(before: int, after: int, shown: int) -> str:
-    start, end = (min(place, shown) * ROW_PX + (ROW_PX // 2 if place < shown else 0) for place in (before, after))
+    start, end = (
+        min(position, shown) * ROW_PX + (ROW_PX // 2 if position < shown else 0) for position in (before, after)
+    )
     half = GAP_PX // 2
     return f"M0 {start}C{half} {start} {half} {end} {GAP_PX} {end}"
 
 
-def mark_pieces(text: str, places: Sequence[Sequence[Any]]) -> list[tuple[str, str]]:
+def mark_pieces(text: str, positions: Sequence[Sequence[Any]]) -> list[tuple[str, str]]:
     """The text cut at [start, end, lexeme] places: (piece, lexeme or ""), in order; joined, the pieces are the text."""
     pieces, position = [], 0
-    for start, end, lexeme in places:
+    for start, end, lexeme in positions:
         if start > position:
             pieces.append((text[position:start], ""))
         pieces.append((text[start:end], lexeme))

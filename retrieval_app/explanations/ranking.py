@@ -234,11 +234,13 @@ class _Explanation:
             "metadata": dict(candidate.metadata),
             "revision": candidate.revision,
             "unit_score": candidate.unit_score,
-            "ranks": {name: {"rank": place.rank, "score": place.score} for name, place in candidate.ranks.items()},
+            "ranks": {
+                name: {"rank": list_rank.rank, "score": list_rank.score} for name, list_rank in candidate.ranks.items()
+            },
             "arithmetic": row_arithmetic(candidate, self.plan, self.parts),
             "highlights": {
-                "content": [list(place) for place in find_words(candidate.content, self.parts.forms)],
-                "context": [list(place) for place in find_words(candidate.context, self.parts.forms)],
+                "content": [list(list_rank) for list_rank in find_words(candidate.content, self.parts.forms)],
+                "context": [list(list_rank) for list_rank in find_words(candidate.context, self.parts.forms)],
             },
         }
 
@@ -248,16 +250,16 @@ class _Explanation:
             return None
         bare = replace(self.plan, mode="vector", rerank=None, compress=None, token_budget=None)
         exact, indexed = self._retrieve(replace(bare, exact="always")), self._retrieve(replace(bare, exact="never"))
-        truth, found = ([chunk_key(item) for item in each.lists["vector"]] for each in (exact, indexed))
+        truth, result = ([chunk_key(item) for item in each.lists["vector"]] for each in (exact, indexed))
         k = self.plan.k
         return {
             "pool": self.plan.pool,
             "exact": truth,
-            "approximate": found,
-            "overlap": overlap_at(truth, found, self.plan.pool).as_dict(),
-            "recall_at_k": recall_of(found[:k], truth[:k]),
-            "recall_at_pool": recall_of(found, truth),
-            "missed": [{"key": key, "rank": rank} for rank, key in enumerate(truth, 1) if key not in set(found)],
+            "approximate": result,
+            "overlap": overlap_at(truth, result, self.plan.pool).as_dict(),
+            "recall_at_k": recall_of(result[:k], truth[:k]),
+            "recall_at_pool": recall_of(result, truth),
+            "missed": [{"key": key, "rank": rank} for rank, key in enumerate(truth, 1) if key not in set(result)],
             "exact_ms": exact.timings_ms["vector"],
             "approximate_ms": indexed.timings_ms["vector"],
         }
@@ -272,30 +274,30 @@ def columns_of(retrieval: Retrieval, plan: RetrievePlan) -> list[dict[str, Any]]
         stages.append(("reranked", retrieval.reranked))
     stages.append(("final", retrieval.candidates))
     columns: list[dict[str, Any]] = []
-    places: dict[str, dict[str, int]] = {}
+    locations: dict[str, dict[str, int]] = {}
     for name, candidates in stages:
-        sources = list(places) if name == "fused" else list(places)[-1:]
+        sources = list(locations) if name == "fused" else list(locations)[-1:]
         if name == "lexical":
             sources = []
-        rows = [_row(candidate, rank, {source: places[source] for source in sources}, name)
+        rows = [_row(candidate, rank, {source: locations[source] for source in sources}, name)
                 for rank, candidate in enumerate(candidates, 1)]  # fmt: skip
         kind = candidates[0].score_kind if candidates else ""
         columns.append({"name": name, "score_kind": kind, "size": len(rows), "rows": rows})
-        places[name] = {row["key"]: row["rank"] for row in rows}
+        locations[name] = {row["key"]: row["rank"] for row in rows}
     return columns
 
 
 def _row(candidate: Candidate, rank: int, sources: Mapping[str, Mapping[str, int]], column: str) -> dict[str, Any]:
     key = chunk_key(candidate)
-    before = {name: places.get(key) for name, places in sources.items()}
+    before = {name: positions.get(key) for name, positions in sources.items()}
     previous = next(iter(before.values())) if len(before) == 1 else None
-    place = candidate.ranks.get(column)
+    list_rank = candidate.ranks.get(column)
     return {
         "key": key,
         "doc_id": candidate.doc_id,
         "chunk_index": candidate.chunk_index,
         "rank": rank,
-        "score": place.score if place and column != "final" else candidate.score,
+        "score": list_rank.score if list_rank and column != "final" else candidate.score,
         "from": before,
         "gain": previous - rank if previous is not None else None,
     }

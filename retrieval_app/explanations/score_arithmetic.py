@@ -55,8 +55,8 @@ def ask_reranker(
     explain_candidates = getattr(reranker, "explain_candidates", None)
     if explain_candidates is None:
         return {}
-    told = explain_candidates(query, fused)
-    return {candidate.key: parts for candidate, parts in zip(fused, told, strict=True)}
+    details = explain_candidates(query, fused)
+    return {candidate.key: parts for candidate, parts in zip(fused, details, strict=True)}
 
 
 def row_arithmetic(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> dict[str, Any]:
@@ -79,8 +79,8 @@ def row_arithmetic(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> di
 
 
 def _cosine(candidate: Candidate, parts: Parts) -> dict[str, Any] | None:
-    found = parts.cosine_of(candidate)
-    return found.as_dict() | {"in_list": "vector" in candidate.ranks} if found else None
+    cosine_parts = parts.cosine_of(candidate)
+    return cosine_parts.as_dict() | {"in_list": "vector" in candidate.ranks} if cosine_parts else None
 
 
 def _bm25(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> dict[str, Any] | None:
@@ -88,13 +88,13 @@ def _bm25(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> dict[str, A
         return None
     shares = parts.shares_of(candidate)
     total = math.fsum(share.share for share in shares)
-    place = candidate.ranks.get("lexical")
+    list_rank = candidate.ranks.get("lexical")
     return {
         "shares": [share.as_dict() for share in shares],
         "sum": total,
-        "score": place.score if place else None,
-        "rounding": place.score - total if place else None,
-        "in_list": place is not None,
+        "score": list_rank.score if list_rank else None,
+        "rounding": list_rank.score - total if list_rank else None,
+        "in_list": list_rank is not None,
     }
 
 
@@ -104,8 +104,8 @@ def _rrf(candidate: Candidate, parts: Parts) -> dict[str, Any] | None:
 
 
 def _rerank(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> dict[str, Any] | None:
-    place = candidate.ranks.get("reranked")
-    if place is None or plan.rerank is None:
+    list_rank = candidate.ranks.get("reranked")
+    if list_rank is None or plan.rerank is None:
         return None
-    told = [dict(part) for part in parts.told.get(candidate.key, ())]
-    return {"model": plan.rerank, "score": place.score, "parts": told}
+    details = [dict(part) for part in parts.told.get(candidate.key, ())]
+    return {"model": plan.rerank, "score": list_rank.score, "parts": details}

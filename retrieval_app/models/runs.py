@@ -63,10 +63,16 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         model: what wrote the answer, or embedded the question. Bounds are included; a run whose cost is not known is
         outside of any bound of the cost. since is included, until is not; a time without a zone is one of the server's.
         """
-        wanted = {"collection_name": collection, "kind": kind, "status": status, "door": door, "query__icontains": text}
-        if not all(can_be_stored(value) for value in (*wanted.values(), model) if value):
+        requested = {
+            "collection_name": collection,
+            "kind": kind,
+            "status": status,
+            "door": door,
+            "query__icontains": text,
+        }
+        if not all(can_be_stored(value) for value in (*requested.values(), model) if value):
             return self.none()
-        rows = self.filter(**{name: value for name, value in wanted.items() if value})
+        rows = self.filter(**{name: value for name, value in requested.items() if value})
         if model:
             rows = rows.filter(models.Q(answerer=model) | models.Q(embed_model=model))
         if min_ms is not None or max_ms is not None:

@@ -50,14 +50,14 @@ def stream_answer(request: PageRequest) -> HttpResponseBase:
     form = AskForm(request.POST, collections=collections)
     if not form.is_valid():
         return JsonResponse({"detail": "the form has mistakes; send it to the page itself"}, status=422)
-    given, user = form.cleaned_data, request.user
+    data, user = form.cleaned_data, request.user
     try:
         chosen = form.chosen()
 
         def work(listener: query_pipeline.RunListener) -> dict[str, Any]:
             run = query_pipeline.ask(
-                given["collection"],
-                given["query"],
+                data["collection"],
+                data["query"],
                 chosen.plan,
                 door=QueryRun.Door.PAGE,
                 plan_name=chosen.name,

@@ -27,12 +27,12 @@ def corrective(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "retrieval/corrective/calibration.html", context, parts=PARTS)
 
 
-def _change(request: PageRequest, collection: Collection, wanted: str) -> None:
+def _change(request: PageRequest, collection: Collection, requested: str) -> None:
     try:
-        if wanted in ("on", "off"):
-            switch_corrective(collection, wanted == "on", actor=request.user)
-            messages.success(request, f"Corrective step {'enabled' if wanted == 'on' else 'disabled'}.")
-        elif wanted == "forget" and forget_calibration(collection, actor=request.user):
+        if requested in ("on", "off"):
+            switch_corrective(collection, requested == "on", actor=request.user)
+            messages.success(request, f"Corrective step {'enabled' if requested == 'on' else 'disabled'}.")
+        elif requested == "forget" and forget_calibration(collection, actor=request.user):
             messages.success(request, "Calibration deleted.")
     except ServiceError as error:
         messages.error(request, error.message)

@@ -57,19 +57,20 @@ def scale_of(upper: float | None, lower: float | None, mark: float | None = None
     return Scale(*(None if value is None else round(100 * value, 2) for value in (lower, upper, mark)))
 
 
-def describe_calibration(kept: Calibration | None) -> dict[str, Any]:
+def describe_calibration(calibration: Calibration | None) -> dict[str, Any]:
     """actions: (action, its meaning, retrievals that hold what is expected, that do not), of the held-out questions."""
-    if kept is None:
+    if calibration is None:
         return {"calibration": None}
-    counts = kept.figures.get("actions", {})
+    counts = calibration.figures.get("actions", {})
     none = {"answering": 0, "not_answering": 0}
     return {
-        "calibration": kept,
-        "scale": scale_of(kept.upper, kept.lower),
-        "figures": kept.figures,
+        "calibration": calibration,
+        "scale": scale_of(calibration.upper, calibration.lower),
+        "figures": calibration.figures,
         "actions": [(name, MEANINGS[name], *counts.get(name, none).values()) for name in ACTIONS],
         "features": [
-            (name, entry["coefficient"], entry["mean"]) for name, entry in kept.weights.get("features", {}).items()
+            (name, entry["coefficient"], entry["mean"])
+            for name, entry in calibration.weights.get("features", {}).items()
         ],
     }
 

@@ -24,9 +24,9 @@ with urllib.request.urlopen(request) as answer:
 """
 
 
-def search_payload(query: str, plan_name: str, stated: Mapping[str, Any]) -> dict[str, Any]:
+def search_payload(query: str, plan_name: str, explicit: Mapping[str, Any]) -> dict[str, Any]:
     """The body of POST /v1/collections/NAME/search. plan_name "" names none; stated: the fields of the plan."""
-    return {"query": query} | ({"plan": plan_name} if plan_name else {}) | dict(stated)
+    return {"query": query} | ({"plan": plan_name} if plan_name else {}) | dict(explicit)
 
 
 def write_calls(base: str, collection: str, payload: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -28,8 +28,8 @@ def plans(request: PageRequest, name: str) -> HttpResponse:
 def never_retrieved(request: PageRequest, name: str) -> HttpResponse:
     """For the statistics page; days=N says how far back is looked."""
     collection = find_or_404(Collection.objects.live().with_counts(), name=name)
-    wanted = request.GET.get("days", "")
-    days = min(int(wanted), DAYS_MAX) if wanted.isdecimal() and int(wanted[:6]) else USUAL_DAYS
+    requested = request.GET.get("days", "")
+    days = min(int(requested), DAYS_MAX) if requested.isdecimal() and int(requested[:6]) else USUAL_DAYS
     documents, total = list_unretrieved(collection, days)
     since = timezone.now() - timedelta(days=days)
     context = {

@@ -84,11 +84,11 @@ class AskForm(forms.Form):
 
     def chosen(self) -> ChosenPlan:
         """The plan. Raises what `plans.choose_plan` raises."""
-        given = self.cleaned_data
-        stated = {name: given[name] for name in PLAN_FIELDS if name in given and given[name] not in (None, "", [], {})}
-        weights = {list_name: given[name] for name, list_name in WEIGHTS.items() if given[name] is not None}
+        data = self.cleaned_data
+        explicit = {name: data[name] for name in PLAN_FIELDS if name in data and data[name] not in (None, "", [], {})}
+        weights = {list_name: data[name] for name, list_name in WEIGHTS.items() if data[name] is not None}
         return choose_plan(
-            given["collection"], given["plan"] or None, stated | ({"weights": weights} if weights else {})
+            data["collection"], data["plan"] or None, explicit | ({"weights": weights} if weights else {})
         )
 
     @property

@@ -92,14 +92,14 @@ class PlanForm(forms.Form):
 
     def stated(self) -> dict[str, Any]:
         """What was filled in, as `plans.choose_plan` and the API take it. Weights come in pairs."""
-        given = self.cleaned_data
-        values = {name: given[name] for name in STATED if given.get(name) not in (None, "")}
-        if any(given.get(name) is not None for name in WEIGHTS):
+        data = self.cleaned_data
+        values = {name: data[name] for name in STATED if data.get(name) not in (None, "")}
+        if any(data.get(name) is not None for name in WEIGHTS):
             values["weights"] = {
-                list_name: given[name] if given.get(name) is not None else self.base.weights.get(list_name, 1.0)
+                list_name: data[name] if data.get(name) is not None else self.base.weights.get(list_name, 1.0)
                 for name, list_name in WEIGHTS.items()
             }
-        return values | {name: given[name] for name in FILTER_FIELDS if given.get(name)}
+        return values | {name: data[name] for name in FILTER_FIELDS if data.get(name)}
 
     def chosen(self) -> ChosenPlan:
         """The plan. Raises what `plans.choose_plan` raises."""
@@ -120,11 +120,11 @@ class SavePlanForm(forms.Form):
         self.collection = collection
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
-        taken = SavedPlan.objects.of(self.collection).filter(name=given.get("name", "")).exists()
-        if taken and not given.get("replace"):
+        data = super().clean() or {}
+        taken = SavedPlan.objects.of(self.collection).filter(name=data.get("name", "")).exists()
+        if taken and not data.get("replace"):
             self.add_error("name", "this preset exists; choose another name, or select Replace")
-        return given
+        return data
 
 
 def form_values(plan: RetrievePlan) -> dict[str, str]:

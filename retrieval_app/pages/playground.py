@@ -45,8 +45,8 @@ class Side:
 def playground(request: PageRequest, name: str) -> HttpResponse:
     """?q= and the fields of the plan; ab=on and b-* for a second plan; rows=all, analyze=on; run= a stored run."""
     collection = _find(name)
-    if (stated := _without_blanks(request.GET)) is not None:
-        return redirect(f"{request.path}?{stated.urlencode()}" if stated else request.path)
+    if (query := _without_blanks(request.GET)) is not None:
+        return redirect(f"{request.path}?{query.urlencode()}" if query else request.path)
     return _render(request, collection, request.GET)
 
 
@@ -58,17 +58,17 @@ def save(request: PageRequest, name: str) -> HttpResponse:
     form = SavePlanForm(request.POST, collection=collection)
     side = _sides(collection, params)[0]
     if form.is_valid() and side.form.is_valid():
-        given = form.cleaned_data
+        data = form.cleaned_data
         try:
-            kept = save_plan(
-                collection, given["name"], side.form.chosen().plan, is_default=given["is_default"] or None,
+            stored = save_plan(
+                collection, data["name"], side.form.chosen().plan, is_default=data["is_default"] or None,
                 actor=request.user,
             )  # fmt: skip
         except (ServiceError, RagdError) as error:
             refuse(form, error)
         else:
-            messages.success(request, f"The plan {kept.name} was saved.")
-            return redirect(f"{_address(collection)}?{urlencode({'q': params.get('q', ''), 'plan': kept.name})}")
+            messages.success(request, f"The plan {stored.name} was saved.")
+            return redirect(f"{_address(collection)}?{urlencode({'q': params.get('q', ''), 'plan': stored.name})}")
     return _render(request, collection, params, save_form=form, status=422)
 
 
@@ -111,10 +111,10 @@ def _address(collection: Collection) -> str:
 
 def _without_blanks(params: QueryDict) -> QueryDict | None:
     """The parameters that say something; None when all do."""
-    kept = params.copy()
+    stored = params.copy()
     for name in [name for name, value in params.items() if not str(value).strip()]:
-        del kept[name]
-    return kept if len(kept) < len(params) else None
+        del stored[name]
+    return stored if len(stored) < len(params) else None
 
 
 def _sides(collection: Collection, params: QueryDict) -> list[Side]:

@@ -205,10 +205,10 @@ def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, 
     return [
         {
             "title": REASONS[reason],  # type: ignore[index]
-            "rows": found,
-            "open": reason not in EXPECTED or len(found) <= OPEN_MAX,
+            "rows": match,
+            "open": reason not in EXPECTED or len(match) <= OPEN_MAX,
         }
-        for reason, found in sorted(groups.items(), key=lambda group: list(REASONS).index(group[0]))  # type: ignore[arg-type]
+        for reason, match in sorted(groups.items(), key=lambda group: list(REASONS).index(group[0]))  # type: ignore[arg-type]
     ]
 
 
@@ -217,14 +217,14 @@ def describe_row(explanation: Mapping[str, Any], key: str) -> dict[str, Any] | N
     candidate = explanation["candidates"].get(key)
     if candidate is None:
         return None
-    places = [
+    positions = [
         (TITLES[column["name"]], next((row for row in column["rows"] if row["key"] == key), None))
         for column in explanation["columns"]
     ]
     return {
         **candidate,
         "key": key,
-        "places": places,
+        "places": positions,
         "losses": [loss for loss in explanation["losses"] if loss["key"] == key],
         "spans": [span for span in explanation["spans"] if f"{span['doc_id']}#{span['chunk_index']}" == key],
         "content_pieces": mark_pieces(candidate["content"], candidate["highlights"]["content"]),

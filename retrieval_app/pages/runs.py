@@ -65,13 +65,13 @@ def _make_run(request: PageRequest, collections: list[Collection]) -> HttpRespon
     form = AskForm(request.POST, collections=collections)
     run, status = None, 422
     if form.is_valid():
-        given = form.cleaned_data
+        data = form.cleaned_data
         act = query_pipeline.search if request.POST.get("do") == "search" else query_pipeline.ask
         try:
             chosen = form.chosen()
             run = act(
-                given["collection"],
-                given["query"],
+                data["collection"],
+                data["query"],
                 chosen.plan,
                 door=QueryRun.Door.PAGE,
                 plan_name=chosen.name,
@@ -93,10 +93,10 @@ def address_of_answer(run: QueryRun) -> str:
 
 def _run_of(request: PageRequest) -> QueryRun | None:
     try:
-        wanted = uuid.UUID(request.GET.get("run", ""))
+        requested = uuid.UUID(request.GET.get("run", ""))
     except ValueError:
         return None
-    return get_object_or_404(QueryRun, pk=wanted)
+    return get_object_or_404(QueryRun, pk=requested)
 
 
 def _initial(request: PageRequest, collections: list[Collection]) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         source = excerpts.get(_chunk_of(result))
         start, end = (source["excerpt_start"], source["excerpt_end"]) if source else (result["start"], result["end"])
         ranks = result["ranks"]
-        places = [(name, *_place(ranks.get(name))) for name in names]
+        positions = [(name, *_place(ranks.get(name))) for name in names]
         chunk = reverse("collections:chunk", args=[run.collection_name, result["chunk_index"], result["doc_id"]])
         rows.append(
             SourceRow(
@@ -193,8 +193,8 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
                 chunk_href=f"{chunk}?start={start}&end={end}&revision={result['revision']}",
                 cited=_chunk_of(result) in markers,
                 marker=markers.get(_chunk_of(result)),
-                places=places,
-                arithmetic=_arithmetic(run, places),
+                places=positions,
+                arithmetic=_arithmetic(run, positions),
                 before=_rank_before(ranks),
             )
         )
@@ -205,24 +205,24 @@ def _chunk_of(record: Mapping[str, Any]) -> tuple[str, int]:
     return record["doc_id"], record["chunk_index"]
 
 
-def _place(found: dict[str, Any] | None) -> tuple[int | None, float | None]:
-    return (found["rank"], found["score"]) if found else (None, None)
+def _place(results: dict[str, Any] | None) -> tuple[int | None, float | None]:
+    return (results["rank"], results["score"]) if results else (None, None)
 
 
 def _rank_before(ranks: Mapping[str, Mapping[str, Any]]) -> int | None:
     """Of a reranked result: its place in the list that the reranker was given."""
     if "reranked" not in ranks:
         return None
-    given = next((ranks[name] for name in ("fused", "vector", "lexical") if name in ranks), None)
-    return int(given["rank"]) if given else None
+    provided = next((ranks[name] for name in ("fused", "vector", "lexical") if name in ranks), None)
+    return int(provided["rank"]) if provided else None
 
 
-def _arithmetic(run: QueryRun, places: list[tuple[str, int | None, float | None]]) -> str:
+def _arithmetic(run: QueryRun, locations: list[tuple[str, int | None, float | None]]) -> str:
     """The sum that fused the ranks, "" when nothing was fused."""
     if run.plan_mode != "hybrid":
         return ""
     rrf_k, weights = run.plan.get("rrf_k"), run.plan.get("weights", {})
-    terms = [f"{weights.get(name, 1):g} / ({rrf_k} + {rank})" for name, rank, _ in places if rank is not None]
+    terms = [f"{weights.get(name, 1):g} / ({rrf_k} + {rank})" for name, rank, _ in locations if rank is not None]
     return " + ".join(terms)
 
 
@@ -241,15 +241,15 @@ def _document_href(run: QueryRun, doc_id: str, start: int, end: int, revision: i
 def list_runs(request: PageRequest) -> HttpResponse:
     form = RunFilterForm(request.GET)
     form.is_valid()
-    wanted = form.cleaned_data
-    rows = QueryRun.objects.filtered(**{name: wanted.get(name) for name in form.fields}).for_lists()
+    data = form.cleaned_data
+    rows = QueryRun.objects.filtered(**{name: data.get(name) for name in form.fields}).for_lists()
     context = {
         "form": form,
         "page": page_of(request, rows, RUNS_PER_PAGE),
-        "is_filtered": bool(_address_of_filter(wanted)),
-        "run_filter": _address_of_filter(wanted),
+        "is_filtered": bool(_address_of_filter(data)),
+        "run_filter": _address_of_filter(data),
         "models": QueryRun.objects.recent_models(),
-        "opens_more": any(wanted.get(name) not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
+        "opens_more": any(data.get(name) not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
         "collections": Collection.objects.live().by_name(),
     }
     return render_page(request, "retrieval/runs.html", context, parts={"runs": "retrieval/parts/runs.html"})
@@ -281,15 +281,15 @@ def _beside(request: PageRequest, run: QueryRun) -> dict[str, Any]:
     """The runs before and after it in the list that the address filters. run_filter: that filter as it stands there."""
     form = RunFilterForm(request.GET)
     form.is_valid()
-    wanted = {name: form.cleaned_data.get(name) for name in form.fields}
-    newer, older = QueryRun.objects.filtered(**wanted).beside(run)
-    return {"newer": newer, "older": older, "run_filter": _address_of_filter(wanted)}
+    data = {name: form.cleaned_data.get(name) for name in form.fields}
+    newer, older = QueryRun.objects.filtered(**data).beside(run)
+    return {"newer": newer, "older": older, "run_filter": _address_of_filter(data)}
 
 
-def _address_of_filter(wanted: Mapping[str, Any]) -> str:
+def _address_of_filter(requested: Mapping[str, Any]) -> str:
     """ "?status=error" of what is set; "" where nothing is."""
-    kept = {name: value for name, value in wanted.items() if value not in (None, "")}
-    return f"?{urlencode(kept)}" if kept else ""
+    selected = {name: value for name, value in requested.items() if value not in (None, "")}
+    return f"?{urlencode(selected)}" if selected else ""
 
 
 @require_POST

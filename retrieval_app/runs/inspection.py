@@ -111,15 +111,15 @@ def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
     question.
     """
     policy = policy_of(collection)
-    found = [Inspected(QUERY, _scan(policy, run.query, QUERY))]
-    found += [
+    result = [Inspected(QUERY, _scan(policy, run.query, QUERY))]
+    result += [
         Inspected(HISTORY, _scan(policy, str(turn.get("content", "")), _place_of(turn)), key=str(number))
         for number, turn in enumerate(run.history)
     ]
     secrets = [item for item in _scan(policy, run.system_prompt) if item.family in HIDDEN]  # it may give orders
-    found.append(Inspected(PROMPT, secrets))
-    held = policy.held(found[0].findings)
-    _note(run, span, policy, found)
+    result.append(Inspected(PROMPT, secrets))
+    held = policy.held(result[0].findings)
+    _note(run, span, policy, result)
     if not policy.acts:
         return
     run.query = policy.hide(run.query)
@@ -141,13 +141,13 @@ def inspect_sources(run: QueryRun, collection: Collection, span: Span, retrieval
     as they were. "refuse": moreover passages with orders to a model are left out, and the others close up.
     """
     policy = policy_of(collection)
-    found: list[Inspected] = []
+    result: list[Inspected] = []
     for item in retrieval.candidates:
         key = f"{item.doc_id}#{item.chunk_index}"
-        found.append(Inspected(SOURCE, _scan(policy, item.content), key=key))
+        result.append(Inspected(SOURCE, _scan(policy, item.content), key=key))
         if item.context:
-            found.append(Inspected(SOURCE, _scan(policy, item.context), key=key, part="context"))
-    _note(run, span, policy, found)
+            result.append(Inspected(SOURCE, _scan(policy, item.context), key=key, part="context"))
+    _note(run, span, policy, result)
     if not policy.acts:
         return retrieval
     hidden = _hide(retrieval, policy)
@@ -178,15 +178,15 @@ def inspect_answer(
     policy = policy_of(collection)
     try:
         leaks = find_leak(run.answer, instructions, known=[run.query, *known]) if instructions else []
-        found = Inspected(ANSWER, [*scan_once(run.answer), *leaks])
+        inspected = Inspected(ANSWER, [*scan_once(run.answer), *leaks])
     except Exception as error:
         if policy.acts:
             run.answer, run.citations, run.sentences = None, [], []
             raise
         _note_unread(ANSWER, error)
         return
-    _note(run, span, policy, [found])
-    held = [item for item in policy.held(found.findings) if item.family in LEAKS]
+    _note(run, span, policy, [inspected])
+    held = [item for item in policy.held(inspected.findings) if item.family in LEAKS]
     if not held:
         return
     if policy.refuses:
@@ -205,19 +205,19 @@ def hide_failed(run: QueryRun, collection: Collection) -> None:
     run.history = [{**turn, "content": hide(str(turn.get("content", "")))} for turn in run.history]
 
 
-def action_on(policy: SecurityPolicy, place: str, finding: Finding) -> str:
+def action_on(policy: SecurityPolicy, location: str, finding: Finding) -> str:
     """flagged, redacted, withheld or refused: what a policy does about a finding at a place."""
     if not policy.holds_for(finding):
         return "flagged"
-    if place == QUERY and policy.refuses:
+    if location == QUERY and policy.refuses:
         return "refused"
-    if place == ANSWER:
+    if location == ANSWER:
         if finding.family not in LEAKS:
             return "flagged"
         return "refused" if policy.refuses else "redacted"
     if finding.family in HIDDEN:
         return "redacted"
-    return "withheld" if place in (SOURCE, HISTORY) and finding.family in ORDERS else "flagged"
+    return "withheld" if location in (SOURCE, HISTORY) and finding.family in ORDERS else "flagged"
 
 
 def _refusal(what: str, findings: Sequence[Finding]) -> Refused:
@@ -264,8 +264,8 @@ def _record(span: Span, policy: SecurityPolicy, one: Inspected) -> None:
     for item in one.findings:
         if item.family != "personal_data":
             rules.setdefault((item.family, item.rule), []).append(item)
-    for found in rules.values():
-        worst = max(found, key=lambda item: item.score)
+    for match in rules.values():
+        worst = max(match, key=lambda item: item.score)
         telemetry.record_threat(
             span,
             family=worst.family,
@@ -276,7 +276,7 @@ def _record(span: Span, policy: SecurityPolicy, one: Inspected) -> None:
             rule=worst.rule,
             place=one.place,
             key=one.key,
-            count=len(found),
+            count=len(match),
             blocked=action_on(policy, one.place, worst) in ("withheld", "refused"),
         )
     if actions - {"flagged"}:
@@ -293,28 +293,28 @@ def _rate(run: QueryRun, text: str) -> float:
     """The risk of a model call: what it read, as far as known, and what it wrote."""
     known = [(item["family"], item["score"]) for item in run.findings]
     try:
-        said = scan_once(text)
+        findings = scan_once(text)
     except Exception as error:  # the answer itself is looked through before it is given out
         _note_unread(ANSWER, error)
-        said = ()
-    return combine_scores([*known, *((item.family, item.score) for item in said)])
+        findings = ()
+    return combine_scores([*known, *((item.family, item.score) for item in findings)])
 
 
-def _scan(policy: SecurityPolicy, text: str, place: str | None = None) -> Sequence[Finding]:
+def _scan(policy: SecurityPolicy, text: str, location: str | None = None) -> Sequence[Finding]:
     """`scan_once`. One that breaks finds nothing where findings are only flagged, and ends the run elsewhere: what was
     not looked through is not given out."""
     try:
-        return scan_once(text, place)
+        return scan_once(text, location)
     except Exception as error:
         if policy.acts:
             raise
-        _note_unread(place or SOURCE, error)
+        _note_unread(location or SOURCE, error)
         return ()
 
 
-def _note_unread(place: str, error: Exception) -> None:
+def _note_unread(location: str, error: Exception) -> None:
     """Without the text, and without what the error says of it."""
-    log.error("a text (%s) could not be looked through, and the run goes on: %s", place, type(error).__name__)
+    log.error("a text (%s) could not be looked through, and the run goes on: %s", location, type(error).__name__)
 
 
 def _place_of(turn: Mapping[str, Any]) -> str | None:
@@ -341,29 +341,29 @@ def _cut(span: Mapping[str, Any], before: Candidate, after: Candidate, policy: S
 
 
 def _without_orders(retrieval: Retrieval, seen: Sequence[Candidate], policy: SecurityPolicy) -> Retrieval:
-    kept = [
+    selected = [
         number
         for number, item in enumerate(seen)
         if not (policy.withholds(item.content) or policy.withholds(item.context))
     ]
-    if len(kept) == len(seen):
+    if len(selected) == len(seen):
         return retrieval
-    ranks = {number + 1: place for place, number in enumerate(kept, 1)}
+    ranks = {number + 1: index for index, number in enumerate(selected, 1)}
     spans = [{**span, "rank": ranks[span["rank"]]} for span in retrieval.spans if span["rank"] in ranks]
-    return replace(retrieval, candidates=[retrieval.candidates[number] for number in kept], spans=spans)
+    return replace(retrieval, candidates=[retrieval.candidates[number] for number in selected], spans=spans)
 
 
-def _shortened(found: Retrieval, kept: Retrieval) -> Retrieval:
+def _shortened(retrieval: Retrieval, stored: Retrieval) -> Retrieval:
     """What was kept of what was found, with the passages that were left out among the reasons for fewer than k."""
-    left_out = len(found.candidates) - len(kept.candidates)
+    left_out = len(retrieval.candidates) - len(stored.candidates)
     if not left_out:
-        return kept
-    before = found.short_result
-    asked, got = before.asked if before else len(found.candidates), len(kept.candidates)
+        return stored
+    before = retrieval.short_result
+    asked, got = before.asked if before else len(retrieval.candidates), len(stored.candidates)
     were = "chunk with prompt injection was" if left_out == 1 else "chunks with prompt injection were"
     why = f"; {before.message.partition(': ')[2]}" if before else ""
     message = f"asked for {asked}, got {got}: {left_out} {were} left out{why}"
-    return replace(kept, short_result=ShortResult(asked, got, "withheld", message))
+    return replace(stored, short_result=ShortResult(asked, got, "withheld", message))
 
 
 def _hide_answer(run: QueryRun, held: Sequence[Finding], policy: SecurityPolicy) -> None:

@@ -61,7 +61,7 @@ def build_plan(
     rerank and compress "none" switch those off.
     Raises InvalidInput that names the field, ServiceError 404 (field "plan") for a name that is not saved.
     """
-    stated = {
+    explicit = {
         "mode": mode,
         "k": k,
         "candidate_pool": candidate_pool,
@@ -76,19 +76,19 @@ def build_plan(
         "compress": compress,
         "token_budget": token_budget,
     }
-    return choose_plan(collection, plan, stated).plan
+    return choose_plan(collection, plan, explicit).plan
 
 
-def choose_plan(collection: Collection, name: str | None, stated: Mapping[str, Any]) -> ChosenPlan:
+def choose_plan(collection: Collection, name: str | None, explicit: Mapping[str, Any]) -> ChosenPlan:
     """`build_plan` for doors that record where the plan came from. stated: field name -> value, None for not stated."""
-    if unknown := sorted(set(stated) - set(PLAN_FIELDS)):
+    if unknown := sorted(set(explicit) - set(PLAN_FIELDS)):
         raise InvalidInput(
             f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
         )
     saved = _begin(collection, name)
     start = saved.retrieve_plan if saved else RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector")
-    given = {field: value for field, value in stated.items() if value is not None}
-    return ChosenPlan(_override(start, given), saved.name if saved else "")
+    values = {field: value for field, value in explicit.items() if value is not None}
+    return ChosenPlan(_override(start, values), saved.name if saved else "")
 
 
 def _begin(collection: Collection, name: str | None) -> SavedPlan | None:
@@ -97,8 +97,8 @@ def _begin(collection: Collection, name: str | None) -> SavedPlan | None:
     return find_plan(collection, name) if name else default_plan(collection)
 
 
-def _override(start: RetrievePlan, given: Mapping[str, Any]) -> RetrievePlan:
-    changes = {field: value for field, value in given.items() if field not in FILTER_FIELDS}
+def _override(start: RetrievePlan, values: Mapping[str, Any]) -> RetrievePlan:
+    changes = {field: value for field, value in values.items() if field not in FILTER_FIELDS}
     for field in ("rerank", "compress"):
         if changes.get(field) == OFF:
             changes[field] = None
@@ -107,12 +107,12 @@ def _override(start: RetrievePlan, given: Mapping[str, Any]) -> RetrievePlan:
     if isinstance(changes.get("weights"), Mapping):
         changes["weights"] = {**start.weights, **changes["weights"]}
     filters = start.filters
-    if "tags_any" in given:
-        filters = replace(filters, tags_any=_clean("tags_any", given["tags_any"]))
-    if "tags_all" in given:
-        filters = replace(filters, tags_all=_clean("tags_all", given["tags_all"]))
-    if "metadata" in given:
-        filters = replace(filters, metadata=clean_metadata(given["metadata"]))
+    if "tags_any" in values:
+        filters = replace(filters, tags_any=_clean("tags_any", values["tags_any"]))
+    if "tags_all" in values:
+        filters = replace(filters, tags_all=_clean("tags_all", values["tags_all"]))
+    if "metadata" in values:
+        filters = replace(filters, metadata=clean_metadata(values["metadata"]))
     return replace(start, filters=filters, **changes)
 
 
@@ -130,8 +130,8 @@ def default_plan(collection: Collection) -> SavedPlan | None:
 
 def find_plan(collection: Collection, name: str) -> SavedPlan:
     """Raises ServiceError 404 that lists the saved plans."""
-    found = SavedPlan.objects.of(collection).filter(name=name).first() if can_be_stored(name) else None
-    if found is None:
+    record = SavedPlan.objects.of(collection).filter(name=name).first() if can_be_stored(name) else None
+    if record is None:
         known = ", ".join(SavedPlan.objects.of(collection).by_name().values_list("name", flat=True)[:20])
         raise ServiceError(
             f"collection {collection.name!r} has no saved plan {name!r}; it has {known or 'none'}",
@@ -139,7 +139,7 @@ def find_plan(collection: Collection, name: str) -> SavedPlan:
             status=404,
             field="plan",
         )
-    return found
+    return record
 
 
 def save_plan(
@@ -156,19 +156,19 @@ def save_plan(
     Raises InvalidInput for a name that no address can hold (see `check_collection_name`) or that is "server", and for
     a reranker that this server does not have.
     """
-    kept, said = _check_name(name), check_description(description)
+    stored, message = _check_name(name), check_description(description)
     _check_reranker(plan)
     with transaction.atomic():
         _lock(collection)
-        saved = SavedPlan.objects.of(collection).filter(name=kept).first()
+        saved = SavedPlan.objects.of(collection).filter(name=stored).first()
         flag, did = (audit.CHANGE, "changed") if saved else (audit.ADDITION, "saved")
         if saved is None:
-            saved = SavedPlan(collection=collection, name=kept, created_by=audit.name_actor(actor))
-        saved.plan, saved.description = plan.as_dict(), said
+            saved = SavedPlan(collection=collection, name=stored, created_by=audit.name_actor(actor))
+        saved.plan, saved.description = plan.as_dict(), message
         if is_default is not None:
             _mark(saved, is_default)
         saved.save()
-        audit.record(actor, [saved], flag, f"{did} plan {kept} of {collection.name}")
+        audit.record(actor, [saved], flag, f"{did} plan {stored} of {collection.name}")
     return saved
 
 
@@ -245,7 +245,7 @@ def _rename(saved: SavedPlan, name: str) -> None:
 
 def _check_name(name: str) -> str:
     """The same rule as for collections, because a plan's name stands in addresses too."""
-    kept = check_collection_name(name)
-    if kept.lower() == SERVER_PLAN:
-        raise InvalidInput(f"a plan cannot be called {kept!r}: that means the server's own defaults", field="name")
-    return kept
+    stored = check_collection_name(name)
+    if stored.lower() == SERVER_PLAN:
+        raise InvalidInput(f"a plan cannot be called {stored!r}: that means the server's own defaults", field="name")
+    return stored

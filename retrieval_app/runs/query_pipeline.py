@@ -148,13 +148,13 @@ def delete_old_runs(days: int | None = None, *, on_batch: OnDeleted = lambda run
     """
     if days is not None:
         return _delete_older(QueryRun.objects.all(), days, on_batch)
-    stated: dict[int, int] = {}
+    explicit: dict[int, int] = {}
     for pk, retention in Collection.objects.live().values_list("pk", "retention"):
         if retention.get("runs_days") is not None:
-            stated[pk] = int(retention["runs_days"])
-    rest = QueryRun.objects.filter(Q(collection_id=None) | ~Q(collection_id__in=list(stated)))
+            explicit[pk] = int(retention["runs_days"])
+    rest = QueryRun.objects.filter(Q(collection_id=None) | ~Q(collection_id__in=list(explicit)))
     deleted = _delete_older(rest, settings.RAGD_RUN_RETENTION_DAYS, on_batch)
-    for pk, its_days in stated.items():
+    for pk, its_days in explicit.items():
         deleted += _delete_older(QueryRun.objects.filter(collection_id=pk), its_days, on_batch)
     return deleted
 
@@ -262,9 +262,9 @@ def _retrieve(
         run.generation, run.embed_model = store.collection.generation, store.collection.embed_model
         return read_store_state(store), corrector.retrieve(run.query, plan, store)
 
-    run.store_state, found = read_store(collection, read)
+    run.store_state, result = read_store(collection, read)
     corrector.note(run)
-    retrieval = inspection.inspect_sources(run, collection, pipeline.span, found)
+    retrieval = inspection.inspect_sources(run, collection, pipeline.span, result)
     results = [result_dict(candidate, rank) for rank, candidate in enumerate(retrieval.candidates, 1)]
     compresses = retrieval.tokens_before is not None
     run.results = with_spans(results, retrieval.spans) if compresses else results
@@ -305,15 +305,15 @@ def _answer(
     run.timings_ms["answer"] = _since_ms(began)
     if draft.first_token_ms is not None:
         run.timings_ms["first_token"] = round(draft.first_token_ms, 3)
-    given = sources.candidates[: draft.sources_given]
-    _keep_answer(run, draft, given)
-    texts = [source.content for source in given]
+    used_sources = sources.candidates[: draft.sources_given]
+    _keep_answer(run, draft, used_sources)
+    texts = [source.content for source in used_sources]
     inspection.inspect_answer(run, collection, pipeline.span, instructions=answerer.instructions, known=texts)
     if listener and not draft.was_told:
         emit(pieces_of(run.answer or "", [Citation(**item) for item in run.citations]), listener)
 
 
-def _keep_answer(run: QueryRun, draft: Draft, given: Sequence[Candidate]) -> None:
+def _keep_answer(run: QueryRun, draft: Draft, candidates: Sequence[Candidate]) -> None:
     checked = draft.checked
     run.answer = checked.answer
     run.status = QueryRun.Status.ABSTAINED if draft.abstained else QueryRun.Status.OK
@@ -322,7 +322,7 @@ def _keep_answer(run: QueryRun, draft: Draft, given: Sequence[Candidate]) -> Non
     run.removed_citations = checked.removed_count
     run.evidence = draft.evidence
     run.token_usage = draft.usage.as_dict()
-    run.sources = [source_dict(marker, source, checked.citations) for marker, source in enumerate(given, 1)]
+    run.sources = [source_dict(marker, source, checked.citations) for marker, source in enumerate(candidates, 1)]
 
 
 def _since_ms(began: float) -> float:

@@ -72,18 +72,18 @@ def differences(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, 
     """Results whose rank or score differs, by rank now and then, for what is gone, by rank before."""
     old = {(item["doc_id"], item["chunk_index"]): item for item in before}
     new = {(item["doc_id"], item["chunk_index"]): item for item in now}
-    found = []
+    result = []
     for key in [*new, *(key for key in old if key not in new)]:
         was, is_now = old.get(key), new.get(key)
-        places = {
+        positions = {
             "before": was["rank"] if was else None,
             "now": is_now["rank"] if is_now else None,
             "score_before": was["score"] if was else None,
             "score_now": is_now["score"] if is_now else None,
         }
-        if (places["before"], places["score_before"]) != (places["now"], places["score_now"]):
-            found.append({"doc_id": key[0], "chunk_index": key[1]} | places)
-    return found
+        if (positions["before"], positions["score_before"]) != (positions["now"], positions["score_now"]):
+            result.append({"doc_id": key[0], "chunk_index": key[1]} | positions)
+    return result
 
 
 def _plan_of(run: QueryRun) -> RetrievePlan:

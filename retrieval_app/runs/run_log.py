@@ -64,13 +64,13 @@ def _write(rows: QueryRunQuerySet, limit: int | None) -> Generator[bytes]:
     last: QueryRun | None = None
     left = limit
     while left is None or left > 0:
-        wanted = BATCH if left is None else min(left, BATCH)
+        requested = BATCH if left is None else min(left, BATCH)
         older = ordered if last is None else ordered.filter(_behind(last))
-        batch = list(older[:wanted])
+        batch = list(older[:requested])
         if batch:
             yield "".join(f"{canonical_json(log_record(run))}\n" for run in batch).encode()
             last = batch[-1]
-        if len(batch) < wanted:
+        if len(batch) < requested:
             return
         left = None if left is None else left - len(batch)
 

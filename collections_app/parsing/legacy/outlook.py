@@ -183,8 +183,8 @@ class _Message:
             return 0
         with self._container.openstream(path) as stream:
             content = stream.read()
-        for place in range(self._header_bytes, len(content) - 15, 16):
-            tag, _, value = struct.unpack_from("<IIQ", content, place)
+        for index in range(self._header_bytes, len(content) - 15, 16):
+            tag, _, value = struct.unpack_from("<IIQ", content, index)
             if tag == number << 16 | kind:
                 return int(value)
         return 0
@@ -207,17 +207,17 @@ def decompress_rtf(data: bytes) -> bytes:
     if magic != LZFU_COMPRESSED or raw_size > RTF_LIMIT_BYTES:
         raise ParseError("broken", "The message's RTF body is damaged. Save the message again.")
     ring = bytearray(LZFU_DICTIONARY.ljust(4096, b"\x00"))
-    write, place = len(LZFU_DICTIONARY), 16
+    write, index = len(LZFU_DICTIONARY), 16
     output = bytearray()
-    while place < len(data) and len(output) < raw_size:
-        flags = data[place]
-        place += 1
+    while index < len(data) and len(output) < raw_size:
+        flags = data[index]
+        index += 1
         for bit in range(8):
             if flags >> bit & 1:
-                if place + 1 >= len(data):
+                if index + 1 >= len(data):
                     return bytes(output[:raw_size])
-                reference = data[place] << 8 | data[place + 1]
-                place += 2
+                reference = data[index] << 8 | data[index + 1]
+                index += 2
                 offset, length = reference >> 4, (reference & 0xF) + 2
                 if offset == write:
                     return bytes(output[:raw_size])
@@ -227,10 +227,10 @@ def decompress_rtf(data: bytes) -> bytes:
                     ring[write] = byte
                     write = (write + 1) % 4096
             else:
-                if place >= len(data):
+                if index >= len(data):
                     return bytes(output[:raw_size])
-                byte = data[place]
-                place += 1
+                byte = data[index]
+                index += 1
                 output.append(byte)
                 ring[write] = byte
                 write = (write + 1) % 4096

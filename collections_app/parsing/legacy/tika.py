@@ -207,8 +207,8 @@ def _blocks(node: LexborNode) -> list[str]:
 
 def _with_end_of_header(data: bytes) -> bytes:
     """The RTF with a word that ends the header where its text begins, if no program has written one there."""
-    place = data.index(b"{") + 1
-    while match := RTF_TOKEN.match(data, place):
+    index = data.index(b"{") + 1
+    while match := RTF_TOKEN.match(data, index):
         word = match.group("word")
         if word in RTF_ENDS_OF_HEADER:
             return data
@@ -220,16 +220,16 @@ def _with_end_of_header(data: bytes) -> bytes:
                 return data
             if not match.group("starred") and (group is None or group in RTF_BODY_WORDS):
                 break
-            place = _end_of_group(data, place)
+            index = _end_of_group(data, index)
         else:
-            place = match.end()
-    return b"".join((data[:place], rb"\pard ", data[place:]))
+            index = match.end()
+    return b"".join((data[:index], rb"\pard ", data[index:]))
 
 
-def _end_of_group(data: bytes, place: int) -> int:
+def _end_of_group(data: bytes, index: int) -> int:
     """Behind the closing brace of the group that opens at a place; the end of the data when it never closes."""
     depth = 0
-    for match in RTF_BRACE.finditer(data, place):
+    for match in RTF_BRACE.finditer(data, index):
         depth += {b"{": 1, b"}": -1}.get(match.group(), 0)
         if depth == 0:
             return match.end()

@@ -34,10 +34,10 @@ def _table(series: list[Series]) -> str:
     categories: dict[int, str] = {}
     for each in series:
         categories = {**each.categories, **categories}
-    places = sorted({*categories, *(place for each in series for place in each.values)})[:POINT_LIMIT]
+    positions = sorted({*categories, *(position for each in series for position in each.values)})[:POINT_LIMIT]
     header = ["", *(" ".join(each.name.values()) for each in series)]
     return table(
-        [header, *([categories.get(at, ""), *(shown(each.values.get(at, "")) for each in series)] for at in places)]
+        [header, *([categories.get(at, ""), *(shown(each.values.get(at, "")) for each in series)] for at in positions)]
     )
 
 

@@ -48,7 +48,7 @@ def relationships(package: Parts, part: str) -> dict[str, Relationship]:
     path = posixpath.join(folder, "_rels", f"{name}.rels")
     if path not in package:
         return {}
-    found: dict[str, Relationship] = {}
+    result: dict[str, Relationship] = {}
 
     def start(element: str, attributes: Attributes) -> None:
         if element != "Relationship" or "Id" not in attributes:
@@ -58,10 +58,10 @@ def relationships(package: Parts, part: str) -> dict[str, Relationship]:
         if not external:
             target = posixpath.normpath(posixpath.join("/" + folder, target.replace("\\", "/"))).lstrip("/")
         kind = attributes.get("Type", "").rpartition("/")[2]
-        found[attributes["Id"]] = Relationship(kind, target, external)
+        result[attributes["Id"]] = Relationship(kind, target, external)
 
     stream_xml(package.read(path), start, lambda _: None, lambda _: None)
-    return found
+    return result
 
 
 def related(package: Parts, part: str, kind: str) -> list[str]:
@@ -76,9 +76,9 @@ def related(package: Parts, part: str, kind: str) -> list[str]:
 
 def main_part(package: Parts, usual: str) -> str:
     """The name of the main part. ParseError "broken" when the package has none."""
-    found = related(package, "", "officeDocument")
-    if found:
-        return found[0]
+    result = related(package, "", "officeDocument")
+    if result:
+        return result[0]
     if usual in package:
         return usual
     raise ParseError(

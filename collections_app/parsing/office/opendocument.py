@@ -95,7 +95,7 @@ def _add_headers(package: Package, assembly: Assembly) -> None:
 
 def read_list_styles(data: bytes) -> dict[tuple[str, int], tuple[str, str, int]]:
     """(format, suffix, start) of the numbered levels by list style and level from 1."""
-    found: dict[tuple[str, int], tuple[str, str, int]] = {}
+    result: dict[tuple[str, int], tuple[str, str, int]] = {}
     current = ""
 
     def start(name: str, attributes: Attributes) -> None:
@@ -105,10 +105,10 @@ def read_list_styles(data: bytes) -> dict[tuple[str, int], tuple[str, str, int]]
         elif name == "list-level-style-number" and attributes.get("num-format"):
             form = NUMBER_FORMATS.get(attributes["num-format"], "decimal")
             level, first = number(attributes.get("level", "1")), number(attributes.get("start-value", "1"))
-            found[current, level] = (form, attributes.get("num-suffix", "."), first)
+            result[current, level] = (form, attributes.get("num-suffix", "."), first)
 
     stream_xml(data, start, lambda _: None, lambda _: None, doctype_allowed=True)
-    return found
+    return result
 
 
 @dataclass(slots=True)

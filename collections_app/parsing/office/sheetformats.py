@@ -13,7 +13,7 @@ Cell = tuple[int, int]
 
 def percent_styles(package: Parts, workbook: str) -> frozenset[str]:
     """The numbers of the cell styles whose format shows a percent sign."""
-    found: set[str] = set()
+    result: set[str] = set()
     for part in related(package, workbook, "styles"):
         formats = set(BUILT_IN_PERCENT)
         count = 0
@@ -27,7 +27,7 @@ def percent_styles(package: Parts, workbook: str) -> frozenset[str]:
                 inside = True
             elif name == "xf" and inside:
                 if attributes.get("numFmtId") in formats:
-                    found.add(str(count))
+                    result.add(str(count))
                 count += 1
 
         def end(name: str) -> None:
@@ -35,21 +35,21 @@ def percent_styles(package: Parts, workbook: str) -> frozenset[str]:
             inside = inside and name != "cellXfs"
 
         stream_xml(package.read(part), start, end, lambda _: None)
-    return frozenset(found)
+    return frozenset(result)
 
 
 def percent_cells(package: Parts, sheet: str, styles: frozenset[str]) -> frozenset[Cell]:
     """(row, column), from 0, of the sheet's cells with one of the styles."""
-    found: set[Cell] = set()
+    cells: set[Cell] = set()
     if not styles:
         return frozenset()
 
     def start(name: str, attributes: Attributes) -> None:
-        if name == "c" and attributes.get("s") in styles and (place := place_of(attributes.get("r", ""))):
-            found.add(place)
+        if name == "c" and attributes.get("s") in styles and (position := place_of(attributes.get("r", ""))):
+            cells.add(position)
 
     stream_xml(package.read(sheet), start, lambda _: None, lambda _: None)
-    return frozenset(found)
+    return frozenset(cells)
 
 
 def place_of(reference: str) -> Cell | None:

@@ -108,21 +108,21 @@ def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: Be
 def _show_percents(rows: list[list[Any]], start: Cell, percents: frozenset[Cell]) -> None:
     """Write the numbers in the cells that show percentages as such. start: the cell that the rows begin with."""
     for row, column in percents:
-        at, place = row - start[0], column - start[1]
-        if 0 <= at < len(rows) and 0 <= place < len(rows[at]):
-            value = rows[at][place]
+        at, position = row - start[0], column - start[1]
+        if 0 <= at < len(rows) and 0 <= position < len(rows[at]):
+            value = rows[at][position]
             if isinstance(value, int | float) and not isinstance(value, bool):
-                rows[at][place] = f"{value * 100:.10g}%"
+                rows[at][position] = f"{value * 100:.10g}%"
 
 
 def _table_lines(rows: list[list[Any]]) -> list[str]:
     """Markdown rows without empty rows and columns; a single column as plain lines."""
-    used = sorted({place for row in rows for place, value in enumerate(row) if value not in ("", None)})
+    used = sorted({index for row in rows for index, value in enumerate(row) if value not in ("", None)})
     if not used:
         return []
     lines: list[str] = []
     for row in rows:
-        cells = [cell(show(row[place])) for place in used]
+        cells = [cell(show(row[index])) for index in used]
         if not any(cells):
             continue
         lines.append("| " + " | ".join(cells) + " |" if len(used) > 1 else cells[0].replace("\\|", "|"))
@@ -160,16 +160,16 @@ def _whole_second(value: datetime) -> datetime:
 
 def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, Beside]:
     """Comments, text boxes and percentages by sheet name. Damage there costs only them."""
-    found: dict[str, Beside] = {}
+    result: dict[str, Beside] = {}
     try:
         styles = percent_styles(package, main_part(package, MAIN))
         for name, part in _sheet_parts(package).items():
-            found[name] = Beside(_beside_sheet(package, part), percent_cells(package, part, styles))
+            result[name] = Beside(_beside_sheet(package, part), percent_cells(package, part, styles))
     except ParseError as error:
         if error.kind in ("bomb", "encrypted"):
             raise
         assembly.leave_out(f"Comments and text boxes were left out: {error.message}")
-    return found
+    return result
 
 
 def _sheet_parts(package: Package) -> dict[str, str]:

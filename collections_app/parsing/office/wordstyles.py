@@ -155,12 +155,12 @@ class Numbering:
         shown = self._level(number_id, at)
 
         def show(match: re.Match[str]) -> str:
-            place = int(match.group(1)) - 1
-            if not 0 <= place < len(counters):
+            index = int(match.group(1)) - 1
+            if not 0 <= index < len(counters):
                 return ""
-            level = self._level(number_id, place)
+            level = self._level(number_id, index)
             form = "decimal" if shown.legal or level.form in BULLET_FORMATS else level.form
-            return show_number(counters[place], form)
+            return show_number(counters[index], form)
 
         return re.sub(r"%(\d)", show, shown.pattern or f"%{at + 1}.").strip()
 

@@ -168,7 +168,7 @@ def send_request(
 def _pieces(data: bytes | IO[bytes]) -> Iterator[bytes | memoryview]:
     if isinstance(data, bytes):
         view = memoryview(data)
-        yield from (view[place : place + protocol.PIECE_BYTES] for place in range(0, len(view), protocol.PIECE_BYTES))
+        yield from (view[index : index + protocol.PIECE_BYTES] for index in range(0, len(view), protocol.PIECE_BYTES))
         return
     data.seek(0)
     while piece := data.read(protocol.PIECE_BYTES):
@@ -247,8 +247,8 @@ def _after_fork() -> None:
 
 
 def _environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ENVIRONMENT_KEPT if name in os.environ}
-    return kept | {
+    selected = {name: os.environ[name] for name in ENVIRONMENT_KEPT if name in os.environ}
+    return selected | {
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -88,7 +88,7 @@ def read_frame(
 def _read_text(connection: socket.socket, count: int, before_each: Callable[[], None] | None) -> str:
     """`count` bytes of UTF-8, decoded as they come: of a large text its bytes never stand beside its characters."""
     decoder = codecs.getincrementaldecoder("utf-8")()
-    sizes = (min(TEXT_PIECE_BYTES, count - place) for place in range(0, count, TEXT_PIECE_BYTES))
+    sizes = (min(TEXT_PIECE_BYTES, count - index) for index in range(0, count, TEXT_PIECE_BYTES))
     text = "".join([decoder.decode(read_exactly(connection, size, before_each)) for size in sizes])
     return text + decoder.decode(b"", final=True)
 
@@ -116,11 +116,11 @@ def unpack_result(head: dict[str, Any], body: bytes) -> ParsedDocument:
     """The document of a result frame as `read_frame` gives it. Raises its ParseError when the frame holds one."""
     if "error" in head:
         raise ParseError(head["error"], head["message"], media_type=head.get("media_type", ""))
-    place = 0
+    position = 0
     attachments = []
     for name, media_type, size_bytes, held in head["attachments"]:
-        attachments.append(Attachment(name, media_type, size_bytes, body[place : place + held]))
-        place += held
+        attachments.append(Attachment(name, media_type, size_bytes, body[position : position + held]))
+        position += held
     return ParsedDocument(
         text=head["text"],
         title=head["title"],

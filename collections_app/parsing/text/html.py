@@ -88,14 +88,14 @@ def render_page(markup: str) -> Page:
 
 def _main_text(root: LexborNode) -> str:
     """The text of the page's one <main>, under the page's heading; all of it when there is none or it says little."""
-    found = root.css(MAIN)
-    if len(found) != 1:
+    result = root.css(MAIN)
+    if len(result) != 1:
         return render_node(root)
-    blocks = Walk(found[0]).blocks()
+    blocks = Walk(result[0]).blocks()
     if len("".join(blocks)) < MAIN_CHARS:
         return render_node(root)
     heading_of_page = root.css_first("h1")
-    if heading_of_page is not None and found[0].css_first("h1") is None:
+    if heading_of_page is not None and result[0].css_first("h1") is None:
         blocks.insert(0, heading(squeeze(heading_of_page.text()), 1))
     return join_blocks(blocks)
 

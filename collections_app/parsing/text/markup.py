@@ -47,8 +47,8 @@ def table(rows: Iterable[Sequence[str]]) -> str:
     if not cleaned:
         return ""
     width = max(len(row) for row in cleaned)
-    used = [place for place in range(width) if any(place < len(row) and row[place] for row in cleaned)]
-    packed = [[row[place] if place < len(row) else "" for place in used] for row in cleaned]
+    used = [index for index in range(width) if any(index < len(row) and row[index] for row in cleaned)]
+    packed = [[row[index] if index < len(row) else "" for index in used] for row in cleaned]
     if len(used) == 1:
         return "\n".join(row[0].replace("\\|", "|") for row in packed)
     lines = ["| " + " | ".join(row) + " |" for row in packed]

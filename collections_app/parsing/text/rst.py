@@ -104,12 +104,12 @@ def parse_document(text: str) -> nodes.document:
 
 
 def _names(pattern: re.Pattern[str], text: str) -> frozenset[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     for match in pattern.finditer(text):
-        found.add(next(filter(None, match.groups())).lower())
-        if len(found) >= NAMES_LIMIT:
+        result.add(next(filter(None, match.groups())).lower())
+        if len(result) >= NAMES_LIMIT:
             break
-    return frozenset(found)
+    return frozenset(result)
 
 
 class AnyOptions(dict[str, Callable[[str], str]]):

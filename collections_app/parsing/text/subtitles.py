@@ -22,12 +22,12 @@ def read(source: Source, assembly: Assembly) -> None:
         assembly.entitle(header.removeprefix("WEBVTT").strip(" \t-"))
     for block in re.split(r"\n[ \t]*\n", text):
         lines = block.strip("\n").split("\n")
-        place = next((number for number, line in enumerate(lines[:2]) if TIMES.match(line)), None)
-        if place is None or lines[0].startswith(NOT_SPOKEN):
+        index = next((number for number, line in enumerate(lines[:2]) if TIMES.match(line)), None)
+        if index is None or lines[0].startswith(NOT_SPOKEN):
             continue
-        match = TIMES.match(lines[place])
+        match = TIMES.match(lines[index])
         assert match is not None
-        spoken = "\n".join(lines[place + 1 :])
+        spoken = "\n".join(lines[index + 1 :])
         spoken = TAGS.sub("", VOICE.sub(r"\1: ", spoken)).strip()
         assembly.add(_unescape(spoken), _label(match.group(1)), joint="\n")
 

@@ -47,17 +47,17 @@ def stream_xml(
     keys: dict[str, str] = {}
 
     def local(name: str) -> str:
-        found = names.get(name)
-        if found is None:
-            found = names[name] = name.rpartition(SEPARATOR)[2]
-        return found
+        known = names.get(name)
+        if known is None:
+            known = names[name] = name.rpartition(SEPARATOR)[2]
+        return known
 
     def key(name: str) -> str:
-        found = keys.get(name)
-        if found is None:
+        known = keys.get(name)
+        if known is None:
             uri, _, last = name.rpartition(SEPARATOR)
-            found = keys[name] = f"r:{last}" if uri.endswith(RELATIONSHIPS) else last
-        return found
+            known = keys[name] = f"r:{last}" if uri.endswith(RELATIONSHIPS) else last
+        return known
 
     def on_start(name: str, attributes: Attributes) -> None:
         start(local(name), {key(each): value for each, value in attributes.items()})
@@ -75,8 +75,8 @@ def stream_xml(
     if not doctype_allowed:
         parser.StartDoctypeDeclHandler = refuse
     try:
-        for place in range(0, len(data), PIECE_BYTES):
-            parser.Parse(data[place : place + PIECE_BYTES], False)
+        for index in range(0, len(data), PIECE_BYTES):
+            parser.Parse(data[index : index + PIECE_BYTES], False)
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise ParseError("broken", f"The XML inside is not well formed ({error}). Save the document again.") from error
@@ -84,7 +84,7 @@ def stream_xml(
         raise ParseError("broken", f"The XML inside names an unknown encoding ({error}).") from error
 
 
-def collect_text(data: bytes, wanted: frozenset[str], breaks: frozenset[str] = frozenset()) -> list[str]:
+def collect_text(data: bytes, requested: frozenset[str], breaks: frozenset[str] = frozenset()) -> list[str]:
     """The text of the elements called `wanted`, joined within each element of `breaks` (or each by itself)."""
     lines: list[str] = []
     pieces: list[str] = []
@@ -98,12 +98,12 @@ def collect_text(data: bytes, wanted: frozenset[str], breaks: frozenset[str] = f
 
     def start(name: str, _: Attributes) -> None:
         nonlocal inside
-        inside += name in wanted
+        inside += name in requested
 
     def end(name: str) -> None:
         nonlocal inside
-        inside -= name in wanted
-        if name in breaks or (not breaks and name in wanted):
+        inside -= name in requested
+        if name in breaks or (not breaks and name in requested):
             flush()
 
     def text(piece: str) -> None:

@@ -157,15 +157,15 @@ def list_overlays(collection: Collection, doc_id: str) -> list[ChunkOverlay]:
 
 def get_overlay(collection: Collection, overlay_id: int) -> ChunkOverlay:
     """ServiceError 404."""
-    found = ChunkOverlay.objects.filter(collection=collection, pk=overlay_id).first()
-    if found is None:
+    record = ChunkOverlay.objects.filter(collection=collection, pk=overlay_id).first()
+    if record is None:
         raise ServiceError(
             f"collection {collection.name!r} has no change {overlay_id} of a chunk; it was undone, perhaps",
             type="unknown_overlay",
             status=404,
             field="overlay_id",
         )
-    return found
+    return record
 
 
 def _refuse_added(doc_id: str, chunk_index: int, instead: str) -> ServiceError:

@@ -185,10 +185,10 @@ def list_outliers(collection: Collection, flag: str = "", *, offset: int = 0, li
 
 def _outlier(row: Sequence[Any]) -> Outlier:
     doc_id, title, number, tokens, excerpt, enabled, page, short, long, no_letters, of_doc, of_number, share = row
-    found = zip(FLAGS, (short, long, no_letters, share is not None), strict=True)
+    result = zip(FLAGS, (short, long, no_letters, share is not None), strict=True)
     like = None if share is None else (of_doc, of_number, share)
     return Outlier(
-        doc_id, title, number, tokens, excerpt, enabled, page, tuple(flag for flag, has in found if has), like
+        doc_id, title, number, tokens, excerpt, enabled, page, tuple(flag for flag, has in result if has), like
     )
 
 
@@ -203,19 +203,19 @@ def scan_duplicates(
     values = {"collection_id": collection.pk, "most": PAIRS_MAX + 1}
     sql = CANDIDATES.format(sketches=SKETCHES if collection.hybrid_enabled else "")
     scan = DuplicateScan(collection=collection, generation=collection.generation, scanned_at=timezone.now())
-    found: list[NearDuplicate] | None = None
+    near_duplicates: list[NearDuplicate] | None = None
     try:
         with _limited(timeout_s):
             pairs = fetch_all(connection, sql, values)
-        found = _compare(collection, pairs[:PAIRS_MAX])
-        if len(pairs) > PAIRS_MAX or len(found) > KEPT_MAX:
+        near_duplicates = _compare(collection, pairs[:PAIRS_MAX])
+        if len(pairs) > PAIRS_MAX or len(near_duplicates) > KEPT_MAX:
             scan.complete, scan.error = False, "there are more candidates than are compared at a time"
     except TooSlowError:
         scan.complete, scan.error = False, f"the collection could not be scanned in {timeout_s} seconds"
     with transaction.atomic():
-        if found is not None:
+        if near_duplicates is not None:
             NearDuplicate.objects.filter(collection=collection).delete()
-            NearDuplicate.objects.bulk_create(found[:KEPT_MAX])
+            NearDuplicate.objects.bulk_create(near_duplicates[:KEPT_MAX])
         scan.found = NearDuplicate.objects.filter(collection=collection).count()
         scan.chunk_count = sum(count for (count,) in fetch_all(connection, CHUNK_COUNT, values))
         scan.took_ms = round((time.monotonic() - began) * 1000, 1)
@@ -256,7 +256,7 @@ def shared_words(one: str, other: str) -> float:
 
 def _shingles(text: str) -> set[tuple[str, ...]]:
     words = "".join(letter if letter.isalnum() else " " for letter in text.casefold()).split() or [text]
-    return {tuple(words[place : place + SHINGLE]) for place in range(max(1, len(words) - SHINGLE + 1))}
+    return {tuple(words[index : index + SHINGLE]) for index in range(max(1, len(words) - SHINGLE + 1))}
 
 
 def _scope(collection: Collection) -> dict[str, Any]:

@@ -73,11 +73,11 @@ class Lengths:
 
     @classmethod
     def of(cls, places: Sequence[PreviewChunk]) -> Lengths:
-        sizes = [place.token_count for place in places]
+        sizes = [position.token_count for position in places]
         shared, reach = 0, 0
-        for place in places:
-            shared += max(0, min(reach, place.end) - place.start)
-            reach = max(reach, place.end)
+        for position in places:
+            shared += max(0, min(reach, position.end) - position.start)
+            reach = max(reach, position.end)
         if not sizes:
             return cls(0, 0, None, None, None, 0)
         return cls(len(sizes), sum(sizes), min(sizes), float(median(sizes)), max(sizes), shared)
@@ -131,7 +131,7 @@ class Preview:
 
     @property
     def equal(self) -> int:
-        return sum(place.kept for place in self.then)
+        return sum(position.kept for position in self.then)
 
     @property
     def to_embed(self) -> int:
@@ -173,19 +173,19 @@ class SamplePreview:
 
     @property
     def bins(self) -> Bins:
-        now = [place for preview in self.previews for place in preview.now]
-        return bin_lengths(now, [place for preview in self.previews for place in preview.then])
+        now = [position for preview in self.previews for position in preview.now]
+        return bin_lengths(now, [position for preview in self.previews for position in preview.then])
 
 
 def preview_document(
-    collection: Collection, document: Document, stated: Mapping[str, Any] | None, *, chars: int = PREVIEW_CHARS
+    collection: Collection, document: Document, explicit: Mapping[str, Any] | None, *, chars: int = PREVIEW_CHARS
 ) -> Preview:
     """A stored document as it is, and as the stated fields of a policy would cut it. Writes nothing.
 
     Its overlays are laid over both. Raises InvalidInput naming a field of the policy, and EmptyContent for a document
     that keeps no text.
     """
-    policy = policy_for(collection, stated)
+    policy = policy_for(collection, explicit)
     draft, text = _head(document, chars)
     if not text.strip():
         raise EmptyContent(f"{document.doc_id!r} keeps no text that could be cut again", field="doc_id")
@@ -204,7 +204,7 @@ def preview_document(
         ChunkPolicy.from_dict(document.chunk_policy),
         policy,
         now,
-        _preview_chunks(made, {place.digest for place in now}),
+        _preview_chunks(made, {position.digest for position in now}),
         len(overlays.listed) - len(overlays.laid.places) if whole else None,
     )
 
@@ -212,7 +212,7 @@ def preview_document(
 def preview_content(
     collection: Collection,
     content: str | Sequence[Segment],
-    stated: Mapping[str, Any] | None,
+    explicit: Mapping[str, Any] | None,
     *,
     title: str = "",
     page_map: Sequence[Sequence[Any]] = (),
@@ -221,7 +221,7 @@ def preview_content(
 
     title: chunks are embedded with it. Raises InvalidInput, EmptyContent.
     """
-    policy, usual = policy_for(collection, stated), policy_for(collection)
+    policy, usual = policy_for(collection, explicit), policy_for(collection)
     size = len(content) if isinstance(content, str) else 0
     content = content[:PREVIEW_CHARS] if isinstance(content, str) else content
     draft = Draft(doc_id="preview", content=content, title=title, page_map=page_map)
@@ -229,11 +229,11 @@ def preview_content(
     if not text.strip():
         raise EmptyContent("the content has no text after normalization; send some text", field="content")
     now = _preview_chunks(chunk_draft(draft, text, usual), set())
-    then = _preview_chunks(chunk_draft(draft, text, policy), {place.digest for place in now})
+    then = _preview_chunks(chunk_draft(draft, text, policy), {position.digest for position in now})
     return Preview(title, "", text, size <= PREVIEW_CHARS, max(size, len(text)), usual, policy, now, then)
 
 
-def preview_upload(collection: Collection, name: str, file: IO[bytes], stated: Mapping[str, Any] | None) -> Preview:
+def preview_upload(collection: Collection, name: str, file: IO[bytes], explicit: Mapping[str, Any] | None) -> Preview:
     """A file that is not stored, read as an upload would be. Writes nothing, keeps nothing.
 
     Raises what parsing raises, ServiceError 413 for a file that is too large, InvalidInput, EmptyContent.
@@ -253,11 +253,11 @@ def preview_upload(collection: Collection, name: str, file: IO[bytes], stated: M
             field="file",
         )
     parsed = parse(data, name, limits=limits)
-    return preview_content(collection, parsed.text, stated, title=parsed.title or "", page_map=parsed.page_map)
+    return preview_content(collection, parsed.text, explicit, title=parsed.title or "", page_map=parsed.page_map)
 
 
 def preview_collection(
-    collection: Collection, stated: Mapping[str, Any] | None, *, documents: int = SAMPLE_DOCUMENTS
+    collection: Collection, explicit: Mapping[str, Any] | None, *, documents: int = SAMPLE_DOCUMENTS
 ) -> SamplePreview:
     """A few documents under another policy of the collection, the same ones each time. Raises InvalidInput.
 
@@ -265,11 +265,11 @@ def preview_collection(
     """
     rows = Document.objects.filter(collection=collection)
     picked = rows.filter(size_chars__gt=0).exclude(text="").defer("text").order_by(MD5("doc_id"))[:documents]
-    policy = policy_for(collection, stated)
+    policy = policy_for(collection, explicit)
     target = Collection(
         embed_model=collection.embed_model,
         embed_dims=collection.embed_dims,
-        chunk_policy=dict(collection.chunk_policy) | {k: v for k, v in (stated or {}).items() if v is not None},
+        chunk_policy=dict(collection.chunk_policy) | {k: v for k, v in (explicit or {}).items() if v is not None},
     )
     target.pk = collection.pk
     previews = []
@@ -281,7 +281,7 @@ def preview_collection(
 
 def bin_lengths(now: Iterable[PreviewChunk], then: Iterable[PreviewChunk]) -> Bins:
     """Both in the same bins, BINS of them, from 0 to the longest of both."""
-    sizes = [place.token_count for place in now], [place.token_count for place in then]
+    sizes = [position.token_count for position in now], [position.token_count for position in then]
     step = max([1, *(size for each in sizes for size in each)]) // BINS + 1
     counts = [[0] * BINS, [0] * BINS]
     for counted, each in zip(counts, sizes, strict=True):
@@ -317,11 +317,11 @@ def _without_last(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
 
 
 def _preview_chunks(chunks: Iterable[Chunk], known: set[str]) -> list[PreviewChunk]:
-    places = []
+    positions = []
     for chunk in chunks:
         digest = hashlib.sha256(chunk.embed_text.encode()).hexdigest()
         page = chunk.metadata.get("page")
-        places.append(
+        positions.append(
             PreviewChunk(
                 chunk.chunk_index,
                 chunk.start,
@@ -336,12 +336,12 @@ def _preview_chunks(chunks: Iterable[Chunk], known: set[str]) -> list[PreviewChu
                 digest in known,
             )
         )
-    return places
+    return positions
 
 
 def _sum_lengths(documents: Sequence[Sequence[PreviewChunk]]) -> Lengths:
-    every = [Lengths.of(places) for places in documents]
-    sizes = [place.token_count for places in documents for place in places]
+    every = [Lengths.of(positions) for positions in documents]
+    sizes = [position.token_count for positions in documents for position in positions]
     if not sizes:
         return Lengths.of([])
     shared = sum(each.shared_chars for each in every)

@@ -128,7 +128,7 @@ class DocumentSnapshot:
         return OverlayChange(self._put(position, moved), position, self.original(anchor), before)
 
     def without(self, position: int) -> OverlayChange:
-        left = [overlay for place, overlay in enumerate(self.overlays) if place != position]
+        left = [overlay for index, overlay in enumerate(self.overlays) if index != position]
         return OverlayChange(left, None, None, self.overlays[position])
 
     def _put(self, position: int, overlay: Overlay) -> list[Overlay]:
@@ -151,8 +151,8 @@ class PendingOverlays(DocumentOverlays):
         return self
 
     def settle(self, revision: int) -> None:
-        kept = {overlay.id for overlay in self.listed}
-        gone = [overlay.id for overlay in self.scene.overlays if overlay.id not in kept]
+        stored = {overlay.id for overlay in self.listed}
+        gone = [overlay.id for overlay in self.scene.overlays if overlay.id not in stored]
         ChunkOverlay.objects.filter(pk__in=gone).delete()
         listed = list(self.listed)
         if self.wanted.subject is not None:
@@ -199,13 +199,13 @@ def change_overlays(
         document = get_document(collection, doc_id)
         _check_state(document, revision)
         scene = DocumentSnapshot.read(document)
-        wanted = propose(scene)
-        if wanted.overlays == scene.overlays:
+        requested = propose(scene)
+        if requested.overlays == scene.overlays:
             return ChunkChange(doc_id, document.revision, changed=False)
-        proposal = PendingOverlays(scene, wanted, message, actor)
+        proposal = PendingOverlays(scene, requested, message, actor)
         outcome = _store(collection, scene, proposal, Cause(message, audit.name_actor(actor)))
-        at = None if wanted.subject is None else proposal.laid.places.get(wanted.subject)
-        return ChunkChange(doc_id, outcome.revision, at, proposal.overlay_id, wanted.before)
+        at = None if requested.subject is None else proposal.laid.places.get(requested.subject)
+        return ChunkChange(doc_id, outcome.revision, at, proposal.overlay_id, requested.before)
 
     return retry_on_conflict(doc_id, work, field="revision")
 

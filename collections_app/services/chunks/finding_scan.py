@@ -55,8 +55,8 @@ class FindingCounts:
 
 def find_in_chunk(content: str, context: str) -> list[dict[str, Any]]:
     """[`Finding.as_dict()`] of a chunk's content and, with "part": "context", of its context; by place."""
-    found: list[dict[str, Any]] = [item.as_dict() for item in scan(content)]
-    return found + [item.as_dict() | {"part": "context"} for item in scan(context)]
+    result: list[dict[str, Any]] = [item.as_dict() for item in scan(content)]
+    return result + [item.as_dict() | {"part": "context"} for item in scan(context)]
 
 
 def scan_collection(
@@ -84,8 +84,8 @@ def scan_collection(
             break
     if state.complete:
         execute(connection, DROP_GONE, {"collection": collection.pk})
-    said = "all chunks" if state.complete else "a part of the chunks"
-    audit.record(actor, [collection], audit.CHANGE, f"scanned {said} for findings")
+    message = "all chunks" if state.complete else "a part of the chunks"
+    audit.record(actor, [collection], audit.CHANGE, f"scanned {message} for findings")
     return state
 
 
@@ -123,17 +123,17 @@ def _scan_batch(collection: Collection, state: FindingScan) -> None:
         "collection": collection.pk, "doc_id": state.reached_doc_id, "index": state.reached_index, "batch": BATCH,
     }  # fmt: skip
     rows = fetch_all(connection, BATCH_ROWS, values)
-    found = []
+    result = []
     for doc_id, index, revision, content, context in rows:
         if findings := find_in_chunk(content, context):
-            found.append(_row(collection, doc_id, index, revision, findings))
+            result.append(_row(collection, doc_id, index, revision, findings))
     with transaction.atomic():
         if rows:
             first, last = rows[0], rows[-1]
             _forget(collection, (first[0], first[1]), (last[0], last[1]))
             state.reached_doc_id, state.reached_index = last[0], last[1]
         ChunkFindings.objects.bulk_create(
-            found,
+            result,
             update_conflicts=True,
             unique_fields=["collection", "doc_id", "chunk_index"],
             update_fields=["revision", "families", "findings", "risk_score"],

@@ -49,24 +49,24 @@ def nearest_chunks(
     def is_wanted(candidate: Candidate) -> bool:
         return candidate.doc_id != doc_id if other_documents else candidate.key != (doc_id, chunk_index)
 
-    found = read_store(collection, read)
+    result = read_store(collection, read)
     return [
         Neighbour(rank, candidate.score, candidate, candidate.doc_id == doc_id)
-        for rank, candidate in enumerate(found[:k], 1)
+        for rank, candidate in enumerate(result[:k], 1)
     ]
 
 
 def find_chunk(collection: Collection, doc_id: str, chunk_index: int) -> Chunk:
     """With its vector. ServiceError 404."""
-    found = None
+    result = None
     if "\x00" not in doc_id:
         rows = Chunk.objects.filter(collection_id=collection.pk, doc_id=doc_id, chunk_index=chunk_index)
-        found = rows.defer("fts", "lexical").first()
-    if found is None:
+        result = rows.defer("fts", "lexical").first()
+    if result is None:
         raise ServiceError(
             f"collection {collection.name!r} has no chunk {chunk_index} of a document {doc_id!r}",
             type="unknown_chunk",
             status=404,
             field="chunk_index",
         )
-    return found
+    return result

@@ -35,10 +35,10 @@ DESCRIPTION_MAX_CHARS = 2000
 
 def get_collection(name: str) -> Collection:
     """The live collection of that name. Raises UnknownCollection."""
-    found = Collection.objects.live().filter(name=name).first() if can_be_stored(name) else None
-    if found is None:
+    record = Collection.objects.live().filter(name=name).first() if can_be_stored(name) else None
+    if record is None:
         raise UnknownCollection(f"there is no collection {name!r}; GET /v1/collections lists them", field="collection")
-    return found
+    return record
 
 
 def create_collection(
@@ -56,26 +56,26 @@ def create_collection(
 
     Raises ServiceError 409 for a taken name, InvalidInput, DimensionMismatch.
     """
-    kept = check_collection_name(name)
+    stored = check_collection_name(name)
     model, dims = resolve_model(embed_model, embed_dims)
-    stated = check_policy(chunk_policy, embedder_for(model, dims).window)
+    explicit = check_policy(chunk_policy, embedder_for(model, dims).window)
     try:
         with transaction.atomic():
             pk = create_rows(
                 connection,
-                name=kept,
+                name=stored,
                 embed_model=model,
                 embed_dims=dims,
                 hybrid_enabled=hybrid_enabled,
                 language=language or "english",
             )
-            Collection.objects.filter(pk=pk).update(chunk_policy=stated, description=check_description(description))
+            Collection.objects.filter(pk=pk).update(chunk_policy=explicit, description=check_description(description))
             collection = Collection.objects.get(pk=pk)
             bind_keys(collection, actor=actor)
             audit.record(actor, [collection], audit.ADDITION, f"made with {model}, {dims} dimensions")
     except IntegrityError:
         raise ServiceError(
-            f"there is a collection {kept!r} already; choose another name, or use that one",
+            f"there is a collection {stored!r} already; choose another name, or use that one",
             type="name_taken",
             status=409,
             field="name",
@@ -134,13 +134,13 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
 
 def check_description(text: str) -> str:
     """The description in normalized form."""
-    kept = normalize(text)
-    if len(kept) > DESCRIPTION_MAX_CHARS:
+    cleaned = normalize(text)
+    if len(cleaned) > DESCRIPTION_MAX_CHARS:
         raise InvalidInput(
-            f"description must have at most {DESCRIPTION_MAX_CHARS} characters; this one has {len(kept)}",
+            f"description must have at most {DESCRIPTION_MAX_CHARS} characters; this one has {len(cleaned)}",
             field="description",
         )
-    return kept
+    return cleaned
 
 
 def collection_statistics(collection: Collection) -> dict[str, Any]:
@@ -149,16 +149,16 @@ def collection_statistics(collection: Collection) -> dict[str, Any]:
     And the generation that serves with its hash, its last measured recall, documents by state and type, what is kept
     beside them, lengths of chunks and growth over the last weeks.
     """
-    found = ragd.Store(connection, collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD).statistics()
+    store = ragd.Store(connection, collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD).statistics()
     building = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.BUILD_INDEX).exists()
-    if building and found["vector_index"] != "ready":
-        found["vector_index"] = "building"
+    if building and store["vector_index"] != "ready":
+        store["vector_index"] = "building"
     jobs = count_jobs([collection.pk])
     serving = ensure_serving(collection)
     probe = last_probe(collection)
     lengths = count_chunk_lengths(collection)
     return (
-        found
+        store
         | {"jobs": jobs.get(collection.pk, {}), "generation": serving.number, "generation_hash": serving.hash}
         | {"recall": None if probe is None else probe.recall}
         | count_documents(collection)

@@ -144,20 +144,20 @@ class Manifest:
 
     @property
     def collection(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.values["collection"]
-        return found
+        result: Mapping[str, Any] = self.values["collection"]
+        return result
 
     @property
     def generation(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.values["generation"]
-        return found
+        result: Mapping[str, Any] = self.values["generation"]
+        return result
 
     @property
     def statistics(self) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.values["statistics"]
-        return found
+        result: Mapping[str, Any] = self.values["statistics"]
+        return result
 
     @property
     def counts(self) -> Mapping[str, int]:
-        found: Mapping[str, int] = self.values["counts"]
-        return found
+        result: Mapping[str, int] = self.values["counts"]
+        return result

@@ -153,18 +153,18 @@ class Check:
                     sql = rule.sql
                     for name, value in names.items():  # patterns hold braces, so no format
                         sql = sql.replace(f"{{{name}}}", value)
-                    found = [str(row) for (row,) in fetch_all(connection, sql, dict(params) or None)]
+                    fetched = [str(row) for (row,) in fetch_all(connection, sql, dict(params) or None)]
                 else:
-                    found = list(rows())
+                    fetched = list(rows())
         except (OperationalError, TimeoutError) as error:
             if not isinstance(error, TimeoutError) and not isinstance(error.__cause__, QueryCanceled):
                 raise
             self.unfinished.append(f"{rule.name} of {collection or 'all collections'}")
             return
-        if found:
+        if fetched:
             remedy = rule.remedy.replace("NAME", collection)
             self.findings.append(
-                Finding(collection, rule.name, rule.says, len(found), tuple(found[:SHOWN_ROWS]), remedy)
+                Finding(collection, rule.name, rule.says, len(fetched), tuple(fetched[:SHOWN_ROWS]), remedy)
             )
 
     def _wrong_slices(self, names: Mapping[str, str], params: Mapping[str, Any]) -> Iterator[str]:

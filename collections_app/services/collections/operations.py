@@ -174,9 +174,9 @@ def forget_operations() -> int:
     """Keep the newest 200 of each kind; returns how many went."""
     gone = 0
     for kind in Operation.Kind.values:
-        kept = list(Operation.objects.filter(kind=kind).values_list("pk", flat=True)[:KEPT_PER_KIND])
-        if len(kept) == KEPT_PER_KIND:
-            gone += Operation.objects.filter(kind=kind).exclude(pk__in=kept).delete()[0]
+        stored = list(Operation.objects.filter(kind=kind).values_list("pk", flat=True)[:KEPT_PER_KIND])
+        if len(stored) == KEPT_PER_KIND:
+            gone += Operation.objects.filter(kind=kind).exclude(pk__in=stored).delete()[0]
     return gone
 
 

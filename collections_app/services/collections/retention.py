@@ -30,7 +30,7 @@ def check_retention(values: Mapping[str, Any] | None) -> dict[str, int]:
 
     Raises InvalidInput naming the field.
     """
-    kept: dict[str, int] = {}
+    selected: dict[str, int] = {}
     for name, value in (values or {}).items():
         if name not in LIMITS:
             raise InvalidInput(f"retention has no field {name!r}; it has {', '.join(LIMITS)}", field="retention")
@@ -38,8 +38,8 @@ def check_retention(values: Mapping[str, Any] | None) -> dict[str, int]:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LIMITS[name]:
             raise InvalidInput(f"{name} must be a whole number from 0 to {LIMITS[name]}, not {value!r}", field=name)
-        kept[name] = value
-    return kept
+        selected[name] = value
+    return selected
 
 
 def effective_retention(collection: Collection) -> dict[str, int]:

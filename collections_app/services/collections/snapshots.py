@@ -20,10 +20,12 @@ class Snapshot:
     """
 
     def __init__(self, collection_id: int) -> None:
-        given = current.get_connection_params()
-        kept = {name: value for name, value in given.items() if name not in ("context", "cursor_factory")}  # Django's
-        kept["application_name"] = READER_NAME.format(collection=collection_id)
-        self.connection: psycopg.Connection[Any] = psycopg.connect(**kept)
+        provided = current.get_connection_params()
+        selected = {
+            name: value for name, value in provided.items() if name not in ("context", "cursor_factory")
+        }  # Django's
+        selected["application_name"] = READER_NAME.format(collection=collection_id)
+        self.connection: psycopg.Connection[Any] = psycopg.connect(**selected)
         self.connection.isolation_level = IsolationLevel.REPEATABLE_READ
         self.connection.read_only = True
         self.execute(IN_UTC)
@@ -36,8 +38,8 @@ class Snapshot:
 
     def row(self, sql: str, params: Mapping[str, Any] | None = None) -> tuple[Any, ...] | None:
         """The first row, or None."""
-        found: tuple[Any, ...] | None = self.connection.execute(sql, params).fetchone()
-        return found
+        rows: tuple[Any, ...] | None = self.connection.execute(sql, params).fetchone()
+        return rows
 
     def stream(self, select: str, types: Sequence[str], params: Mapping[str, Any] | None = None) -> Iterator[Any]:
         yield from stream(self.connection, select, types, params)

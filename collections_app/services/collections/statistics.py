@@ -41,8 +41,8 @@ def count_chunk_lengths(collection: Collection) -> Histogram | None:
     step = highest // BINS + 1
     binned = chunks.annotate(bin=Cast(Floor(F("token_count") / step), IntegerField()))
     rows = binned.values("bin").annotate(total=Count("id")).order_by("bin")
-    found = {row["bin"]: row["total"] for row in rows}
-    return Histogram(tuple(found.get(index, 0) for index in range(BINS)), step, highest)
+    result = {row["bin"]: row["total"] for row in rows}
+    return Histogram(tuple(result.get(index, 0) for index in range(BINS)), step, highest)
 
 
 def count_documents(collection: Collection) -> dict[str, Any]:

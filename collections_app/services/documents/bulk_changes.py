@@ -124,9 +124,9 @@ class _Bulk:
         except UnknownCollection:
             raise
         except (ServiceError, RagdError, OperationalError) as error:
-            told = describe(error)[1]["error"]
+            details = describe(error)[1]["error"]
             for name in names:
-                self.results.setdefault(name, DocumentResult(name, "refused", told["type"], told["message"]))
+                self.results.setdefault(name, DocumentResult(name, "refused", details["type"], details["message"]))
             return
         done = DONE.get(self.change.action, "changed")
         for name in names:
@@ -135,11 +135,11 @@ class _Bulk:
     def _lot(self, names: Sequence[str]) -> set[str]:
         """Do it to one lot; returns the ids that changed. Who is refused or unknown is written down at once."""
         rows = Document.objects.filter(collection=self.collection, doc_id__in=names)
-        found = dict(rows.values_list("doc_id", "archived_at"))
+        result = dict(rows.values_list("doc_id", "archived_at"))
         for name in names:
-            if name not in found:
+            if name not in result:
                 self._refuse(name, "unknown", "unknown_document", "there is no such document in the collection")
-            elif found[name] is not None and self.change.action not in READS_ARCHIVED:
+            elif result[name] is not None and self.change.action not in READS_ARCHIVED:
                 self._refuse_archived(name)
         open_names = [name for name in names if name not in self.results]
         if not open_names:
@@ -197,8 +197,8 @@ class _Bulk:
             try:
                 outcome = self._rewrite(labels.doc_id)
             except (ServiceError, RagdError) as error:
-                told = describe(error)[1]["error"]
-                self._refuse(labels.doc_id, "refused", told["type"], told["message"])
+                details = describe(error)[1]["error"]
+                self._refuse(labels.doc_id, "refused", details["type"], details["message"])
             else:
                 changed |= set() if outcome.unchanged else {labels.doc_id}
         return changed

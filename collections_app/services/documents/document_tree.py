@@ -69,7 +69,7 @@ def owners_of(collection: Collection, doc_ids: Iterable[str]) -> dict[str, froze
     owners: dict[str, set[str]] = {}
     above: dict[str, set[str]] = {}
     level = set(doc_ids)
-    wanted = set(level)
+    requested = set(level)
     for _ in range(LEVELS_MAX):
         if not level:
             break
@@ -78,15 +78,15 @@ def owners_of(collection: Collection, doc_ids: Iterable[str]) -> dict[str, froze
             for doc_id, owner in cursor.fetchall():
                 above.setdefault(doc_id, set()).add(owner)
         level = {owner for doc_id in level for owner in above.get(doc_id, ())} - set(above)
-    for doc_id in wanted & set(above):
-        found: set[str] = set()
+    for doc_id in requested & set(above):
+        result: set[str] = set()
         rest = [doc_id]
         while rest:
-            new = above.get(rest.pop(), set()) - found
-            found |= new
+            new = above.get(rest.pop(), set()) - result
+            result |= new
             rest += new
-        owners[doc_id] = found
-    return {doc_id: frozenset(found) for doc_id, found in owners.items()}
+        owners[doc_id] = result
+    return {doc_id: frozenset(result) for doc_id, result in owners.items()}
 
 
 def parent_of(document: Document) -> str:

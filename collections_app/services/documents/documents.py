@@ -36,16 +36,16 @@ SEGMENTS_MAX = 100_000
 
 def get_document(collection: Collection, doc_id: str) -> Document:
     """Raises ServiceError 404."""
-    found = Document.objects.filter(collection=collection, doc_id=check_doc_id(doc_id)).first()
-    if found is None:
+    record = Document.objects.filter(collection=collection, doc_id=check_doc_id(doc_id)).first()
+    if record is None:
         raise ServiceError(
             f"collection {collection.name!r} has no document {doc_id!r}",
             type="unknown_document",
             status=404,
             field="doc_id",
         )
-    found.collection = collection
-    return found
+    record.collection = collection
+    return record
 
 
 def ingest_text(
@@ -153,14 +153,14 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: a
             names = named
             lock_documents(collection, names)
             named = with_attachments(collection, names)
-        found = list(Document.objects.listed().filter(collection=collection, doc_id__in=names))
+        records = list(Document.objects.listed().filter(collection=collection, doc_id__in=names))
         supersede_jobs(collection, names, "the document was deleted")
-        audit.record(actor, found, audit.DELETION, f"deleted from {collection.name}")
-        chunks = delete_document_chunks([document.doc_id for document in found], open_store(collection))
-        Document.objects.filter(pk__in=[document.pk for document in found]).delete()
+        audit.record(actor, records, audit.DELETION, f"deleted from {collection.name}")
+        chunks = delete_document_chunks([document.doc_id for document in records], open_store(collection))
+        Document.objects.filter(pk__in=[document.pk for document in records]).delete()
         history = drop_history(collection, names)
         uploads, _ = Upload.objects.filter(collection=collection, doc_id__in=names).delete()
-    return {"documents": len(found), "chunks": chunks, "uploads": uploads, **history}
+    return {"documents": len(records), "chunks": chunks, "uploads": uploads, **history}
 
 
 def set_documents_enabled(

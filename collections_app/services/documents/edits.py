@@ -52,18 +52,18 @@ def edit_document(
     anything but `archived: false` on an archived document and for content while a file is ingested for it,
     InvalidInput, EmbedderError.
     """
-    wanted = _check(collection, changes)
+    requested = _check(collection, changes)
     document = get_document(collection, doc_id)
     if expected_revision is not None and expected_revision != document.revision:
         raise _moved_on(doc_id, expected_revision, document.revision)
-    if document.archived_at is not None and wanted.get("archived") is not False and set(wanted) - {"archived"}:
+    if document.archived_at is not None and requested.get("archived") is not False and set(requested) - {"archived"}:
         raise refuse_archived(doc_id)
-    if wanted.get("archived") is False:
+    if requested.get("archived") is False:
         unarchive_documents(collection, [doc_id], actor=actor)
-    _edit_content(collection, doc_id, wanted, actor)
-    if "enabled" in wanted and not wanted.get("archived"):
-        set_documents_enabled(collection, [doc_id], enabled=wanted["enabled"], actor=actor)
-    if wanted.get("archived"):
+    _edit_content(collection, doc_id, requested, actor)
+    if "enabled" in requested and not requested.get("archived"):
+        set_documents_enabled(collection, [doc_id], enabled=requested["enabled"], actor=actor)
+    if requested.get("archived"):
         archive_documents(collection, [doc_id], actor=actor)
     return get_document(collection, doc_id)
 
@@ -73,22 +73,22 @@ def _check(collection: Collection, changes: Mapping[str, Any]) -> dict[str, Any]
     if unknown := set(changes) - set(EDITABLE):
         name = sorted(unknown)[0]
         raise InvalidInput(f"{name} cannot be changed; what can is {', '.join(EDITABLE)}", field=name)
-    wanted = dict(changes)
-    if "title" in wanted:
-        wanted["title"] = clean_title(wanted["title"] or "")
-    if "tags" in wanted:
-        wanted["tags"] = clean_tags(wanted["tags"])
-    if "metadata" in wanted:
-        wanted["metadata"] = clean_metadata(wanted["metadata"])
-    if "chunk_policy" in wanted:
-        wanted["chunk_policy"] = check_policy(wanted["chunk_policy"], window_of(collection))
-    if wanted.get("archived") and wanted.get("enabled"):
+    requested = dict(changes)
+    if "title" in requested:
+        requested["title"] = clean_title(requested["title"] or "")
+    if "tags" in requested:
+        requested["tags"] = clean_tags(requested["tags"])
+    if "metadata" in requested:
+        requested["metadata"] = clean_metadata(requested["metadata"])
+    if "chunk_policy" in requested:
+        requested["chunk_policy"] = check_policy(requested["chunk_policy"], window_of(collection))
+    if requested.get("archived") and requested.get("enabled"):
         raise InvalidInput("a document cannot be archived and enabled; leave one of the two out", field="archived")
-    return wanted
+    return requested
 
 
-def _edit_content(collection: Collection, doc_id: str, wanted: Mapping[str, Any], actor: audit.Actor) -> None:
-    fields = {name: wanted[name] for name in ("title", "tags", "metadata", "chunk_policy") if name in wanted}
+def _edit_content(collection: Collection, doc_id: str, requested: Mapping[str, Any], actor: audit.Actor) -> None:
+    fields = {name: requested[name] for name in ("title", "tags", "metadata", "chunk_policy") if name in requested}
     if not fields:
         return
     _refuse_busy(collection, doc_id, FILE_KINDS)
@@ -124,21 +124,21 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
     document = get_document(collection, doc_id)
     if not document.text:
         raise _without_text(doc_id)
-    stated = fields.get("chunk_policy")
+    explicit = fields.get("chunk_policy")
     draft = replace(
         draft_of(document), **{name: fields[name] for name in ("title", "tags", "metadata") if name in fields}
     )
-    if stated is None:
+    if explicit is None:
         policy = (
             ChunkPolicy.from_dict(document.chunk_policy) if document.chunk_policy else policy_of(collection, before)
         )
     else:
-        policy = policy_of(collection, replace(before, policy_stated=stated) if before else None)
+        policy = policy_of(collection, replace(before, policy_stated=explicit) if before else None)
 
     def note_policy(_: IngestOutcome) -> None:
-        if stated is not None:
+        if explicit is not None:
             rows = Document.objects.filter(collection=collection, doc_id=doc_id)
-            rows.update(chunk_policy_stated=dict(stated))
+            rows.update(chunk_policy_stated=dict(explicit))
 
     asked_by = audit.key_label(audit.name_actor(actor))
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
@@ -196,7 +196,7 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
 
 
 def _draft_of_revision(document: Document, number: int) -> Draft:
-    kept = find_revision(document, number)
+    document_revision = find_revision(document, number)
     maps = revision_maps(document, number)
     text = revision_text(document, number)
     if not text:
@@ -204,14 +204,14 @@ def _draft_of_revision(document: Document, number: int) -> Draft:
     return Draft(
         doc_id=document.doc_id,
         content=_content(text, maps["segments"]),
-        title=kept.title,
-        tags=tuple(kept.tags),
-        metadata=kept.metadata,
-        source=kept.source,
-        media_type=kept.media_type,
-        source_hash=kept.source_hash,
+        title=document_revision.title,
+        tags=tuple(document_revision.tags),
+        metadata=document_revision.metadata,
+        source=document_revision.source,
+        media_type=document_revision.media_type,
+        source_hash=document_revision.source_hash,
         page_map=maps["page_map"],
-        warnings=kept.warnings,
+        warnings=document_revision.warnings,
     )
 
 

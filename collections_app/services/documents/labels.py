@@ -62,16 +62,18 @@ def touches_chunk_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> b
     return any(before.get(key) != after.get(key) or (key in before) != (key in after) for key in OWN_KEYS)
 
 
-def relabel(collection: Collection, wanted: Sequence[Labels], cause: Cause, *, actor: audit.Actor = None) -> list[str]:
+def relabel(
+    collection: Collection, requested: Sequence[Labels], cause: Cause, *, actor: audit.Actor = None
+) -> list[str]:
     """Give the documents these tags and metadata; returns the ids of those that changed, each now a new revision.
 
     Statements are as many for one document as for many. The caller holds the documents' locks and the transaction,
     has refused archived ones, and knows that no key of OWN_KEYS changes (`touches_chunk_keys`). Content hashes go
     along, so that the same file is still unchanged.
     """
-    rows = {row[0]: row for row in fetch_all(connection, DECISIVE, {"ids": [labels.pk for labels in wanted]})}
+    rows = {row[0]: row for row in fetch_all(connection, DECISIVE, {"ids": [labels.pk for labels in requested]})}
     documents, chunks = [], []
-    for labels in wanted:
+    for labels in requested:
         _, title, tags, metadata, revision, digest, text_hash, segments, pages, policy, overlaid = rows[labels.pk]
         before = json.loads(metadata)
         if (tuple(tags), before) == (labels.tags, dict(labels.metadata)):

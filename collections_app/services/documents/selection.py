@@ -40,11 +40,11 @@ class DocumentFilter:
 
     def rows(self, collection: Collection) -> DocumentQuerySet:
         """The documents that it lets through, in no order."""
-        found: DocumentQuerySet = Document.objects.filter(collection=collection)
+        document_query_set: DocumentQuerySet = Document.objects.filter(collection=collection)
         if not all(can_be_stored(text) for text in (self.q, self.media_type, *self.tags)):
-            return found.none()
-        found = found.matching(self.q)
-        return found.tagged(self.tags).in_state(self.state).of_type(self.media_type)
+            return document_query_set.none()
+        document_query_set = document_query_set.matching(self.q)
+        return document_query_set.tagged(self.tags).in_state(self.state).of_type(self.media_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ class Facet:
     count: int
 
 
-def count_facets(collection: Collection, wanted: DocumentFilter) -> dict[str, list[Facet]]:
+def count_facets(collection: Collection, document_filter: DocumentFilter) -> dict[str, list[Facet]]:
     """states, tags and media_types with counts, each under the other filters; the most frequent first, at most 30."""
     return {
-        "states": _states(replace(wanted, state="any").rows(collection)),
-        "tags": _tags(wanted.rows(collection)),
-        "media_types": _media_types(replace(wanted, media_type="").rows(collection)),
+        "states": _states(replace(document_filter, state="any").rows(collection)),
+        "tags": _tags(document_filter.rows(collection)),
+        "media_types": _media_types(replace(document_filter, media_type="").rows(collection)),
     }
 
 
@@ -97,12 +97,14 @@ def choose_named(doc_ids: Iterable[str]) -> list[str]:
     return [check_doc_id(name) for name in names]
 
 
-def choose_matching(collection: Collection, wanted: DocumentFilter, *, expected: int | None = None) -> list[str]:
+def choose_matching(
+    collection: Collection, document_filter: DocumentFilter, *, expected: int | None = None
+) -> list[str]:
     """The ids of all that the filter lets through, by id.
 
     expected: how many somebody saw; ServiceError 409 when there are more or fewer by now. 422 above 200,000.
     """
-    names = list(wanted.rows(collection).by_doc_id().values_list("doc_id", flat=True)[: MATCHED_MAX + 1])
+    names = list(document_filter.rows(collection).by_doc_id().values_list("doc_id", flat=True)[: MATCHED_MAX + 1])
     if len(names) > MATCHED_MAX:
         raise InvalidInput(f"the filter matches more than {MATCHED_MAX} documents; narrow it", field="filter")
     if expected is not None and expected != len(names):

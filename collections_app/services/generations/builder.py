@@ -196,7 +196,7 @@ class Builder:
         with transaction.atomic():
             flipped = fetch_all(connection, FLIPPED, self.scope)
             for enabled in (True, False):
-                names = [name for name, wanted in flipped if wanted is enabled]
+                names = [name for name, expected in flipped if expected is enabled]
                 if names:
                     self.progress.hold()
                     sql = SET_ENABLED.format(chunks=self.store.collection.partition)

@@ -85,8 +85,8 @@ def differences(serving: Generation, target: Target) -> list[str]:
         "language": serving.language,
         "policy": serving.policy,
     }
-    wanted = target.spec.as_dict()
-    return [name for name, value in now.items() if wanted[name] != value]
+    requested = target.spec.as_dict()
+    return [name for name, value in now.items() if requested[name] != value]
 
 
 def _policy(target: Target) -> dict[str, Any]:
@@ -98,13 +98,13 @@ def _sample(collection: Collection, target: Target) -> tuple[list[str], float]:
     picked = Document.objects.filter(collection=collection, size_chars__gt=0).order_by(MD5("doc_id"))
     texts = picked.annotate(head=Substr("text", 1, SAMPLE_CHARS)).values_list("head", flat=True)[:SAMPLE_DOCUMENTS]
     chars = count = 0
-    kept: list[str] = []
+    selected: list[str] = []
     for text in texts:
         if text.strip():
             chunks = ragd.chunk(text, target.spec.policy)
             chars, count = chars + len(text), count + len(chunks)
-            kept += [chunk.embed_text for chunk in chunks[: TRIAL_CHUNKS - len(kept)]]
-    return kept, count / chars if chars else 0.0
+            selected += [chunk.embed_text for chunk in chunks[: TRIAL_CHUNKS - len(selected)]]
+    return selected, count / chars if chars else 0.0
 
 
 def _trial(target: Target, texts: Sequence[str]) -> float | None:

@@ -60,16 +60,16 @@ def list_generations(collection: Collection) -> list[Generation]:
 def get_generation(collection: Collection, number: int) -> Generation:
     """Raises ServiceError 404."""
     ensure_serving(collection)
-    found = Generation.objects.filter(collection=collection, number=number).first()
-    if found is None:
+    record = Generation.objects.filter(collection=collection, number=number).first()
+    if record is None:
         raise ServiceError(
             f"collection {collection.name!r} has no generation {number}",
             type="unknown_generation",
             status=404,
             field="generation",
         )
-    found.collection = collection
-    return found
+    record.collection = collection
+    return record
 
 
 def resolve_target(collection: Collection, choices: Mapping[str, Any]) -> Target:
@@ -86,9 +86,9 @@ def resolve_target(collection: Collection, choices: Mapping[str, Any]) -> Target
     if language not in (known := languages(connection)):
         raise InvalidInput(f"language must be one of {', '.join(known)}, not {language!r}", field="language")
     window = embedder_for(model, dims).window
-    stated = check_policy(chosen.get("chunk_policy", collection.chunk_policy), window)
+    explicit = check_policy(chosen.get("chunk_policy", collection.chunk_policy), window)
     hybrid = bool(chosen.get("hybrid_enabled", collection.hybrid_enabled))
-    return Target(GenerationSpec(model, dims, hybrid, language, resolve_policy(stated, window)), stated)
+    return Target(GenerationSpec(model, dims, hybrid, language, resolve_policy(explicit, window)), explicit)
 
 
 def _resolve_model(collection: Collection, chosen: Mapping[str, Any]) -> tuple[str, int]:
@@ -197,26 +197,26 @@ def activate_generation(generation: Generation, *, overrule: str = "", actor: au
     """
     with transaction.atomic():
         current = _lock(generation.collection)
-        found = Generation.objects.select_for_update().get(pk=generation.pk)
-        found.collection = current
-        if found.state not in (State.BUILDING, State.READY, State.RETIRED):
+        record = Generation.objects.select_for_update().get(pk=generation.pk)
+        record.collection = current
+        if record.state not in (State.BUILDING, State.READY, State.RETIRED):
             raise ServiceError(
-                f"generation {found.number} is {found.state}; only a ready or retired one can be let serve",
+                f"generation {record.number} is {record.state}; only a ready or retired one can be let serve",
                 type="conflict",
                 status=409,
             )
-        found.automatic = True
-        found.save(update_fields=["automatic"])
+        record.automatic = True
+        record.save(update_fields=["automatic"])
         if overrule:
-            note_overruled(found, overrule, actor)
-            audit.record(actor, [current], audit.CHANGE, f"overruled the gate of {found}: {found.gate_reason}")
+            note_overruled(record, overrule, actor)
+            audit.record(actor, [current], audit.CHANGE, f"overruled the gate of {record}: {record.gate_reason}")
         else:
-            request_again(found)
-        if found.state != State.BUILDING:
+            request_again(record)
+        if record.state != State.BUILDING:
             _refuse_busy(current)
-            _queue(found, actor)
-        audit.record(actor, [current], audit.CHANGE, f"asked for generation {found.number} to serve")
-    return found
+            _queue(record, actor)
+        audit.record(actor, [current], audit.CHANGE, f"asked for generation {record.number} to serve")
+    return record
 
 
 def cancel_generation(generation: Generation, *, actor: audit.Actor = None) -> Generation:
@@ -243,16 +243,16 @@ def drop_generation(generation: Generation, *, actor: audit.Actor = None) -> Gen
     """
     with transaction.atomic():
         current = _lock(generation.collection)
-        found = Generation.objects.select_for_update().get(pk=generation.pk)
-        if found.state not in (State.READY, State.RETIRED, State.FAILED):
-            why = "; cancel it first" if found.state == State.BUILDING else ""
-            raise ServiceError(f"generation {found.number} is {found.state}{why}", type="conflict", status=409)
-        if found.jobs.filter(state__in=ACTIVE_STATES).exists():
+        record = Generation.objects.select_for_update().get(pk=generation.pk)
+        if record.state not in (State.READY, State.RETIRED, State.FAILED):
+            why = "; cancel it first" if record.state == State.BUILDING else ""
+            raise ServiceError(f"generation {record.number} is {record.state}{why}", type="conflict", status=409)
+        if record.jobs.filter(state__in=ACTIVE_STATES).exists():
             raise ServiceError(
-                f"generation {found.number} is being worked on; cancel that first", type="conflict", status=409
+                f"generation {record.number} is being worked on; cancel that first", type="conflict", status=409
             )
-        forget([found])
-        audit.record(actor, [current], audit.CHANGE, f"dropped generation {found.number}")
+        forget([record])
+        audit.record(actor, [current], audit.CHANGE, f"dropped generation {record.number}")
     drop_leftovers()
     generation.refresh_from_db()
     return generation

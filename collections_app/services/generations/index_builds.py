@@ -100,10 +100,10 @@ def _small(count: int) -> int:
 
 def index_progress(partition: str) -> tuple[str, int] | None:
     """(phase, percent) of the index that is being built on the table now, or None."""
-    found = vector_index_progress(connection, partition)
-    if found is None:
+    result = vector_index_progress(connection, partition)
+    if result is None:
         return None
-    phase, done, total = found
+    phase, done, total = result
     return phase, min(100, 100 * done // total) if total else 0
 
 

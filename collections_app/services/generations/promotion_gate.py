@@ -48,11 +48,11 @@ def may_serve(collection: Collection, generation: Generation, alive: Callable[[]
     """Ask the gates, and keep what they say with the generation. One that a person let pass is not asked again."""
     if generation.gate_state == GateState.OVERRULED:
         return True
-    found = [verdict for gate in _GATES.values() if (verdict := gate(collection, generation, alive)) is not None]
-    if not found:
+    result = [verdict for gate in _GATES.values() if (verdict := gate(collection, generation, alive)) is not None]
+    if not result:
         _note(generation, **CLEARED)
         return True
-    verdict = next((each for each in found if not each.passed), found[0])
+    verdict = next((each for each in result if not each.passed), result[0])
     state = GateState.PASSED if verdict.passed else GateState.HELD
     _note(generation, **{**CLEARED, "gate_state": state, "gate_report": dict(verdict.report)})
     return verdict.passed
@@ -68,11 +68,11 @@ def note_overruled(generation: Generation, reason: str, actor: audit.Actor) -> N
 
     Raises InvalidInput without a reason, ServiceError 409 for one that is not held.
     """
-    said = " ".join(reason.split())
-    if not said:
+    message = " ".join(reason.split())
+    if not message:
         raise InvalidInput("give a reason to override the quality gate", field="reason")
-    if len(said) > REASON_CHARS_MAX:
-        raise InvalidInput(f"reason has {len(said)} characters; at most {REASON_CHARS_MAX}", field="reason")
+    if len(message) > REASON_CHARS_MAX:
+        raise InvalidInput(f"reason has {len(message)} characters; at most {REASON_CHARS_MAX}", field="reason")
     if generation.gate_state != GateState.HELD:
         raise ServiceError(
             f"no gate holds generation {generation.number}; activate it instead", type="conflict", status=409
@@ -80,7 +80,7 @@ def note_overruled(generation: Generation, reason: str, actor: audit.Actor) -> N
     _note(
         generation,
         gate_state=GateState.OVERRULED,
-        gate_reason=said,
+        gate_reason=message,
         gate_by=audit.name_actor(actor),
         gate_at=timezone.now(),
     )

@@ -48,15 +48,15 @@ def run_probe(collection: Collection, job: IngestJob, progress: JobProgress) -> 
     progress.enter(IngestJob.Stage.PROBE)
     with transaction.atomic():  # of its own: a write of progress in it would lock the job's row to the end
         store = open_store(collection)
-        found = probe_recall(store)
-    plain, filtered = found.plain, found.filtered
+        result = probe_recall(store)
+    plain, filtered = result.plain, result.filtered
     with transaction.atomic():
         stored = StoredProbe.objects.create(
             collection=collection,
             generation=store.collection.generation,
-            k=found.k,
-            ef_search=found.ef_search,
-            chunk_count=found.chunk_count,
+            k=result.k,
+            ef_search=result.ef_search,
+            chunk_count=result.chunk_count,
             queries=plain.queries,
             recall=plain.mean,
             recall_lowest=plain.lowest,
@@ -67,8 +67,8 @@ def run_probe(collection: Collection, job: IngestJob, progress: JobProgress) -> 
             **_times("", plain),
             **_times("filtered_", filtered),
         )
-        kept = StoredProbe.objects.filter(collection=collection).values_list("pk", flat=True)[:KEPT_PROBES]
-        StoredProbe.objects.filter(collection=collection).exclude(pk__in=list(kept)).delete()
+        existing = StoredProbe.objects.filter(collection=collection).values_list("pk", flat=True)[:KEPT_PROBES]
+        StoredProbe.objects.filter(collection=collection).exclude(pk__in=list(existing)).delete()
         progress.finish(IngestOutcome(0, 0, False, 0))
     return stored
 

@@ -71,7 +71,7 @@ def spec_of(source: Generation | Collection) -> GenerationSpec:
 def ensure_serving(collection: Collection) -> Generation:
     """The row of the generation that serves; made here for a collection that has none yet."""
     spec = spec_of(collection)
-    found, _ = Generation.objects.get_or_create(
+    records, _ = Generation.objects.get_or_create(
         collection_id=collection.pk,
         number=collection.generation,
         defaults={
@@ -88,7 +88,7 @@ def ensure_serving(collection: Collection) -> Generation:
             "swapped_at": collection.created_at,
         },
     )
-    return found
+    return records
 
 
 def redefine_serving(collection: Collection) -> None:
@@ -123,8 +123,8 @@ def swap_in(collection: Collection, generation: Generation, *, before: Callable[
     execute(connection, TELL_DOCUMENTS, names)
     GenerationDocument.objects.filter(generation=generation).delete()
     now = timezone.now()
-    kept = Generation.objects.filter(collection_id=collection.pk, state=State.RETIRED).exclude(pk=generation.pk)
-    forget(kept)
+    stored = Generation.objects.filter(collection_id=collection.pk, state=State.RETIRED).exclude(pk=generation.pk)
+    forget(stored)
     Generation.objects.filter(pk=served.pk).update(state=State.RETIRED, retired_at=now, automatic=False)
     ready = {} if generation.ready_at else {"ready_at": now}
     Generation.objects.filter(pk=generation.pk).update(

@@ -115,9 +115,9 @@ def any_key_exists() -> bool:
 
 def authenticate(secret: str) -> ApiKey | None:
     """The live key of a secret, or None for an unknown, revoked or expired one."""
-    wanted = digest(secret)
-    key = ApiKey.objects.live(timezone.now()).filter(key_hash=wanted).first()
-    if key is None or not hmac.compare_digest(bytes(key.key_hash), wanted):
+    requested = digest(secret)
+    key = ApiKey.objects.live(timezone.now()).filter(key_hash=requested).first()
+    if key is None or not hmac.compare_digest(bytes(key.key_hash), requested):
         return None
     _record_use(key)
     return key

@@ -59,8 +59,8 @@ def _user_id(actor: Actor) -> int:
     if isinstance(actor, AbstractBaseUser):
         return int(actor.pk)
     users = get_user_model()
-    found = users._default_manager.filter(username=SYSTEM_USER).values_list("pk", flat=True).first()
-    if found is not None:
-        return int(found)
+    stored = users._default_manager.filter(username=SYSTEM_USER).values_list("pk", flat=True).first()
+    if stored is not None:
+        return int(stored)
     made, _ = users._default_manager.get_or_create(username=SYSTEM_USER, defaults={"is_active": False, "password": "!"})
     return int(made.pk)

@@ -23,22 +23,24 @@ class AuditFilter:
         return not (self.collection or self.actor or self.kind or self.words)
 
 
-def list_entries(wanted: AuditFilter) -> QuerySet[LogEntry]:
+def list_entries(audit_filter: AuditFilter) -> QuerySet[LogEntry]:
     """Newest first; with the user, the kind of object and, where it was kept, the collection and the actor."""
     rows = LogEntry.objects.select_related("user", "content_type", "audit_subject").order_by("-action_time", "-id")
-    if "\x00" in wanted.collection + wanted.actor + wanted.kind + wanted.words:
+    if "\x00" in audit_filter.collection + audit_filter.actor + audit_filter.kind + audit_filter.words:
         return rows.none()  # no stored text holds a NUL
-    if wanted.collection:
-        rows = rows.filter(audit_subject__collection_name=wanted.collection)
-    if wanted.actor:
+    if audit_filter.collection:
+        rows = rows.filter(audit_subject__collection_name=audit_filter.collection)
+    if audit_filter.actor:
         rows = rows.filter(
-            Q(audit_subject__actor__icontains=wanted.actor)
-            | Q(audit_subject=None, user__username__icontains=wanted.actor)
+            Q(audit_subject__actor__icontains=audit_filter.actor)
+            | Q(audit_subject=None, user__username__icontains=audit_filter.actor)
         )
-    if wanted.kind:
-        rows = rows.filter(content_type__model=wanted.kind)
-    if wanted.words:
-        rows = rows.filter(Q(change_message__icontains=wanted.words) | Q(object_repr__icontains=wanted.words))
+    if audit_filter.kind:
+        rows = rows.filter(content_type__model=audit_filter.kind)
+    if audit_filter.words:
+        rows = rows.filter(
+            Q(change_message__icontains=audit_filter.words) | Q(object_repr__icontains=audit_filter.words)
+        )
     return rows
 
 

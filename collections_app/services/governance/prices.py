@@ -151,15 +151,15 @@ def _table_cost(system: str, model: str, input_tokens: int, output_tokens: int, 
     cached = min(cached_tokens, input_tokens)
     usage = Usage(input_tokens=input_tokens, output_tokens=output_tokens, cache_read_tokens=cached)
     try:
-        found = calc_price(usage, model, provider_id=provider)
+        result = calc_price(usage, model, provider_id=provider)
     except (LookupError, ValueError):  # not known; known without a price for what was used
         return None
-    price = found.model_price
+    price = result.model_price
     if price.input_mtok is None or (output_tokens and price.output_mtok is None):
         return None
     return Cost(
-        float(found.input_price),
-        float(found.output_price),
+        float(result.input_price),
+        float(result.output_price),
         "table",
         table_version(),
         input_per_million=_plain(price, "input_mtok"),
@@ -190,8 +190,8 @@ def save_price(
         row, is_new = ModelPrice.objects.update_or_create(
             system=system.strip(), model=model.strip(), defaults=dict(zip(FIELDS, (*values, note), strict=True))
         )
-        said = f"price {input_per_million:g} and {output_per_million:g} US dollars per million tokens"
-        audit.record(actor, [row], audit.ADDITION if is_new else audit.CHANGE, said)
+        message = f"price {input_per_million:g} and {output_per_million:g} US dollars per million tokens"
+        audit.record(actor, [row], audit.ADDITION if is_new else audit.CHANGE, message)
         transaction.on_commit(entered.read, robust=True)
     return row
 

@@ -46,9 +46,9 @@ class SecurityPolicy:
         """Those of the findings that the action is taken for, in their order."""
         return [finding for finding in findings if self.holds_for(finding)]
 
-    def withholds(self, text: str, place: str | None = None) -> bool:
+    def withholds(self, text: str, location: str | None = None) -> bool:
         """Whether a passage holds orders to a model, so that no model shall read it."""
-        return self.acts and any(item.family in ORDERS and self.holds_for(item) for item in scan_once(text, place))
+        return self.acts and any(item.family in ORDERS and self.holds_for(item) for item in scan_once(text, location))
 
     def hide(self, text: str) -> str:
         """The text with its secrets and personal data hidden, of the same length; the text itself under "flag"."""
@@ -81,8 +81,8 @@ def _pieces(text: str) -> Iterator[str]:
 
 def policy_of(collection: Collection) -> SecurityPolicy:
     """What holds for a collection; what it does not state is the default, "flag" for every score."""
-    stated = collection.security or {}
-    return SecurityPolicy(stated.get("action", "flag"), float(stated.get("min_score", 0.0)))
+    explicit = collection.security or {}
+    return SecurityPolicy(explicit.get("action", "flag"), float(explicit.get("min_score", 0.0)))
 
 
 def redacted_spans(collection: Collection) -> AbstractContextManager[None]:
@@ -99,7 +99,7 @@ def effective_security(collection: Collection) -> dict[str, Any]:
 
 def check_security(values: Mapping[str, Any] | None) -> dict[str, Any]:
     """What a collection states: action and min_score (0 to 100); None is unstated. Raises InvalidInput naming it."""
-    kept: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     for name, value in (values or {}).items():
         if name not in FIELDS:
             raise InvalidInput(f"security has no field {name!r}; it has {', '.join(FIELDS)}", field="security")
@@ -111,5 +111,5 @@ def check_security(values: Mapping[str, Any] | None) -> dict[str, Any]:
             if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= SCORE_MAX:
                 raise InvalidInput(f"min_score must be a number from 0 to 100, not {value!r}", field="min_score")
             value = float(value)
-        kept[name] = value
-    return kept
+        selected[name] = value
+    return selected

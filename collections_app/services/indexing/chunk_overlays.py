@@ -86,7 +86,7 @@ def overlays_of_chunk(chunk: StoredChunk, original: str) -> list[Overlay]:
     Of several chunks of equal text that were changed alike, the change that was made nearest to this one is meant.
     """
     added = chunk.metadata.get(MARK) == ADD
-    digest, found = hash_anchor(original), {}
+    digest, result = hash_anchor(original), {}
     for overlay in sorted(
         read_overlays(chunk.collection_id, chunk.doc_id),
         key=lambda overlay: abs(overlay.start - chunk.start_char),
@@ -99,15 +99,15 @@ def overlays_of_chunk(chunk: StoredChunk, original: str) -> list[Overlay]:
         else:
             mine = overlay.kind == DISABLE and overlay.anchor_hash == digest and chunk.switched_off
         if mine:
-            found[overlay.kind] = overlay
-    return list(found.values())
+            result[overlay.kind] = overlay
+    return list(result.values())
 
 
 def note_applied(listed: Sequence[Overlay], applying: object, revision: int) -> None:
     """applying: the positions in `listed` of those whose anchor is there; the others are kept and wait for it."""
     positions = set(applying)  # type: ignore[call-overload]
     for applies in (True, False):
-        ids = [overlay.id for place, overlay in enumerate(listed) if overlay.id and (place in positions) is applies]
+        ids = [overlay.id for index, overlay in enumerate(listed) if overlay.id and (index in positions) is applies]
         if ids:
             ChunkOverlay.objects.filter(pk__in=ids).update(applies=applies, revision=revision)
 
@@ -130,5 +130,5 @@ def cut_spans(collection_id: int, doc_id: str) -> list[tuple[int, int]]:
 
 def anchors_of(document: Document) -> list[tuple[str, int]]:
     """(hash_anchor, start) of the stored chunks of a document as the policy cut them, in order."""
-    places = cut_spans(document.collection_id, document.doc_id)
-    return [(hash_anchor(document.text[start:end]), start) for start, end in places]
+    positions = cut_spans(document.collection_id, document.doc_id)
+    return [(hash_anchor(document.text[start:end]), start) for start, end in positions]

@@ -89,8 +89,8 @@ def find_stored(collection: Collection, doc_id: str) -> StoredDocument | None:
 
 
 def _stored(row: Sequence[Any]) -> StoredDocument:
-    pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars, stated, archived = row
-    policy_stated = json.loads(stated) if isinstance(stated, str) else stated
+    pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars, explicit, archived = row
+    policy_stated = json.loads(explicit) if isinstance(explicit, str) else explicit
     facts = (pk, content_hash, source_hash, revision, chunk_count, token_count, size_chars)
     return StoredDocument(*facts, policy_stated, archived)
 

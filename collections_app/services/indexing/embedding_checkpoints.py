@@ -204,12 +204,12 @@ class KnownVectors:
         for chunk in chunks if self.rows else ():
             if row := self.rows.get(_text_key(chunk)):
                 numbers.setdefault(row[0], set()).add((chunk.doc_id, row[1]))
-        found: dict[TextKey, Any] = {}
+        result: dict[TextKey, Any] = {}
         for table, listed in numbers.items():
             params = {"doc_ids": [doc_id for doc_id, _ in listed], "numbers": [number for _, number in listed]}
             rows = fetch_all(connection, VECTORS.format(chunks=table), self.scope | params)
-            found |= {(doc_id, bytes(digest)): vector for doc_id, digest, vector in rows}
-        return found
+            result |= {(doc_id, bytes(digest)): vector for doc_id, digest, vector in rows}
+        return result
 
 
 def _batches(chunks: Chunks, known: KnownVectors, batch_size: int) -> Iterator[list[Chunk]]:

@@ -109,8 +109,8 @@ class RevisionChunk:
 
 def revisions_kept(collection: Collection) -> int:
     """How many earlier revisions of each document are kept."""
-    stated = collection.retention.get("revisions")
-    return int(settings.RAGD_REVISIONS_KEPT if stated is None else stated)
+    explicit = collection.retention.get("revisions")
+    return int(settings.RAGD_REVISIONS_KEPT if explicit is None else explicit)
 
 
 def keep_revision(
@@ -130,18 +130,18 @@ def keep_labels(collection: Collection, doc_ids: Sequence[str], cause: Cause) ->
 
 
 def _keep(collection: Collection, doc_ids: Sequence[str], cause: Cause, sql: str, text_hash: str) -> None:
-    kept = revisions_kept(collection)
+    stored = revisions_kept(collection)
     values = {
         "collection_id": collection.pk,
         "doc_ids": list(doc_ids),
-        "kept": kept,
+        "kept": stored,
         "reason": cause.reason,
         "replaced_by": cause.by,
         "text_hash": text_hash,
         "mark": MARK,
     }
     execute(connection, DROP, values)
-    if kept:
+    if stored:
         execute(connection, sql, values)
 
 
@@ -169,8 +169,8 @@ def drop_history(collection: Collection, doc_ids: Sequence[str]) -> dict[str, in
 def find_revision(document: Document, number: int) -> DocumentRevision:
     """An earlier revision, without its text, maps and chunks; ServiceError 404 where it is the present one or gone."""
     rows = DocumentRevision.objects.listed().of_document(document.collection_id, document.doc_id)
-    found = rows.filter(revision=number).first()
-    if found is None:
+    record = rows.filter(revision=number).first()
+    if record is None:
         known = "it is the present one" if number == document.revision else "it never was, or is kept no longer"
         raise ServiceError(
             f"revision {number} of {document.doc_id!r} is not among its earlier ones: {known}",
@@ -178,7 +178,7 @@ def find_revision(document: Document, number: int) -> DocumentRevision:
             status=404,
             field="revision",
         )
-    return found
+    return record
 
 
 def present_revision(document: Document) -> DocumentRevision:
@@ -213,9 +213,9 @@ def revision_text(document: Document, number: int, start: int = 0, end: int | No
     own = later.exclude(text="", size_chars__gt=0)
     cut = Substr("text", Value(start + 1), length)
     if number < document.revision:
-        found = own.annotate(passage=cut).values_list("passage", flat=True).first()
-        if found is not None:
-            return str(found)
+        record = own.annotate(passage=cut).values_list("passage", flat=True).first()
+        if record is not None:
+            return str(record)
     rows = Document.objects.filter(pk=document.pk).annotate(passage=cut)
     return str(rows.values_list("passage", flat=True).first() or "")
 
@@ -304,9 +304,9 @@ def _stored_chunks(document: Document, number: int) -> list[dict[str, Any]] | No
     rows = DocumentRevision.objects.filter(
         collection_id=document.collection_id, doc_id=document.doc_id, revision__gte=number
     )
-    kept = rows.exclude(chunks=[], chunk_count__gt=0).order_by("revision")
-    found: list[dict[str, Any]] | None = kept.values_list("chunks", flat=True).first()
-    return found
+    stored = rows.exclude(chunks=[], chunk_count__gt=0).order_by("revision")
+    record: list[dict[str, Any]] | None = stored.values_list("chunks", flat=True).first()
+    return record
 
 
 def _present_chunks(document: Document) -> list[RevisionChunk]:

@@ -128,10 +128,10 @@ def jobs_ahead(job: IngestJob) -> int:
 
 def require_collection(job: IngestJob) -> Collection:
     """The job's live collection. Raises UnknownCollection when it was deleted."""
-    found = Collection.objects.live().filter(pk=job.collection_id).first()
-    if found is None:
+    record = Collection.objects.live().filter(pk=job.collection_id).first()
+    if record is None:
         raise UnknownCollection("the collection was deleted")
-    return found
+    return record
 
 
 @dataclass(frozen=True, slots=True)

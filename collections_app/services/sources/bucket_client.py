@@ -113,21 +113,21 @@ def find_place(bucket: str, endpoint: str = "") -> BucketPrefix:
 
     The server's keys are used at its own endpoint only (RAGD_S3_ENDPOINT, else Amazon's); any other is read without.
     """
-    kept = bucket.strip()
-    if not kept or len(kept) > BUCKET_MAX_CHARS or "/" in kept:
+    cleaned = bucket.strip()
+    if not cleaned or len(cleaned) > BUCKET_MAX_CHARS or "/" in cleaned:
         raise InvalidInput("bucket must be the name of a bucket, without s3:// and without a prefix", field="bucket")
     own = (settings.RAGD_S3_ENDPOINT or AMAZON).rstrip("/")
     chosen = _clean_endpoint(endpoint) if endpoint.strip() else own
     allowed = settings.RAGD_S3_BUCKETS
-    if chosen == own and allowed and kept not in allowed:
+    if chosen == own and allowed and cleaned not in allowed:
         raise ServiceError(
-            f"the bucket {kept!r} is not among those that may be read here; an administrator adds it to "
+            f"the bucket {cleaned!r} is not among those that may be read here; an administrator adds it to "
             "RAGD_S3_BUCKETS",
             type="forbidden",
             status=403,
             field="bucket",
         )
-    return BucketPrefix(chosen, kept, chosen == own)
+    return BucketPrefix(chosen, cleaned, chosen == own)
 
 
 def _clean_endpoint(text: str) -> str:
@@ -145,14 +145,14 @@ def _clean_endpoint(text: str) -> str:
     return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
 
 
-def list_objects(place: BucketPrefix, prefix: str) -> list[BucketObject]:
+def list_objects(bucket_prefix: BucketPrefix, prefix: str) -> list[BucketObject]:
     """What lies under a prefix, by key, without folders; page after page. At most 20,000, else InvalidInput.
 
     Raises FetchError, which says what to do, when the server refuses or cannot be reached.
     """
-    with _told(place):
-        rows = _client(place).list_objects(place.bucket, prefix=prefix or None, recursive=True)
-        found = [
+    with _told(bucket_prefix):
+        rows = _client(bucket_prefix).list_objects(bucket_prefix.bucket, prefix=prefix or None, recursive=True)
+        result = [
             BucketObject(
                 key=str(row.object_name),
                 size=int(row.size or 0),
@@ -162,12 +162,12 @@ def list_objects(place: BucketPrefix, prefix: str) -> list[BucketObject]:
             for row in islice(rows, OBJECTS_MAX + 1)
             if row.object_name and not str(row.object_name).endswith("/")
         ]
-    if len(found) > OBJECTS_MAX:
+    if len(result) > OBJECTS_MAX:
         raise InvalidInput(
             f"there are more than {OBJECTS_MAX:,} objects under {prefix!r}; take one part after the other",
             field="prefix",
         )
-    return found
+    return result
 
 
 def read_object(origin: Mapping[str, Any], known: FetchedSource | None, watcher: Watcher) -> FetchResult:
@@ -177,11 +177,11 @@ def read_object(origin: Mapping[str, Any], known: FetchedSource | None, watcher:
     if known is not None and etag and known.etag == etag:
         return FetchResult(name, None, sha256=known.sha256, etag=etag, last_modified=known.last_modified)
     try:
-        place = find_place(origin["bucket"], origin["endpoint"])
+        bucket_prefix = find_place(origin["bucket"], origin["endpoint"])
     except (InvalidInput, ServiceError) as error:
         raise FetchError("not_allowed", error.message) from None
-    with _told(place, origin["key"]):
-        response = _client(place).get_object(place.bucket, origin["key"])
+    with _told(bucket_prefix, origin["key"]):
+        response = _client(bucket_prefix).get_object(bucket_prefix.bucket, origin["key"])
         try:
             content = _read_body(response, watcher)
         finally:
@@ -218,22 +218,22 @@ def _read_body(response: Any, watcher: Watcher) -> bytes:
     return bytes(body)
 
 
-def _client(place: BucketPrefix) -> Minio:
-    parts = urlsplit(place.endpoint)
+def _client(bucket_prefix: BucketPrefix) -> Minio:
+    parts = urlsplit(bucket_prefix.endpoint)
     pool = _PinnedPool(
-        None if place.own else make_guard(),
+        None if bucket_prefix.own else make_guard(),
         timeout=urllib3.Timeout(connect=CONNECT_MAX_S, read=settings.RAGD_FETCH_TIMEOUT_S),
         retries=urllib3.Retry(total=1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504]),
         maxsize=1,
     )
-    keys = place.own and bool(settings.AWS_ACCESS_KEY_ID)
+    keys = bucket_prefix.own and bool(settings.AWS_ACCESS_KEY_ID)
     return Minio(
         parts.netloc,
         access_key=settings.AWS_ACCESS_KEY_ID if keys else None,
         secret_key=settings.AWS_SECRET_ACCESS_KEY if keys else None,
         session_token=(settings.AWS_SESSION_TOKEN or None) if keys else None,
         secure=parts.scheme == "https",
-        region=(settings.AWS_REGION or None) if place.own else None,
+        region=(settings.AWS_REGION or None) if bucket_prefix.own else None,
         http_client=pool,
     )
 
@@ -259,8 +259,8 @@ def _told(place: BucketPrefix, key: str = "") -> Iterator[None]:
 
 def _no_answer(at: str, error: Exception) -> FetchError:
     silent = isinstance(error, (urllib3.exceptions.HTTPError, OSError))
-    said = "does not answer" if silent else "gave no valid answer"
-    return FetchError("unreachable", f"{at} {said}; check the endpoint, or try again later", retryable=True)
+    message = "does not answer" if silent else "gave no valid answer"
+    return FetchError("unreachable", f"{at} {message}; check the endpoint, or try again later", retryable=True)
 
 
 def _explain(code: str, at: str, key: str) -> FetchError:

@@ -46,12 +46,12 @@ def submit_prefix(
     listing is refused then, because it would delete all of them. dry_run: only the plan. Raises InvalidInput,
     ServiceError (403, 404, 502 when the server refuses or fails).
     """
-    wanted = SourceItem(on_clash, tags, metadata, policy)
-    wanted.cleaned()
+    source_item = SourceItem(on_clash, tags, metadata, policy)
+    source_item.cleaned()
     if len(prefix) > PREFIX_MAX_CHARS:
         raise InvalidInput(f"prefix must have at most {PREFIX_MAX_CHARS} characters", field="prefix")
-    place = find_place(bucket, endpoint)
-    sources = [_source(place, row) for row in _list(place, prefix)]
+    bucket_prefix = find_place(bucket, endpoint)
+    sources = [_source(bucket_prefix, row) for row in _list(bucket_prefix, prefix)]
     missing: list[str] = []
     if delete_missing:
         if not sources:
@@ -61,40 +61,42 @@ def submit_prefix(
                 field="delete_missing",
             )
         there = [source.address for source in sources]
-        missing = fetched_under(collection, endpoint=place.endpoint, address=f"s3://{place.bucket}/{prefix}", but=there)
+        missing = fetched_under(
+            collection, endpoint=bucket_prefix.endpoint, address=f"s3://{bucket_prefix.bucket}/{prefix}", but=there
+        )
     if dry_run:
-        return plan_sources(collection, sources, wanted, missing=missing)
+        return plan_sources(collection, sources, source_item, missing=missing)
     return submit_sources(
         collection,
         sources,
-        wanted,
+        source_item,
         kind=IngestBatch.Kind.S3,
-        label=f"s3://{place.bucket}/{prefix}",
+        label=f"s3://{bucket_prefix.bucket}/{prefix}",
         missing=missing,
         actor=actor,
     )
 
 
-def _list(place: BucketPrefix, prefix: str) -> list[BucketObject]:
+def _list(bucket_prefix: BucketPrefix, prefix: str) -> list[BucketObject]:
     try:
-        return list_objects(place, prefix)
+        return list_objects(bucket_prefix, prefix)
     except FetchError as error:
         raise ServiceError(
             error.message, type=error.kind, status=REFUSED_AT.get(error.kind, 502), field="bucket"
         ) from None
 
 
-def _source(place: BucketPrefix, row: BucketObject) -> Source:
+def _source(bucket_prefix: BucketPrefix, row: BucketObject) -> Source:
     origin = {
         "type": "s3",
-        "endpoint": place.endpoint,
-        "bucket": place.bucket,
+        "endpoint": bucket_prefix.endpoint,
+        "bucket": bucket_prefix.bucket,
         "key": row.key,
         "etag": row.etag,
         "last_modified": row.last_modified,
     }
     try:
-        doc_id, refused = doc_id_from_name(f"{place.bucket}/{row.key}"), None
+        doc_id, refused = doc_id_from_name(f"{bucket_prefix.bucket}/{row.key}"), None
     except InvalidInput as error:
-        doc_id, refused = f"{place.bucket}/{row.key}"[:512], ("invalid_input", error.message)
+        doc_id, refused = f"{bucket_prefix.bucket}/{row.key}"[:512], ("invalid_input", error.message)
     return Source(doc_id, origin, etag=row.etag, size=row.size, refused=refused)

@@ -32,8 +32,8 @@ def fetch_source(collection: Collection, job: IngestJob, progress: JobProgress) 
 
     Raises FetchError, and LeaseLostError when the job was cancelled meanwhile.
     """
-    if job.upload_id and job.attempts > 1 and (kept := _find_upload(collection, job)):
-        return kept
+    if job.upload_id and job.attempts > 1 and (upload := _find_upload(collection, job)):
+        return upload
     progress.enter(IngestJob.Stage.FETCH)
     if job.started_at and timezone.now() - job.started_at > TOO_LONG:
         raise FetchError(
@@ -43,12 +43,12 @@ def fetch_source(collection: Collection, job: IngestJob, progress: JobProgress) 
     known = _known_source(collection, job)
     with telemetry.fetch_span(address=address_of(job.origin)) as span:
         if job.origin.get("type") == FetchedSource.Kind.S3:
-            found = read_object(job.origin, known, progress)
+            fetch_result = read_object(job.origin, known, progress)
         else:
-            found = read_page(job.origin["url"], known, progress)
-        size = None if found.content is None else len(found.content)
-        telemetry.record_counts(span, size_bytes=size, unchanged=found.content is None)
-    return _keep(collection, job, progress, found)
+            fetch_result = read_page(job.origin["url"], known, progress)
+        size = None if fetch_result.content is None else len(fetch_result.content)
+        telemetry.record_counts(span, size_bytes=size, unchanged=fetch_result.content is None)
+    return _keep(collection, job, progress, fetch_result)
 
 
 def remember_source(collection: Collection, job: IngestJob, upload: Upload) -> None:
@@ -89,12 +89,12 @@ def _known_source(collection: Collection, job: IngestJob) -> FetchedSource | Non
         address=address_of(job.origin),
         endpoint=job.origin.get("endpoint", ""),
     )
-    found = known.first()
-    if found is None:
+    record = known.first()
+    if record is None:
         return None
-    same = Document.objects.filter(pk=found.document_id, source_hash=found.sha256)
-    kept = Upload.objects.of_document(collection.pk, job.doc_id).filter(sha256=found.sha256)
-    return found if same.exists() and kept.exists() else None
+    same = Document.objects.filter(pk=record.document_id, source_hash=record.sha256)
+    stored = Upload.objects.of_document(collection.pk, job.doc_id).filter(sha256=record.sha256)
+    return record if same.exists() and stored.exists() else None
 
 
 def _find_upload(collection: Collection, job: IngestJob) -> Upload | None:
@@ -104,17 +104,21 @@ def _find_upload(collection: Collection, job: IngestJob) -> Upload | None:
     return upload
 
 
-def _keep(collection: Collection, job: IngestJob, progress: JobProgress, found: FetchResult) -> Upload:
+def _keep(collection: Collection, job: IngestJob, progress: JobProgress, fetch_result: FetchResult) -> Upload:
     """Store the bytes as the job's file, or take the file that is there; and with the job what is known of them."""
-    facts = {"etag": found.etag, "last_modified": found.last_modified, "final_address": found.final_address}
+    facts = {
+        "etag": fetch_result.etag,
+        "last_modified": fetch_result.last_modified,
+        "final_address": fetch_result.final_address,
+    }
     job.origin = {**job.origin, "found": {name: value for name, value in facts.items() if value}}
     with transaction.atomic():
         progress.hold()
-        if found.content is None:
-            upload = _unchanged(collection, job, found.sha256)
+        if fetch_result.content is None:
+            upload = _unchanged(collection, job, fetch_result.sha256)
         else:
-            upload = store_upload(collection, job.doc_id, found.name, found.content)
-            if archive_type(found.content):
+            upload = store_upload(collection, job.doc_id, fetch_result.name, fetch_result.content)
+            if archive_type(fetch_result.content):
                 _make_archive(job)
         IngestJob.objects.filter(pk=job.pk).update(upload=upload.pk, origin=job.origin, kind=job.kind)
     job.upload_id = upload.pk

@@ -94,7 +94,7 @@ class SourceItem:
 
 
 def plan_sources(
-    collection: Collection, sources: Sequence[Source], wanted: SourceItem, *, missing: Iterable[str] = ()
+    collection: Collection, sources: Sequence[Source], source_item: SourceItem, *, missing: Iterable[str] = ()
 ) -> SourcePlan:
     """What fetching these would do; nothing is written or asked over the net.
 
@@ -102,7 +102,7 @@ def plan_sources(
     document came from is fetched again, and costs nothing where its server says that it has not changed. Two sources
     of the same doc_id: the second is rejected. missing: documents that would be deleted.
     """
-    planner = _Planner(collection, wanted)
+    planner = _Planner(collection, source_item)
     planner.load(sources)
     lines = [planner.decide(source) for source in sources]
     gone = [PlanLine(doc_id, doc_id, doc_id, "deleted", "no longer at its source") for doc_id in missing]
@@ -112,7 +112,7 @@ def plan_sources(
 def submit_sources(
     collection: Collection,
     sources: Sequence[Source],
-    wanted: SourceItem,
+    source_item: SourceItem,
     *,
     kind: str,
     label: str,
@@ -123,11 +123,11 @@ def submit_sources(
 
     All of it is committed at once. Raises ServiceError 429 when the queue would become too deep, UnknownCollection.
     """
-    stated = check_policy(wanted.policy, window_of(collection)) if wanted.policy else None
+    explicit = check_policy(source_item.policy, window_of(collection)) if source_item.policy else None
     check_queue(len(sources))
     with transaction.atomic():
         lock_doc_ids(collection, {source.doc_id for source in sources if not source.refused})
-        plan = plan_sources(collection, sources, wanted, missing=missing)
+        plan = plan_sources(collection, sources, source_item, missing=missing)
         batch = open_batch(collection, kind=kind, label=label, actor=actor)
         jobs: list[IngestJob] = []
         lines: list[PlanLine] = []
@@ -145,7 +145,7 @@ def submit_sources(
                 metadata=plan.labels[line.doc_id][1],
                 source=source.address,
                 origin=dict(source.origin),
-                policy=stated or None,
+                policy=explicit or None,
                 traceparent=telemetry.current_traceparent(),
                 created_by=audit.name_actor(actor),
             )

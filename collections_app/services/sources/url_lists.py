@@ -37,12 +37,12 @@ def read_list(text: str) -> list[UrlEntry]:
     InvalidInput when nothing remains.
     """
     lines = [line.strip() for line in text.removeprefix("\ufeff").splitlines()]
-    kept = [line for line in lines if line and not line.startswith("#")]
-    if not kept:
+    selected = [line for line in lines if line and not line.startswith("#")]
+    if not selected:
         raise InvalidInput("give at least one address, one per line", field="urls")
-    if not kept[0].lower().startswith(BEGINNINGS) and (table := _read_table(kept)):
+    if not selected[0].lower().startswith(BEGINNINGS) and (table := _read_table(selected)):
         return table
-    return [UrlEntry(line) for line in kept]
+    return [UrlEntry(line) for line in selected]
 
 
 def _read_table(lines: Sequence[str]) -> list[UrlEntry]:
@@ -80,12 +80,14 @@ def submit_urls(
     """
     if not 0 < len(entries) <= ADDRESSES_MAX:
         raise InvalidInput(f"urls must be 1 to {ADDRESSES_MAX:,} addresses, not {len(entries):,}", field="urls")
-    wanted = SourceItem(on_clash, tags, metadata, policy)
-    wanted.cleaned()
+    source_item = SourceItem(on_clash, tags, metadata, policy)
+    source_item.cleaned()
     sources = [_source(entry) for entry in entries]
     if dry_run:
-        return plan_sources(collection, sources, wanted)
-    return submit_sources(collection, sources, wanted, kind=IngestBatch.Kind.URLS, label=_label(sources), actor=actor)
+        return plan_sources(collection, sources, source_item)
+    return submit_sources(
+        collection, sources, source_item, kind=IngestBatch.Kind.URLS, label=_label(sources), actor=actor
+    )
 
 
 def _source(entry: UrlEntry) -> Source:

@@ -178,14 +178,14 @@ def _header(answer: Answer, name: str) -> str:
 
 
 def _refusal(answer: Answer) -> FetchError:
-    said = f"{answer.address.host} answered {answer.status} {answer.reason}".rstrip()
+    message = f"{answer.address.host} answered {answer.status} {answer.reason}".rstrip()
     if answer.status in GONE:
-        return FetchError("not_found", f"{said}: there is nothing at {answer.address}; check the address")
+        return FetchError("not_found", f"{message}: there is nothing at {answer.address}; check the address")
     if answer.status in CLOSED:
-        return FetchError("not_allowed", f"{said}: it is not shown to a program; download the file and upload it")
+        return FetchError("not_allowed", f"{message}: it is not shown to a program; download the file and upload it")
     if answer.status in PASSING:
-        return FetchError("server_failed", f"{said}; it may work later", retryable=True)
-    return FetchError("unexpected_answer", f"{said}, which is no document; check the address in a browser")
+        return FetchError("server_failed", f"{message}; it may work later", retryable=True)
+    return FetchError("unexpected_answer", f"{message}, which is no document; check the address in a browser")
 
 
 def _name_of(address: Address) -> str:

@@ -143,14 +143,14 @@ class Export:
             "name": rest[0],
             "created_at": rest[1].isoformat(),
         }
-        number, spec_hash, spec_version, policy, stated, count, length, baked, terms = rest[2:]
+        number, spec_hash, spec_version, policy, explicit, count, length, baked, terms = rest[2:]
         self.chunks = partition_name(self.collection.pk, number)
         self.generation = {
             "number": number,
             "hash": spec_hash,
             "spec_version": spec_version,
             "policy": policy,
-            "chunk_policy": stated,
+            "chunk_policy": explicit,
         } | {name: self.settings[name] for name in ("embed_model", "embed_dims", "hybrid_enabled", "language")}
         self.statistics = {"chunks": count, "length_total": length, "length_baked": baked, "terms": terms}
         try:
@@ -344,21 +344,21 @@ def export_to_file(
 
     Returns {"collection", "file", "bytes", "documents", "chunks", "seconds", "counts"}.
     """
-    wanted = Path(path)
-    partial = wanted.with_name(f"{wanted.name}.part")
+    requested = Path(path)
+    partial = requested.with_name(f"{requested.name}.part")
     export = open_export(collection, actor=actor, on_progress=on_progress)
     try:
         with partial.open("wb") as file:
             for part in export:
                 file.write(part)
-        partial.replace(wanted)
+        partial.replace(requested)
     except BaseException:
         export.close()
         partial.unlink(missing_ok=True)
         raise
     return {
         "collection": collection.name,
-        "file": str(wanted),
+        "file": str(requested),
         "bytes": export.bytes,
         "documents": export.counts["documents"],
         "chunks": export.counts["chunks"],

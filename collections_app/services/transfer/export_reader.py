@@ -112,9 +112,9 @@ class Archive:
         """The ZIP's own directory: exactly the members that the manifest names, of their sizes, plainly packed."""
         infos = self.file.infolist()
         names = [info.filename for info in infos]
-        wanted = {MANIFEST, *self.manifest.members}
-        if len(set(names)) != len(names) or set(names) != wanted:
-            odd = sorted(set(names) ^ wanted)
+        requested = {MANIFEST, *self.manifest.members}
+        if len(set(names)) != len(names) or set(names) != requested:
+            odd = sorted(set(names) ^ requested)
             raise invalid_export(
                 f"the file's members are not those of its manifest ({', '.join(odd[:5]) or 'one comes twice'}); "
                 "it was changed after it was exported"
@@ -182,11 +182,11 @@ class Archive:
         with self.open(VECTORS) as opened, _reading(VECTORS):
             self._check_header(opened, count, dims)
             for first in range(0, count, VECTORS_AT_ONCE):
-                wanted = min(VECTORS_AT_ONCE, count - first)
-                raw = opened.read(wanted * dims * 4)
-                if len(raw) != wanted * dims * 4:
+                requested = min(VECTORS_AT_ONCE, count - first)
+                raw = opened.read(requested * dims * 4)
+                if len(raw) != requested * dims * 4:
                     raise invalid_export(f"{VECTORS} ends after {first} of {count} vectors")
-                rows = np.frombuffer(raw, dtype="<f4").reshape(wanted, dims)
+                rows = np.frombuffer(raw, dtype="<f4").reshape(requested, dims)
                 lengths = np.square(rows).sum(axis=1, dtype=np.float32)  # as the database adds them up
                 if not (np.isfinite(lengths) & (lengths > 0)).all():
                     raise invalid_export(f"{VECTORS} holds a vector without a direction: all zeros, or not finite")

@@ -200,24 +200,24 @@ def _rebuild(
 
 def read_spec(manifest: Manifest) -> GenerationSpec:
     """By what the exported generation was built. Raises ServiceError 422 when its hash is another."""
-    stated = manifest.generation
+    explicit = manifest.generation
     try:
-        policy = ChunkPolicy.from_dict(stated["policy"])
+        policy = ChunkPolicy.from_dict(explicit["policy"])
         spec = GenerationSpec(
-            str(stated["embed_model"]),
-            int(stated["embed_dims"]),
-            bool(stated["hybrid_enabled"]),
-            str(stated["language"]),
+            str(explicit["embed_model"]),
+            int(explicit["embed_dims"]),
+            bool(explicit["hybrid_enabled"]),
+            str(explicit["language"]),
             policy,
         )
     except (InvalidInput, TypeError, ValueError) as error:
         raise invalid_export(f"the manifest's generation is not one: {error}") from None
-    if spec.hash != stated["hash"]:
+    if spec.hash != explicit["hash"]:
         raise invalid_export(
-            f"the hash of the exported generation is {stated['hash']}, and what is said of it gives {spec.hash}; "
+            f"the hash of the exported generation is {explicit['hash']}, and what is said of it gives {spec.hash}; "
             "the manifest was changed"
         )
-    same = all(manifest.collection[name] == stated[name] for name in ("embed_model", "embed_dims", "language"))
+    same = all(manifest.collection[name] == explicit[name] for name in ("embed_model", "embed_dims", "language"))
     if not same or spec.embed_dims != manifest.collection["embed_dims"]:
         raise invalid_export("the manifest's collection and its generation name different models or languages")
     if spec.language not in (known := languages(connection)):
@@ -230,18 +230,18 @@ def read_spec(manifest: Manifest) -> GenerationSpec:
 
 def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audit.Actor) -> Collection:
     """The collection that is to be filled, invisible, with the empty table of its only generation."""
-    stated = manifest.collection
+    explicit = manifest.collection
     with transaction.atomic():
         collection = Collection.objects.create(
             name=name,
-            description=str(stated["description"]),
+            description=str(explicit["description"]),
             embed_model=spec.embed_model,
             embed_dims=spec.embed_dims,
             hybrid_enabled=spec.hybrid_enabled,
             language=spec.language,
-            chunk_policy=stated["chunk_policy"],
-            retention=stated["retention"],
-            security=stated.get("security", {}),
+            chunk_policy=explicit["chunk_policy"],
+            retention=explicit["retention"],
+            security=explicit.get("security", {}),
             generation=FIRST,
             deleted_at=timezone.now() + FENCE,
         )
@@ -268,9 +268,12 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
 
 def check_model(manifest: Mapping[str, Any], embed_model: str, embed_dims: int | None) -> None:
     """Whether a model that is asked for can be used: it is known here and answers. Raises what says why not."""
-    stated = manifest["collection"]
+    explicit = manifest["collection"]
     like = Collection(
-        embed_model=stated["embed_model"], embed_dims=stated["embed_dims"], language=stated["language"], chunk_policy={}
+        embed_model=explicit["embed_model"],
+        embed_dims=explicit["embed_dims"],
+        language=explicit["language"],
+        chunk_policy={},
     )
     check_embedder(resolve_target(like, {"embed_model": embed_model, "embed_dims": embed_dims}))
 

@@ -182,10 +182,10 @@ class ImportWriter:
         """doc_id -> the revision of its document; all of them are there by now."""
         ids = {chunk.doc_id for chunk in batch}
         rows = Document.objects.filter(collection_id=self.collection.pk, doc_id__in=ids)
-        found = dict(rows.values_list("doc_id", "revision"))
-        if missing := sorted(ids - set(found)):
+        result = dict(rows.values_list("doc_id", "revision"))
+        if missing := sorted(ids - set(result)):
             raise invalid_export(f"there are chunks of {missing[0]!r}, which is no document of the export")
-        return found
+        return result
 
     def _set_revisions(self, batch: Sequence[Chunk], revisions: Sequence[int], written: Mapping[str, int]) -> None:
         earlier = [
@@ -194,8 +194,8 @@ class ImportWriter:
             if written[chunk.doc_id] != revision
         ]
         if earlier:
-            names, numbers, kept = (list(values) for values in zip(*earlier, strict=True))
-            params = {"doc_ids": names, "numbers": numbers, "revisions": kept, "collection": self.collection.pk}
+            names, numbers, stored = (list(values) for values in zip(*earlier, strict=True))
+            params = {"doc_ids": names, "numbers": numbers, "revisions": stored, "collection": self.collection.pk}
             execute(connection, SET_REVISIONS.format(chunks=self.chunks), params)
 
     def _weights(self) -> None:
@@ -206,20 +206,21 @@ class ImportWriter:
         if not self.spec.hybrid_enabled:
             return
         store = open_generation(connection, self.collection.pk, FIRST, self.spec, hidden=True)
-        stated = self.manifest.statistics
+        explicit = self.manifest.statistics
         with transaction.atomic():
             ((count, length, baked, terms),) = fetch_all(connection, READ_STATS, store.scope)
-            if (count, length, terms) != (stated["chunks"], stated["length_total"], stated["terms"]):
+            if (count, length, terms) != (explicit["chunks"], explicit["length_total"], explicit["terms"]):
                 self.warnings.append(
                     f"this server's text search reads other words in the chunks ({length} in {terms} terms) than the "
-                    f"one that exported them ({stated['length_total']} in {stated['terms']}): lexical scores may differ"
+                    f"one that exported them ({explicit['length_total']} in {explicit['terms']}): "
+                    "keyword scores may differ"
                 )
                 return
-            wanted = float(stated["length_baked"])
-            if not 0 <= wanted < LENGTH_MAX:
-                raise invalid_export(f"length_baked must be a mean length of chunks, not {wanted}")
-            if wanted > 0 and wanted != baked:
-                params = store.scope | {"length_baked": wanted}
+            requested = float(explicit["length_baked"])
+            if not 0 <= requested < LENGTH_MAX:
+                raise invalid_export(f"length_baked must be a mean length of chunks, not {requested}")
+            if requested > 0 and requested != baked:
+                params = store.scope | {"length_baked": requested}
                 execute(connection, REBAKE.format(chunks=self.chunks), params)
                 execute(connection, SET_BAKED, params)
                 drop_postings(store)
@@ -229,9 +230,9 @@ class ImportWriter:
     def _check(self) -> None:
         """What was written agrees with itself and with the manifest."""
         scope = {"collection": self.collection.pk}
-        if found := fetch_all(connection, WRONG_COUNTS.format(chunks=self.chunks), scope):
+        if rows := fetch_all(connection, WRONG_COUNTS.format(chunks=self.chunks), scope):
             raise invalid_export(
-                f"{found[0][0]!r} has not as many chunks as it says; the file was changed after it was exported"
+                f"{rows[0][0]!r} has not as many chunks as it says; the file was changed after it was exported"
             )
         for rule in IMPORT_RULES:
             self._extend_fence()
@@ -239,9 +240,9 @@ class ImportWriter:
             for finding in check.broken(self.collection, [rule]):
                 raise invalid_export(f"{finding.says}: {finding.rows[0]}; the file was changed after it was exported")
             self.warnings += [f"it took too long to look for {name}; check the collection" for name in check.unfinished]
-        for noun, wanted in self.counts.items():
-            if self.manifest.counts.get(noun) != wanted:
-                raise invalid_export(f"the file holds {wanted} {noun}, and its manifest counts otherwise")
+        for noun, expected in self.counts.items():
+            if self.manifest.counts.get(noun) != expected:
+                raise invalid_export(f"the file holds {expected} {noun}, and its manifest counts otherwise")
 
     def show(self, *, replace: bool, actor: audit.Actor) -> Collection | None:
         """Let everybody see it, in one transaction; returns the collection whose place it took, which is fenced."""
@@ -288,8 +289,8 @@ def read_chunk(row: Row, vector: Any) -> Chunk:
 def _text(row: Row, name: str) -> str:
     if not isinstance(row[name], str):
         raise TypeError(f"{name} must be text, not {row[name]!r}")
-    found: str = row[name]
-    return found
+    result: str = row[name]
+    return result
 
 
 def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -322,12 +323,12 @@ def _batches_of_files(files: Iterable[tuple[Row, bytes]]) -> Iterator[list[tuple
 
 def _columns(batch: Sequence[Row], table: Table) -> tuple[str, ...]:
     """What the rows state; the rest is the column's default. Raises ServiceError 422 for what this version lacks."""
-    stated = set(batch[0])
-    if any(set(row) != stated for row in batch):
+    explicit = set(batch[0])
+    if any(set(row) != explicit for row in batch):
         raise invalid_export(f"the lines of {table.member} do not all have the same fields")
-    if unknown := sorted(stated - set(table.columns)):
+    if unknown := sorted(explicit - set(table.columns)):
         raise invalid_export(f"{table.member} has a field {unknown[0]!r}, which this version of ragd does not know")
-    return tuple(name for name in table.columns if name in stated)
+    return tuple(name for name in table.columns if name in explicit)
 
 
 def _whole_documents(chunks: Iterable[tuple[Chunk, int]]) -> Iterator[tuple[list[Chunk], list[int]]]:

@@ -31,8 +31,8 @@ def take_attachments(collection: Collection, job: IngestJob, attachments: Iterab
     its batch. Documents of earlier attachments that are not there any more go.
     """
     parent = job.doc_id
-    kept = [each for each in attachments if each.data and (is_readable(each.media_type) or archive_type(each.data))]
-    offered = [_offer(parent, each) for each in kept]
+    selected = [each for each in attachments if each.data and (is_readable(each.media_type) or archive_type(each.data))]
+    offered = [_offer(parent, each) for each in selected]
     present = {each.doc_id for each in offered}
     folders = tuple(f"{each.doc_id}/" for each in offered if "prefix" in each.origin)
     before = attachments_of(collection, [parent])

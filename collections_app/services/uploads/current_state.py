@@ -137,12 +137,12 @@ def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Doc
         cursor.execute(LAST_REQUESTED, values)
         asked = {doc_id: (tags, _object(metadata)) for doc_id, tags, metadata in cursor.fetchall()}
         cursor.execute(DOCUMENTS, values)
-        found = {row[0]: _document(row, asked.get(row[0])) for row in cursor.fetchall()}
+        rows = {row[0]: _document(row, asked.get(row[0])) for row in cursor.fetchall()}
         cursor.execute(UNDER_WAY, values)
         for doc_id, job_id, sha256, tags, metadata, policy in cursor.fetchall():
-            before = found.get(doc_id)
+            before = rows.get(doc_id)
             labels = (tags, _object(metadata))
-            found[doc_id] = DocumentState(
+            rows[doc_id] = DocumentState(
                 sha256=sha256 or "",
                 archived=before.archived if before else False,
                 enabled=before.enabled if before else True,
@@ -151,21 +151,21 @@ def load_states(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Doc
                 own=labels,
                 policy=_object(policy) or None,
             )
-    return found
+    return rows
 
 
 def document_exists(collection: Collection, doc_id: str) -> bool:
     """Whether there is such a document, or a job that brings it."""
     with connection.cursor() as cursor:
         cursor.execute(EXISTS, {"collection_id": collection.pk, "doc_id": doc_id})
-        (found,) = cursor.fetchone()
-    return bool(found)
+        (result,) = cursor.fetchone()
+    return bool(result)
 
 
 def _document(row: Sequence[Any], labels: Labels | None) -> DocumentState:
-    _, sha256, archived, enabled, tags, metadata, policy, stated = row
+    _, sha256, archived, enabled, tags, metadata, policy, explicit = row
     own = (tags, _object(metadata))
-    return DocumentState(sha256, archived, enabled, None, labels, own, _object(policy), _object(stated))
+    return DocumentState(sha256, archived, enabled, None, labels, own, _object(policy), _object(explicit))
 
 
 def load_siblings(collection: Collection, doc_id: str) -> dict[str, DocumentState]:

@@ -86,22 +86,22 @@ def commit_sync(
     """
     if batch.kind != IngestBatch.Kind.SYNC:
         raise InvalidInput(f"batch {batch.pk} is no sync; begin one with POST .../sync", field="batch")
-    wanted = list(dict.fromkeys(delete))
+    requested = list(dict.fromkeys(delete))
     with transaction.atomic():
-        lock_documents(collection, wanted)  # before the batch, as a job of it does; what is read is what is deleted
+        lock_documents(collection, requested)  # before the batch, as a job of it does; what is read is what is deleted
         current = IngestBatch.objects.select_for_update().filter(pk=batch.pk).first()
         if current is None or not current.open:
             raise ServiceError("this sync is closed already; begin a new one", type="conflict", status=409)
         known = dict(
-            Document.objects.filter(collection=collection, doc_id__in=wanted).values_list("doc_id", "updated_at")
+            Document.objects.filter(collection=collection, doc_id__in=requested).values_list("doc_id", "updated_at")
         )
-        kept = {doc_id: GONE for doc_id in wanted if doc_id not in known}
-        kept |= {doc_id: CHANGED for doc_id, updated_at in known.items() if updated_at > current.created_at}
+        selected = {doc_id: GONE for doc_id in requested if doc_id not in known}
+        selected |= {doc_id: CHANGED for doc_id, updated_at in known.items() if updated_at > current.created_at}
         coming = IngestJob.objects.active().filter(collection=collection, created_at__gt=current.created_at)
-        kept |= dict.fromkeys(coming.filter(doc_id__in=wanted).values_list("doc_id", flat=True), CHANGED)
-        doomed = [doc_id for doc_id in wanted if doc_id not in kept]
+        selected |= dict.fromkeys(coming.filter(doc_id__in=requested).values_list("doc_id", flat=True), CHANGED)
+        doomed = [doc_id for doc_id in requested if doc_id not in selected]
         if doomed:
             delete_documents(collection, doomed, actor=actor)
         count_outcomes(current, (), deleted=len(doomed))
         close_batch(current)
-    return SyncOutcome(doomed, kept)
+    return SyncOutcome(doomed, selected)

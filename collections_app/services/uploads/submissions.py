@@ -51,18 +51,18 @@ def require_open(batch: IngestBatch) -> None:
 def find_batch(collection: Collection, batch_id: uuid.UUID | str) -> IngestBatch:
     """A batch of this collection, or ServiceError 404."""
     try:
-        found = IngestBatch.objects.filter(collection=collection, pk=uuid.UUID(str(batch_id))).first()
+        record = IngestBatch.objects.filter(collection=collection, pk=uuid.UUID(str(batch_id))).first()
     except ValueError:
-        found = None
-    if found is None:
+        record = None
+    if record is None:
         raise ServiceError(
             f"collection {collection.name!r} has no batch {str(batch_id)[:80]!r}; use the batch_id of its first answer",
             type="unknown_batch",
             status=404,
             field="batch",
         )
-    found.collection = collection
-    return found
+    record.collection = collection
+    return record
 
 
 def count_outcomes(batch: IngestBatch, statuses: Iterable[str], *, deleted: int = 0) -> None:

@@ -135,8 +135,8 @@ def folder_of(doc_id: str) -> str:
 
 def clean_prefix(prefix: str) -> str:
     """A folder as the beginning of doc_ids, with a slash at its end; "" for everything. Raises InvalidInput."""
-    kept = prefix.strip("/ ")
-    return f"{check_doc_id(kept)}/" if kept else ""
+    stored = prefix.strip("/ ")
+    return f"{check_doc_id(stored)}/" if stored else ""
 
 
 @dataclass(frozen=True, slots=True)

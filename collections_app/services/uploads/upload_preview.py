@@ -40,11 +40,11 @@ def preview_uploads(
     read is rejected with the reason.
     """
     check_clash(on_clash)
-    wanted, clashes = check_counts(files, doc_ids, choices)
+    requested, clashes = check_counts(files, doc_ids, choices)
     planner = Planner(collection, RequestedMetadata.read(tags, metadata, policy), on_clash=on_clash)
     entries = [
         Entry(doc_id, "", file.size or 0, file.name or "file", choice)
-        for file, doc_id, choice in zip(files, wanted, clashes, strict=True)
+        for file, doc_id, choice in zip(files, requested, clashes, strict=True)
     ]
     planner.load(wanted_id(entry) for entry in entries)
     lines: list[PlanLine] = []

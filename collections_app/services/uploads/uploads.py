@@ -154,10 +154,10 @@ def submit_uploads(
     open when more is to come. ServiceError 429 when the queue would become too deep, 409 for a batch that is closed.
     """
     check_clash(on_clash)
-    wanted, clashes = check_counts(files, doc_ids, choices)
+    requested, clashes = check_counts(files, doc_ids, choices)
     asked = RequestedMetadata.read(tags, metadata, policy)
     check_queue(len(files), sum(file.size or 0 for file in files))
-    offered = [UploadItem(*each) for each in zip(files, wanted, clashes, strict=True)]
+    offered = [UploadItem(*each) for each in zip(files, requested, clashes, strict=True)]
     with transaction.atomic():
         own = batch is None
         batch = batch or open_batch(collection, kind=kind, label=label or _label(files), actor=actor)

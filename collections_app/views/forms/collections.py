@@ -34,8 +34,8 @@ class ChunkPolicyFields(forms.Form):
 
     def chunk_policy(self) -> dict[str, Any]:
         """The fields that were filled in; what is left out is the service's default, fitted to the embedding model."""
-        given = {name: self.cleaned_data.get(name) for name in POLICY_FIELDS}
-        return {name: value for name, value in given.items() if value not in (None, "")}
+        data = {name: self.cleaned_data.get(name) for name in POLICY_FIELDS}
+        return {name: value for name, value in data.items() if value not in (None, "")}
 
 
 class CollectionForm(ChunkPolicyFields):
@@ -99,13 +99,13 @@ class CollectionSettingsForm(ChunkPolicyFields):
 
     def retention(self) -> dict[str, int]:
         """The fields that were filled in."""
-        given = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days")}
-        return {name: value for name, value in given.items() if value is not None}
+        data = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days")}
+        return {name: value for name, value in data.items() if value is not None}
 
     def security(self) -> dict[str, Any]:
         """The fields that were filled in."""
-        given = {"action": self.cleaned_data.get("action") or None, "min_score": self.cleaned_data.get("min_score")}
-        return {name: value for name, value in given.items() if value is not None}
+        data = {"action": self.cleaned_data.get("action") or None, "min_score": self.cleaned_data.get("min_score")}
+        return {name: value for name, value in data.items() if value is not None}
 
 
 class ImportForm(forms.Form):
@@ -146,8 +146,8 @@ class GenerationForm(ChunkPolicyFields):
 
     def choices(self) -> dict[str, Any]:
         """What `start_generation` takes."""
-        given = {name: self.cleaned_data[name] for name in ("embed_model", "embed_dims", "language", "hybrid_enabled")}
-        return given | {"chunk_policy": self.chunk_policy()}
+        data = {name: self.cleaned_data[name] for name in ("embed_model", "embed_dims", "language", "hybrid_enabled")}
+        return data | {"chunk_policy": self.chunk_policy()}
 
 
 class DeleteCollectionForm(forms.Form):

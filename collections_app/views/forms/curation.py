@@ -56,7 +56,7 @@ class Selection:
         if not posted.get("all_matching"):
             return cls(tuple(posted.getlist("doc_id")))
         expected = posted.get("expected", "")
-        wanted = read_filter(
+        document_filter = read_filter(
             {
                 "q": posted.get("f_q"),
                 "tags": posted.getlist("f_tag"),
@@ -64,7 +64,7 @@ class Selection:
                 "type": posted.get("f_type"),
             }
         )
-        return cls((), wanted, int(expected) if expected.isascii() and expected.isdecimal() else None)
+        return cls((), document_filter, int(expected) if expected.isascii() and expected.isdecimal() else None)
 
     def choose(self, collection: Collection) -> list[str]:
         """The ids. Raises InvalidInput, and ServiceError 409 when the filter matches others than were counted."""
@@ -76,14 +76,14 @@ class Selection:
         """What a form carries to mean the same documents again."""
         if self.filter is None:
             return [("doc_id", doc_id) for doc_id in self.doc_ids]
-        wanted = self.filter
+        requested = self.filter
         return [
             ("all_matching", "on"),
             ("expected", str(count)),
-            ("f_q", wanted.q),
-            *(("f_tag", tag) for tag in wanted.tags),
-            ("f_state", wanted.state),
-            ("f_type", wanted.media_type),
+            ("f_q", requested.q),
+            *(("f_tag", tag) for tag in requested.tags),
+            ("f_state", requested.state),
+            ("f_type", requested.media_type),
         ]
 
 
@@ -120,20 +120,20 @@ class BulkLabelForm(forms.Form):
     remove_key = forms.CharField(label="Remove metadata field", max_length=200, required=False)
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
+        data = super().clean() or {}
         if not self.errors and not self.changes():
             raise forms.ValidationError("Enter a tag or a metadata field to change.")
-        return given
+        return data
 
     def changes(self) -> list[BulkChange]:
         """One change per part that was filled in, in the order of the form."""
-        given = self.cleaned_data
-        changes = [BulkChange(name, tags=tuple(given[name])) for name in ("add_tags", "remove_tags") if given.get(name)]
-        if given.get("key"):
-            only = given.get("scope") == "existing"
-            changes.append(BulkChange("set_metadata", key=given["key"], value=given.get("value"), only_existing=only))
-        if given.get("remove_key"):
-            changes.append(BulkChange("remove_metadata", key=given["remove_key"]))
+        data = self.cleaned_data
+        changes = [BulkChange(name, tags=tuple(data[name])) for name in ("add_tags", "remove_tags") if data.get(name)]
+        if data.get("key"):
+            only = data.get("scope") == "existing"
+            changes.append(BulkChange("set_metadata", key=data["key"], value=data.get("value"), only_existing=only))
+        if data.get("remove_key"):
+            changes.append(BulkChange("remove_metadata", key=data["remove_key"]))
         return changes
 
 
@@ -170,11 +170,11 @@ class DocumentForm(ChunkPolicyFields):
 
     def wanted(self, document: Document) -> dict[str, Any]:
         """The fields that differ from what the document is, for `edit_document`."""
-        given = self.cleaned_data
-        wanted = {
-            "title": given["title"],
-            "tags": given["tags"],
-            "metadata": given["metadata"],
+        data = self.cleaned_data
+        requested = {
+            "title": data["title"],
+            "tags": data["tags"],
+            "metadata": data["metadata"],
             "chunk_policy": self.chunk_policy(),
         }
         present = {
@@ -183,4 +183,4 @@ class DocumentForm(ChunkPolicyFields):
             "metadata": document.metadata,
             "chunk_policy": document.chunk_policy_stated,
         }
-        return {name: value for name, value in wanted.items() if value != present[name]}
+        return {name: value for name, value in requested.items() if value != present[name]}

@@ -39,12 +39,12 @@ class ObjectField(forms.CharField):
         if not text:
             return {}
         try:
-            found = json.loads(text)
+            parsed = json.loads(text)
         except ValueError as error:
             raise ValidationError(f"{EXPECTED_OBJECT}; it cannot be read: {error}") from None
-        if not isinstance(found, dict):
-            raise ValidationError(f"{EXPECTED_OBJECT}, not {type(found).__name__}")
-        return found
+        if not isinstance(parsed, dict):
+            raise ValidationError(f"{EXPECTED_OBJECT}, not {type(parsed).__name__}")
+        return parsed
 
     def validate(self, value: Any) -> None:
         return

@@ -26,11 +26,11 @@ class SourceForm(LabelFields):
 
     def labels(self) -> dict[str, Any]:
         """What the services take; tags and metadata that are left empty stay as they are."""
-        given = self.cleaned_data
+        data = self.cleaned_data
         return {
-            "on_clash": given["on_clash"] or "replace",
-            "tags": given["tags"] or None,
-            "metadata": given["metadata"] or None,
+            "on_clash": data["on_clash"] or "replace",
+            "tags": data["tags"] or None,
+            "metadata": data["metadata"] or None,
         }
 
 
@@ -51,21 +51,21 @@ class UrlsForm(SourceForm):
     )
 
     def clean(self) -> dict[str, Any]:
-        given = super().clean() or {}
+        data = super().clean() or {}
         try:
-            self._entries = self._read(given)
+            self._entries = self._read(data)
         except InvalidInput as error:
             self.add_error("urls", error.message)
-        return given
+        return data
 
-    def _read(self, given: dict[str, Any]) -> list[UrlEntry]:
-        file = given.get("file")
+    def _read(self, values: dict[str, Any]) -> list[UrlEntry]:
+        file = values.get("file")
         if file is None:
-            return read_list(given.get("urls", ""))
+            return read_list(values.get("urls", ""))
         if file.size > LIST_MAX_BYTES:
             raise InvalidInput("the list has more than 5 MB; send it in parts")
         listed = read_list(file.read().decode("utf-8-sig", "replace"))
-        return listed + (read_list(given["urls"]) if given.get("urls", "").strip() else [])
+        return listed + (read_list(values["urls"]) if values.get("urls", "").strip() else [])
 
     def entries(self) -> list[UrlEntry]:
         """The addresses of a valid form, those of the file first."""

@@ -55,12 +55,12 @@ def read_items(runs: Sequence[EvaluationRun]) -> list[dict[int, RunItem]]:
 def read_contents(run: EvaluationRun) -> str:
     """What the collection held while the run asked it, in words that differ when that differs; "" where unknown."""
     states = run.items.annotate(state=KeyTransform("store_state", "details")).exclude(state=None)
-    found = [state for state in states.order_by().values_list("state", flat=True).distinct()[:2] if state]
-    if not found:
+    result = [state for state in states.order_by().values_list("state", flat=True).distinct()[:2] if state]
+    if not result:
         return ""
-    if len(found) > 1:
+    if len(result) > 1:
         return "changed while the run went on"
-    (state,) = found
+    (state,) = result
     moment = (state.get("documents_changed_at") or "").replace("T", " ")[:MOMENT_CHARS]
     return f"{state.get('chunks', 0):,} chunks" + (f", documents of {moment}" if moment else "")
 

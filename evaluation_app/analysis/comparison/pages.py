@@ -78,8 +78,8 @@ def question(request: PageRequest, position: int) -> HttpResponse:
     return render_page(request, "evaluation/comparison/question.html", context)
 
 
-def _context(given: QueryDict, comparison: Comparison, against: Against) -> dict[str, Any]:
-    measure, category, show = given.get("measure", ""), given.get("category", ""), given.get("show", "")
+def _context(query: QueryDict, comparison: Comparison, against: Against) -> dict[str, Any]:
+    measure, category, show = query.get("measure", ""), query.get("category", ""), query.get("show", "")
     categories = sorted({item.before.category for item in against.questions})
     lettered = presenters.letter_runs(comparison)
     return {
@@ -95,31 +95,31 @@ def _context(given: QueryDict, comparison: Comparison, against: Against) -> dict
         "categories": categories,
         "category": category if category in categories else "",
         "show": show if show in presenters.SHOWN else "moved",
-        "own": [(name, value) for name in OWN for value in given.getlist(name)],
+        "own": [(name, value) for name in OWN for value in query.getlist(name)],
         "unfinished": [each for each in lettered if each.run.is_active],
     }
 
 
-def _chosen_against(comparison: Comparison, wanted: str) -> Against:
-    return next((item for item in comparison.others if str(item.run.pk) == wanted), comparison.others[0])
+def _chosen_against(comparison: Comparison, requested: str) -> Against:
+    return next((item for item in comparison.others if str(item.run.pk) == requested), comparison.others[0])
 
 
-def _find_runs(given: QueryDict) -> tuple[EvaluationRun | None, list[EvaluationRun]]:
+def _find_runs(query: QueryDict) -> tuple[EvaluationRun | None, list[EvaluationRun]]:
     """The base and the other runs, each once and never the base again. Raises Http404 for a run that is not there."""
-    wanted_base = given.get("base", "")
+    wanted_base = query.get("base", "")
     base = _find_run(wanted_base) if wanted_base else None
-    wanted = dict.fromkeys(value for value in given.getlist("other") if value and value != wanted_base)
-    return base, [_find_run(value) for value in wanted]
+    requested = dict.fromkeys(value for value in query.getlist("other") if value and value != wanted_base)
+    return base, [_find_run(value) for value in requested]
 
 
 def _find_run(value: str) -> EvaluationRun:
     try:
-        found = EvaluationRun.objects.select_related("sweep").filter(pk=UUID(value)).first()
+        record = EvaluationRun.objects.select_related("sweep").filter(pk=UUID(value)).first()
     except ValueError:
-        found = None
-    if found is None:
+        record = None
+    if record is None:
         raise Http404(f"there is no evaluation run {value!r}; it may be gone by retention")
-    return found
+    return record
 
 
 def _choose(
@@ -131,8 +131,8 @@ def _choose(
     """The runs of one set by version. The set is that of the base, else what the address names, else the newest's."""
     names = list(EvaluationRun.objects.order_by("set_name").values_list("set_name", flat=True).distinct())
     newest = EvaluationRun.objects.first()
-    wanted = base.set_name if base else request.GET.get("set", "")
-    set_name = wanted if wanted in names else newest.set_name if newest else ""
+    requested = base.set_name if base else request.GET.get("set", "")
+    set_name = requested if requested in names else newest.set_name if newest else ""
     baseline = GoldenSet.objects.filter(name=set_name).values_list("baseline", flat=True).first()
     runs = EvaluationRun.objects.filter(set_name=set_name).select_related("sweep")
     swept = runs.filter(purpose=EvaluationRun.Purpose.SWEEP)
@@ -157,7 +157,7 @@ def _choose(
 
 def _versions(runs: Sequence[EvaluationRun]) -> list[Version]:
     """Newest run first, by what was asked."""
-    found: dict[str, Version] = {}
+    result: dict[str, Version] = {}
     for run in runs:
-        found.setdefault(run.set_digest, Version(run.set_name, run.set_version, [])).runs.append(run)
-    return list(found.values())
+        result.setdefault(run.set_digest, Version(run.set_name, run.set_version, [])).runs.append(run)
+    return list(result.values())

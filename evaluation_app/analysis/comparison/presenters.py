@@ -134,8 +134,8 @@ def show_matrix(comparison: Comparison) -> list[MatrixRow]:
     """Measures by runs. The best of a row is marked only where that is more than noise."""
     reach = reach_of([change for item in comparison.others for change in item.changes])
     rows = []
-    for place, name in enumerate(comparison.measures):
-        changes = [item.changes[place] for item in comparison.others]
+    for index, name in enumerate(comparison.measures):
+        changes = [item.changes[index] for item in comparison.others]
         means = [changes[0].base, *(change.other for change in changes)]
         best = _best(means, changes)
         cells = [
@@ -151,11 +151,11 @@ def show_matrix(comparison: Comparison) -> list[MatrixRow]:
 def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None:
     """The place of the best mean, the base's being 0: where it beats the base, or is the base's and beats another."""
     sign = 1 if changes[0].higher_is_better else -1
-    known = [(sign * value.value, -place) for place, value in enumerate(means) if value.value is not None]
-    place = -max(known)[1] if known else 0
+    known = [(sign * value.value, -index) for index, value in enumerate(means) if value.value is not None]
+    index = -max(known)[1] if known else 0
     verdicts = [change.verdict for change in changes]
-    beats = "regressed" in verdicts if place == 0 else verdicts[place - 1] == "improved"
-    return place if beats else None
+    beats = "regressed" in verdicts if index == 0 else verdicts[index - 1] == "improved"
+    return index if beats else None
 
 
 def choose_questions(

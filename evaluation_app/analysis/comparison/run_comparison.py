@@ -99,8 +99,8 @@ class QuestionChange:
         return self.after.passed and not self.before.passed
 
     def gain_in(self, measure: str) -> float | None:
-        found = self.deltas.get(measure)
-        return found.gain if found else None
+        value = self.deltas.get(measure)
+        return value.gain if value else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ def _against(
 ) -> Against:
     shared = sorted(before.keys() & after.keys())
     reasons = {name: yardstick_differs(measure_of(name), base, run) for name in measures}
-    questions = [_question(before[place], after[place], reasons) for place in shared]
+    questions = [_question(before[position], after[position], reasons) for position in shared]
     changes = tuple(_change(name, before, after, questions, reasons[name], draws) for name in measures)
     ordered = sorted(questions, key=lambda item: (not item.broke, item.worst, sum(item.gains), item.position))
     return Against(run, changes, tuple(ordered), len(before.keys() ^ after.keys()))
@@ -296,9 +296,9 @@ def _change(
             reason=reason,
         )
     pairs = [
-        (found.delta, item.before.weight)
+        (known.delta, item.before.weight)
         for item in questions
-        if (found := item.deltas.get(name)) is not None and found.delta is not None
+        if (known := item.deltas.get(name)) is not None and known.delta is not None
     ]
     values = [0.0 if abs(delta) <= SAME else delta for delta, _ in pairs]
     difference = bootstrap_mean(values, weights=[weight for _, weight in pairs], draws=draws)

@@ -84,12 +84,15 @@ class SideBySide:
 def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, letters: str = "AB") -> SideBySide:
     """The question at one place of both runs. Raises Http404 where one has not done it, ServiceError (409)."""
     check_comparable(base, other)
-    found = {item.run_id: item for item in EvaluationItem.objects.filter(run__in=[base, other], position=position)}
-    if base.pk not in found or other.pk not in found:
+    records = {item.run_id: item for item in EvaluationItem.objects.filter(run__in=[base, other], position=position)}
+    if base.pk not in records or other.pk not in records:
         raise Http404(f"question {position} was not asked in both runs")
-    before, after = found[base.pk], found[other.pk]
+    before, after = records[base.pk], records[other.pk]
     parts = mark_words(before.answer, after.answer)
-    numbers = {key: place for place, key in enumerate(dict.fromkeys((*before.retrieved_ids, *after.retrieved_ids)), 1)}
+    numbers = {
+        key: number_of_item
+        for number_of_item, key in enumerate(dict.fromkeys((*before.retrieved_ids, *after.retrieved_ids)), 1)
+    }
     moves = {move.key: move for move in rank_moves(before.retrieved_ids, after.retrieved_ids)}
     expected = _expected(before)
     sides = []
@@ -135,6 +138,6 @@ def neighbours(positions: Sequence[int], position: int) -> tuple[int | None, int
     """The places before and behind in the filtered order; None at an end, and both for one that is not in it."""
     if position not in positions:
         return None, None
-    place = list(positions).index(position)
-    after = positions[place + 1] if place + 1 < len(positions) else None
-    return (positions[place - 1] if place else None), after
+    index = list(positions).index(position)
+    after = positions[index + 1] if index + 1 < len(positions) else None
+    return (positions[index - 1] if index else None), after

@@ -117,27 +117,29 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
     A card that was resolved before the run and fails in it stands on the board again, marked as come back. A question
     in several modes has a card in each. Without its set nothing is kept of decisions.
     """
-    wanted = filters or Filters()
+    requested = filters or Filters()
     bands = bands_for(run.golden_set)
     items = list(run.items.only(*FIELDS).order_by("position"))
     failing = [(item, modes_of(item)) for item in items]
     failing = [(item, modes) for item, modes in failing if modes]
     categories = sorted({item.category for item, _ in failing if item.category})
-    kept = [(item, modes) for item, modes in failing if not wanted.category or item.category == wanted.category]
-    cards = cards_of(run.golden_set, [item.question_text for item, _ in kept]) if run.golden_set else {}
+    selected = [
+        (item, modes) for item, modes in failing if not requested.category or item.category == requested.category
+    ]
+    cards = cards_of(run.golden_set, [item.question_text for item, _ in selected]) if run.golden_set else {}
     by_mode: dict[str, list[BoardEntry]] = defaultdict(list)
     away: dict[str, int] = defaultdict(int)
-    for item, modes in kept:
+    for item, modes in selected:
         for mode in modes:
             entry = _entry(item, mode, cards.get((item.question_text, mode.key)), run, bands)
             is_away = is_closed(entry.card) and not entry.came_back
             away[mode.key] += is_away
-            if _is_shown(entry, wanted, is_away=is_away):
+            if _is_shown(entry, requested, is_away=is_away):
                 by_mode[mode.key].append(entry)
     columns = [
         _column(mode, by_mode[mode.key], away[mode.key], bands, per_column, len(items))
         for mode in stored_table().modes.values()
-        if (by_mode[mode.key] or away[mode.key]) and wanted.mode in ("", mode.key)
+        if (by_mode[mode.key] or away[mode.key]) and requested.mode in ("", mode.key)
     ]
     seen = {mode.key for _, modes in failing for mode in modes}
     quiet = tuple(mode for mode in stored_table().modes.values() if mode.key not in seen)
@@ -184,15 +186,15 @@ def _entry(item: EvaluationItem, mode: Mode, card: BoardCard | None, run: Evalua
 
 def _scores(item: EvaluationItem, mode: Mode, run: EvaluationRun, bands: Bands) -> tuple[tuple[Measure, Score], ...]:
     """Of the mode's measures, whatever their cut; of a mode without any, those that have a threshold."""
-    wanted = mode.measures or tuple({**run.thresholds, **(item.golden.get("thresholds") or {})})
-    named = [name for base in wanted for name in item.scores if name == base or name.partition("@")[0] == base]
-    found = []
+    requested = mode.measures or tuple({**run.thresholds, **(item.golden.get("thresholds") or {})})
+    named = [name for base in requested for name in item.scores if name == base or name.partition("@")[0] == base]
+    result = []
     for name in named:
         try:
-            found.append((find(name, bands), Score.from_dict(item.scores[name])))
+            result.append((find(name, bands), Score.from_dict(item.scores[name])))
         except (InvalidInput, ValueError):  # a measure of an earlier version
             continue
-    return tuple(found)
+    return tuple(result)
 
 
 def _culprit(item: EvaluationItem, mode: Mode) -> tuple[str, str]:

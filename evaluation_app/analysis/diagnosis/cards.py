@@ -39,8 +39,8 @@ def is_closed(card: BoardCard | None, today: date | None = None) -> bool:
 def people() -> list[str]:
     """Names that a card can be assigned to."""
     users = get_user_model()
-    found = users._default_manager.filter(is_active=True).order_by("username").values_list("username", flat=True)
-    return list(found)
+    records = users._default_manager.filter(is_active=True).order_by("username").values_list("username", flat=True)
+    return list(records)
 
 
 @transaction.atomic

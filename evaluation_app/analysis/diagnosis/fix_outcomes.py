@@ -44,16 +44,16 @@ def read_outcome(run: EvaluationRun) -> FixOutcome | None:
     both = sorted(set(before) & set(after))
     moves = []
     for mode in stored_table().modes.values():
-        was = {place for place in both if mode.key in before[place]}
-        now = {place for place in both if mode.key in after[place]}
+        was = {position for position in both if mode.key in before[position]}
+        now = {position for position in both if mode.key in after[position]}
         if was or now:
             moves.append(ModeMove(mode, len(was), len(now), len(was - now), len(now - was)))
     return FixOutcome(
         changed_fields(_asked_with(base), _asked_with(run)),
         tuple(moves),
         len(both),
-        sum(bool(before[place]) for place in both),
-        sum(bool(after[place]) for place in both),
+        sum(bool(before[position]) for position in both),
+        sum(bool(after[position]) for position in both),
     )
 
 

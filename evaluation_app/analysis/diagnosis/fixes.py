@@ -196,5 +196,5 @@ def _missing(fix: ModeFix, settings: RunSettings, collection: Collection | None,
 
 
 def _is_calibrated(collection: Collection) -> bool:
-    kept = calibration_of(collection)
-    return kept is not None and kept.embed_model == collection.embed_model
+    calibration = calibration_of(collection)
+    return calibration is not None and calibration.embed_model == collection.embed_model

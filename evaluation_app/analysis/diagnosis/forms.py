@@ -33,16 +33,16 @@ class BandsForm(forms.Form):
         own, shown = server_bands(), bands_for(golden_set)
         self.rows = [(MEASURES[name], own[name], name in golden_set.bands) for name in banded_measures()]
         for name in banded_measures():
-            for part, place in (("good", 0), ("poor", 1)):
+            for part, position in (("good", 0), ("poor", 1)):
                 self.fields[f"{name}_{part}"] = forms.FloatField(
                     required=False,
                     min_value=0,
                     max_value=1,
-                    initial=shown[name][place] if name in golden_set.bands else None,
+                    initial=shown[name][position] if name in golden_set.bands else None,
                     widget=forms.NumberInput(
                         attrs={
                             "step": "0.01",
-                            "placeholder": f"{own[name][place]:g}",
+                            "placeholder": f"{own[name][position]:g}",
                             "aria-label": f"{MEASURES[name].title}, {part}",
                         }
                     ),

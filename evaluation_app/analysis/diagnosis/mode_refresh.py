@@ -67,13 +67,13 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
 def quartiles(run: EvaluationRun, measures: Sequence[str]) -> dict[str, tuple[float, float, float]]:
     """Measure -> its quartiles over the scored questions of the run; one that nothing was scored of is left out."""
     rows = list(run.items.values_list("scores", flat=True))
-    found = {}
+    result = {}
     for name in measures:
         values = [row[name]["value"] for row in rows if row.get(name, {}).get("value") is not None]
         if values:
             low, middle, high = np.quantile(values, QUARTERS)
-            found[name] = (float(low), float(middle), float(high))
-    return found
+            result[name] = (float(low), float(middle), float(high))
+    return result
 
 
 def _read(item: EvaluationItem) -> _Stored:

@@ -53,13 +53,13 @@ def board(request: PageRequest) -> HttpResponse:
     context: dict[str, Any] = {"tab": "board", "sets": sets, "run": run}
     if run is not None:
         filters = _filters(request.GET)
-        found = read_board(run, filters, per_column=ALL_OF_ONE if filters.mode else SHOWN_PER_COLUMN)
+        result = read_board(run, filters, per_column=ALL_OF_ONE if filters.mode else SHOWN_PER_COLUMN)
         context |= {
-            "board": found,
+            "board": result,
             "filters": filters,
             "runs": runs_of(run.golden_set) if run.golden_set else [run],
             "people": people(),
-            "fixes": _fixes(found),
+            "fixes": _fixes(result),
             "changed": has_changed(run),
             "snoozes": _snoozes(),
             "address": f"{reverse('evaluation:board')}?{_query(run, filters)}",
@@ -85,13 +85,13 @@ def decide_card(request: PageRequest, pk: int) -> HttpResponse:
 
 def _decide(request: PageRequest, golden_set: GoldenSet, values: dict[str, Any]) -> None:
     decision = values["decision"]
-    told = "assignee" in request.POST
+    summary = "assignee" in request.POST
     decide(
         golden_set,
         values["question"],
         values["mode"],
         decision,
-        assignee=values["assignee"] if told else None,
+        assignee=values["assignee"] if summary else None,
         until=values["until"],
         note=values["note"] if "note" in request.POST else None,
         actor=request.user,
@@ -194,11 +194,11 @@ def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None
     """The one that the address names, else the newest of its set, else the newest of all. Http404 when it is gone."""
     ids = {str(item.pk): item for item in sets}
     golden_set = ids.get(query.get("set", ""))
-    if wanted := query.get("run", ""):
+    if requested := query.get("run", ""):
         try:
-            run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=UUID(wanted))
+            run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=UUID(requested))
         except ValueError:
-            raise Http404(f"run must be the id of an evaluation run, not {wanted!r}") from None
+            raise Http404(f"run must be the id of an evaluation run, not {requested!r}") from None
         if golden_set is None or run.golden_set_id == golden_set.pk:
             return run  # else another set was chosen since
     chosen = [golden_set] if golden_set else sets
@@ -223,8 +223,8 @@ def _query(run: EvaluationRun, filters: Filters) -> str:
     return urlencode({name: value for name, value in values.items() if value})
 
 
-def _fixes(found: Board) -> dict[str, list[FixProposal]]:
-    return {column.mode.key: propose_fixes(column.mode, found.run) for column in found.columns}
+def _fixes(results: Board) -> dict[str, list[FixProposal]]:
+    return {column.mode.key: propose_fixes(column.mode, results.run) for column in results.columns}
 
 
 def _snoozes() -> list[tuple[str, str]]:

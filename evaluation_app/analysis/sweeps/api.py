@@ -147,11 +147,11 @@ def list_sweeps(
     key = request_key(request)
     if collection is not None:
         check_collection_scope(key, collection)
-    wanted = {"set_name": golden_set, "collection_name": collection}
+    requested = {"set_name": golden_set, "collection_name": collection}
     rows = _visible(key.visible)
-    if any("\x00" in value for value in wanted.values() if value):
+    if any("\x00" in value for value in requested.values() if value):
         rows = rows.none()
-    rows = rows.filter(**{name: value for name, value in wanted.items() if value})
+    rows = rows.filter(**{name: value for name, value in requested.items() if value})
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
     progress = lifecycle.read_progress(page.items)
     items = [sweep_response(item, progress[item.pk]) for item in page.items]
@@ -165,10 +165,10 @@ def get_sweep(
     by: str = param.Query("", description="Rank by this measure instead of the sweep's own"),
 ) -> Any:
     """A sweep with its plans ranked so far."""
-    found = _find(request, sweep_id)
-    ranking = rank_sweep(found, find(by).name if by else "")
+    result = _find(request, sweep_id)
+    ranking = rank_sweep(result, find(by).name if by else "")
     rows = [row.as_dict() for row in ranking.rows]
-    return sweep_response(found) | {"ranked_by": ranking.measure, "ranking": rows}
+    return sweep_response(result) | {"ranked_by": ranking.measure, "ranking": rows}
 
 
 @router.post(f"{ONE}/cancel", operation_id="sweeps-cancel", response={200: SweepOut, **ERRORS})
@@ -180,19 +180,19 @@ def cancel_sweep(request: HttpRequest, sweep_id: int) -> Any:
 @router.post(f"{ONE}/save", operation_id="sweeps-save", response={200: SavedPlanOut, **ERRORS})
 def save_plan(request: HttpRequest, sweep_id: int, payload: SaveRequest) -> Any:
     """Keep one of its plans under a name of the collection's, instead of one that has it."""
-    found = _find(request, sweep_id)
-    best = rank_sweep(found).best
+    result = _find(request, sweep_id)
+    best = rank_sweep(result).best
     run_id = payload.run_id or (best.run.pk if best else None)
     if run_id is None:
         raise ServiceError(
-            f"no plan of {found} has a score yet; name the run whose plan is to be saved",
+            f"no plan of {result} has a score yet; name the run whose plan is to be saved",
             type="nothing_ranked",
             status=409,
             field="run_id",
         )
     return plan_response(
         lifecycle.save_swept_plan(
-            found, run_id, payload.name, is_default=payload.is_default, actor=request_key(request)
+            result, run_id, payload.name, is_default=payload.is_default, actor=request_key(request)
         )
     )
 
@@ -204,27 +204,27 @@ def delete_sweep(request: HttpRequest, sweep_id: int) -> Any:
     return {"deleted": 1}
 
 
-def sweep_response(found: Sweep, known: lifecycle.Progress | None = None) -> dict[str, Any]:
+def sweep_response(sweep: Sweep, known: lifecycle.Progress | None = None) -> dict[str, Any]:
     """A sweep as plain JSON, with its progress, which is read unless it is known."""
-    progress = known or lifecycle.progress_of(found)
+    progress = known or lifecycle.progress_of(sweep)
     names = ("set_version", "set_digest", "name", "grid", "measure", "settings", "saved_as", "created_by")
     return {
-        "id": found.pk,
-        "golden_set": found.set_name,
-        "collection": found.collection_name,
-        "plans": len(found.plans),
+        "id": sweep.pk,
+        "golden_set": sweep.set_name,
+        "collection": sweep.collection_name,
+        "plans": len(sweep.plans),
         "state": progress.state,
         "done": progress.done,
         "total": progress.total,
         "failed": progress.failed,
-        "created_at": found.created_at.isoformat(),
-    } | {name: getattr(found, name) for name in names}
+        "created_at": sweep.created_at.isoformat(),
+    } | {name: getattr(sweep, name) for name in names}
 
 
 def _draft(golden_set: GoldenSet, payload: SweepRequest) -> lifecycle.Draft:
-    stated = payload.settings.stated() if payload.settings else {}
-    answers = stated.get("judge", "none") != "none" or bool(stated.get("contributions"))
-    settings = read_settings({"answers": answers} | stated)
+    explicit = payload.settings.stated() if payload.settings else {}
+    answers = explicit.get("judge", "none") != "none" or bool(explicit.get("contributions"))
+    settings = read_settings({"answers": answers} | explicit)
     return lifecycle.draft_sweep(
         golden_set,
         grid=payload.grid,
@@ -240,11 +240,11 @@ def _visible(scope: CollectionScope) -> QuerySet[Sweep]:
 
 
 def _find(request: HttpRequest, sweep_id: int) -> Sweep:
-    found = _visible(request_key(request).visible).filter(pk=sweep_id).first() if 0 < sweep_id < 2**63 else None
-    if found is None:
+    record = _visible(request_key(request).visible).filter(pk=sweep_id).first() if 0 < sweep_id < 2**63 else None
+    if record is None:
         raise ServiceError(
             f"there is no sweep {sweep_id} that you may see; GET /v1/sweeps lists those that there are",
             type="unknown_sweep",
             status=404,
         )
-    return found
+    return record

@@ -41,16 +41,16 @@ def other_sweeps(sweep: Sweep, ranking: Ranking) -> list[OtherSweep]:
     own = next((row.run.generation for row in ranking.rows), None)
     rows = Sweep.objects.filter(set_digest=sweep.set_digest, collection_name=sweep.collection_name)
     ranked = ((other, rank_sweep(other, ranking.measure).best) for other in rows.exclude(pk=sweep.pk)[:SHOWN])
-    found = [(other, best) for other, best in ranked if best is not None]
-    known = _describe(sweep.collection_name, {best.run.generation for _, best in found})
-    return [OtherSweep(other, best, known[best.run.generation], best.run.generation != own) for other, best in found]
+    result = [(other, best) for other, best in ranked if best is not None]
+    known = _describe(sweep.collection_name, {best.run.generation for _, best in result})
+    return [OtherSweep(other, best, known[best.run.generation], best.run.generation != own) for other, best in result]
 
 
 def _describe(collection_name: str, numbers: Iterable[int]) -> dict[int, Index]:
-    wanted = list(numbers)
-    rows = Generation.objects.filter(collection__name=collection_name, number__in=wanted)
+    requested = list(numbers)
+    rows = Generation.objects.filter(collection__name=collection_name, number__in=requested)
     words = {row.number: _words(row) for row in rows}
-    return {number: Index(number, words.get(number, "")) for number in wanted}
+    return {number: Index(number, words.get(number, "")) for number in requested}
 
 
 def _words(generation: Generation) -> str:

@@ -57,7 +57,7 @@ def estimate_sweep(golden_set: GoldenSet, plans: Sequence[RetrievePlan], setting
     runs = _runs_alike(golden_set.collection_name, settings)
     if runs:
         alike = {plan.rerank: [run for run in runs if run.rerank == plan.rerank][:RUNS_LOOKED_AT] for plan in plans}
-        known = {rerank: found or runs for rerank, found in alike.items()}
+        known = {rerank: match or runs for rerank, match in alike.items()}
         took_ms = sum(_per_question([run.took_ms for run in known[plan.rerank]], known[plan.rerank]) for plan in plans)
         costs = [run.cost_usd for run in runs if run.cost_usd is not None]
         cost = _per_question(costs, runs) * questions * len(plans) if len(costs) == len(runs) else None
@@ -107,8 +107,8 @@ def _query_times(collection_name: str, settings: RunSettings) -> list[float]:
     kind = QueryRun.Kind.ASK if settings.answers else QueryRun.Kind.SEARCH
     took_ms = Cast(KeyTextTransform("total", "timings_ms"), FloatField())
     queries = QueryRun.objects.filter(collection_name=collection_name, kind=kind).order_by("-created_at")
-    found = queries.annotate(total_ms=took_ms).values_list("total_ms", flat=True)[:QUERIES_LOOKED_AT]
-    return [value for value in found if value is not None]
+    result = queries.annotate(total_ms=took_ms).values_list("total_ms", flat=True)[:QUERIES_LOOKED_AT]
+    return [value for value in result if value is not None]
 
 
 def _counted(count: int, noun: str) -> str:

@@ -40,15 +40,15 @@ class ValuesField(forms.CharField):
         parts = str(value or "").replace(",", " ").replace(";", " ").split()
         if len(parts) > VALUES_MAX:
             raise ValidationError(f"at most {VALUES_MAX} values, not {len(parts)}")
-        found: list[Any] = []
+        result: list[Any] = []
         for part in parts:
             try:
                 number = self.number(part)
             except ValueError:
                 raise ValidationError(f"numbers separated by commas are needed; {part!r} is none") from None
-            if number not in found:
-                found.append(number)
-        return found
+            if number not in result:
+                result.append(number)
+        return result
 
     def validate(self, value: Any) -> None:
         return
@@ -107,13 +107,13 @@ class SweepForm(forms.Form):
         return RunSettings(judge=measured, cut=cut)
 
     def grid(self) -> dict[str, list[Any]]:
-        given = self.cleaned_data
+        data = self.cleaned_data
         names = (
             "mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget",
         )  # fmt: skip
-        grid: dict[str, list[Any]] = {name: given[name] for name in names if given[name]}
-        if given["weight_lexical"]:
-            grid["weights"] = [{"vector": 1.0, "lexical": weight} for weight in given["weight_lexical"]]
+        grid: dict[str, list[Any]] = {name: data[name] for name in names if data[name]}
+        if data["weight_lexical"]:
+            grid["weights"] = [{"vector": 1.0, "lexical": weight} for weight in data["weight_lexical"]]
         return grid
 
     def draft(self) -> Draft:

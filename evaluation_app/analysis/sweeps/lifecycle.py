@@ -77,16 +77,18 @@ def draft_sweep(
             field="collection",
         )
     chosen = choose_plan(collection, plan, stated or {})
-    kept = read_grid(grid)
-    _check_lexical(collection, kept)
-    wanted = measure or f"ndcg@{settings.cut}"
-    check_measure(wanted, settings)
-    return Draft(collection, kept, tuple(build_plans(chosen.plan, kept, settings)), wanted, settings, chosen.name)
+    stored = read_grid(grid)
+    _check_lexical(collection, stored)
+    requested = measure or f"ndcg@{settings.cut}"
+    check_measure(requested, settings)
+    return Draft(
+        collection, stored, tuple(build_plans(chosen.plan, stored, settings)), requested, settings, chosen.name
+    )
 
 
 def check_measure(measure: str, settings: RunSettings) -> None:
     """Raises InvalidInput (field "measure") for a measure that runs of these settings do not have."""
-    found = find(measure)
+    result = find(measure)
     base, _, cut = measure.partition("@")
     if base.removeprefix("chunk_") in CUTS and cut != str(settings.cut):
         raise InvalidInput(
@@ -98,11 +100,11 @@ def check_measure(measure: str, settings: RunSettings) -> None:
         "noise": settings.judge == "none",
         "answer": not settings.answers,
         "erag": not settings.contributions,
-    }.get(found.group, False)
+    }.get(result.group, False)
     if missing:
-        needed = {"answer": "answers", "erag": "contributions"}.get(found.group, "a judge")
+        needed = {"answer": "answers", "erag": "contributions"}.get(result.group, "a judge")
         raise InvalidInput(
-            f"{found.title} needs {needed}, and this sweep has none; rank by a retrieval measure, or switch it on",
+            f"{result.title} needs {needed}, and this sweep has none; rank by a retrieval measure, or switch it on",
             field="measure",
         )
 
@@ -135,7 +137,7 @@ def start_sweep(
         )
         audit.record(actor, [sweep], audit.ADDITION, f"started a sweep of {len(plans)} plans over {golden_set.name}")
         names = varied(plans)
-        for place, plan in enumerate(draft.plans):
+        for index, plan in enumerate(draft.plans):
             start_run(
                 golden_set,
                 plan=plan,
@@ -143,9 +145,9 @@ def start_sweep(
                 name=_run_name(label_of(plan.as_dict(), names)),
                 purpose=EvaluationRun.Purpose.SWEEP,
                 sweep=sweep,
-                sweep_place=place,
+                sweep_place=index,
                 actor=actor,
-                send=send and place == 0,  # each run that ends sends the next
+                send=send and index == 0,  # each run that ends sends the next
             )
     return sweep
 
@@ -156,11 +158,11 @@ def progress_of(sweep: Sweep) -> Progress:
 
 def read_progress(sweeps: Sequence[Sweep]) -> dict[int, Progress]:
     """By sweep. One query over all their runs."""
-    found: dict[int, list[tuple[str, int, int, int]]] = {sweep.pk: [] for sweep in sweeps}
-    runs = EvaluationRun.objects.filter(sweep__in=list(found)).order_by()
+    result: dict[int, list[tuple[str, int, int, int]]] = {sweep.pk: [] for sweep in sweeps}
+    runs = EvaluationRun.objects.filter(sweep__in=list(result)).order_by()
     for pk, state, done, total, failed in runs.values_list("sweep_id", "state", "done", "total", "failed"):
-        found[pk or 0].append((state, done, total, failed))
-    return {pk: _progress(rows) for pk, rows in found.items()}
+        result[pk or 0].append((state, done, total, failed))
+    return {pk: _progress(rows) for pk, rows in result.items()}
 
 
 def _progress(runs: Sequence[tuple[str, int, int, int]]) -> Progress:
@@ -239,8 +241,9 @@ def _run_name(label: str) -> str:
 
 
 def _check_lexical(collection: Collection, grid: Mapping[str, Any]) -> None:
-    wanted = [mode for mode in grid.get("mode", ()) if mode != "vector"]
-    if wanted and not collection.hybrid_enabled:
+    requested = [mode for mode in grid.get("mode", ()) if mode != "vector"]
+    if requested and not collection.hybrid_enabled:
         raise InvalidInput(
-            f"collection {collection.name!r} has no keyword search, so mode {wanted[0]!r} cannot be tried", field="grid"
+            f"collection {collection.name!r} has no keyword search, so mode {requested[0]!r} cannot be tried",
+            field="grid",
         )

@@ -51,8 +51,8 @@ def new_sweep(request: PageRequest) -> HttpResponse:
     """set=ID chooses the golden set. The form first shows what it would try and take, then starts it."""
     live = Collection.objects.live().values("name")
     sets = GoldenSet.objects.filter(collection_name__in=live)
-    wanted = request.GET.get("set", "")
-    chosen = sets.filter(pk=int(wanted)).first() if wanted.isdecimal() and len(wanted) < 18 else sets.first()
+    requested = request.GET.get("set", "")
+    chosen = sets.filter(pk=int(requested)).first() if requested.isdecimal() and len(requested) < 18 else sets.first()
     context: dict[str, Any] = {"sets": list(sets), "golden_set": chosen, "most": PLANS_MAX}
     if chosen is None:
         return render_page(request, "evaluation/sweeps/new.html", context)
@@ -87,21 +87,21 @@ def _estimated(golden_set: GoldenSet, draft: lifecycle.Draft) -> dict[str, Any]:
 @require_GET
 def sweep(request: PageRequest, pk: int) -> HttpResponse:
     """One sweep, its plans ranked. by=NAME: by another measure; across and down: the fields of the heat map."""
-    found = find_or_404(Sweep.objects.select_related("golden_set"), pk=pk)
-    return _sweep_page(request, found)
+    records = find_or_404(Sweep.objects.select_related("golden_set"), pk=pk)
+    return _sweep_page(request, records)
 
 
 def _sweep_page(
-    request: PageRequest, found: Sweep, form: SavePlanForm | None = None, status: int = 200
+    request: PageRequest, results: Sweep, form: SavePlanForm | None = None, status: int = 200
 ) -> HttpResponse:
-    measures = _measures(found)
-    wanted = request.GET.get("by", "")
-    ranking = rank_sweep(found, wanted if wanted in measures else "")
+    measures = _measures(results)
+    requested = request.GET.get("by", "")
+    ranking = rank_sweep(results, requested if requested in measures else "")
     lines, axis = presenters.show_lines(ranking)
-    collection = Collection.objects.live().filter(name=found.collection_name).first()
-    progress = lifecycle.progress_of(found)
+    collection = Collection.objects.live().filter(name=results.collection_name).first()
+    progress = lifecycle.progress_of(results)
     context: dict[str, Any] = {
-        "sweep": found,
+        "sweep": results,
         "progress": progress,
         "can_save": collection is not None and not progress.is_active,  # what is typed would go when the part does
         "ranking": ranking,
@@ -110,12 +110,12 @@ def _sweep_page(
         "heads": [HEADS.get(name, TITLES[name]) for name in ranking.fields],
         "lines": lines,
         "axis": axis,
-        "map": _map(request, found, ranking),
+        "map": _map(request, results, ranking),
         "map_fields": [(name, TITLES[name]) for name in ranking.fields],
         "collection": collection,
         "compare_href": _compare_href(ranking),
-        "index": index_of(ranking, found.collection_name),
-        "others": [] if progress.is_active else other_sweeps(found, ranking),
+        "index": index_of(ranking, results.collection_name),
+        "others": [] if progress.is_active else other_sweeps(results, ranking),
         "form": form or (SavePlanForm(collection=collection) if collection else None),
         "chosen_run": request.POST.get("run") or request.GET.get("run", ""),
     }
@@ -123,15 +123,15 @@ def _sweep_page(
     return render_page(request, "evaluation/sweeps/sweep.html", context, parts=parts, status=status)
 
 
-def _measures(found: Sweep) -> list[str]:
+def _measures(results: Sweep) -> list[str]:
     """What its runs have measured, the sweep's own first."""
-    summaries = found.runs.values_list("summary", flat=True)
-    return list(dict.fromkeys([found.measure, *(name for each in summaries for name in each.get("measures", {}))]))
+    summaries = results.runs.values_list("summary", flat=True)
+    return list(dict.fromkeys([results.measure, *(name for each in summaries for name in each.get("measures", {}))]))
 
 
-def _map(request: PageRequest, found: Sweep, ranking: Ranking) -> presenters.HeatMap | None:
+def _map(request: PageRequest, results: Sweep, ranking: Ranking) -> presenters.HeatMap | None:
     fields = presenters.map_fields(ranking, [request.GET.get("across", ""), request.GET.get("down", "")])
-    return presenters.draw_map(ranking, *fields, found.plans) if fields else None
+    return presenters.draw_map(ranking, *fields, results.plans) if fields else None
 
 
 def _compare_href(ranking: Ranking) -> str:
@@ -145,9 +145,9 @@ def _compare_href(ranking: Ranking) -> str:
 
 @require_POST
 def cancel(request: PageRequest, pk: int) -> HttpResponse:
-    found = find_or_404(Sweep.objects.all(), pk=pk)
+    records = find_or_404(Sweep.objects.all(), pk=pk)
     try:
-        lifecycle.cancel_sweep(found, request.user)
+        lifecycle.cancel_sweep(records, request.user)
     except ServiceError as error:
         messages.warning(request, f"{error.message}.")
     return redirect("evaluation:sweep", pk)
@@ -156,39 +156,39 @@ def cancel(request: PageRequest, pk: int) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 def delete(request: PageRequest, pk: int) -> HttpResponse:
     """A page that says what would go, then its POST."""
-    found = find_or_404(Sweep.objects.all(), pk=pk)
+    records = find_or_404(Sweep.objects.all(), pk=pk)
     if request.method == "POST":
         try:
-            lifecycle.delete_sweep(found, request.user)
+            lifecycle.delete_sweep(records, request.user)
         except ServiceError as error:
             messages.warning(request, f"{error.message}.")
             return redirect("evaluation:sweep", pk)
-        messages.success(request, f"{found} deleted.")
+        messages.success(request, f"{records} deleted.")
         return redirect("evaluation:sweeps")
-    context = {"sweep": found, "progress": lifecycle.progress_of(found), "runs": found.runs.count()}
+    context = {"sweep": records, "progress": lifecycle.progress_of(records), "runs": records.runs.count()}
     return render_page(request, "evaluation/sweeps/delete.html", context)
 
 
 @require_POST
 def save(request: PageRequest, pk: int) -> HttpResponse:
     """Keep the plan of run=ID under a name, at once or with what is wrong beside the field."""
-    found = find_or_404(Sweep.objects.all(), pk=pk)
-    collection = Collection.objects.live().filter(name=found.collection_name).first()
+    records = find_or_404(Sweep.objects.all(), pk=pk)
+    collection = Collection.objects.live().filter(name=records.collection_name).first()
     if collection is None:
-        messages.warning(request, f"Collection {found.collection_name} was deleted, with its presets.")
+        messages.warning(request, f"Collection {records.collection_name} was deleted, with its presets.")
         return redirect("evaluation:sweep", pk)
     form = SavePlanForm(request.POST, collection=collection)
     if not form.is_valid():
-        return _sweep_page(request, found, form, 422)
+        return _sweep_page(request, records, form, 422)
     try:
-        given = form.cleaned_data
+        data = form.cleaned_data
         run_id = UUID(request.POST.get("run", ""))
-        default = True if given["is_default"] else None
-        lifecycle.save_swept_plan(found, run_id, given["name"], is_default=default, actor=request.user)
+        default = True if data["is_default"] else None
+        lifecycle.save_swept_plan(records, run_id, data["name"], is_default=default, actor=request.user)
     except ValueError:
         form.add_error(None, "select a variant to save")
-        return _sweep_page(request, found, form, 422)
+        return _sweep_page(request, records, form, 422)
     except (ServiceError, RagdError) as error:
-        return _sweep_page(request, found, form, refuse(form, error))
-    messages.success(request, f"Saved as preset {given['name']}.")
+        return _sweep_page(request, records, form, refuse(form, error))
+    messages.success(request, f"Saved as preset {data['name']}.")
     return redirect("evaluation:sweep", pk)

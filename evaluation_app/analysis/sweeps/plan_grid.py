@@ -33,13 +33,13 @@ TITLES: Mapping[str, str] = {
 }
 
 
-def read_grid(given: Mapping[str, Any]) -> dict[str, list[Any]]:
+def read_grid(payload: Mapping[str, Any]) -> dict[str, list[Any]]:
     """A grid in canonical form: fields in the order of FIELDS, each with its values, each once; empty lists left out.
 
     given: field -> list of values as a plan takes them; "none" for rerank and compress means off. Raises InvalidInput
     for an unknown field and for what is no list.
     """
-    if unknown := sorted(set(given) - set(FIELDS)):
+    if unknown := sorted(set(payload) - set(FIELDS)):
         raise InvalidInput(
             f"a sweep cannot vary {unknown[0]!r}; it varies {', '.join(FIELDS)}. Filters and what is indexed stay as "
             "they are: a chunk policy needs another generation",
@@ -47,18 +47,18 @@ def read_grid(given: Mapping[str, Any]) -> dict[str, list[Any]]:
         )
     grid: dict[str, list[Any]] = {}
     for name in FIELDS:
-        values = given.get(name)
+        values = payload.get(name)
         if values is None:
             continue
         if not isinstance(values, Sequence) or isinstance(values, str):
             raise InvalidInput(f"grid.{name} must be a list of values, not {values!r}", field="grid")
-        kept: list[Any] = []
+        selected: list[Any] = []
         for value in values:
             plain = None if value == OFF and name in ("rerank", "compress") else value
-            if plain not in kept:
-                kept.append(plain)
-        if kept:
-            grid[name] = kept
+            if plain not in selected:
+                selected.append(plain)
+        if selected:
+            grid[name] = selected
     return grid
 
 

@@ -70,9 +70,11 @@ def show_lines(ranking: Ranking) -> tuple[list[Line], Axis]:
     axis = _axis(known)
     lines = []
     for rank, row in enumerate(ranking.rows, 1):
-        found = row.interval
-        places = (None, None, None) if found is None else tuple(map(axis.place, (found.low, found.high, found.mean)))
-        lines.append(Line(rank, row, *places))
+        result = row.interval
+        positions = (
+            (None, None, None) if result is None else tuple(map(axis.place, (result.low, result.high, result.mean)))
+        )
+        lines.append(Line(rank, row, *positions))
     return lines, axis
 
 
@@ -84,9 +86,9 @@ def _axis(intervals: Sequence[Interval]) -> Axis:
     return Axis(round(low, 2), round(max(high, low + STEP), 2))
 
 
-def map_fields(ranking: Ranking, wanted: Sequence[str]) -> tuple[str, str] | None:
+def map_fields(ranking: Ranking, requested: Sequence[str]) -> tuple[str, str] | None:
     """The two fields of the map: those that are wanted as far as the sweep varies them. None where it varies one."""
-    names = [name for name in dict.fromkeys((*wanted, *ranking.fields)) if name in ranking.fields]
+    names = [name for name in dict.fromkeys((*requested, *ranking.fields)) if name in ranking.fields]
     return (names[0], names[1]) if len(names) > 1 else None
 
 
@@ -96,16 +98,22 @@ def draw_map(ranking: Ranking, across: str, down: str, plans: Sequence[Mapping[s
     ranked = [row for row in ranking.rows if row.standing in ("best", "level", "worse")]
     known = [row.mean.value for row in ranked if row.mean.value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    places: dict[tuple[str, str], list[Ranked]] = {}
+    locations: dict[tuple[str, str], list[Ranked]] = {}
     for row in ranked:  # best first
-        places.setdefault((row.values[across], row.values[down]), []).append(row)
+        locations.setdefault((row.values[across], row.values[down]), []).append(row)
     flipped = not measure_of(ranking.measure).higher_is_better
     rows = tuple(
-        (value, tuple(_cell(places.get((column, value), []), low, high, flipped) for column in columns))
+        (value, tuple(_cell(locations.get((column, value), []), low, high, flipped) for column in columns))
         for value in downs
     )
     return HeatMap(
-        TITLES[across], TITLES[down], tuple(columns), rows, low, high, any(len(found) > 1 for found in places.values())
+        TITLES[across],
+        TITLES[down],
+        tuple(columns),
+        rows,
+        low,
+        high,
+        any(len(match) > 1 for match in locations.values()),
     )
 
 
@@ -113,10 +121,10 @@ def _values(plans: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     return list(dict.fromkeys(spell_value(name, plan.get(name)) for plan in plans))
 
 
-def _cell(found: Sequence[Ranked], low: float, high: float, flipped: bool) -> Cell:
-    best = found[0] if found else None
+def _cell(results: Sequence[Ranked], low: float, high: float, flipped: bool) -> Cell:
+    best = results[0] if results else None
     if best is None or best.mean.value is None:
-        return Cell(best, len(found), 0)
+        return Cell(best, len(results), 0)
     share = (best.mean.value - low) / (high - low) if high > low else 1.0
     share = 1.0 - share if flipped else share
-    return Cell(best, len(found), 1 + min(LEVELS - 1, int(share * LEVELS)))
+    return Cell(best, len(results), 1 + min(LEVELS - 1, int(share * LEVELS)))

@@ -118,9 +118,9 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
     table = _Table([scores[run.pk] for run in ordered], draws)
     won = table.share_best(sign)
     rows: list[Ranked] = []
-    for place, run in enumerate((*ordered, *rest)):
-        is_ranked = place < len(ordered)
-        behind, standing = table.stand(place, name) if is_ranked else (None, _unranked(means[run.pk]))
+    for index, run in enumerate((*ordered, *rest)):
+        is_ranked = index < len(ordered)
+        behind, standing = table.stand(index, name) if is_ranked else (None, _unranked(means[run.pk]))
         rows.append(
             Ranked(
                 place=run.sweep_place or 0,
@@ -128,10 +128,10 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
                 label=label_of(run.plan, names),
                 values={field: spell_value(field, run.plan.get(field)) for field in names},
                 mean=means[run.pk],
-                interval=table.interval(place) if is_ranked else _interval(scores.get(run.pk, {}), draws),
+                interval=table.interval(index) if is_ranked else _interval(scores.get(run.pk, {}), draws),
                 behind=behind,
                 standing=standing,
-                won=won[place] if is_ranked else None,
+                won=won[index] if is_ranked else None,
             )
         )
     return Ranking(name, tuple(names), tuple(rows), len(table.shared))
@@ -144,26 +144,26 @@ class _Table:
         self.rows, self.draws = rows, draws
         self.scored = [_scored(row) for row in rows]
         self.shared = sorted(set.intersection(*self.scored)) if rows else []
-        weights = [rows[0][place][1] for place in self.shared] if rows else []
-        values = np.array([[row[place][0].value for row in rows] for place in self.shared], dtype=np.float64)
+        weights = [rows[0][position][1] for position in self.shared] if rows else []
+        values = np.array([[row[position][0].value for row in rows] for position in self.shared], dtype=np.float64)
         self.drawn = Resampled(values, weights, draws) if any(weight > 0 for weight in weights) else None
 
     def share_best(self, sign: float) -> list[float | None]:
         return list(self.drawn.share_best(sign)) if self.drawn else [None] * len(self.rows)
 
-    def interval(self, place: int) -> Interval | None:
-        if self.drawn and len(self.scored[place]) == len(self.shared):
-            return self.drawn.interval(place)
-        return _interval(self.rows[place], self.draws)
+    def interval(self, index: int) -> Interval | None:
+        if self.drawn and len(self.scored[index]) == len(self.shared):
+            return self.drawn.interval(index)
+        return _interval(self.rows[index], self.draws)
 
-    def stand(self, place: int, name: str) -> tuple[Interval | None, Standing]:
+    def stand(self, index: int, name: str) -> tuple[Interval | None, Standing]:
         """The difference of the best to the plan, over the questions that these two scored, and what it says."""
-        if place == 0:
+        if index == 0:
             return None, "best"
-        pairs = _pairs(self.rows[place], self.rows[0])
+        pairs = _pairs(self.rows[index], self.rows[0])
         moved = [after - before for before, after, _ in pairs]
         if self.drawn and len(pairs) == len(self.shared):
-            behind: Interval | None = self.drawn.difference(place, 0)
+            behind: Interval | None = self.drawn.difference(index, 0)
         else:
             behind = bootstrap_mean(moved, weights=[weight for *_, weight in pairs], draws=self.draws)
         better = measure_of(name).higher_is_better
@@ -181,14 +181,14 @@ def _interval(row: Row, draws: Draws) -> Interval | None:
 
 
 def _read_scores(sweep: Sweep, measure: str) -> dict[UUID, Row]:
-    found: dict[UUID, Row] = {}
+    result: dict[UUID, Row] = {}
     items = EvaluationItem.objects.filter(run__sweep=sweep).order_by("run_id", "position")
     for run_id, position, weight, value in items.values_list(
         "run_id", "position", "weight", KeyTransform(measure, "scores")
     ):
         if value is not None:
-            found.setdefault(run_id, {})[position] = (Score.from_dict(value), weight)
-    return found
+            result.setdefault(run_id, {})[position] = (Score.from_dict(value), weight)
+    return result
 
 
 def _mean(row: Row) -> Mean:
@@ -196,13 +196,13 @@ def _mean(row: Row) -> Mean:
 
 
 def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
-    found = []
-    for place in sorted(before.keys() & after.keys()):
-        (old, weight), (new, _) = before[place], after[place]
+    result = []
+    for position in sorted(before.keys() & after.keys()):
+        (old, weight), (new, _) = before[position], after[position]
         if old.value is not None and new.value is not None:
-            found.append((old.value, new.value, weight))
-    return found
+            result.append((old.value, new.value, weight))
+    return result
 
 
 def _scored(row: Row) -> set[int]:
-    return {place for place, (score, _) in row.items() if score.is_scored}
+    return {position for position, (score, _) in row.items() if score.is_scored}

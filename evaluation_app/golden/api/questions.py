@@ -62,27 +62,27 @@ def list_questions(
     cursor: str | None = param.Query(None, description="next_cursor of the page before"),
 ) -> Any:
     """The questions in their order. kind: suggestions are left out unless they are asked for."""
-    found = _set(request, golden_set)
-    rows = found.questions.all() if kind == "all" else found.questions.filter(suggested=kind == "suggested")
+    result = _set(request, golden_set)
+    rows = result.questions.all() if kind == "all" else result.questions.filter(suggested=kind == "suggested")
     if category is not None:
         rows = rows.filter(category=category) if can_be_stored(category) else rows.none()
     page = paginate(rows, ("position", "id"), limit=limit, cursor=cursor)
-    return {"items": question_responses(found, page.items), "next_cursor": page.next_cursor}
+    return {"items": question_responses(result, page.items), "next_cursor": page.next_cursor}
 
 
 @router.post(ALL, operation_id="golden-questions-create", response={201: GoldenQuestionOut, **ERRORS})
 def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest) -> HttpResponse:
     """Add a question, or with run_id make one of a stored run. 409 when the set has it already."""
     key = request_key(request)
-    found = _set(request, golden_set)
+    result = _set(request, golden_set)
     run = _run(payload.run_id, key.visible) if payload.run_id else None
-    stated = {name: value for name, value in payload.stated().items() if value is not None}
+    explicit = {name: value for name, value in payload.stated().items() if value is not None}
 
     def produce() -> tuple[int, Any]:
         if run is not None:
-            made = make_from_run(run, found, stated, actor=key)
+            made = make_from_run(run, result, explicit, actor=key)
         else:
-            made = edits.add_question(found, stated, actor=key)
+            made = edits.add_question(result, explicit, actor=key)
         return 201, _answer_one(made)
 
     return answer(request, produce)
@@ -123,14 +123,14 @@ def delete_question(request: HttpRequest, golden_set: str, question_id: int) -> 
 def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> HttpResponse:
     """Let documents suggest questions. They are marked as suggested, and no run asks them before they are accepted."""
     key = request_key(request)
-    found = _set(request, golden_set)
+    result = _set(request, golden_set)
 
     def produce() -> tuple[int, Any]:
         outcome = suggest_questions(
-            found, count=payload.count, doc_ids=payload.doc_ids, method=payload.method, actor=key
+            result, count=payload.count, doc_ids=payload.doc_ids, method=payload.method, actor=key
         )
         return 201, {
-            "items": question_responses(found, outcome.made),
+            "items": question_responses(result, outcome.made),
             "tried": outcome.tried,
             "lost": outcome.lost,
             "alike": outcome.alike,

@@ -79,9 +79,9 @@ def get_set(request: HttpRequest, golden_set: str) -> Any:
 @router.patch(ONE, operation_id="golden-sets-update", response={200: GoldenSetOut, **ERRORS})
 def update_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges) -> Any:
     """Rename or describe a set; neither makes a version. 409 when the new name is taken."""
-    found = find_visible(request, golden_set)
-    sets.update_set(found, name=payload.name, description=payload.description, actor=request_key(request))
-    return set_response(find_visible(request, found.name))
+    result = find_visible(request, golden_set)
+    sets.update_set(result, name=payload.name, description=payload.description, actor=request_key(request))
+    return set_response(find_visible(request, result.name))
 
 
 @router.delete(ONE, operation_id="golden-sets-delete", response={200: GoldenSetDeleted, **ERRORS})
@@ -113,9 +113,9 @@ def get_version(request: HttpRequest, golden_set: str, version: int) -> Any:
 )
 def compare(request: HttpRequest, golden_set: str, before: int, after: int) -> Any:
     """What one version holds that the other does not, question by question and field by field."""
-    found = find_visible(request, golden_set)
+    result = find_visible(request, golden_set)
     old, new = (
-        [Golden.from_dict(item) for item in edits.find_version(found, number).questions] for number in (before, after)
+        [Golden.from_dict(item) for item in edits.find_version(result, number).questions] for number in (before, after)
     )
     return difference_response(before, after, compare_versions(old, new))
 
@@ -127,6 +127,6 @@ def compare(request: HttpRequest, golden_set: str, before: int, after: int) -> A
 )
 def bring_back(request: HttpRequest, golden_set: str, version: int) -> Any:
     """Let the set hold what it held at that version, as a new version."""
-    found = find_visible(request, golden_set)
-    edits.bring_back(found, version, actor=request_key(request))
+    result = find_visible(request, golden_set)
+    edits.bring_back(result, version, actor=request_key(request))
     return set_response(find_visible(request, golden_set))

@@ -34,8 +34,8 @@ def export_set(
     request: HttpRequest, golden_set: str, format: Literal["csv", "jsonl"] = "jsonl", suggested: bool = False
 ) -> StreamingHttpResponse:
     """The accepted questions as a file, in their order. suggested: the suggestions too, behind them."""
-    found = sets.find_set(golden_set, request_key(request).visible)
-    return export_response(found, format, with_suggested=suggested, for_spreadsheet=False)
+    result = sets.find_set(golden_set, request_key(request).visible)
+    return export_response(result, format, with_suggested=suggested, for_spreadsheet=False)
 
 
 @router.post(
@@ -61,16 +61,16 @@ def import_set(
     mode replace: the set then holds what the file holds, in its order. With dry_run nothing is written, and the answer
     says line by line what would happen, errors too; without it one wrong line refuses the whole file with 422.
     """
-    found = sets.find_set(golden_set, request_key(request).visible)
+    result = sets.find_set(golden_set, request_key(request).visible)
     kind = format or _format_of(request)
     rows = read_rows(decode(request.body), kind)
     if dry_run:
-        planned = import_response(found, plan_import(found, rows, mode), dry_run=True)
+        planned = import_response(result, plan_import(result, rows, mode), dry_run=True)
         return JsonResponse(planned)
 
     def produce() -> tuple[int, Any]:
-        plan = carry_out(found, rows, mode, actor=request_key(request))
-        return 200, import_response(found, plan, dry_run=False)
+        plan = carry_out(result, rows, mode, actor=request_key(request))
+        return 200, import_response(result, plan, dry_run=False)
 
     body = hashlib.sha256(request.body).hexdigest()
     return answer(request, produce, fingerprint=f"{kind} {mode} {body}")

@@ -77,19 +77,19 @@ def _save(
     chosen: Chosen,
 ) -> HttpResponse | None:
     """Where to go next; None when the form has an error now."""
-    stated = form.stated() | chosen
-    place = form.cleaned_data["place"]
+    explicit = form.stated() | chosen
+    data = form.cleaned_data["place"]
     try:
         if question is None:
-            question = edits.add_question(golden_set, stated, actor=request.user)
+            question = edits.add_question(golden_set, explicit, actor=request.user)
             messages.success(request, "Question added.")
         else:
             seen = form.cleaned_data["seen"]
             if seen and seen != question.updated_at.isoformat():
                 form.add_error(None, "The question was changed by someone else. Reload and edit it again.")
                 return None
-            position = place - 1 if place else None
-            edits.change_question(question, stated, position=position, seen=question.updated_at, actor=request.user)
+            position = data - 1 if data else None
+            edits.change_question(question, explicit, position=position, seen=question.updated_at, actor=request.user)
             if request.POST.get("keep_present"):
                 edits.keep_present_chunks(question, actor=request.user)
             messages.success(request, "Question saved.")

@@ -58,10 +58,10 @@ def question_from_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
 
 def _from_run_expected(request: PageRequest, run: QueryRun, form: RunQuestionForm, chosen: Chosen) -> dict[str, Any]:
     text = (form["find"].value() or "").strip()
-    found = find_expected(run.collection_name, text, chosen) if text else retrieved_of(run, chosen)
+    result = find_expected(run.collection_name, text, chosen) if text else retrieved_of(run, chosen)
     return {
         **chosen_context(run.collection_name, chosen),
-        "found": found,
+        "found": result,
         "categories": known_categories([]),
     }
 

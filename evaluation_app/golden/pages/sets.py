@@ -50,13 +50,13 @@ def find_set_or_404(pk: int) -> GoldenSet:
 @require_GET
 def list_sets(request: PageRequest) -> HttpResponse:
     rows = sets.listed_sets()
-    if wanted := request.GET.get("collection", "").replace("\x00", ""):
-        rows = rows.filter(collection_name=wanted)
+    if requested := request.GET.get("collection", "").replace("\x00", ""):
+        rows = rows.filter(collection_name=requested)
     live = set(Collection.objects.live().values_list("name", flat=True))
     newest = newest_runs([row.pk for row in rows])
     context = {
         "rows": [(row, row.collection_name in live, newest.get(row.pk)) for row in rows],
-        "collection": wanted,
+        "collection": requested,
         "has_collections": bool(live),
     }
     return render_page(request, "evaluation/golden/sets.html", context)
@@ -75,10 +75,10 @@ def new_set(request: PageRequest) -> HttpResponse:
     if request.method == "POST":
         status = 422
         if form.is_valid():
-            given = form.cleaned_data
+            data = form.cleaned_data
             try:
                 made = sets.create_set(
-                    given["name"], given["collection"], description=given["description"], actor=request.user
+                    data["name"], data["collection"], description=data["description"], actor=request.user
                 )
                 return redirect("evaluation:golden-set", made.pk)
             except (ServiceError, RagdError) as error:
@@ -91,15 +91,15 @@ def show_set(request: PageRequest, pk: int) -> HttpResponse:
     """Its questions. q: words in the question; category; state "lost": expecting what is gone."""
     golden_set = find_set_or_404(pk)
     accepted = golden_set.questions.filter(suggested=False).order_by("position", "id")
-    wanted = {name: request.GET.get(name, "").replace("\x00", "").strip() for name in ("q", "category", "state")}
+    requested = {name: request.GET.get(name, "").replace("\x00", "").strip() for name in ("q", "category", "state")}
     lost = lost_rows(golden_set)
-    rows = _filtered(accepted, wanted, lost)
+    rows = _filtered(accepted, requested, lost)
     page = page_of(request, rows, PER_PAGE)
     context = set_context(golden_set, "questions") | {
         "page": page,
         "rows": question_rows(golden_set, list(page)),
-        "wanted": wanted,
-        "is_filtered": any(wanted.values()),
+        "wanted": requested,
+        "is_filtered": any(requested.values()),
         "categories": sorted(set(accepted.values_list("category", flat=True))),
         "lost_total": len(lost),
         "moved_total": sum(bool(expected.now) for item in lost for expected in item.expected),
@@ -112,13 +112,13 @@ QUESTIONS_PART = "evaluation/golden/parts/questions.html"
 
 
 def _filtered(
-    rows: QuerySet[GoldenQuestion], wanted: dict[str, str], lost: Sequence[QuestionRow]
+    rows: QuerySet[GoldenQuestion], requested: dict[str, str], lost: Sequence[QuestionRow]
 ) -> QuerySet[GoldenQuestion]:
-    if wanted["q"]:
-        rows = rows.filter(question__icontains=wanted["q"]) | rows.filter(expected_answer__icontains=wanted["q"])
-    if wanted["category"]:
-        rows = rows.filter(category=wanted["category"])
-    return rows.filter(pk__in=[item.row.pk for item in lost]) if wanted["state"] == LOST else rows
+    if requested["q"]:
+        rows = rows.filter(question__icontains=requested["q"]) | rows.filter(expected_answer__icontains=requested["q"])
+    if requested["category"]:
+        rows = rows.filter(category=requested["category"])
+    return rows.filter(pk__in=[item.row.pk for item in lost]) if requested["state"] == LOST else rows
 
 
 def lost_rows(golden_set: GoldenSet) -> list[QuestionRow]:

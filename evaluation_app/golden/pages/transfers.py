@@ -61,8 +61,10 @@ def _act(request: PageRequest, golden_set: GoldenSet, form: ImportForm, text: st
         return plan_import(golden_set, rows, mode)
     done = carry_out(golden_set, rows, mode, expected=request.POST.get("stand", ""), actor=request.user)
     counts = done.counts
-    told = ", ".join(f"{counts[what]} {what}" for what in ("added", "changed", "removed", "unchanged") if counts[what])
-    messages.success(request, f"Imported: {told}.")
+    summary = ", ".join(
+        f"{counts[what]} {what}" for what in ("added", "changed", "removed", "unchanged") if counts[what]
+    )
+    messages.success(request, f"Imported: {summary}.")
     return None
 
 

@@ -44,10 +44,10 @@ def list_versions(request: PageRequest, pk: int) -> HttpResponse:
 
 def _run_counts(golden_set: GoldenSet) -> dict[int, int]:
     """version -> evaluation runs over it."""
-    found: dict[int, int] = {}
+    result: dict[int, int] = {}
     for version in golden_set.runs.values_list("set_version", flat=True):
-        found[version] = found.get(version, 0) + 1
-    return found
+        result[version] = result.get(version, 0) + 1
+    return result
 
 
 def goldens_of(version: GoldenSetVersion) -> list[Golden]:
@@ -61,9 +61,9 @@ def _difference(before: GoldenSetVersion, after: GoldenSetVersion) -> dict[str, 
 @require_GET
 def show_version(request: PageRequest, pk: int, version: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
-    found = _or_404(golden_set, version)
-    page = Paginator(goldens_of(found), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
-    context = set_context(golden_set, "versions") | {"version": found, "page": page}
+    result = _or_404(golden_set, version)
+    page = Paginator(goldens_of(result), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+    context = set_context(golden_set, "versions") | {"version": result, "page": page}
     return render_page(request, "evaluation/golden/version.html", context)
 
 
@@ -89,16 +89,16 @@ def show_difference(request: PageRequest, pk: int, before: int, after: int) -> H
 def bring_back(request: PageRequest, pk: int, version: int) -> HttpResponse:
     """Ask, then make the set hold what it held."""
     golden_set = find_set_or_404(pk)
-    found = _or_404(golden_set, version)
+    result = _or_404(golden_set, version)
     if request.method == "POST":
         try:
-            kept = edits.bring_back(golden_set, version, actor=request.user)
-            messages.success(request, f"Restored version {version} (now version {kept.version}).")
+            stored = edits.bring_back(golden_set, version, actor=request.user)
+            messages.success(request, f"Restored version {version} (now version {stored.version}).")
         except (ServiceError, RagdError) as error:
             messages.error(request, describe(error)[1]["error"]["message"])
         return redirect("evaluation:golden-versions", pk)
     present = _or_404(golden_set, golden_set.version)
-    context = {"golden_set": golden_set, "version": found, "counts": _difference(present, found)}
+    context = {"golden_set": golden_set, "version": result, "counts": _difference(present, result)}
     return render_page(request, "evaluation/golden/bring_back.html", context)
 
 

@@ -37,14 +37,14 @@ def propose(run: QueryRun) -> QuestionDraft:
     cited = list(dict.fromkeys(f"{item['doc_id']}#{item['chunk_index']}" for item in run.citations))
     abstained = run.status == QueryRun.Status.ABSTAINED
     answered = run.status == QueryRun.Status.OK and run.answer is not None
-    stated = {
+    explicit = {
         "question": run.query,
         "expected_doc_ids": [] if abstained else run.cited_ids,
         "expected_chunks": [] if abstained else cited,
         "expected_answer": bare_answer(run) if answered else "",
         "category": "abstain" if abstained else "factual",
     }
-    return QuestionDraft(stated, tuple(run.retrieved_ids), abstained or bool(cited))
+    return QuestionDraft(explicit, tuple(run.retrieved_ids), abstained or bool(cited))
 
 
 def bare_answer(run: QueryRun) -> str:
@@ -72,19 +72,20 @@ def new_set_for(run: QueryRun, *, actor: audit.Actor = None) -> GoldenSet:
 
 
 def make_from_run(
-    run: QueryRun, golden_set: GoldenSet | None, stated: dict[str, Any] | None = None, *, actor: audit.Actor = None
+    run: QueryRun, golden_set: GoldenSet | None, explicit: dict[str, Any] | None = None, *, actor: audit.Actor = None
 ) -> GoldenQuestion:
     """Put the run's question into the set; None: into the one changed last, or a new one named after the collection.
 
     stated: over what the run proposes. Raises ServiceError: 409 where the set has the question, 422 for a set over
     another collection.
     """
-    wanted = golden_set or next(iter(sets_for(run)), None) or new_set_for(run, actor=actor)
-    if wanted.collection_name != run.collection_name:
+    requested = golden_set or next(iter(sets_for(run)), None) or new_set_for(run, actor=actor)
+    if requested.collection_name != run.collection_name:
         raise ServiceError(
-            f"the set {wanted.name!r} is about {wanted.collection_name!r}, and this run asked {run.collection_name!r}",
+            f"the set {requested.name!r} is about {requested.collection_name!r},"
+            f" and this run asked {run.collection_name!r}",
             type="other_collection",
             status=422,
             field="golden_set",
         )
-    return add_question(wanted, propose(run).stated | (stated or {}), source_run=run.pk, actor=actor)
+    return add_question(requested, propose(run).stated | (explicit or {}), source_run=run.pk, actor=actor)

@@ -83,8 +83,8 @@ def read_questions(reply: str, passage: Passage) -> list[Derived]:
     except (ValueError, RecursionError):
         return []
     items = value.get("questions") if isinstance(value, dict) else None
-    found = [_read(item, passage) for item in (items if isinstance(items, list) else [])[:PER_PASSAGE]]
-    return [item for item in found if item is not None]
+    result = [_read(item, passage) for item in (items if isinstance(items, list) else [])[:PER_PASSAGE]]
+    return [item for item in result if item is not None]
 
 
 def _read(item: Any, passage: Passage) -> Derived | None:

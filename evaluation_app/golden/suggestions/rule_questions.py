@@ -84,11 +84,11 @@ class Derived:
 
 def derive(passages: Sequence[Passage]) -> list[Derived]:
     """Of each passage, in order: by sentence, then by its last heading; equal questions once. [] for none."""
-    found: dict[str, Derived] = {}
+    result: dict[str, Derived] = {}
     for passage in passages:
         for derived in (*_of_sentences(passage), *_of_heading(passage)):
-            found.setdefault(derived.question.lower(), derived)
-    return list(found.values())
+            result.setdefault(derived.question.lower(), derived)
+    return list(result.values())
 
 
 def _of_sentences(passage: Passage) -> Iterator[Derived]:
@@ -107,17 +107,17 @@ def _of_sentences(passage: Passage) -> Iterator[Derived]:
 
 def ask_for(sentence: str) -> tuple[Rule, str] | None:
     """(rule, question) that the sentence answers; None where no rule fits."""
-    if (found := DEFINITION.match(sentence)) and _defines(found["subject"], found["verb"], found["rest"]):
-        return "definition", f"What {found['verb']} {_inside(found['subject'])}?"
-    if (found := MEANING.match(sentence)) and _is_subject(found["subject"]):
-        verb = "mean" if found["verb"] == "means" else "stand for"
-        return "definition", f"What does {_inside(found['subject'])} {verb}?"
-    if (found := PURPOSE.match(sentence)) and _is_act(found["act"]):
-        return "how-to", f"How do I {found['act']}?"
-    if (found := CONDITION.match(sentence)) and _stands_alone(found["case"]) and _goes_on(found["rest"]):
-        return "condition", f"What happens {found['word'].lower()} {found['case']}?"
-    if (found := REASON.match(sentence)) and _stands_alone(found["claim"]) and len(found["claim"].split()) >= 3:
-        return "reason", f"Why is it that {_inside(found['claim'])}?"
+    if (match := DEFINITION.match(sentence)) and _defines(match["subject"], match["verb"], match["rest"]):
+        return "definition", f"What {match['verb']} {_inside(match['subject'])}?"
+    if (match := MEANING.match(sentence)) and _is_subject(match["subject"]):
+        verb = "mean" if match["verb"] == "means" else "stand for"
+        return "definition", f"What does {_inside(match['subject'])} {verb}?"
+    if (match := PURPOSE.match(sentence)) and _is_act(match["act"]):
+        return "how-to", f"How do I {match['act']}?"
+    if (match := CONDITION.match(sentence)) and _stands_alone(match["case"]) and _goes_on(match["rest"]):
+        return "condition", f"What happens {match['word'].lower()} {match['case']}?"
+    if (match := REASON.match(sentence)) and _stands_alone(match["claim"]) and len(match["claim"].split()) >= 3:
+        return "reason", f"Why is it that {_inside(match['claim'])}?"
     return None
 
 

@@ -52,11 +52,11 @@ class Suggested:
 
     @property
     def words(self) -> str:
-        told = f"{len(self.made)} generated of {self.tried} tried in {self.documents} documents"
+        summary = f"{len(self.made)} generated of {self.tried} tried in {self.documents} documents"
         reasons = [f"{self.lost} not retrieved"] if self.lost else []
         reasons += [f"{self.alike} duplicates"] if self.alike else []
         reasons += ["time limit reached"] if self.out_of_time else []
-        return f"{told}; {', '.join(reasons)}" if reasons else told
+        return f"{summary}; {', '.join(reasons)}" if reasons else summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,17 @@ def suggest_questions(
     ends = time.monotonic() + deadline_s
     outcome = Suggested()
     asked = _Asked(collection, golden_set)
-    kept: list[Checked] = []
+    selected: list[Checked] = []
     for document in _documents(collection, golden_set, doc_ids):
-        if len(kept) >= count:
+        if len(selected) >= count:
             break
         if time.monotonic() > ends:
             outcome.out_of_time = True
             break
         outcome.documents += 1
         passages = read_passages(collection, document)
-        kept += _try(collection, _derive(passages, method, ends), asked, outcome, count - len(kept))
-    _keep(golden_set, collection, kept, method, outcome, actor)
+        selected += _try(collection, _derive(passages, method, ends), asked, outcome, count - len(selected))
+    _keep(golden_set, collection, selected, method, outcome, actor)
     return outcome
 
 
@@ -112,12 +112,12 @@ def _derive(passages: Sequence[Passage], method: str, ends: float) -> list[Deriv
 
 
 def _try(
-    collection: Collection, derived: Iterable[Derived], asked: _Asked, outcome: Suggested, wanted: int
+    collection: Collection, derived: Iterable[Derived], asked: _Asked, outcome: Suggested, requested: int
 ) -> list[Checked]:
     """The first that pass, at most PER_DOCUMENT."""
-    kept: list[Checked] = []
+    selected: list[Checked] = []
     for item in derived:
-        if len(kept) >= min(PER_DOCUMENT, wanted):
+        if len(selected) >= min(PER_DOCUMENT, requested):
             break
         outcome.tried += 1
         if asked.holds(item.question):
@@ -126,19 +126,19 @@ def _try(
             outcome.lost += 1
         else:
             asked.add(item.question)
-            kept.append(checked)
-    return kept
+            selected.append(checked)
+    return selected
 
 
 def check_found(collection: Collection, derived: Derived) -> Checked | None:
     """None where the search for the question does not bring up its document among the first FOUND_WITHIN."""
-    found = look(collection, derived.question, FOUND_WITHIN)
-    documents = list(dict.fromkeys(item.doc_id for item in found))
+    result = look(collection, derived.question, FOUND_WITHIN)
+    documents = list(dict.fromkeys(item.doc_id for item in result))
     if derived.doc_id not in documents:
         return None
-    keys = [item.key for item in found]
-    place = (derived.doc_id, derived.chunk_index)
-    return Checked(derived, documents.index(derived.doc_id) + 1, keys.index(place) + 1 if place in keys else None)
+    keys = [item.key for item in result]
+    position = (derived.doc_id, derived.chunk_index)
+    return Checked(derived, documents.index(derived.doc_id) + 1, keys.index(position) + 1 if position in keys else None)
 
 
 def read_passages(collection: Collection, document: Document) -> list[Passage]:
@@ -203,19 +203,19 @@ class _Asked:
 def _keep(
     golden_set: GoldenSet,
     collection: Collection,
-    kept: Sequence[Checked],
+    stored: Sequence[Checked],
     method: str,
     outcome: Suggested,
     actor: audit.Actor,
 ) -> None:
     with changing(golden_set, actor) as change:
         taken = set(golden_set.questions.values_list("question", flat=True))
-        for place, checked in enumerate(kept):
+        for index, checked in enumerate(stored):
             golden = _golden(collection, checked, method)
             if golden.question in taken:
                 continue
             taken.add(golden.question)
-            row = GoldenQuestion(golden_set=change.golden_set, suggested=True, position=place)
+            row = GoldenQuestion(golden_set=change.golden_set, suggested=True, position=index)
             write_golden(row, golden)
             outcome.made.append(row)
         change.told = f"suggested {len(outcome.made)} questions" if outcome.made else ""

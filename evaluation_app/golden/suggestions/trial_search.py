@@ -44,5 +44,5 @@ def documents_named(collection: Collection, text: str, limit: int) -> list[Docum
     if not words:
         return []
     rows = Document.objects.filter(collection=collection).only("doc_id", "title", "enabled", "collection_id")
-    found = rows.filter(doc_id__icontains=words) | rows.filter(title__icontains=words)
-    return list(found.order_by("doc_id")[:limit])
+    records = rows.filter(doc_id__icontains=words) | rows.filter(title__icontains=words)
+    return list(records.order_by("doc_id")[:limit])

@@ -97,14 +97,14 @@ def guess_format(name: str, text: str) -> Format:
 def read_rows(text: str, format: Format) -> list[Row]:
     """What the lines state; a line that cannot be read has its error. Raises InvalidInput for a file that is none."""
     rows = _read_jsonl(text) if format == "jsonl" else _read_csv(text)
-    found: list[Row] = []
+    result: list[Row] = []
     for row in rows:
-        found.append(row)
-        if len(found) > ROWS_MAX:
+        result.append(row)
+        if len(result) > ROWS_MAX:
             raise InvalidInput(f"the file must hold at most {ROWS_MAX:,} questions; send it in parts", field="file")
-    if not found:
+    if not result:
         raise InvalidInput("the file holds no question", field="file")
-    return found
+    return result
 
 
 def _read_jsonl(text: str) -> Iterator[Row]:
@@ -204,11 +204,11 @@ def _value(name: str, text: str) -> Any:
 
 
 def _read_list(name: str, text: str) -> list[str]:
-    kept = text.strip()
-    if not kept.startswith("["):
-        return [part.strip() for part in re.split("[;\n]", kept) if part.strip()]
+    cleaned = text.strip()
+    if not cleaned.startswith("["):
+        return [part.strip() for part in re.split("[;\n]", cleaned) if part.strip()]
     try:
-        values = json.loads(kept)
+        values = json.loads(cleaned)
     except (ValueError, RecursionError):
         values = None
     if not isinstance(values, list):
@@ -241,10 +241,10 @@ def _number(name: str, text: str) -> float:
 
 
 def _read_truth(text: str) -> bool:
-    said = text.strip().lower()
-    if said not in TRUE + FALSE:
+    message = text.strip().lower()
+    if message not in TRUE + FALSE:
         raise InvalidInput(f"suggested must be true or false, not {text.strip()!r}")
-    return said in TRUE
+    return message in TRUE
 
 
 def _cell(name: str, value: Any) -> str:

@@ -47,10 +47,10 @@ class ImportPlan:
 
     @property
     def counts(self) -> dict[str, int]:
-        found = dict.fromkeys(("added", "changed", "unchanged", "error"), 0)
+        result = dict.fromkeys(("added", "changed", "unchanged", "error"), 0)
         for row in self.rows:
-            found[row.status] += 1
-        return found | {"removed": len(self.removed)}
+            result[row.status] += 1
+        return result | {"removed": len(self.removed)}
 
     @property
     def errors(self) -> list[Planned]:
@@ -130,15 +130,15 @@ def _plan_rows(rows: Sequence[Row], stored: Mapping[str, GoldenQuestion], mode: 
 
 
 def _plan_row(row: Row, stored: Mapping[str, GoldenQuestion]) -> Planned:
-    stated: dict[str, Any] = {name: value for name, value in row.stated.items() if name != SUGGESTED}
-    said = row.stated.get(SUGGESTED)
-    new = clean_golden(stated)
+    explicit: dict[str, Any] = {name: value for name, value in row.stated.items() if name != SUGGESTED}
+    message = row.stated.get(SUGGESTED)
+    new = clean_golden(explicit)
     known = stored.get(new.question)
     if known is None:
-        return Planned(row.number, "added", new, suggested=bool(said))
+        return Planned(row.number, "added", new, suggested=bool(message))
     before = Golden.of(known)
-    golden = clean_golden(stated, before)
-    suggested = known.suggested if said is None else bool(said)
+    golden = clean_golden(explicit, before)
+    suggested = known.suggested if message is None else bool(message)
     fields = [name for name, value in golden.as_dict().items() if value != before.as_dict()[name]]
     if suggested != known.suggested:
         fields.append(SUGGESTED)
@@ -150,14 +150,14 @@ def _write(golden_set: GoldenSet, plan: ImportPlan) -> None:
     if plan.mode == "replace":
         replace_questions(golden_set, [row.golden for row in plan.rows if row.golden and not row.suggested])
     stored = {row.question: row for row in golden_set.questions.all()}
-    place = next_position(golden_set)
+    position = next_position(golden_set)
     written = []
     for row in plan.rows:
         if row.golden is None or row.status == "unchanged":
             continue
         question = stored.get(row.golden.question) or GoldenQuestion(golden_set=golden_set)
         if question.pk is None or (question.suggested and not row.suggested):
-            question.position, place = place, place + 1
+            question.position, position = position, position + 1
         question.suggested = row.suggested
         written.append((question, row.golden))
     write_goldens(golden_set, written)
@@ -169,7 +169,7 @@ def _order_of(golden_set: GoldenSet) -> list[int]:
 
 
 def _tell_errors(plan: ImportPlan) -> str:
-    told = "; ".join(f"line {row.number}: {row.error}" for row in plan.errors[:ERRORS_TOLD])
+    summary = "; ".join(f"line {row.number}: {row.error}" for row in plan.errors[:ERRORS_TOLD])
     more = len(plan.errors) - ERRORS_TOLD
     rest = f"; and {more} more" if more > 0 else ""
-    return f"nothing was imported, because {len(plan.errors)} of {len(plan.rows)} lines are wrong: {told}{rest}"
+    return f"nothing was imported, because {len(plan.errors)} of {len(plan.rows)} lines are wrong: {summary}{rest}"

@@ -39,12 +39,12 @@ class Command(BaseCommand):
             answer = subcommand.run(options)
         except (RagdError, ServiceError, DatabaseError) as error:
             status = MISUSED if isinstance(error, UsageError) else FAILED
-            told = describe(error)[1]
+            details = describe(error)[1]
             if isinstance(error, ProgrammingError):
-                told["error"]["message"] = told["detail"] = NO_SCHEMA
+                details["error"]["message"] = details["detail"] = NO_SCHEMA
             if not options["as_json"]:
-                raise CommandError(told["detail"], returncode=status) from error
-            self._print(json.dumps(told, ensure_ascii=False))
+                raise CommandError(details["detail"], returncode=status) from error
+            self._print(json.dumps(details, ensure_ascii=False))
             sys.exit(status)
         except KeyboardInterrupt:
             raise StoppedError("Stopped.") from None

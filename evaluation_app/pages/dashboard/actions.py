@@ -64,7 +64,7 @@ def delete(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     return redirect("evaluation:evaluation-runs")
 
 
-def _act(request: PageRequest, pk: uuid.UUID, act: Callable[[EvaluationRun], object], told: str) -> HttpResponse:
+def _act(request: PageRequest, pk: uuid.UUID, act: Callable[[EvaluationRun], object], details: str) -> HttpResponse:
     """Do it and lead back to where the form says, else to the run's page, with what came of it."""
     run = get_object_or_404(EvaluationRun, pk=pk)
     try:
@@ -72,5 +72,5 @@ def _act(request: PageRequest, pk: uuid.UUID, act: Callable[[EvaluationRun], obj
     except (ServiceError, RagdError) as error:
         messages.error(request, error.message)
     else:
-        messages.success(request, told)
+        messages.success(request, details)
     return redirect(next_address(request, reverse("evaluation:evaluation-run", args=[pk])))

@@ -72,10 +72,10 @@ def dashboard(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/dashboard/dashboard.html", context)
 
 
-def _chosen(sets: Sequence[GoldenSet], wanted: str) -> GoldenSet | None:
-    found = next((golden_set for golden_set in sets if str(golden_set.pk) == wanted), None)
-    if found is not None or not sets:
-        return found
+def _chosen(sets: Sequence[GoldenSet], requested: str) -> GoldenSet | None:
+    result = next((golden_set for golden_set in sets if str(golden_set.pk) == requested), None)
+    if result is not None or not sets:
+        return result
     newest = _runs_of_people().filter(golden_set__in=sets).values_list("golden_set_id", flat=True).first()
     return next((golden_set for golden_set in sets if golden_set.pk == newest), sets[0])
 

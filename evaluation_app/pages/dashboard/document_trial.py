@@ -28,8 +28,8 @@ def run_without(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     """doc_id= names the document. A GET asks, a POST disables it and starts the run again, which it leads to."""
     run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=pk)
     collection = find_or_404(Collection.objects.live(), name=run.collection_name)
-    given = request.POST if request.method == "POST" else request.GET
-    document = find_or_404(collection.documents.listed(), doc_id=given.get("doc_id", ""))
+    provided = request.POST if request.method == "POST" else request.GET
+    document = find_or_404(collection.documents.listed(), doc_id=provided.get("doc_id", ""))
     if request.method == "POST":
         try:
             return redirect(disable_and_run(run, document, actor=request.user))

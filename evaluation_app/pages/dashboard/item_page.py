@@ -104,7 +104,7 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
     run = item.run
     bands = bands_for(run.golden_set)
     query_run = QueryRun.objects.filter(pk=item.query_run).first() if item.query_run else None
-    before, after, place = listed.beside(item.position)
+    before, after, position = listed.beside(item.position)
     earlier = earlier_items(item)
     row = row_of(item, run.thresholds)
     passages = mark_context(item)
@@ -118,7 +118,7 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "listed": listed,
         "before": before,
         "after": after,
-        "place": place,
+        "place": position,
         "query_run": query_run,
         "lives": live is not None,
         "passages": [_shown_passage(run, passage, live) for passage in passages],
@@ -172,7 +172,7 @@ def earlier_items(item: EvaluationItem) -> list[EarlierItem]:
     if item.question_id is not None:
         same |= Q(question_id=item.question_id)
     before = Q(run__created_at__lt=run.created_at) | Q(run__created_at=run.created_at, run_id__lt=run.pk)
-    found = EvaluationItem.objects.filter(same & before).order_by("-run__created_at", "-run_id")
+    records = EvaluationItem.objects.filter(same & before).order_by("-run__created_at", "-run_id")
     fields = (
         "position",
         "outcome",
@@ -183,7 +183,7 @@ def earlier_items(item: EvaluationItem) -> list[EarlierItem]:
         "run__created_at",
         "run__plan_name",
     )
-    rows = list(found.select_related("run").only(*fields)[:EARLIER_RUNS])
+    rows = list(records.select_related("run").only(*fields)[:EARLIER_RUNS])
     return [_earlier(each, is_this=False) for each in reversed(rows)] + [_earlier(item, is_this=True)]
 
 
@@ -201,13 +201,13 @@ def _lists_of(query_run: QueryRun | None) -> dict[str, Any]:
 
 def _live_documents(collection: str, item: EvaluationItem) -> set[str] | None:
     """Which of the documents that the item names are there; None where the collection is gone."""
-    found = Collection.objects.live().filter(name=collection).first()
-    if found is None:
+    record = Collection.objects.live().filter(name=collection).first()
+    if record is None:
         return None
     golden = item.golden
     keys = [*item.retrieved_ids, *golden.get("expected_chunks", ()), *(each["key"] for each in item.contributions)]
-    wanted = {*(split_key(str(key))[0] for key in keys), *golden.get("expected_doc_ids", ())}
-    return set(Document.objects.filter(collection=found, doc_id__in=wanted).values_list("doc_id", flat=True))
+    requested = {*(split_key(str(key))[0] for key in keys), *golden.get("expected_doc_ids", ())}
+    return set(Document.objects.filter(collection=record, doc_id__in=requested).values_list("doc_id", flat=True))
 
 
 def _shown_passage(run: EvaluationRun, passage: Passage, live: set[str] | None) -> ShownPassage:

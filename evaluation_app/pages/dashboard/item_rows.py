@@ -154,10 +154,10 @@ class ItemList:
         rows = read_rows(run)
         form = ItemFilterForm(query)
         form.is_valid()
-        wanted = {name: form.cleaned_data.get(name) for name in FILTERS}
+        data = {name: form.cleaned_data.get(name) for name in FILTERS}
         known = {name for row in rows for name in row.scores}
         sort = form.cleaned_data.get("sort") or "position"
-        return cls(run, rows, form, wanted, sort if sort.removeprefix("-") in {*OWN_SORTS, *known} else "position")
+        return cls(run, rows, form, data, sort if sort.removeprefix("-") in {*OWN_SORTS, *known} else "position")
 
     @cached_property
     def rows(self) -> list[ItemRow]:
@@ -175,18 +175,18 @@ class ItemList:
     @property
     def query(self) -> str:
         """ "?mode=noise&sort=-took" of what differs from the whole list by position; "" for that."""
-        kept = {name: value for name, value in self.wanted.items() if value not in (None, "")}
-        kept |= {"sort": self.sort} if self.sort != "position" else {}
-        return f"?{urlencode(kept)}" if kept else ""
+        selected = {name: value for name, value in self.wanted.items() if value not in (None, "")}
+        selected |= {"sort": self.sort} if self.sort != "position" else {}
+        return f"?{urlencode(selected)}" if selected else ""
 
     def beside(self, position: int) -> tuple[ItemRow | None, ItemRow | None, int | None]:
         """(the one before, the one after, its place from 1) in the list; by position for one that is not in it."""
-        places = [row.position for row in self.rows]
-        if position in places:
-            place = places.index(position)
-            before = self.rows[place - 1] if place else None
-            after = self.rows[place + 1] if place + 1 < len(self.rows) else None
-            return before, after, place + 1
+        positions = [row.position for row in self.rows]
+        if position in positions:
+            index = positions.index(position)
+            before = self.rows[index - 1] if index else None
+            after = self.rows[index + 1] if index + 1 < len(self.rows) else None
+            return before, after, index + 1
         earlier = [row for row in self.rows if row.position < position]
         later = [row for row in self.rows if row.position > position]
         return (
@@ -196,15 +196,15 @@ class ItemList:
         )
 
     def _passes(self, row: ItemRow) -> bool:
-        wanted = self.wanted
-        text = (wanted["text"] or "").casefold()
+        requested = self.wanted
+        text = (requested["text"] or "").casefold()
         return (
             (not text or text in row.question.casefold())
-            and wanted["outcome"] in (None, "", row.outcome)
-            and wanted["verdict"] in (None, "", row.verdict)
-            and wanted["category"] in (None, "", row.category)
-            and (not wanted["mode"] or wanted["mode"] in row.modes)
-            and (not wanted["measure"] or self._score_passes(row))
+            and requested["outcome"] in (None, "", row.outcome)
+            and requested["verdict"] in (None, "", row.verdict)
+            and requested["category"] in (None, "", row.category)
+            and (not requested["mode"] or requested["mode"] in row.modes)
+            and (not requested["measure"] or self._score_passes(row))
         )
 
     def _score_passes(self, row: ItemRow) -> bool:
@@ -242,42 +242,42 @@ def _sort_value(row: ItemRow, key: str) -> Any:
     return own[key] if key in own else row.value(key)
 
 
-def items_address(run: EvaluationRun, **wanted: Any) -> str:
+def items_address(run: EvaluationRun, **requested: Any) -> str:
     """The run's page, with the questions of this filter in view. Unknown filters are a mistake: KeyError."""
-    kept = {name: value for name, value in wanted.items() if value not in (None, "")}
-    if strange := set(kept) - {*FILTERS, "sort"}:
+    selected = {name: value for name, value in requested.items() if value not in (None, "")}
+    if strange := set(selected) - {*FILTERS, "sort"}:
         raise KeyError(f"unknown filter: {', '.join(sorted(strange))}")
-    return f"{reverse('evaluation:evaluation-run', args=[run.pk])}?{urlencode(kept)}#questions"
+    return f"{reverse('evaluation:evaluation-run', args=[run.pk])}?{urlencode(selected)}#questions"
 
 
 def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
     """(words of one condition, the list without it), to be taken off one by one."""
-    wanted = listed.wanted
-    told: list[tuple[str, tuple[str, ...]]] = []
+    requested = listed.wanted
+    details: list[tuple[str, tuple[str, ...]]] = []
     labels = dict(EvaluationItem.Outcome.choices)
-    if wanted["text"]:
-        told.append((f"contains “{wanted['text']}”", ("text",)))
-    if wanted["outcome"]:
-        told.append((labels.get(wanted["outcome"], wanted["outcome"]), ("outcome",)))
-    if wanted["verdict"]:
+    if requested["text"]:
+        details.append((f"contains “{requested['text']}”", ("text",)))
+    if requested["outcome"]:
+        details.append((labels.get(requested["outcome"], requested["outcome"]), ("outcome",)))
+    if requested["verdict"]:
         words = {PASSED: "passed", MISSED: "failed", UNJUDGED: "no threshold"}
-        told.append((words[wanted["verdict"]], ("verdict",)))
-    if wanted["category"]:
-        told.append((f"category {wanted['category']}", ("category",)))
-    if wanted["mode"]:
-        told.append((mode_title(wanted["mode"]), ("mode",)))
-    if wanted["measure"]:
-        told.append((_measure_words(wanted), ("measure", "score", "low", "high")))
-    return [(words, replace(listed, wanted={**wanted, **dict.fromkeys(names)})) for words, names in told]
+        details.append((words[requested["verdict"]], ("verdict",)))
+    if requested["category"]:
+        details.append((f"category {requested['category']}", ("category",)))
+    if requested["mode"]:
+        details.append((mode_title(requested["mode"]), ("mode",)))
+    if requested["measure"]:
+        details.append((_measure_words(requested), ("measure", "score", "low", "high")))
+    return [(words, replace(listed, wanted={**requested, **dict.fromkeys(names)})) for words, names in details]
 
 
-def _measure_words(wanted: Mapping[str, Any]) -> str:
-    words = measure_of(wanted["measure"]).title
+def _measure_words(requested: Mapping[str, Any]) -> str:
+    words = measure_of(requested["measure"]).title
     states = {"scored": "scored", "unscorable": "unscorable", "error": "failed", "unscored": "not scored"}
-    if wanted["score"]:
-        words += f" {states[wanted['score']]}"
-    if wanted["low"] is not None:
-        words += f" from {wanted['low']:g}"
-    if wanted["high"] is not None:
-        words += f" to {wanted['high']:g}" if wanted["high"] >= 1 else f" below {wanted['high']:g}"
+    if requested["score"]:
+        words += f" {states[requested['score']]}"
+    if requested["low"] is not None:
+        words += f" from {requested['low']:g}"
+    if requested["high"] is not None:
+        words += f" to {requested['high']:g}" if requested["high"] >= 1 else f" below {requested['high']:g}"
     return words

@@ -69,14 +69,14 @@ class Passage:
 
     @property
     def shares(self) -> list[tuple[str, int, float, float]]:
-        at, found = 0.0, []
+        at, result = 0.0, []
         for mark in MARKS:
             words = sum(sentence.words for sentence in self.sentences if sentence.mark == mark)
             if words:
                 width = 100 * words / self.words
-                found.append((mark, words, round(at, 2), round(width, 2)))
+                result.append((mark, words, round(at, 2), round(width, 2)))
                 at += width
-        return found
+        return result
 
     @property
     def is_idle(self) -> bool:
@@ -142,9 +142,9 @@ def mark_context(item: EvaluationItem) -> list[Passage]:
                 mark=_mark(sentence, relevant, used) if item.annotation else "",
                 words=len(text.split()),
                 chances=tuple((name, known[sentence]) for name, known in chances.items() if sentence in known),
-                begins_line=place > 0 and bool(LINE.match(text) or HEADING.match(lines[place - 1])),
+                begins_line=position > 0 and bool(LINE.match(text) or HEADING.match(lines[position - 1])),
             )
-            for place, (sentence, text) in enumerate(chunk["sentences"])
+            for position, (sentence, text) in enumerate(chunk["sentences"])
         )
         passages.append(Passage(rank, key, doc_id, index, sentences, _is_expected(golden, key), worth.get(key)))
     return passages
@@ -205,20 +205,20 @@ def find_expected(item: EvaluationItem, lists: Mapping[str, Sequence[Any]]) -> l
     if golden is None:
         return []
     ranked = {name: [str(entry[0]) for entry in entries] for name, entries in lists.items()}
-    wanted = [*golden.expected_chunks, *(doc_id for doc_id in golden.expected_doc_ids)]
+    requested = [*golden.expected_chunks, *(doc_id for doc_id in golden.expected_doc_ids)]
     return [
         Expectation(
             key=key,
             rank=_rank_in(item.retrieved_ids, key),
             places=tuple((name, _rank_in(keys, key)) for name, keys in ranked.items()),
         )
-        for key in dict.fromkeys(wanted)
+        for key in dict.fromkeys(requested)
     ]
 
 
-def _rank_in(keys: Sequence[str], wanted: str) -> int | None:
+def _rank_in(keys: Sequence[str], requested: str) -> int | None:
     """Of a chunk its own place from 1, of a document that of its best chunk."""
     for rank, key in enumerate(keys, 1):
-        if wanted in (key, split_key(key)[0]):
+        if requested in (key, split_key(key)[0]):
             return rank
     return None

@@ -138,8 +138,8 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     page = Paginator(listed.rows, ITEMS_PER_PAGE).get_page(request.GET.get("page"))
     names = listed.facets.measures
     columns = first_names(names, COLUMNS)
-    wanted = {str(listed.wanted["measure"] or ""), listed.sort.removeprefix("-")}
-    columns = sorted({*columns, *(name for name in names if name in wanted)}, key=order_of)
+    requested = {str(listed.wanted["measure"] or ""), listed.sort.removeprefix("-")}
+    columns = sorted({*columns, *(name for name in names if name in requested)}, key=order_of)
     bands = bands_for(run.golden_set)
     return {
         "listed": listed,

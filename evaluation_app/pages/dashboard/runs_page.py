@@ -79,17 +79,17 @@ def list_runs(request: PageRequest) -> HttpResponse:
         return redirect(address)
     form = RunsFilterForm(request.GET)
     form.is_valid()
-    wanted = {name: form.cleaned_data.get(name) or "" for name in form.fields}
-    page = page_of(request, filtered_runs(**wanted), RUNS_PER_PAGE)
+    data = {name: form.cleaned_data.get(name) or "" for name in form.fields}
+    page = page_of(request, filtered_runs(**data), RUNS_PER_PAGE)
     columns = columns_of(list(page))
     rows = run_rows(list(page), columns)
     context: dict[str, Any] = {
         "form": form,
-        "wanted": wanted,
+        "wanted": data,
         "page": page,
         "rows": rows,
         "run_columns": [measure_of(name) for name in columns],
-        "is_filtered": any(wanted.values()),
+        "is_filtered": any(data.values()),
         "is_active": any(row.run.is_active for row in rows),
         "picked_too_few": "compare" in request.GET,
         "sets": EvaluationRun.objects.order_by("set_name").values_list("set_name", flat=True).distinct(),
@@ -169,7 +169,7 @@ def _comparison_of(picked: Sequence[str]) -> str:
             known.append(form.clean(value))
         except forms.ValidationError:
             continue
-    found = EvaluationRun.objects.filter(pk__in=known).order_by("created_at", "id").values_list("pk", flat=True)
-    if not compare or len(found) < 2:
+    records = EvaluationRun.objects.filter(pk__in=known).order_by("created_at", "id").values_list("pk", flat=True)
+    if not compare or len(records) < 2:
         return ""
-    return f"{compare}?{urlencode([('base', found[0]), *(('other', pk) for pk in found[1:])])}"
+    return f"{compare}?{urlencode([('base', records[0]), *(('other', pk) for pk in records[1:])])}"

@@ -96,114 +96,114 @@ class Row:
 def spans(request: PageRequest) -> HttpResponse:
     """The filter of `span_filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
     condition, for the form. 422 with the form as it was for a filter that says nothing, or a name that is unknown."""
-    given = with_condition(request.GET)
-    context: dict[str, Any] = {"slowest": given.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}
+    query = with_condition(request.GET)
+    context: dict[str, Any] = {"slowest": query.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}
     status = 200
     try:
         with read_briefly():
-            wanted = parse_filter(given, also=OWN_NAMES)
-            given = _spelled_out(wanted, given)
-            context |= _found(wanted, given) | {"attribute_names": known_attributes()}
+            span_filter = parse_filter(query, also=OWN_NAMES)
+            query = _spelled_out(span_filter, query)
+            context |= _found(span_filter, query) | {"attribute_names": known_attributes()}
     except InvalidInput as error:
         context |= {"error": error.message, "error_field": error.field, "is_wrong": True}
         status = 422
     except OperationalError:
         context |= {"error": TOO_SLOW, "error_field": ""}
         status = 503
-    context |= {"given": given, "form": _form_values(given), "kept": _kept_values(given)}
-    context |= {"conditions": conditions_of(given), "is_filtered": any(given.get(name) for name in FIELDS)}
+    context |= {"given": query, "form": _form_values(query), "kept": _kept_values(query)}
+    context |= {"conditions": conditions_of(query), "is_filtered": any(query.get(name) for name in FIELDS)}
     parts = {"spans": "evaluation/parts/spans.html"}
     return render_page(request, "evaluation/spans.html", context | _choices(), parts=parts, status=status)
 
 
-def _found(wanted: SpanFilter, given: QueryDict) -> dict[str, Any]:
-    slowest = given.get("sort") == "slowest"
-    page = SpanPage(slowest_spans(wanted, PER_PAGE), None) if slowest else _page(wanted, given)
-    counts = facet_counts(wanted)
+def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
+    slowest = query.get("sort") == "slowest"
+    page = SpanPage(slowest_spans(span_filter, PER_PAGE), None) if slowest else _page(span_filter, query)
+    counts = facet_counts(span_filter)
     longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
-    older = _address(given, cursor=page.next_cursor) if page.next_cursor else ""
+    older = _address(query, cursor=page.next_cursor) if page.next_cursor else ""
     return {
-        "wanted": wanted,
+        "wanted": span_filter,
         "page": page,
-        "rows": [_row(span, wanted, longest, slowest=slowest) for span in page.spans],
+        "rows": [_row(span, span_filter, longest, slowest=slowest) for span in page.spans],
         "older": older,
-        "newest": _address(given) if given.get("cursor") else "",
+        "newest": _address(query) if query.get("cursor") else "",
         "counts": counts,
-        "facets": facets_of(wanted, given, counts),
+        "facets": facets_of(span_filter, query, counts),
     }
 
 
-def _row(span: Span, wanted: SpanFilter, longest: float, *, slowest: bool) -> Row:
+def _row(span: Span, span_filter: SpanFilter, longest: float, *, slowest: bool) -> Row:
     """The list by duration has no next one: its spans lead to their neighbours in the trace."""
     plain = reverse("evaluation:span", args=[span.trace_id, span.span_id])
-    return Row(span, plain if slowest else span_address(span, wanted), span.duration_ms / longest)
+    return Row(span, plain if slowest else span_address(span, span_filter), span.duration_ms / longest)
 
 
-def _page(wanted: SpanFilter, given: QueryDict) -> SpanPage:
-    return search_spans(wanted, given.get("cursor") or None, PER_PAGE)
+def _page(span_filter: SpanFilter, query: QueryDict) -> SpanPage:
+    return search_spans(span_filter, query.get("cursor") or None, PER_PAGE)
 
 
 def with_condition(query: QueryDict) -> QueryDict:
     """The parameters of the address; the three fields of the form for one attribute are put together into attr."""
-    given = query.copy()
-    name = given.get("attr_name", "").strip()
-    op = given.get("attr_op", "eq")
+    provided = query.copy()
+    name = provided.get("attr_name", "").strip()
+    op = provided.get("attr_op", "eq")
     if name:
-        value = given.get("attr_value", "")
-        given.appendlist("attr", f"{name}:{op}" if op in ("exists", "missing") else f"{name}:{op}:{value}")
+        value = provided.get("attr_value", "")
+        provided.appendlist("attr", f"{name}:{op}" if op in ("exists", "missing") else f"{name}:{op}:{value}")
     for field in ("attr_name", "attr_op", "attr_value"):
-        given.pop(field, None)
-    return given
+        provided.pop(field, None)
+    return provided
 
 
-def _spelled_out(wanted: SpanFilter, given: QueryDict) -> QueryDict:
+def _spelled_out(span_filter: SpanFilter, params: QueryDict) -> QueryDict:
     """The parameters as the filter spells them, so that each value is found again in the lists."""
     query = QueryDict(mutable=True)
-    for name, value in wanted.as_params():
+    for name, value in span_filter.as_params():
         query.appendlist(name, value)
     for name in ("cursor", "sort"):
-        if given.get(name):
-            query[name] = str(given[name])
+        if params.get(name):
+            query[name] = str(params[name])
     return query
 
 
-def _address(given: QueryDict, **changes: str | None) -> str:
+def _address(params: QueryDict, **changes: str | None) -> str:
     """The page with the same filter, from its newest span on; a value of None leaves a parameter out."""
-    query = given.copy()
+    query = params.copy()
     for name in ("cursor", *changes):
         query.pop(name, None)
     for name, value in changes.items():
         if value:
             query[name] = value
-    kept = [(name, value) for name, values in query.lists() for value in values if value]
-    return f"?{urlencode(kept)}" if kept else "?"
+    selected = [(name, value) for name, values in query.lists() for value in values if value]
+    return f"?{urlencode(selected)}" if selected else "?"
 
 
-def _address_toggled(given: QueryDict, name: str, value: str) -> str:
+def _address_toggled(params: QueryDict, name: str, value: str) -> str:
     """With the value among those of the parameter, or without it where it was there."""
-    query = given.copy()
+    query = params.copy()
     values = query.getlist(name)
     query.setlist(name, [each for each in values if each != value] if value in values else [*values, value])
     return _address(query)
 
 
-def facets_of(wanted: SpanFilter, given: QueryDict, counts: Facets) -> list[Facet]:
+def facets_of(span_filter: SpanFilter, query: QueryDict, counts: Facets) -> list[Facet]:
     """What can be chosen, what is chosen first, also where nothing has it; then the most frequent."""
-    found = []
+    result = []
     for name, field, label in FACETS:
-        chosen: tuple[str, ...] = getattr(wanted, field)
+        chosen: tuple[str, ...] = getattr(span_filter, field)
         counted: list[tuple[str, int | None]] = [
             (_facet_value(name, value), count) for value, count in counts.by_field.get(field, ())
         ]
         known = {value for value, _ in counted}
         choices = [
-            Choice(value, _facet_label(name, value), count, value in chosen, _address_toggled(given, name, value))
+            Choice(value, _facet_label(name, value), count, value in chosen, _address_toggled(query, name, value))
             for value, count in [*((value, None) for value in chosen if value not in known), *counted]
         ]
         choices.sort(key=lambda choice: not choice.chosen)
         if choices:
-            found.append(Facet(name, label, choices[:FACETS_SHOWN], choices[FACETS_SHOWN:]))
-    return found
+            result.append(Facet(name, label, choices[:FACETS_SHOWN], choices[FACETS_SHOWN:]))
+    return result
 
 
 def _facet_value(name: str, value: str) -> str:
@@ -214,16 +214,16 @@ def _facet_label(name: str, value: str) -> str:
     return STAGE_WORDS.get(value, value) if name == "type" else value
 
 
-def conditions_of(given: QueryDict) -> list[Condition]:
+def conditions_of(query: QueryDict) -> list[Condition]:
     """What the address states and the list on the left does not show, each with the address without it."""
     shown = {name for name, _, _ in FACETS}
-    found = []
+    result = []
     for name in FIELDS:
         if name in shown or name == "text":
             continue
-        values = [value for value in given.getlist(name) if value]
-        found += [Condition(_condition_words(name, value), _address_toggled(given, name, value)) for value in values]
-    return found
+        values = [value for value in query.getlist(name) if value]
+        result += [Condition(_condition_words(name, value), _address_toggled(query, name, value)) for value in values]
+    return result
 
 
 def _condition_words(name: str, value: str) -> str:
@@ -235,14 +235,14 @@ def _condition_words(name: str, value: str) -> str:
     return words.get(name, name.replace("_", " ") + " {}").format(value)
 
 
-def _form_values(given: QueryDict) -> dict[str, str]:
-    return {name: given.get(name, "") for name in FORM_FIELDS}
+def _form_values(query: QueryDict) -> dict[str, str]:
+    return {name: query.get(name, "") for name in FORM_FIELDS}
 
 
-def _kept_values(given: QueryDict) -> list[tuple[str, str]]:
+def _kept_values(query: QueryDict) -> list[tuple[str, str]]:
     """What the form sends along unseen: the choices made in the list on the left, and the conditions."""
-    kept = [name for name in given if name not in (*FORM_FIELDS, "cursor")]
-    return [(name, value) for name in kept for value in given.getlist(name) if value]
+    selected = [name for name in query if name not in (*FORM_FIELDS, "cursor")]
+    return [(name, value) for name in selected for value in query.getlist(name) if value]
 
 
 def _choices() -> dict[str, Any]:
@@ -267,19 +267,19 @@ def traces(request: PageRequest) -> HttpResponse:
     """The newest queries and ingests, each as one trace. show=queries or ingests, status, collection, cursor."""
     shown = request.GET.get("show", "")
     types = {"queries": ENTRY_TYPES[:1], "ingests": ENTRY_TYPES[1:]}.get(shown, ENTRY_TYPES)
-    given = request.GET.copy()
-    context: dict[str, Any] = {"given": given, "shown": shown, "collections": Collection.objects.live().by_name()}
+    provided = request.GET.copy()
+    context: dict[str, Any] = {"given": provided, "shown": shown, "collections": Collection.objects.live().by_name()}
     status = 200
     try:
         with read_briefly():
-            wanted = replace(parse_filter(given, also=("show", "cursor")), types=types)
-            page = _page(wanted, given)
+            requested = replace(parse_filter(provided, also=("show", "cursor")), types=types)
+            page = _page(requested, provided)
             rows = trace_rows(page.spans)
         context |= {
             "rows": rows,
             "page": page,
-            "older": _address(given, cursor=page.next_cursor) if page.next_cursor else "",
-            "newest": _address(given) if given.get("cursor") else "",
+            "older": _address(provided, cursor=page.next_cursor) if page.next_cursor else "",
+            "newest": _address(provided) if provided.get("cursor") else "",
         }
     except InvalidInput as error:
         context |= {"error": error.message, "is_wrong": True}
@@ -287,14 +287,14 @@ def traces(request: PageRequest) -> HttpResponse:
     except OperationalError:
         context |= {"error": TOO_SLOW}
         status = 503
-    context["is_filtered"] = any(given.get(name) for name in ("show", "cursor", *FIELDS))
+    context["is_filtered"] = any(provided.get(name) for name in ("show", "cursor", *FIELDS))
     parts = {"traces": "evaluation/parts/traces.html"}
     return render_page(request, "evaluation/traces.html", context, parts=parts, status=status)
 
 
-def trace_rows(found: Iterable[Span]) -> list[TraceRow]:
+def trace_rows(results: Iterable[Span]) -> list[TraceRow]:
     """Two queries, whatever there is: the runs, and what the ingests were of."""
-    entries = list(found)
+    entries = list(results)
     runs = QueryRun.objects.filter(pk__in=[span.run_id for span in entries if span.run_id]).for_lists().in_bulk()
     ingests = [span.trace_id for span in entries if span.type == telemetry.INGEST]
     named = Span.objects.filter(trace_id__in=ingests, type=telemetry.INGEST).order_by()

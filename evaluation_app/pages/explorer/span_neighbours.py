@@ -26,10 +26,10 @@ class Nearby:
     back: str
 
 
-def span_address(span: Span, wanted: SpanFilter) -> str:
+def span_address(span: Span, span_filter: SpanFilter) -> str:
     """The page of a span of the list, with the filter behind it."""
     address = reverse("evaluation:span", args=[span.trace_id, span.span_id])
-    return f"{address}?{urlencode([CAME_FROM, *wanted.as_params()])}"
+    return f"{address}?{urlencode([CAME_FROM, *span_filter.as_params()])}"
 
 
 def nearby_matches(span: Span, query: QueryDict) -> Nearby | None:
@@ -38,12 +38,12 @@ def nearby_matches(span: Span, query: QueryDict) -> Nearby | None:
     if query.get(name) != origin:
         return None
     try:
-        wanted = parse_filter(query, also=OWN_NAMES)
-        beside = neighbours(wanted, span)
+        span_filter = parse_filter(query, also=OWN_NAMES)
+        beside = neighbours(span_filter, span)
     except (InvalidInput, OperationalError):
         return None
     return Nearby(
-        before=span_address(beside.newer, wanted) if beside.newer else "",
-        after=span_address(beside.older, wanted) if beside.older else "",
-        back=f"{reverse('evaluation:spans')}?{urlencode(wanted.as_params())}",
+        before=span_address(beside.newer, span_filter) if beside.newer else "",
+        after=span_address(beside.older, span_filter) if beside.older else "",
+        back=f"{reverse('evaluation:spans')}?{urlencode(span_filter.as_params())}",
     )

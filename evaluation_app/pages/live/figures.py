@@ -70,8 +70,8 @@ class CollectionRow:
 def live_address(collection: str = "", **values: object) -> str:
     """The live page of one collection, "" for the list of all."""
     base = reverse("evaluation:live-collection", args=[collection]) if collection else reverse("evaluation:live")
-    kept = {name: value for name, value in values.items() if value not in (None, "")}
-    return f"{base}?{urlencode(kept)}" if kept else base
+    selected = {name: value for name, value in values.items() if value not in (None, "")}
+    return f"{base}?{urlencode(selected)}" if selected else base
 
 
 def collection_rows(days: int) -> list[CollectionRow]:
@@ -94,15 +94,15 @@ def collection_rows(days: int) -> list[CollectionRow]:
 
 def read_rows(rows: RunScoreQuerySet) -> dict[str, list[LiveRow]]:
     """By collection, oldest first: one query, without texts."""
-    found: dict[str, list[LiveRow]] = {}
+    result: dict[str, list[LiveRow]] = {}
     values = rows.order_by("asked_at").values_list(
         "collection_name", "asked_at", "judge", "judge_version", "outcome", "scores"
     )
     for name, asked_at, judge, version, outcome, scores in values:
         read = {measure: Score.from_dict(score) for measure, score in scores.items()}
         day = timezone.localtime(asked_at).date()
-        found.setdefault(name, []).append(LiveRow(day, f"{judge} {version}", outcome, read))
-    return found
+        result.setdefault(name, []).append(LiveRow(day, f"{judge} {version}", outcome, read))
+    return result
 
 
 def first_moment(days: int) -> datetime:

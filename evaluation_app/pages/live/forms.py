@@ -52,11 +52,11 @@ class SamplingForm(forms.Form):
     @property
     def values(self) -> dict[str, Any]:
         """What `save_sampling` takes."""
-        given = self.cleaned_data
+        data = self.cleaned_data
         return {
-            "enabled": given["enabled"],
-            "rate": given["percent"] / 100,
-            "per_day": given["per_day"],
-            "judge": given["judge"],
-            "judge_model": given.get("judge_model", ""),
+            "enabled": data["enabled"],
+            "rate": data["percent"] / 100,
+            "per_day": data["per_day"],
+            "judge": data["judge"],
+            "judge_model": data.get("judge_model", ""),
         }

@@ -86,7 +86,7 @@ def _describe(request: PageRequest, name: str) -> dict[str, Any]:
     days, bands = _days(request), bands_for()
     stretch = RunScore.objects.filter(collection_name=name).since(first_moment(days))
     rows = read_rows(stretch.sampled()).get(name, [])
-    listed, wanted = _listed(request, name, stretch)
+    listed, requested = _listed(request, name, stretch)
     page = page_of(request, listed, PER_PAGE)
     return {
         "days": days,
@@ -102,7 +102,7 @@ def _describe(request: PageRequest, name: str) -> dict[str, Any]:
         "page": page,
         "columns": [measure_of(each, bands) for each in COLUMNS],
         "listed": [(score, {key: Score.from_dict(value) for key, value in score.scores.items()}) for score in page],
-        "wanted": wanted,
+        "wanted": requested,
         "all_href": live_address(name, days=days) + "#newest",
     }
 
@@ -114,17 +114,17 @@ def _mode_counts(rows: RunScoreQuerySet) -> list[tuple[str, int]]:
 
 def _listed(request: PageRequest, name: str, stretch: RunScoreQuerySet) -> tuple[RunScoreQuerySet, str]:
     """The rows of the table, newest first, and in words what they are narrowed to. What is wrong is left out."""
-    told, rows = [], stretch
+    details, rows = [], stretch
     if (day := _day(request.GET.get("day", ""))) is not None:
         begin = timezone.make_aware(datetime(day.year, day.month, day.day))
         rows = RunScore.objects.filter(
             collection_name=name, asked_at__gte=begin, asked_at__lt=begin + timedelta(days=1)
         )
-        told.append(f"of {day.day} {day:%B}")
+        details.append(f"of {day.day} {day:%B}")
     if mode := request.GET.get("mode", "").replace("\x00", ""):
         rows = rows.filter(modes__contains=[mode])
-        told.append(f"with “{mode_title(mode)}”")
-    return rows.without_texts().order_by("-asked_at", "-query_run"), " ".join(told)
+        details.append(f"with “{mode_title(mode)}”")
+    return rows.without_texts().order_by("-asked_at", "-query_run"), " ".join(details)
 
 
 def _day(text: str) -> date | None:
@@ -135,5 +135,5 @@ def _day(text: str) -> date | None:
 
 
 def _days(request: PageRequest) -> int:
-    wanted = request.GET.get("days", "")
-    return next((days for days in DAYS if str(days) == wanted), USUAL_DAYS)
+    requested = request.GET.get("days", "")
+    return next((days for days in DAYS if str(days) == requested), USUAL_DAYS)

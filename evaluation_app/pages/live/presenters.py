@@ -49,16 +49,16 @@ def shown_scores(scores: Mapping[str, Mapping[str, Any]]) -> list[ShownScore]:
 def describe_score(run: QueryRun) -> dict[str, Any]:
     """What the part of a run's page and the page of its score show. Of a run that is one of an evaluation, and that
     nobody judged by itself, the question's own scores stand there."""
-    kept = RunScore.objects.filter(pk=run.pk).first()
+    stored = RunScore.objects.filter(pk=run.pk).first()
     item = EvaluationItem.objects.select_related("run").filter(query_run=run.pk).order_by("-created_at").first()
-    found = kept if kept is not None else item
+    result = stored if stored is not None else item
     return {
         "run": run,
-        "kept": kept,
+        "kept": stored,
         "item": item,
-        "scores": shown_scores(found.scores) if found is not None else [],
-        "modes": [(mode_title(key), stored_table().modes.get(key)) for key in (found.modes if found else ())],
-        "judge": judge_words(found) if found is not None else "",
+        "scores": shown_scores(result.scores) if result is not None else [],
+        "modes": [(mode_title(key), stored_table().modes.get(key)) for key in (result.modes if result else ())],
+        "judge": judge_words(result) if result is not None else "",
         "can_judge": run.status in (QueryRun.Status.OK, QueryRun.Status.ABSTAINED),
         "judge_model": judge_model() if has_judge_model() else "",
         "item_href": _item_address(item) if item is not None else "",
@@ -90,19 +90,19 @@ def describe_marks(score: RunScore) -> dict[str, Any]:
 
 def live_documents(collection: str, doc_ids: Iterable[str]) -> set[str]:
     """Which of the documents are there now; none where the collection is gone."""
-    found = Collection.objects.live().filter(name=collection).first()
-    if found is None:
+    record = Collection.objects.live().filter(name=collection).first()
+    if record is None:
         return set()
-    rows = Document.objects.filter(collection=found, doc_id__in=set(doc_ids))
+    rows = Document.objects.filter(collection=record, doc_id__in=set(doc_ids))
     return set(rows.values_list("doc_id", flat=True))
 
 
-def judge_words(found: RunScore | EvaluationItem) -> str:
+def judge_words(results: RunScore | EvaluationItem) -> str:
     """Who judged, in words: "embedded 3-tokens"."""
     judge, version = (
-        (found.judge, found.judge_version)
-        if isinstance(found, RunScore)
-        else (found.run.judge, found.run.judge_version)
+        (results.judge, results.judge_version)
+        if isinstance(results, RunScore)
+        else (results.run.judge, results.run.judge_version)
     )
     return f"{judge} {version}".strip()
 

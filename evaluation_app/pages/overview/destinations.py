@@ -69,9 +69,9 @@ def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
 
 def _pages(words: str, is_staff: bool) -> list[Destination]:
     known = PAGES + (STAFF_PAGES if is_staff else ())
-    wanted = words.lower()
-    found = [page for page in known if wanted in f"{page[2]} {page[3]}".lower()]
-    return [Destination(reverse(name), symbol, label) for name, symbol, label, _ in found]
+    requested = words.lower()
+    result = [page for page in known if requested in f"{page[2]} {page[3]}".lower()]
+    return [Destination(reverse(name), symbol, label) for name, symbol, label, _ in result]
 
 
 def _collections(words: str) -> list[Destination]:
@@ -84,10 +84,10 @@ def _collections(words: str) -> list[Destination]:
 def _playgrounds(words: str) -> list[Destination]:
     """Of the collections that are found; of the first ones for the word itself."""
     names_the_page = len(words) > 2 and "playground".startswith(words.lower())
-    found = _collections("" if names_the_page else words)
+    destinations = _collections("" if names_the_page else words)
     return [
         Destination(reverse("retrieval:playground", args=[item.label]), "evaluation", item.label, "why this ranking")
-        for item in found
+        for item in destinations
     ]
 
 

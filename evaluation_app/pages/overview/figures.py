@@ -160,12 +160,12 @@ class StageFigures:
         """The percentile of each step, None for one without spans."""
         return tuple(percentile(step, share) for step in self.steps)
 
-    def add(self, place: int, durations: Mapping[str, int], failed: int) -> None:
+    def add(self, index: int, durations: Mapping[str, int], failed: int) -> None:
         """durations: how many spans by bucket, as JSON has it."""
         buckets = {int(bucket): spans for bucket, spans in durations.items()}
-        self.steps[place].update(buckets)
+        self.steps[index].update(buckets)
         self.buckets.update(buckets)
-        self.failed_steps[place] += failed
+        self.failed_steps[index] += failed
 
 
 @dataclass(slots=True)
@@ -237,43 +237,43 @@ class FigureFilter:
         return (step - self.period.since) // self.period.step
 
 
-def stage_figures(wanted: FigureFilter) -> dict[str, StageFigures]:
+def stage_figures(figure_filter: FigureFilter) -> dict[str, StageFigures]:
     """Every type with spans in the period, in the order of the work; the whole query always, first."""
-    empty = range(wanted.period.count)
-    found: dict[str, StageFigures] = {}
-    for step, name, durations, failed in [(None, PIPELINE_TYPE, "{}", 0), *_rows(STAGES, wanted.values())]:
-        stage = found.get(name)
+    empty = range(figure_filter.period.count)
+    result: dict[str, StageFigures] = {}
+    for step, name, durations, failed in [(None, PIPELINE_TYPE, "{}", 0), *_rows(STAGES, figure_filter.values())]:
+        stage = result.get(name)
         if stage is None:
-            stage = found[name] = StageFigures(name, [Counter() for _ in empty], [0 for _ in empty])
+            stage = result[name] = StageFigures(name, [Counter() for _ in empty], [0 for _ in empty])
         if step is not None:
-            stage.add(wanted.place(step), json.loads(durations), failed)
+            stage.add(figure_filter.place(step), json.loads(durations), failed)
     order = list(STAGE_WORDS)
-    return dict(sorted(found.items(), key=lambda item: (_index(order, item[0]), item[0])))
+    return dict(sorted(result.items(), key=lambda item: (_index(order, item[0]), item[0])))
 
 
 def _index(order: Sequence[str], name: str) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def consumption(wanted: FigureFilter, by: str) -> list[Consumption]:
+def consumption(figure_filter: FigureFilter, by: str) -> list[Consumption]:
     """What models read, wrote and cost by `by`, a name of DIMENSIONS; the most tokens first, ties by name."""
-    found: dict[str, Consumption] = {}
-    count = wanted.period.count
-    values = wanted.values(DIMENSIONS[by][0]) | {"types": list(MODEL_TYPES)}
+    result: dict[str, Consumption] = {}
+    count = figure_filter.period.count
+    values = figure_filter.values(DIMENSIONS[by][0]) | {"types": list(MODEL_TYPES)}
     for step, name, calls, read, written, cost, priced in _rows(CONSUMPTION[by], values):
-        part = found.setdefault(name, Consumption(name, [0] * count, [0] * count, [0.0] * count))
-        place = wanted.place(step)
-        part.input_steps[place] += read
-        part.output_steps[place] += written
-        part.cost_steps[place] += cost
+        part = result.setdefault(name, Consumption(name, [0] * count, [0] * count, [0.0] * count))
+        position = figure_filter.place(step)
+        part.input_steps[position] += read
+        part.output_steps[position] += written
+        part.cost_steps[position] += cost
         part.calls += calls
         part.priced += priced
-    return sorted(found.values(), key=lambda part: (-part.input_tokens - part.output_tokens, part.name))
+    return sorted(result.values(), key=lambda part: (-part.input_tokens - part.output_tokens, part.name))
 
 
-def slowest_queries(wanted: FigureFilter, whole: StageFigures) -> list[SlowQuery]:
+def slowest_queries(figure_filter: FigureFilter, whole: StageFigures) -> list[SlowQuery]:
     """The ten slowest queries, the slowest first. whole: the figures of the whole query in the same period."""
-    values = wanted.values() | {"type": PIPELINE_TYPE, "limit": SLOWEST}
+    values = figure_filter.values() | {"type": PIPELINE_TYPE, "limit": SLOWEST}
     at_least = lower_edge(whole.buckets, SLOWEST) * 0.999
     rows = _rows(SLOWEST_QUERIES, values | {"at_least": at_least})
     if len(rows) < SLOWEST and at_least:  # the slowest that were counted are past their retention

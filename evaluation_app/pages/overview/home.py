@@ -98,11 +98,11 @@ def status(request: PageRequest) -> HttpResponse:
 
 def _shown_result(request: PageRequest, results: list[ConformanceResult]) -> ConformanceResult | None:
     """The one that the address names, else the newest that is not under way. Http404 for one that is not there."""
-    wanted = request.GET.get("result", "")
-    if wanted:
-        if not wanted.isdecimal() or len(wanted) > 18:
-            raise Http404(f"result must be a number, not {wanted!r}")
-        return get_object_or_404(ConformanceResult, pk=int(wanted))
+    requested = request.GET.get("result", "")
+    if requested:
+        if not requested.isdecimal() or len(requested) > 18:
+            raise Http404(f"result must be a number, not {requested!r}")
+        return get_object_or_404(ConformanceResult, pk=int(requested))
     return next((result for result in results if result.state != "running"), None)
 
 

@@ -61,67 +61,74 @@ def show_overview(request: PageRequest) -> HttpResponse:
     """
     asked = {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
     period = overview.period_until(asked["period"] if asked.get("period") in PERIODS else USUAL_PERIOD)
-    wanted = FigureFilter(period, asked.get("collection", ""), asked.get("key", ""))
+    figure_filter = FigureFilter(period, asked.get("collection", ""), asked.get("key", ""))
     by = asked["by"] if asked.get("by") in DIMENSIONS else "model"
     context: dict[str, Any] = {
         "period": period,
         "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
-        "wanted": wanted,
+        "wanted": figure_filter,
         "collections": _with_wanted(
-            Collection.objects.live().by_name().values_list("name", flat=True), wanted.collection
+            Collection.objects.live().by_name().values_list("name", flat=True), figure_filter.collection
         ),
-        "keys": _with_wanted(ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(), wanted.key),
+        "keys": _with_wanted(
+            ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(), figure_filter.key
+        ),
         "by": by,
         "dimensions": [(name, words) for name, (_, words) in DIMENSIONS.items()],
     }
     status = 200
     try:
         with read_briefly():
-            context |= _figures(wanted, asked.get("stage", "")) | _consumption_context(wanted, by)
+            context |= _figures(figure_filter, asked.get("stage", "")) | _consumption_context(figure_filter, by)
     except OperationalError:
         context["is_late"], status = True, 503
     return render_page(request, "evaluation/overview.html", context, status=status)
 
 
-def _with_wanted(names: Iterable[str], wanted: str) -> list[str]:
+def _with_wanted(names: Iterable[str], requested: str) -> list[str]:
     """The names to choose from, and the one that was chosen even if it was deleted or never was."""
     known = list(names)
-    return known if not wanted or wanted in known else [*known, wanted]
+    return known if not requested or requested in known else [*known, requested]
 
 
-def _figures(wanted: FigureFilter, chosen: str) -> dict[str, Any]:
-    stages = overview.stage_figures(wanted)
+def _figures(figure_filter: FigureFilter, chosen: str) -> dict[str, Any]:
+    stages = overview.stage_figures(figure_filter)
     whole = stages[PIPELINE_TYPE]
     shown = stages.get(chosen, whole)
     return {
         "whole": whole,
         "queries_per_step": [float(step.total()) for step in whole.steps],
         "failed_per_step": [float(count) for count in whole.failed_steps],
-        "links": _head_links(wanted),
-        "stages": [_stage_row(wanted, stage) for stage in stages.values() if stage.spans],
+        "links": _head_links(figure_filter),
+        "stages": [_stage_row(figure_filter, stage) for stage in stages.values() if stage.spans],
         "shown": shown,
-        "times": _times_chart(wanted, shown),
-        "failures": _failures_chart(wanted, stages.values()),
-        "rate": _rate_chart(wanted, whole),
-        "slowest": _slow_rows(wanted, whole),
+        "times": _times_chart(figure_filter, shown),
+        "failures": _failures_chart(figure_filter, stages.values()),
+        "rate": _rate_chart(figure_filter, whole),
+        "slowest": _slow_rows(figure_filter, whole),
     }
 
 
-def _conditions(wanted: FigureFilter) -> dict[str, Any]:
-    period = wanted.period
-    return {"collection": wanted.collection, "api_key": wanted.key, "since": period.since, "until": period.until}
+def _conditions(figure_filter: FigureFilter) -> dict[str, Any]:
+    period = figure_filter.period
+    return {
+        "collection": figure_filter.collection,
+        "api_key": figure_filter.key,
+        "since": period.since,
+        "until": period.until,
+    }
 
 
-def _head_links(wanted: FigureFilter) -> dict[str, str]:
-    conditions = _conditions(wanted) | {"type": PIPELINE_TYPE}
+def _head_links(figure_filter: FigureFilter) -> dict[str, str]:
+    conditions = _conditions(figure_filter) | {"type": PIPELINE_TYPE}
     return {
         "queries": explorer_address(**conditions),
         "failed": explorer_address(**conditions, status="error"),
     }
 
 
-def _stage_row(wanted: FigureFilter, stage: StageFigures) -> StageRow:
-    conditions = _conditions(wanted) | {"type": stage.type}
+def _stage_row(figure_filter: FigureFilter, stage: StageFigures) -> StageRow:
+    conditions = _conditions(figure_filter) | {"type": stage.type}
     return StageRow(
         stage=stage,
         spark=stage.over_time(0.5),
@@ -131,10 +138,10 @@ def _stage_row(wanted: FigureFilter, stage: StageFigures) -> StageRow:
     )
 
 
-def _steps(wanted: FigureFilter, **conditions: Any) -> list[Step]:
+def _steps(figure_filter: FigureFilter, **conditions: Any) -> list[Step]:
     """Every step with the explorer's address of its spans."""
-    period = wanted.period
-    base = _conditions(wanted) | conditions
+    period = figure_filter.period
+    base = _conditions(figure_filter) | conditions
     return [
         Step(
             _axis_word(begin, period),
@@ -155,45 +162,49 @@ def _step_title(begin: datetime, period: Period) -> str:
     return day if period.step.days else f"{day} {begin:%H:%M} to {end:%H:%M}"
 
 
-def _times_chart(wanted: FigureFilter, stage: StageFigures) -> Picture:
+def _times_chart(figure_filter: FigureFilter, stage: StageFigures) -> Picture:
     series = [Series(name, stage.over_time(share)) for name, share in overview.SHARES]
     title = f"{stage.label}: latency percentiles, logarithmic scale, UTC."
-    return draw_lines(title, _steps(wanted, type=stage.type), series, spell=duration, log=True)
+    return draw_lines(title, _steps(figure_filter, type=stage.type), series, spell=duration, log=True)
 
 
-def _failures_chart(wanted: FigureFilter, stages: Any) -> Picture:
+def _failures_chart(figure_filter: FigureFilter, stages: Any) -> Picture:
     series = [
         Series(
             stage.label,
             tuple(float(count) for count in stage.failed_steps),
-            explorer_address(**_conditions(wanted), type=stage.type, status="error"),
+            explorer_address(**_conditions(figure_filter), type=stage.type, status="error"),
         )
         for stage in stages
         if stage.failed
     ]
-    return draw_bars("Errors by stage, UTC.", _steps(wanted, status="error"), series, spell=spell_count, counts=True)
+    return draw_bars(
+        "Errors by stage, UTC.", _steps(figure_filter, status="error"), series, spell=spell_count, counts=True
+    )
 
 
-def _rate_chart(wanted: FigureFilter, whole: StageFigures) -> Picture:
+def _rate_chart(figure_filter: FigureFilter, whole: StageFigures) -> Picture:
     """The share of queries that failed; a step without queries has none."""
     counts = zip(whole.failed_steps, whole.steps, strict=True)
     shares = tuple(100 * failed / step.total() if step.total() else None for failed, step in counts)
-    steps = _steps(wanted, type=PIPELINE_TYPE, status="error")
+    steps = _steps(figure_filter, type=PIPELINE_TYPE, status="error")
     return draw_lines("Error rate of queries in percent, UTC.", steps, [Series("failed", shares)], spell=spell_percent)
 
 
-def _slow_rows(wanted: FigureFilter, whole: StageFigures) -> list[SlowRow]:
+def _slow_rows(figure_filter: FigureFilter, whole: StageFigures) -> list[SlowRow]:
     """A query that left no run, or whose run is gone, is told by the name of its span."""
-    slow = overview.slowest_queries(wanted, whole) if whole.spans else []
+    slow = overview.slowest_queries(figure_filter, whole) if whole.spans else []
     ids = [query.run_id for query in slow if query.run_id]
     questions = dict(QueryRun.objects.filter(pk__in=ids).values_list("pk", "query"))
     return [SlowRow(query, questions.get(query.run_id, "")[:FIRST_LETTERS]) for query in slow]
 
 
-def _consumption_context(wanted: FigureFilter, by: str) -> dict[str, Any]:
-    parts = overview.consumption(wanted, by)
+def _consumption_context(figure_filter: FigureFilter, by: str) -> dict[str, Any]:
+    parts = overview.consumption(figure_filter, by)
     rows = [
-        (part, part.name or UNNAMED[by], _consumption_address(wanted, by, part.name)) for part in parts if part.calls
+        (part, part.name or UNNAMED[by], _consumption_address(figure_filter, by, part.name))
+        for part in parts
+        if part.calls
     ]
     tokens = [
         (
@@ -213,23 +224,26 @@ def _consumption_context(wanted: FigureFilter, by: str) -> dict[str, Any]:
             "tokens": sum(part.input_tokens + part.output_tokens for part in parts),
             "cost": sum(part.cost_usd or 0.0 for part in parts) if any(part.priced for part in parts) else None,
         },
-        "tokens": _bars(wanted, f"Input and output tokens by {words}. UTC.", tokens, spell_count),
-        "costs": _bars(wanted, f"Cost in US dollars by {words}, priced calls, UTC.", costs, dollars),
-        "models_href": explorer_address(**_conditions(wanted), type=MODEL_TYPES),
+        "tokens": _bars(figure_filter, f"Input and output tokens by {words}. UTC.", tokens, spell_count),
+        "costs": _bars(figure_filter, f"Cost in US dollars by {words}, priced calls, UTC.", costs, dollars),
+        "models_href": explorer_address(**_conditions(figure_filter), type=MODEL_TYPES),
     }
 
 
-def _consumption_address(wanted: FigureFilter, by: str, name: str) -> str:
+def _consumption_address(figure_filter: FigureFilter, by: str, name: str) -> str:
     if not name:
         return ""
-    return explorer_address(**_conditions(wanted) | {EXPLORER_NAMES[by]: name, "type": MODEL_TYPES})
+    return explorer_address(**_conditions(figure_filter) | {EXPLORER_NAMES[by]: name, "type": MODEL_TYPES})
 
 
 def _bars(
-    wanted: FigureFilter, title: str, rows: Sequence[tuple[str, str, Sequence[float]]], spell: Callable[[float], str]
+    figure_filter: FigureFilter,
+    title: str,
+    rows: Sequence[tuple[str, str, Sequence[float]]],
+    spell: Callable[[float], str],
 ) -> Picture:
     series = [Series(name, tuple(values), address) for name, address, values in rows]
-    return draw_bars(title, _steps(wanted, type=MODEL_TYPES), series, spell=spell)
+    return draw_bars(title, _steps(figure_filter, type=MODEL_TYPES), series, spell=spell)
 
 
 def spell_percent(value: float) -> str:

@@ -73,5 +73,5 @@ def _active_batches() -> list[BatchProgress]:
 def retry_all_failed(actor: Actor) -> int:
     """What failed in any collection, one job per document; returns how many. ServiceError 429 when that is too many."""
     names = IngestJob.objects.failed().order_by().values("collection").distinct()
-    found = Collection.objects.live().filter(pk__in=names).by_name()
-    return sum(retry_collection_jobs(collection, actor=actor) for collection in found)
+    records = Collection.objects.live().filter(pk__in=names).by_name()
+    return sum(retry_collection_jobs(collection, actor=actor) for collection in records)

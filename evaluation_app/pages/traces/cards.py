@@ -104,18 +104,18 @@ def documents_of(span: Span, retrieved: Span | None = None) -> Documents:
 
     retrieved: the retrieve span before a rerank span, which knows each document's place in every list.
     """
-    found = _flattened(span.attributes, names.OI_RETRIEVAL_DOCUMENTS)
-    if found:
-        return Documents(_with_links(span.collection, [_card(number, item, _events(span)) for number, item in found]))
-    kept = _flattened(span.attributes, names.OI_RERANKER_OUTPUT)
-    given = _flattened(span.attributes, names.OI_RERANKER_INPUT)
-    if not kept and not given:
+    result = _flattened(span.attributes, names.OI_RETRIEVAL_DOCUMENTS)
+    if result:
+        return Documents(_with_links(span.collection, [_card(number, item, _events(span)) for number, item in result]))
+    stored = _flattened(span.attributes, names.OI_RERANKER_OUTPUT)
+    provided = _flattened(span.attributes, names.OI_RERANKER_INPUT)
+    if not stored and not provided:
         return Documents()
     events = _events(retrieved) if retrieved else {}
-    before = {item.get("id"): number for number, item in given}
-    cards = [_card(number, item, events, before.get(item.get("id"))) for number, item in kept]
-    ids = {item.get("id") for _, item in kept}
-    left_out = [_card(number, item, events, number) for number, item in given if item.get("id") not in ids]
+    before = {item.get("id"): number for number, item in provided}
+    cards = [_card(number, item, events, before.get(item.get("id"))) for number, item in stored]
+    ids = {item.get("id") for _, item in stored}
+    left_out = [_card(number, item, events, number) for number, item in provided if item.get("id") not in ids]
     linked = _with_links(span.collection, cards + left_out)
     return Documents(linked[: len(cards)], linked[len(cards) :])
 
@@ -131,8 +131,8 @@ def _flattened(attributes: Mapping[str, Any], prefix: str) -> list[tuple[int, di
 
 def _events(span: Span) -> dict[str, Mapping[str, Any]]:
     """Attributes of the events about documents, by document."""
-    told = (event.get("attributes") or {} for event in span.events if event.get("name") == names.DOC_RETRIEVED)
-    return {str(values.get(names.DOC_ID)): values for values in told}
+    details = (event.get("attributes") or {} for event in span.events if event.get("name") == names.DOC_RETRIEVED)
+    return {str(values.get(names.DOC_ID)): values for values in details}
 
 
 def _card(
@@ -156,15 +156,15 @@ def _card(
 
 
 def _places(event: Mapping[str, Any]) -> list[tuple[str, int, float | None]]:
-    places: dict[str, dict[str, Any]] = defaultdict(dict)
+    locations: dict[str, dict[str, Any]] = defaultdict(dict)
     for name, value in event.items():
-        if found := LIST_FIELD.fullmatch(name):
-            places[found[1]][found[2]] = value
-    order = sorted(places, key=lambda name: (LISTS.index(name) if name in LISTS else len(LISTS), name))
+        if match := LIST_FIELD.fullmatch(name):
+            locations[match[1]][match[2]] = value
+    order = sorted(locations, key=lambda name: (LISTS.index(name) if name in LISTS else len(LISTS), name))
     return [
-        (name, places[name]["rank"], _number(places[name].get("score")))
+        (name, locations[name]["rank"], _number(locations[name].get("score")))
         for name in order
-        if isinstance(places[name].get("rank"), int)
+        if isinstance(locations[name].get("rank"), int)
     ]
 
 
@@ -173,8 +173,8 @@ def _with_links(collection_name: str, cards: Sequence[DocumentCard]) -> list[Doc
     collection = Collection.objects.live().filter(name=collection_name).first() if collection_name and cards else None
     if collection is None:
         return list(cards)
-    wanted = {card.doc_id for card in cards}
-    there = set(Document.objects.filter(collection=collection, doc_id__in=wanted).values_list("doc_id", flat=True))
+    requested = {card.doc_id for card in cards}
+    there = set(Document.objects.filter(collection=collection, doc_id__in=requested).values_list("doc_id", flat=True))
     return [
         replace(card, href=reverse("collections:chunk", args=[collection_name, int(card.chunk_index), card.doc_id]))
         if card.doc_id in there and card.chunk_index.isdecimal() and len(card.chunk_index) < 10
@@ -186,16 +186,16 @@ def _with_links(collection_name: str, cards: Sequence[DocumentCard]) -> list[Doc
 def messages_of(span: Span) -> list[Message]:
     """What a model was told and what it answered, in order; [] for a span that is no model call."""
     attributes = span.attributes
-    told = [Message("system", _said(part)) for part in _json_list(attributes.get(names.SYSTEM_INSTRUCTIONS))]
-    told += _structured(attributes.get(names.INPUT_MESSAGES), is_output=False)
-    if not told:
-        told = _flat_messages(attributes, names.OI_LLM_INPUT, is_output=False)
+    details = [Message("system", _said(part)) for part in _json_list(attributes.get(names.SYSTEM_INSTRUCTIONS))]
+    details += _structured(attributes.get(names.INPUT_MESSAGES), is_output=False)
+    if not details:
+        details = _flat_messages(attributes, names.OI_LLM_INPUT, is_output=False)
     answered = _structured(attributes.get(names.OUTPUT_MESSAGES), is_output=True)
     if not answered:
         answered = _flat_messages(attributes, names.OI_LLM_OUTPUT, is_output=True)
     return [
         Message(message.role, message.text, message.is_output, _is_kept(message.text))
-        for message in [*told, *answered]
+        for message in [*details, *answered]
         if message.text
     ]
 
@@ -230,10 +230,10 @@ def _flat_messages(attributes: Mapping[str, Any], prefix: str, *, is_output: boo
 
 def _json_list(value: Any) -> list[Any]:
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        parsed = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return []
-    return found if isinstance(found, list) else []
+    return parsed if isinstance(parsed, list) else []
 
 
 def events_of(span: Span) -> list[tuple[str, list[EventRow]]]:
@@ -241,9 +241,9 @@ def events_of(span: Span) -> list[tuple[str, list[EventRow]]]:
     groups: dict[str, list[EventRow]] = defaultdict(list)
     for event in span.events:
         values = sorted((event.get("attributes") or {}).items())
-        told = str(next((value for name, value in values if name in TELLING), ""))
+        details = str(next((value for name, value in values if name in TELLING), ""))
         offset_ms = _offset_ms(event.get("time"), span.started_at)
-        row = EventRow(str(event.get("name", "")), offset_ms, [(name, _text(value)) for name, value in values], told)
+        row = EventRow(str(event.get("name", "")), offset_ms, [(name, _text(value)) for name, value in values], details)
         groups[row.name].append(row)
     return list(groups.items())
 

@@ -50,7 +50,7 @@ def find_critical_path(children: Mapping[str | None, Sequence[Span]]) -> Critica
             waiting.append((child, begin, end))
             moment = begin
         _note(span, (low, moment), stretches, gaps)
-    return CriticalPath({key: sorted(found) for key, found in stretches.items()}, sorted(gaps))
+    return CriticalPath({key: sorted(match) for key, match in stretches.items()}, sorted(gaps))
 
 
 def _reach(children: Mapping[str | None, Sequence[Span]]) -> dict[str, datetime]:

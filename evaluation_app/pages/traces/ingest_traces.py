@@ -56,9 +56,9 @@ class Ingest:
 
 def traces_of_document(collection: Collection, doc_id: str) -> list[Ingest]:
     """The last ingests of a document whose spans are stored, newest first. Three queries."""
-    wanted = {names.COLLECTION: collection.name, names.DOCUMENT_ID: doc_id}
-    found = with_facts(Span.objects.filter(name=names.INGEST, attributes__contains=wanted))
-    spans = sorted(found, key=lambda span: span.started_at, reverse=True)[:INGESTS_SHOWN]
+    requested = {names.COLLECTION: collection.name, names.DOCUMENT_ID: doc_id}
+    span_query_set = with_facts(Span.objects.filter(name=names.INGEST, attributes__contains=requested))
+    spans = sorted(span_query_set, key=lambda span: span.started_at, reverse=True)[:INGESTS_SHOWN]
     stored = Span.objects.filter(name=names.STORE, trace_id__in=[span.trace_id for span in spans])
     chunks = {span.parent_span_id: facts_of(span).get(CHUNKS_COUNT) for span in with_facts(stored)}
     asked = {job_id for span in spans if (job_id := _read_id(facts_of(span).get(names.JOB_ID)))}

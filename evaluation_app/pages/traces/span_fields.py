@@ -96,14 +96,14 @@ def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple
     table = table_of(span, tab)
     asked = {row.name: row for row in (table.fields if table else ()) if LIST_MARK not in row.name}
     rows = [_table_row(span, row, problems) for row in asked.values()]
-    told = {row.name for row in rows}
+    details = {row.name for row in rows}
     lists: dict[str, dict[str, list[FieldRow]]] = defaultdict(lambda: defaultdict(list))
     for name in sorted(span.attributes, key=_natural):
-        if name in told or not _belongs(name, tab, table_of(span)):
+        if name in details or not _belongs(name, tab, table_of(span)):
             continue
         row = _plain_row(name, span.attributes[name], problems)
-        if found := FLAT.fullmatch(name):
-            lists[found[1]][found[2]].append(row)
+        if match := FLAT.fullmatch(name):
+            lists[match[1]][match[2]].append(row)
         else:
             rows.append(row)
     groups = [
@@ -116,12 +116,12 @@ def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple
 def controls_of(span: Span) -> list[ControlRow]:
     """The controls that the normative table names, in the order of its rows; [] for a span that it does not govern."""
     table = table_of(span)
-    found: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+    result: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
     for row in table.fields if table else ():
         for pair in row.controls:
-            recorded, missing = found.setdefault(pair, ([], []))
+            recorded, missing = result.setdefault(pair, ([], []))
             (recorded if _values(span, row) else missing).append(row.name)
-    return [ControlRow(control_of(*pair), *fields) for pair, fields in found.items()]
+    return [ControlRow(control_of(*pair), *fields) for pair, fields in result.items()]
 
 
 def _belongs(name: str, tab: str, table: SpanTable | None) -> bool:

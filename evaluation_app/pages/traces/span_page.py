@@ -85,8 +85,8 @@ class TracePosition:
 def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
     """The context of the page. tab: a key of TABS that has something to show; any other gives the first that has."""
     around = list(with_facts(Span.objects.of_trace(span.trace_id))[:SPANS_READ])
-    place = place_of(span, around)
-    violations = violations_of(span, place)
+    position = place_of(span, around)
+    violations = violations_of(span, position)
     tabs = tabs_of(span)
     chosen = tab if tab in tabs else next(iter(tabs))
     own = violations.get(TAB_TABLES[chosen].name, []) if chosen in TAB_TABLES else []
@@ -95,8 +95,8 @@ def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
         "span": span,
         "stage": stage_of(span),
         "is_governed": any(table_of(span, key) for key in TAB_TABLES),
-        "place": place,
-        "violations": [(name, violation) for name, found in violations.items() for violation in found],
+        "place": position,
+        "violations": [(name, violation) for name, match in violations.items() for violation in match],
         "figures": figures_of(span),
         "documents": span_documents(span),
         "messages_said": messages_of(span),
@@ -130,9 +130,9 @@ def place_of(span: Span, around: Sequence[Span]) -> TracePosition:
     )
 
 
-def violations_of(span: Span, place: TracePosition) -> dict[str, list[Violation]]:
+def violations_of(span: Span, trace_position: TracePosition) -> dict[str, list[Violation]]:
     """Vocabulary -> what it finds wrong with this span alone. Its parent and children are read only for that."""
-    ids = [other.span_id for other in (*place.above[-1:], *place.below)]
+    ids = [other.span_id for other in (*trace_position.above[-1:], *trace_position.below)]
     near = Span.objects.of_trace(span.trace_id).filter(span_id__in=ids)
     return {
         name: [violation for violation in report.violations if violation.span_id == span.span_id]
@@ -142,10 +142,12 @@ def violations_of(span: Span, place: TracePosition) -> dict[str, list[Violation]
 
 def figures_of(span: Span) -> list[tuple[str, str]]:
     """(label, value) of what was counted, in the order of FIGURES."""
-    told = [(label, spell(span.attributes[name])) for name, label, spell in FIGURES if name in span.attributes]
+    details = [(label, spell(span.attributes[name])) for name, label, spell in FIGURES if name in span.attributes]
     if span.attributes.get(names.USAGE_ESTIMATED) is True:
-        told = [(label, f"{value}, estimated" if label.startswith("Input tokens") else value) for label, value in told]
-    return told
+        details = [
+            (label, f"{value}, estimated" if label.startswith("Input tokens") else value) for label, value in details
+        ]
+    return details
 
 
 def span_documents(span: Span) -> Documents:
@@ -163,8 +165,8 @@ def _retrieved(span: Span) -> Span | None:
 
 def _linked_back(span: Span) -> list[Span]:
     """Evaluations of this span that came later, in traces of their own; of a run's span, those that name the run."""
-    wanted = [{"trace_id": span.trace_id, "span_id": span.span_id}]
-    later = Span.objects.filter(type="aitf.rag.evaluate", started_at__gte=span.started_at, links__contains=wanted)
+    requested = [{"trace_id": span.trace_id, "span_id": span.span_id}]
+    later = Span.objects.filter(type="aitf.rag.evaluate", started_at__gte=span.started_at, links__contains=requested)
     if span.run_id:
         later = later.filter(run_id=span.run_id)  # few, by an index: links have none
     return list(later.without_content().order_by("started_at", "id")[:LINKED_BACK])

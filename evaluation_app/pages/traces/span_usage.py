@@ -70,8 +70,8 @@ def with_facts(spans: SpanQuerySet) -> SpanQuerySet:
 
 def facts_of(span: Span) -> Mapping[str, Any]:
     """What `with_facts` read, else the span's attributes."""
-    found: Mapping[str, Any] | None = getattr(span, "facts", None)
-    return span.attributes if found is None else found
+    result: Mapping[str, Any] | None = getattr(span, "facts", None)
+    return span.attributes if result is None else result
 
 
 def usage_of(span: Span) -> Usage:
@@ -91,12 +91,12 @@ def usage_of(span: Span) -> Usage:
 
 def sum_usage(children: Mapping[str | None, Sequence[Span]], ordered: Sequence[Span]) -> dict[str | None, Usage]:
     """Of each span with all that is below it, and of everything under None. ordered: parents before their children."""
-    found: dict[str | None, Usage] = {}
+    result: dict[str | None, Usage] = {}
     for span in reversed(ordered):
-        below = [found[child.span_id] for child in children.get(span.span_id, ())]
-        found[span.span_id] = sum(below, usage_of(span))
-    found[None] = sum((found[span.span_id] for span in children.get(None, ())), Usage())
-    return found
+        below = [result[child.span_id] for child in children.get(span.span_id, ())]
+        result[span.span_id] = sum(below, usage_of(span))
+    result[None] = sum((result[span.span_id] for span in children.get(None, ())), Usage())
+    return result
 
 
 def describe_span(span: Span, usage: Usage) -> str:
@@ -117,8 +117,8 @@ def _tells_usage(span: Span) -> bool:
 def table_of(span: Span) -> str:
     """The first table that a statement's span names; "" for any other span."""
     text = facts_of(span).get(names.DB_QUERY_TEXT)
-    found = FIRST_TABLE.search(text) if isinstance(text, str) else None
-    return found[1] if found else ""
+    match = FIRST_TABLE.search(text) if isinstance(text, str) else None
+    return match[1] if match else ""
 
 
 def count_documents(span: Span) -> int:
@@ -129,9 +129,9 @@ def count_documents(span: Span) -> int:
 
 
 def _documents(facts: Mapping[str, Any]) -> str:
-    given, kept = facts.get(names.RERANK_INPUT_COUNT), facts.get(names.RERANK_OUTPUT_COUNT)
-    if given is not None and kept is not None:
-        return f"{given} → {kept} documents"
+    provided, stored = facts.get(names.RERANK_INPUT_COUNT), facts.get(names.RERANK_OUTPUT_COUNT)
+    if provided is not None and stored is not None:
+        return f"{provided} → {stored} documents"
     before, after = facts.get(TOKENS_BEFORE), facts.get(TOKENS_AFTER)
     if before is not None and after is not None:
         return f"{before:,} → {after:,} tokens"

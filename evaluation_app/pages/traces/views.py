@@ -35,18 +35,18 @@ def _filter(request: PageRequest) -> dict[str, str]:
     return {"words": words, "shown": shown if shown in SHOWN else ""}
 
 
-def _waterfall_context(waterfall: Any, wanted: dict[str, str]) -> dict[str, Any]:
-    return {"waterfall": waterfall, "wanted": wanted, "choices": SHOWN.items()}
+def _waterfall_context(waterfall: Any, requested: dict[str, str]) -> dict[str, Any]:
+    return {"waterfall": waterfall, "wanted": requested, "choices": SHOWN.items()}
 
 
 @require_GET
 def trace(request: PageRequest, trace_id: str) -> HttpResponse:
-    trace_id, wanted = trace_id.replace("\x00", ""), _filter(request)
-    waterfall = trace_waterfall(trace_id, **wanted)
+    trace_id, requested = trace_id.replace("\x00", ""), _filter(request)
+    waterfall = trace_waterfall(trace_id, **requested)
     if not waterfall.span_count:
         raise Http404(f"no span of the trace {trace_id} is stored")
     runs = QueryRun.objects.filter(trace_id=trace_id).for_lists()[:RUNS_SHOWN]
-    context = {"trace_id": trace_id, "runs": runs} | _waterfall_context(waterfall, wanted)
+    context = {"trace_id": trace_id, "runs": runs} | _waterfall_context(waterfall, requested)
     return render_page(request, "evaluation/trace.html", context, parts=PARTS)
 
 
@@ -55,8 +55,8 @@ def waterfall_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """The waterfall alone for the run's page, which includes it; a page of its own otherwise."""
     run = get_object_or_404(QueryRun, pk=run_id)
     flush_pending(run)
-    wanted = _filter(request)
-    context = {"run": run} | _waterfall_context(run_waterfall(run, **wanted), wanted)
+    requested = _filter(request)
+    context = {"run": run} | _waterfall_context(run_waterfall(run, **requested), requested)
     return render_page(request, "evaluation/run_waterfall.html", context, parts=PARTS)
 
 
@@ -64,8 +64,8 @@ def waterfall_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
 def waterfall_of_job(request: PageRequest, job_id: uuid.UUID) -> HttpResponse:
     """What one job did, without the other jobs of its upload. For the job's page; a page of its own otherwise."""
     job = get_object_or_404(IngestJob.objects.select_related("collection"), pk=job_id)
-    wanted = _filter(request)
-    context = {"job": job} | _waterfall_context(job_waterfall(job, **wanted), wanted)
+    requested = _filter(request)
+    context = {"job": job} | _waterfall_context(job_waterfall(job, **requested), requested)
     return render_page(request, "evaluation/job_waterfall.html", context, parts=PARTS)
 
 
@@ -81,21 +81,21 @@ def document_traces(request: PageRequest, name: str, doc_id: str) -> HttpRespons
 @require_GET
 def span(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
     """One span with everything that it carries. tab=: which vocabulary."""
-    found = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
-    run = QueryRun.objects.filter(pk=found.run_id).for_lists().first() if found.run_id else None
-    context = describe_span_page(found, request.GET.get("tab", "")) | {"run": run}
-    context["nearby"] = nearby_matches(found, request.GET)
+    records = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
+    run = QueryRun.objects.filter(pk=records.run_id).for_lists().first() if records.run_id else None
+    context = describe_span_page(records, request.GET.get("tab", "")) | {"run": run}
+    context["nearby"] = nearby_matches(records, request.GET)
     return render_page(request, "evaluation/span.html", context)
 
 
 @require_GET
 def documents(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
     """The documents of a span as cards, for its row in a waterfall; the span's page otherwise."""
-    found = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
+    records = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
     parts = {f"documents-{span_id}": "evaluation/parts/span_documents.html"}
     if not is_part(request, parts):
         return redirect("evaluation:span", trace_id, span_id)
-    return render_page(request, "evaluation/span.html", {"documents": span_documents(found)}, parts=parts)
+    return render_page(request, "evaluation/span.html", {"documents": span_documents(records)}, parts=parts)
 
 
 @require_GET

@@ -115,8 +115,8 @@ class Waterfall:
     @property
     def stages(self) -> list[tuple[str, str]]:
         """(stage, words) of the rows that are shown, in the order of STAGE_WORDS."""
-        found = {row.stage for row in self.rows}
-        return [(stage, words) for stage, words in STAGE_WORDS.items() if stage in found]
+        result = {row.stage for row in self.rows}
+        return [(stage, words) for stage, words in STAGE_WORDS.items() if stage in result]
 
     @property
     def ticks(self) -> list[float]:
@@ -155,8 +155,8 @@ def build_waterfall(
     if not spans:
         return Waterfall([], None, 0.0, 0)
     layout = _Layout(spans)
-    wanted = layout.wanted(words, shown, found)
-    rows = _nest(list(layout.rows(wanted)))
+    requested = layout.wanted(words, shown, found)
+    rows = _nest(list(layout.rows(requested)))
     return Waterfall(
         rows=rows,
         started_at=layout.first,
@@ -210,14 +210,14 @@ class _Layout:
         begin, end = ((moment - self.first) / timedelta(milliseconds=1) for moment in stretch)
         return Mark(round(begin * self.share, 3), round((end - begin) * self.share, 3))
 
-    def wanted(self, words: str, shown: str, found: frozenset[str]) -> set[str] | None:
+    def wanted(self, words: str, shown: str, results: frozenset[str]) -> set[str] | None:
         """Ids of the spans to show with all that is above them; None: all."""
         if not words and not shown:
             return None
         spans = {span.span_id: span for span, _ in self.ordered}
         keep: set[str] = set()
         for span_id, span in spans.items():
-            if not self._is_shown(span, shown) or not self._is_found(span, words, found):
+            if not self._is_shown(span, shown) or not self._is_found(span, words, results):
                 continue
             above: str | None = span_id
             while above in spans and above not in keep:
@@ -232,23 +232,23 @@ class _Layout:
             return span.span_id in self.path.stretches
         return shown != "stages" or span.kind != "CLIENT" or stage_of(span) != "pipeline"
 
-    def _is_found(self, span: Span, words: str, found: frozenset[str]) -> bool:
-        said = f"{span.name} {table_of(span)} {span.status_description} {self._label(span)}".lower()
-        return not words or span.span_id in found or words.lower() in said
+    def _is_found(self, span: Span, words: str, results: frozenset[str]) -> bool:
+        message = f"{span.name} {table_of(span)} {span.status_description} {self._label(span)}".lower()
+        return not words or span.span_id in results or words.lower() in message
 
     def _label(self, span: Span) -> str:
         return describe_span(span, self.usage[span.span_id])
 
-    def rows(self, wanted: set[str] | None) -> Iterator[WaterfallRow]:
+    def rows(self, requested: set[str] | None) -> Iterator[WaterfallRow]:
         """Those that are wanted, at most ROWS_MAX; of many siblings with one name the later ones share a row."""
-        told = self._told_together() if wanted is None else {}
+        details = self._told_together() if requested is None else {}
         skipped: set[str] = set()
         drawn = 0
         for span, depth in self.ordered:
-            if span.parent_span_id in skipped or (wanted is not None and span.span_id not in wanted):
+            if span.parent_span_id in skipped or (requested is not None and span.span_id not in requested):
                 skipped.add(span.span_id)
                 continue
-            more = told.get(span.span_id, [])
+            more = details.get(span.span_id, [])
             if more is None or drawn >= ROWS_MAX:
                 skipped.add(span.span_id)
                 continue
@@ -257,7 +257,7 @@ class _Layout:
 
     def _told_together(self) -> dict[str, list[Span] | None]:
         """id of the span whose row stands for others -> those; id of one that has no row -> None."""
-        told: dict[str, list[Span] | None] = {}
+        details: dict[str, list[Span] | None] = {}
         for siblings in self.children.values():
             alike: dict[str, list[Span]] = defaultdict(list)
             for span in siblings:
@@ -266,28 +266,28 @@ class _Layout:
             for spans in alike.values():
                 if len(spans) > ALIKE_MAX:
                     last, *rest = spans[ALIKE_MAX - 1 :]
-                    told |= {last.span_id: rest} | dict.fromkeys(span.span_id for span in rest)
-        return told
+                    details |= {last.span_id: rest} | dict.fromkeys(span.span_id for span in rest)
+        return details
 
     def _row(self, span: Span, depth: int, more: Sequence[Span]) -> WaterfallRow:
         stretches = [part for item in (span, *more) for part in self.path.stretches.get(item.span_id, ())]
         end = max(item.ended_at for item in (span, *more))
-        place = self.mark((span.started_at, end))
-        width = place.width if self.share else 100.0
+        mark = self.mark((span.started_at, end))
+        width = mark.width if self.share else 100.0
         label = self._label(span)
         return WaterfallRow(
             span=span,
             depth=depth,
             offset_ms=(span.started_at - self.first) / timedelta(milliseconds=1),
             duration_ms=span.duration_ms,
-            left=place.left,
+            left=mark.left,
             width=width,
             children_count=len(self.children.get(span.span_id, ())),
             stage=self.stage(span),
             critical=[self.mark(stretch) for stretch in _joined(stretches, self.mark_gap)],
             critical_ms=_length_ms(stretches),
             label=label,
-            label_side=_side(place.left, width, label),
+            label_side=_side(mark.left, width, label),
             alike=len(more),
             documents=count_documents(span),
             table=table_of(span),
@@ -297,11 +297,11 @@ class _Layout:
     def waits(self) -> list[Wait]:
         whole = self.total_ms or 1.0
         parts = [(span, _length_ms(self.path.stretches.get(span.span_id, ()))) for span, _ in self.ordered]
-        found = [Wait(span, took, took / whole, self.stage(span)) for span, took in parts if took > 0]
+        result = [Wait(span, took, took / whole, self.stage(span)) for span, took in parts if took > 0]
         idle = _length_ms(self.path.gaps)
         if idle > 0:
-            found.append(Wait(None, idle, idle / whole))
-        largest = sorted(found, key=lambda wait: wait.took_ms, reverse=True)[:LARGEST_SHOWN]
+            result.append(Wait(None, idle, idle / whole))
+        largest = sorted(result, key=lambda wait: wait.took_ms, reverse=True)[:LARGEST_SHOWN]
         return [wait for wait in largest if wait.share >= WAIT_SHARE_MIN]
 
 
@@ -311,13 +311,13 @@ def _length_ms(stretches: Sequence[Stretch]) -> float:
 
 def _joined(stretches: Sequence[Stretch], gap: timedelta) -> list[Stretch]:
     """The stretches by start, those as one that are nearer to each other than the gap."""
-    found: list[Stretch] = []
+    result: list[Stretch] = []
     for begin, end in sorted(stretches):
-        if found and begin - found[-1][1] < gap:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if result and begin - result[-1][1] < gap:
+            result[-1] = (result[-1][0], max(result[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            result.append((begin, end))
+    return result
 
 
 def _side(left: float, width: float, label: str) -> str:

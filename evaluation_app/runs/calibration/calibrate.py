@@ -64,7 +64,7 @@ def calibrate(
     if not 0.5 < target <= 1:
         raise InvalidInput(f"target must be above 0.5 and at most 1, not {target}", field="target")
     chosen = plan or choose_plan(collection, None, {}).plan
-    kept = keep_version(golden_set, reason="calibration", actor=actor)
+    golden_set_version = keep_version(golden_set, reason="calibration", actor=actor)
     questions = [golden for _, golden in asked_questions(golden_set)]
     strange = [Golden(golden.question) for other in unanswerable for _, golden in asked_questions(other)]
     with telemetry.silenced(), transaction.atomic():
@@ -82,8 +82,8 @@ def calibrate(
         ) from error
     data = {
         "set": golden_set.name,
-        "version": kept.version,
-        "digest": kept.digest,
+        "version": golden_set_version.version,
+        "digest": golden_set_version.digest,
         "questions": len(questions),
         "unanswerable": {other.name: other.version for other in unanswerable},
         "unanswerable_questions": len(strange),
@@ -106,10 +106,10 @@ def label_questions(questions: Sequence[Golden], plan: RetrievePlan, store: Stor
     for golden in questions:
         pool = retrieve_detailed(golden.question, wide, store).reranked
         expected = set(golden.relevant_docs)
-        found = pool[: plan.k]
+        result = pool[: plan.k]
         without = [item for item in pool if item.doc_id not in expected][: plan.k]
         measured = Measured(golden.question, store)
-        one = label_list(golden, found, measured)
+        one = label_list(golden, result, measured)
         lists.append(one)
         if one.answers:
             lists.append(label_list(golden, without, measured))

@@ -93,13 +93,13 @@ def thresholds(scores: Sequence[float], answers: Sequence[bool], target: float) 
     """
     pairs = sorted(zip(scores, answers, strict=True))
     upper = lower = None
-    for place, (score, does_answer) in enumerate(pairs):
+    for index, (score, does_answer) in enumerate(pairs):
         above = [answer for other, answer in pairs if other >= score]
         upto = [answer for other, answer in pairs if other <= score]
         if does_answer and upper is None and len(above) >= SIDE_MIN and sum(above) >= target * len(above):
-            upper = (score + max((other for other, _ in pairs[:place] if other < score), default=score)) / 2
+            upper = (score + max((other for other, _ in pairs[:index] if other < score), default=score)) / 2
         if not does_answer and len(upto) >= SIDE_MIN and len(upto) - sum(upto) >= target * len(upto):
-            lower = (score + min((other for other, _ in pairs[place:] if other > score), default=1.0)) / 2
+            lower = (score + min((other for other, _ in pairs[index:] if other > score), default=1.0)) / 2
     return upper, lower if lower is None or upper is None else min(lower, upper)
 
 
@@ -110,7 +110,7 @@ def held_out_figures(lists: Sequence[LabelledList], target: float) -> dict[str, 
     "not_answering"}}, "correct" and "incorrect": share of those called so that are, "decided": share that is not called
     ambiguous, "right": share of the decided that is right}; shares as `share` gives them.
     """
-    told: list[tuple[float, Action, bool]] = []
+    details: list[tuple[float, Action, bool]] = []
     for fold in range(FOLDS):
         held = [item for item in lists if fold_of(item.question) == fold]
         rest = [item for item in lists if fold_of(item.question) != fold]
@@ -119,26 +119,26 @@ def held_out_figures(lists: Sequence[LabelledList], target: float) -> dict[str, 
         rule = fit_rule(rest, target)
         for item in held:
             scores = [rule.weights.probability(row) for row in item.rows]
-            told.append((max(scores, default=0.0), rule.action(scores), item.answers))
+            details.append((max(scores, default=0.0), rule.action(scores), item.answers))
     counts = {
         action: {
-            "answering": sum(said == action and answers for _, said, answers in told),
-            "not_answering": sum(said == action and not answers for _, said, answers in told),
+            "answering": sum(message == action and answers for _, message, answers in details),
+            "not_answering": sum(message == action and not answers for _, message, answers in details),
         }
         for action in ACTIONS
     }
     correct, incorrect = counts["correct"], counts["incorrect"]
     decided = sum(correct.values()) + sum(incorrect.values())
     return {
-        "lists": len(told),
-        "answering": sum(answers for _, _, answers in told),
+        "lists": len(details),
+        "answering": sum(answers for _, _, answers in details),
         "folds": FOLDS,
         "target": target,
-        "auroc": auroc([score for score, _, _ in told], [answers for _, _, answers in told]),
+        "auroc": auroc([score for score, _, _ in details], [answers for _, _, answers in details]),
         "actions": counts,
         "correct": share(correct["answering"], sum(correct.values())),
         "incorrect": share(incorrect["not_answering"], sum(incorrect.values())),
-        "decided": share(decided, len(told)),
+        "decided": share(decided, len(details)),
         "right": share(correct["answering"] + incorrect["not_answering"], decided),
     }
 

@@ -67,16 +67,16 @@ def calibrate_page(request: PageRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         status = 422
         if form.is_valid():
-            given = form.cleaned_data
+            data = form.cleaned_data
             try:
                 calibrate(
                     collection,
-                    given["set"],
-                    unanswerable=list(given["unanswerable"]),
-                    target=given["target"],
+                    data["set"],
+                    unanswerable=list(data["unanswerable"]),
+                    target=data["target"],
                     actor=request.user,
                 )
-                messages.success(request, f"{collection.name} was calibrated on {given['set'].name}.")
+                messages.success(request, f"{collection.name} was calibrated on {data['set'].name}.")
                 return redirect("retrieval:corrective", name)
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)

@@ -44,11 +44,11 @@ def keep_bands(golden_set: GoldenSet, bands: Mapping[str, Any], *, actor: audit.
 
     Raises InvalidInput (field bands).
     """
-    kept = {name: list(pair) for name, pair in read_bands(bands).items()}
+    stored = {name: list(pair) for name, pair in read_bands(bands).items()}
     held = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
-    if held.bands != kept:
-        held.bands = kept
+    if held.bands != stored:
+        held.bands = stored
         held.save(update_fields=["bands", "updated_at"])
         audit.record(actor, [held], audit.CHANGE, f"changed the thresholds of test set {held.name}")
-    golden_set.bands = kept
+    golden_set.bands = stored
     return held

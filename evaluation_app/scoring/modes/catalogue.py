@@ -88,8 +88,8 @@ def find_mode(key: str) -> Mode:
 
 def mode_title(key: str) -> str:
     """The key itself for one that the table does not have any more."""
-    found = stored_table().modes.get(key)
-    return found.title if found else key.replace("_", " ")
+    table = stored_table().modes.get(key)
+    return table.title if table else key.replace("_", " ")
 
 
 def _mode(item: Mapping[str, Any]) -> Mode:

@@ -42,11 +42,11 @@ def find_modes(scored: ScoredAnswer, golden: Golden | None, bands: Bands | None 
     case = _Case(scored, golden, bands if bands is not None else bands_for())
     if scored.outcome == "error":
         return ["run_error"]
-    found = [mode.key for mode in stored_table().modes.values() if mode.key != "global_query" and case.shows(mode)]
-    if golden is not None and golden.category in WIDE_CATEGORIES and found:
-        found.append("global_query")
+    result = [mode.key for mode in stored_table().modes.values() if mode.key != "global_query" and case.shows(mode)]
+    if golden is not None and golden.category in WIDE_CATEGORIES and result:
+        result.append("global_query")
     order = list(stored_table().modes)
-    return sorted(found, key=order.index)
+    return sorted(result, key=order.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,10 +53,10 @@ def noise_scores(
     that fails. The same input gives the same figures.
     """
     expected = [item.text for item in key_answer(golden.expected_answer)] if golden is not None else []
-    said = [(pair[0], pair[1]) for pair in answer_sentences if pair[1].strip()]
+    message = [(pair[0], pair[1]) for pair in answer_sentences if pair[1].strip()]
     missing = (
         NOTHING_EXPECTED if not expected
-        else NO_ANSWER if not said
+        else NO_ANSWER if not message
         else NO_CONTEXT if not context
         else NOT_JUDGED if not scored_annotation.get("support")
         else ""
@@ -64,7 +64,7 @@ def noise_scores(
     if golden is None or missing:
         return dict.fromkeys(NOISE, unscorable(missing))
     try:
-        wrong = _wrong_keys(said, expected, embedder)
+        wrong = _wrong_keys(message, expected, embedder)
         sources = _sources(scored_annotation["support"], context, wrong)
         relevant = _relevant_chunks(context, set().union(*sources), golden, expected, embedder)
     except RagdError:
@@ -72,8 +72,8 @@ def noise_scores(
     by_relevant = sum(bool(chunks & relevant) for chunks in sources)
     by_irrelevant = sum(bool(chunks) and not chunks & relevant for chunks in sources)
     return {
-        "noise_relevant": scored(by_relevant / len(said)),
-        "noise_irrelevant": scored(by_irrelevant / len(said)),
+        "noise_relevant": scored(by_relevant / len(message)),
+        "noise_irrelevant": scored(by_irrelevant / len(message)),
     }
 
 
@@ -95,9 +95,9 @@ def states(texts: Sequence[str], claim: str, vectors: Vectors) -> bool:
     return False
 
 
-def _wrong_keys(said: Sequence[tuple[str, str]], expected: Sequence[str], embedder: Embedder) -> set[str]:
-    vectors = _embed(embedder, [*expected, *(text for _, text in said)])
-    return {key for key, text in said if not states(expected, text, vectors)}
+def _wrong_keys(message: Sequence[tuple[str, str]], expected: Sequence[str], embedder: Embedder) -> set[str]:
+    vectors = _embed(embedder, [*expected, *(text for _, text in message)])
+    return {key for key, text in message if not states(expected, text, vectors)}
 
 
 def _sources(
@@ -111,17 +111,17 @@ def _sources(
 
 def _relevant_chunks(
     context: Sequence[Mapping[str, Any]],
-    wanted: set[str],
+    requested: set[str],
     golden: Golden,
     expected: Sequence[str],
     embedder: Embedder,
 ) -> set[str]:
     """Those of the wanted ones that are relevant. Only their sentences are embedded: most answers have none."""
-    named = wanted & set(golden.expected_chunks)
+    named = requested & set(golden.expected_chunks)
     texts = {
         str(chunk["key"]): [text for _, text in chunk["sentences"] if text.strip()]
         for chunk in context
-        if chunk["key"] in wanted - named
+        if chunk["key"] in requested - named
     }
     if not texts:
         return named

@@ -28,10 +28,10 @@ PRESETS = (("24h", "24 hours"), ("7d", "7 days"), ("30d", "30 days"), ("90d", "9
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
 
 
-def read_range(given: Mapping[str, str], within: tuple[tuple[str, datetime], ...] | None = None) -> Range:
+def read_range(values: Mapping[str, str], within: tuple[tuple[str, datetime], ...] | None = None) -> Range:
     """since and until as in searches for spans: a time, or an age such as 7d. Raises InvalidInput."""
-    since = parse_moment("since", given.get("since") or DEFAULT_SINCE)
-    until = parse_moment("until", given.get("until") or "") or timezone.now() + timedelta(seconds=1)
+    since = parse_moment("since", values.get("since") or DEFAULT_SINCE)
+    until = parse_moment("until", values.get("until") or "") or timezone.now() + timedelta(seconds=1)
     assert since is not None
     if until <= since:
         raise InvalidInput(f"until must be later than since; {until:%Y-%m-%d %H:%M} is not", field="until")
@@ -51,11 +51,11 @@ def evidence(request: PageRequest) -> HttpResponse:
         "limit": LOOKED_AT,
     }
     try:
-        wanted = read_range(request.GET.dict(), ((name, ALWAYS),) if name else None)
-        report = build_report(wanted, limit=None if request.GET.get("whole") else LOOKED_AT)
+        requested = read_range(request.GET.dict(), ((name, ALWAYS),) if name else None)
+        report = build_report(requested, limit=None if request.GET.get("whole") else LOOKED_AT)
     except RagdError as error:
-        status, told = describe(error)
-        return render_page(request, "evaluation/evidence.html", context | {"error": told["detail"]}, status=status)
+        status, details = describe(error)
+        return render_page(request, "evaluation/evidence.html", context | {"error": details["detail"]}, status=status)
     if request.GET.get("format") == "json":
         response = JsonResponse(report.as_dict(), json_dumps_params={"indent": 1})
         response["Content-Disposition"] = f'attachment; filename="evidence-{report.made_at:%Y%m%d-%H%M%S}.json"'
@@ -84,5 +84,5 @@ def evidence_report(
     within = None if opened is None else tuple(pair for pair in opened.values() if collection in ("", pair[0]))
     if within is None and collection:
         within = ((collection, ALWAYS),)
-    wanted = read_range({"since": since, "until": until}, within)
-    return JsonResponse(build_report(wanted, limit=None if whole else LOOKED_AT).as_dict())
+    requested = read_range({"since": since, "until": until}, within)
+    return JsonResponse(build_report(requested, limit=None if whole else LOOKED_AT).as_dict())

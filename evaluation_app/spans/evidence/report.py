@@ -137,14 +137,14 @@ class EvidenceReport:
         return self._fields(lambda each: each.state == IDLE)
 
     def _fields(self, is_wanted: Any) -> list[FieldEvidence]:
-        found = {
+        result = {
             (each.span_type, each.event, each.name): each
             for framework in self.frameworks
             for control in framework.controls
             for each in control.fields
             if is_wanted(each)
         }
-        return list(found.values())
+        return list(result.values())
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -173,18 +173,18 @@ class EvidenceReport:
         }
 
 
-def build_report(wanted: Range, *, limit: int | None = LOOKED_AT) -> EvidenceReport:
+def build_report(requested: Range, *, limit: int | None = LOOKED_AT) -> EvidenceReport:
     """limit: spans of each type to look at, the newest; None for all, which takes about a second per 10,000 spans."""
-    found = tally(wanted, limit)
-    fields = [(each, _evidence(each)) for each in found.rows]
+    tallies = tally(requested, limit)
+    fields = [(each, _evidence(each)) for each in tallies.rows]
     return EvidenceReport(
-        wanted=wanted,
+        wanted=requested,
         made_at=timezone.now(),
         frameworks=[_framework(name, about, fields) for name, about in FRAMEWORKS.items()],
-        counts=found.counts,
-        seen=found.seen,
-        is_whole=found.is_whole,
-        truncated=found.truncated,
+        counts=tallies.counts,
+        seen=tallies.seen,
+        is_whole=tallies.is_whole,
+        truncated=tallies.truncated,
         lost=lost_spans(),
         capture=settings.RAGD_CAPTURE_CONTENT,
         leaves=settings.RAGD_OTLP_CONTENT,

@@ -107,12 +107,12 @@ class Tallies:
         return self.seen == self.counts
 
 
-def tally(wanted: Range, limit: int | None) -> Tallies:
+def tally(requested: Range, limit: int | None) -> Tallies:
     """Look at the spans of the range, of each type at most `limit`, the newest; None: all of them."""
     types = [table.type for table in TABLES.spans]
     counts, truncated = dict.fromkeys(types, 0), 0
     with connection.cursor() as cursor:
-        cursor.execute(COUNT_SPANS, {**wanted.params(), "types": types})
+        cursor.execute(COUNT_SPANS, {**requested.params(), "types": types})
         for name, number, cut in cursor.fetchall():
             counts[name] = number
             truncated += cut
@@ -121,7 +121,7 @@ def tally(wanted: Range, limit: int | None) -> Tallies:
     for table in TABLES.spans:
         tallies = _rows_of(table)
         if counts[table.type]:
-            for span in _read(table, wanted, limit):
+            for span in _read(table, requested, limit):
                 seen[table.type] += 1
                 for each in tallies:
                     span.count(each)
@@ -171,15 +171,15 @@ class _Seen:
     def _holders(self, into: Tally) -> list[Attributes]:
         if not into.event:
             return [self.attributes]
-        return [found for name, found in self.events if name == into.event]
+        return [match for name, match in self.events if name == into.event]
 
     def _applies(self, into: Tally, *, has_events: bool) -> bool:
         """An event's rows apply to spans that have one, and those of documents wherever some were found."""
         if _is_item(into):
-            found = into.event == telemetry.DOC_RETRIEVED and bool(
+            known = into.event == telemetry.DOC_RETRIEVED and bool(
                 self.attributes.get(telemetry.RETRIEVE_RESULTS_COUNT)
             )
-            return has_events or found
+            return has_events or known
         if into.row.requirement == "Optional":
             return self.attributes.get(into.row.name) is not None
         return all(
@@ -208,9 +208,9 @@ def _is_hidden(value: Any) -> bool:
     return isinstance(value, str) and (value == telemetry.REDACTED or value.startswith("sha256:"))
 
 
-def _read(table: SpanTable, wanted: Range, limit: int | None) -> Iterator[_Seen]:
+def _read(table: SpanTable, requested: Range, limit: int | None) -> Iterator[_Seen]:
     names = {row.name for row in table.fields} | {row.name for event in TABLES.events for row in event.fields}
-    params = wanted.params() | {
+    params = requested.params() | {
         "type": table.type,
         "at": None,
         "behind": None,
@@ -243,12 +243,12 @@ def _read(table: SpanTable, wanted: Range, limit: int | None) -> Iterator[_Seen]
 
 
 def _children(traces: set[str]) -> Mapping[tuple[str, str], Sequence[str]]:
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    result: dict[tuple[str, str], list[str]] = defaultdict(list)
     with connection.cursor() as cursor:
         cursor.execute(READ_CHILDREN, {"traces": sorted(traces), "types": [table.type for table in TABLES.spans]})
         for trace_id, parent, span_type in cursor.fetchall():
-            found[(trace_id, parent)].append(span_type)
-    return found
+            result[(trace_id, parent)].append(span_type)
+    return result
 
 
 def _loaded(value: Any) -> Any:

@@ -56,8 +56,8 @@ def export_spans(
     """
     key = request_key(request)
     capture = choose_capture(content, may_read_stored=key.scope == ApiKey.Scope.WRITE)
-    wanted = parse_filter(request.GET, also=OWN).only_of(key.visible)
-    export = export_matching(wanted, format, capture, limit=limit)
+    span_filter = parse_filter(request.GET, also=OWN).only_of(key.visible)
+    export = export_matching(span_filter, format, capture, limit=limit)
     if content:
         note_download(export, key, "a selection of spans")
     return stream(request, export)

@@ -58,13 +58,13 @@ def event_controls(kind: str) -> dict[str, Any]:
 
 def field_controls(record: SpanRecord) -> dict[str, dict[str, list[str]]]:
     """framework -> control -> the fields that this span recorded and that name it, both sorted. {}: none."""
-    found: dict[str, dict[str, set[str]]] = {}
+    result: dict[str, dict[str, set[str]]] = {}
     for row in recorded_rows(record):
         for framework, number in row.controls:
-            found.setdefault(framework, {}).setdefault(number, set()).add(row.name)
+            result.setdefault(framework, {}).setdefault(number, set()).add(row.name)
     return {
         framework: {number: sorted(names) for number, names in sorted(controls.items())}
-        for framework, controls in sorted(found.items())
+        for framework, controls in sorted(result.items())
     }
 
 

@@ -61,7 +61,7 @@ def read_contexts(records: Iterable[SpanRecord]) -> dict[str, RunContext]:
     """By `context_key`, with one statement for a batch. A run of which no stage is stored has an empty context."""
     listed = list(records)
     contexts = {context_key(record): RunContext() for record in listed}
-    wanted: dict[str, list[str] | str] = {
+    requested: dict[str, list[str] | str] = {
         "runs": sorted({record.run_id for record in listed if record.run_id}),
         "traces": sorted({record.trace_id for record in listed if not record.run_id}),
         "stages": list(STAGES),
@@ -70,7 +70,7 @@ def read_contexts(records: Iterable[SpanRecord]) -> dict[str, RunContext]:
     }
     if listed:
         with connection.cursor() as cursor:
-            cursor.execute(SELECT_CONTEXT, wanted)
+            cursor.execute(SELECT_CONTEXT, requested)
             for key, name, parent, attributes in cursor.fetchall():
                 _note(contexts[key], name, parent, _parsed(attributes))
     return contexts

@@ -56,11 +56,11 @@ def stream(request: HttpRequest, export: SpanExport) -> StreamingHttpResponse:
 
 @require_GET
 def run(request: PageRequest, run_id: UUID) -> HttpResponseBase:
-    found = get_object_or_404(QueryRun, pk=run_id)
-    back = ExportScope("Run", reverse("retrieval:run", args=[run_id]), f"the spans of the run “{found.query[:80]}”")
+    result = get_object_or_404(QueryRun, pk=run_id)
+    back = ExportScope("Run", reverse("retrieval:run", args=[run_id]), f"the spans of the run “{result.query[:80]}”")
     if "format" in request.GET:
-        flush_pending(found)
-    return _answer(request, back, lambda form, capture: services.export_run(found, form, capture), f"run {run_id}")
+        flush_pending(result)
+    return _answer(request, back, lambda form, capture: services.export_run(result, form, capture), f"run {run_id}")
 
 
 @require_GET
@@ -77,11 +77,11 @@ def trace(request: PageRequest, trace_id: str) -> HttpResponseBase:
 def selection(request: PageRequest) -> HttpResponseBase:
     """What the explorer shows, all of its pages: the address holds the same filter."""
     try:
-        wanted = parse_filter(request.GET, also=OWN)
+        span_filter = parse_filter(request.GET, also=OWN)
     except RagdError as error:
         messages.error(request, describe(error)[1]["detail"])
         return redirect("evaluation:spans")
-    params = wanted.as_params()
+    params = span_filter.as_params()
     back = ExportScope(
         "Spans",
         f"{reverse('evaluation:spans')}?{urlencode(params)}",
@@ -89,22 +89,25 @@ def selection(request: PageRequest) -> HttpResponseBase:
         params=params,
     )
     return _answer(
-        request, back, lambda form, capture: services.export_matching(wanted, form, capture), "a selection of spans"
+        request,
+        back,
+        lambda form, capture: services.export_matching(span_filter, form, capture),
+        "a selection of spans",
     )
 
 
-def _answer(request: PageRequest, place: ExportScope, open_export: Opener, what: str) -> HttpResponseBase:
+def _answer(request: PageRequest, export_scope: ExportScope, open_export: Opener, what: str) -> HttpResponseBase:
     """Without a format the page that offers them, with one the download. Texts as they are stored are for staff."""
     form, content = request.GET.get("format"), request.GET.get("content")
     if not form:
-        context = {"place": place, "formats": FORMATS.values(), "lets": settings.RAGD_OTLP_CONTENT}
+        context = {"place": export_scope, "formats": FORMATS.values(), "lets": settings.RAGD_OTLP_CONTENT}
         return render_page(request, "evaluation/export.html", context)
     try:
         capture = services.choose_capture(content, may_read_stored=request.user.is_staff)
         export = open_export(form, capture)
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["detail"])
-        return redirect(f"{request.path}?{urlencode(place.params)}")
+        return redirect(f"{request.path}?{urlencode(export_scope.params)}")
     if content:
         services.note_download(export, request.user, what)
     return stream(request, export)

@@ -67,12 +67,12 @@ FORMATS: Mapping[str, Format] = {
 
 def find_format(name: str) -> Format:
     """Raises ServiceError 422 for a name that is none."""
-    found = FORMATS.get(name)
-    if found is None:
+    value = FORMATS.get(name)
+    if value is None:
         raise ServiceError(
             f"format must be one of {', '.join(FORMATS)}; it is {name!r}",
             type="invalid_input",
             status=422,
             field="format",
         )
-    return found
+    return value

@@ -44,18 +44,18 @@ PATTERN = "pattern"
 
 def finding_events(record: SpanRecord, context: RunContext) -> Iterator[Event]:
     """An event per finding on the span, in their order. A span without any has none."""
-    for place, event in enumerate(record.events):
+    for index, event in enumerate(record.events):
         activity = ACTIVITIES.get(str(event.get("name")))
         if activity is not None:
-            yield _finding(record, context, activity, event.get("attributes") or {}, place)
+            yield _finding(record, context, activity, event.get("attributes") or {}, index)
 
 
-def _finding(record: SpanRecord, context: RunContext, activity: int, values: Mapping[str, Any], place: int) -> Event:
+def _finding(record: SpanRecord, context: RunContext, activity: int, values: Mapping[str, Any], index: int) -> Event:
     score = _score(record, activity, values)
     level = str(values.get(telemetry.SECURITY_RISK_LEVEL) or "")
     level = level if level in RISK_SEVERITIES else risk_level(score)
     confidence = number(values, telemetry.SECURITY_CONFIDENCE)
-    event = base_event(record, context, CLASS, activity, severity=RISK_SEVERITIES[level], place=str(place))
+    event = base_event(record, context, CLASS, activity, severity=RISK_SEVERITIES[level], place=str(index))
     event |= {
         "finding_type": str(values.get(telemetry.SECURITY_THREAT_TYPE) or KINDS[activity]),
         "risk_level": level,

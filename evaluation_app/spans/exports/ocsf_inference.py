@@ -92,11 +92,11 @@ def _model(record: SpanRecord, operation: str) -> dict[str, Any]:
 def _usage(record: SpanRecord) -> dict[str, Any]:
     """Tokens; the total is the sum. estimated: the provider did not report them."""
     attributes = record.attributes
-    given, made = count(attributes, telemetry.USAGE_INPUT_TOKENS), count(attributes, telemetry.USAGE_OUTPUT_TOKENS)
+    provided, made = count(attributes, telemetry.USAGE_INPUT_TOKENS), count(attributes, telemetry.USAGE_OUTPUT_TOKENS)
     usage = {
-        "input_tokens": given,
+        "input_tokens": provided,
         "output_tokens": made,
-        "total_tokens": given + made,
+        "total_tokens": provided + made,
         "cached_tokens": count(attributes, telemetry.USAGE_CACHED_TOKENS),
         "reasoning_tokens": count(attributes, telemetry.USAGE_REASONING_TOKENS),
         "estimated": bool(attributes.get(telemetry.USAGE_ESTIMATED, False)),

@@ -61,12 +61,12 @@ def retrieval_event(record: SpanRecord, context: RunContext) -> Event:
     }
     documents = _documents(record, stage)
     event["observables"] = [
-        observable(f"documents[{place}].id", "Resource UID", RESOURCE_UID, item["id"])
-        for place, item in enumerate(documents)
+        observable(f"documents[{index}].id", "Resource UID", RESOURCE_UID, item["id"])
+        for index, item in enumerate(documents)
     ]
     event["enrichments"] = [
-        enrichment(f"documents[{place}]", "retrieved_document", item["id"], item)
-        for place, item in enumerate(documents)
+        enrichment(f"documents[{index}]", "retrieved_document", item["id"], item)
+        for index, item in enumerate(documents)
     ]
     return present(event)
 
@@ -156,9 +156,9 @@ def _from_event(values: Mapping[str, Any], rank: int) -> dict[str, Any]:
 
 def _flattened(attributes: Mapping[str, Any], prefix: str) -> list[dict[str, Any]]:
     """`<prefix>.N.document.id` and `.score` as a list in the order of N."""
-    found: dict[int, dict[str, Any]] = {}
+    result: dict[int, dict[str, Any]] = {}
     for name, value in attributes.items():
         match = DOCUMENT.search(name) if name.startswith(f"{prefix}.") else None
         if match and value is not None:
-            found.setdefault(int(match[1]), {})[match[2]] = str(value) if match[2] == "id" else float(value)
-    return [item | {"rank": place + 1} for place, item in sorted(found.items()) if "id" in item]
+            result.setdefault(int(match[1]), {})[match[2]] = str(value) if match[2] == "id" else float(value)
+    return [item | {"rank": position + 1} for position, item in sorted(result.items()) if "id" in item]

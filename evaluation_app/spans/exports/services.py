@@ -92,18 +92,18 @@ def export_trace(trace_id: str, form: str, capture: telemetry.Capture) -> SpanEx
 
 
 def export_matching(
-    wanted: SpanFilter, form: str, capture: telemetry.Capture, *, limit: int | None = None
+    span_filter: SpanFilter, form: str, capture: telemetry.Capture, *, limit: int | None = None
 ) -> SpanExport:
     """Every span of the filter, newest first, or the first `limit` of them."""
-    return SpanExport(find_format(form), search_in_batches(wanted, limit), capture, name=file_name())
+    return SpanExport(find_format(form), search_in_batches(span_filter, limit), capture, name=file_name())
 
 
-def search_in_batches(wanted: SpanFilter, limit: int | None = None) -> Iterator[list[Span]]:
+def search_in_batches(span_filter: SpanFilter, limit: int | None = None) -> Iterator[list[Span]]:
     """The pages of a search, with content. No transaction stays open, however slow the reader."""
     cursor: str | None = None
     left = limit
     while left is None or left > 0:
-        page = search_spans(wanted, cursor, BATCH if left is None else min(left, BATCH), with_content=True)
+        page = search_spans(span_filter, cursor, BATCH if left is None else min(left, BATCH), with_content=True)
         if page.spans:
             yield page.spans
         cursor = page.next_cursor

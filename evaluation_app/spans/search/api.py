@@ -42,11 +42,11 @@ def list_spans(
     """Filters narrow; values of one filter are alternatives. An unknown filter, type, kind or attribute is a 422 that
     lists the known ones. A key that is limited to collections sees their spans only. See docs/span-store.md."""
     key = request_key(request)
-    wanted = parse_filter(request.GET, also=OWN)
-    for name in wanted.collections:
+    span_filter = parse_filter(request.GET, also=OWN)
+    for name in span_filter.collections:
         check_collection_scope(key, name)
     try:
-        page = search_spans(wanted.only_of(key.visible), cursor, limit, with_content=content)
+        page = search_spans(span_filter.only_of(key.visible), cursor, limit, with_content=content)
     except SlowSearch:
         raise ServiceError(TOO_SLOW, type="search_too_slow", status=503) from None
     return {

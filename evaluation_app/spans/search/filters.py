@@ -113,7 +113,7 @@ class SpanFilter:
         return replace(self, within=scope)
 
 
-def parse_filter(given: Mapping[str, str | Sequence[str]], *, also: Collection[str] = ()) -> SpanFilter:
+def parse_filter(value: Mapping[str, str | Sequence[str]], *, also: Collection[str] = ()) -> SpanFilter:
     """The filter that an address or request states: name -> value, or values. A QueryDict will do. Empty values count
     as not given.
 
@@ -122,11 +122,11 @@ def parse_filter(given: Mapping[str, str | Sequence[str]], *, also: Collection[s
     are ISO 8601 (UTC unless stated) or an age: `30m`, `24h`, `7d`. also: names that are the caller's own.
     Raises InvalidInput, naming the field, for an unknown name (and lists the known ones) or an unacceptable value.
     """
-    values = {name: found for name in given if name not in also and (found := _values(given, name))}
+    values = {name: result for name in value if name not in also and (result := _values(value, name))}
     for name in values:
         if name not in FIELDS:
             raise InvalidInput(f"spans have no filter {name!r}; there are {', '.join(FIELDS)}", field=name)
-    one = {name: found[-1] for name, found in values.items()}
+    one = {name: result[-1] for name, result in values.items()}
     where = one.get("where", "")
     if where:
         parse_expression(where)
@@ -156,8 +156,8 @@ def parse_filter(given: Mapping[str, str | Sequence[str]], *, also: Collection[s
 def parse_condition(text: str) -> AttributeCondition:
     """`gen_ai.request.model:eq:gpt-4o`. Raises InvalidInput for another form, operator or an unknown attribute."""
     name, _, rest = text.partition(":")
-    op, found, value = rest.partition(":")
-    if op not in OPERATORS or (op not in LONE and not found):
+    op, result, value = rest.partition(":")
+    if op not in OPERATORS or (op not in LONE and not result):
         raise InvalidInput(
             f"attr must be name:operator:value, such as gen_ai.request.model:eq:gpt-4o, with the operator one of "
             f"{', '.join(OPERATORS)}; {text!r} is not",
@@ -183,34 +183,35 @@ def parse_moment(field: str, text: str) -> datetime | None:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def filter_condition(wanted: SpanFilter) -> Q:
+def filter_condition(span_filter: SpanFilter) -> Q:
     """The whole filter but its times as a condition on Span. Raises InvalidInput for a `where` that does not parse."""
     condition = Q()
     columns = {
-        "type": wanted.types, "collection": wanted.collections, "model": wanted.models, "api_key": wanted.api_keys,
-        "status_code": [status.upper() for status in wanted.statuses], "service": wanted.services,
+        "type": span_filter.types, "collection": span_filter.collections,
+        "model": span_filter.models, "api_key": span_filter.api_keys,
+        "status_code": [status.upper() for status in span_filter.statuses], "service": span_filter.services,
     }  # fmt: skip
     for column, values in columns.items():
         if values:
             condition &= Q(**{column: values[0]}) if len(values) == 1 else Q(**{f"{column}__in": list(values)})
-    condition &= wanted.within.by_name("collection", "started_at")
-    if wanted.kinds:
-        condition &= kind_is(wanted.kinds)
-    if wanted.name:
-        condition &= Q(name__startswith=wanted.name)
-    if wanted.min_ms is not None:
-        condition &= Q(duration_ms__gte=wanted.min_ms)
-    if wanted.max_ms is not None:
-        condition &= Q(duration_ms__lte=wanted.max_ms)
-    if wanted.trace_id:
-        condition &= Q(trace_id=wanted.trace_id)
-    if wanted.run_id:
-        condition &= Q(run_id=wanted.run_id)
-    for each in wanted.attributes:
+    condition &= span_filter.within.by_name("collection", "started_at")
+    if span_filter.kinds:
+        condition &= kind_is(span_filter.kinds)
+    if span_filter.name:
+        condition &= Q(name__startswith=span_filter.name)
+    if span_filter.min_ms is not None:
+        condition &= Q(duration_ms__gte=span_filter.min_ms)
+    if span_filter.max_ms is not None:
+        condition &= Q(duration_ms__lte=span_filter.max_ms)
+    if span_filter.trace_id:
+        condition &= Q(trace_id=span_filter.trace_id)
+    if span_filter.run_id:
+        condition &= Q(run_id=span_filter.run_id)
+    for each in span_filter.attributes:
         condition &= attribute_condition(each.name, OPERATORS[each.op], each.value)
-    if wanted.text:
-        condition &= Q(words_match(wanted.text))
-    return condition & parse_expression(wanted.where) if wanted.where else condition
+    if span_filter.text:
+        condition &= Q(words_match(span_filter.text))
+    return condition & parse_expression(span_filter.where) if span_filter.where else condition
 
 
 def kind_is(kinds: Iterable[str]) -> Q:
@@ -220,26 +221,26 @@ def kind_is(kinds: Iterable[str]) -> Q:
     return condition | Q(kind__in=of_telemetry) if of_telemetry else condition
 
 
-def _values(given: Mapping[str, str | Sequence[str]], name: str) -> list[str]:
-    several = given.getlist(name) if hasattr(given, "getlist") else given[name]
+def _values(values: Mapping[str, str | Sequence[str]], name: str) -> list[str]:
+    several = values.getlist(name) if hasattr(values, "getlist") else values[name]
     listed = [several] if isinstance(several, str) else list(several)
-    found = [value.replace("\x00", "").strip() for value in listed if value]
-    if len(found) > VALUES_MAX or any(len(value) > TEXT_MAX for value in found):
+    result = [value.replace("\x00", "").strip() for value in listed if value]
+    if len(result) > VALUES_MAX or any(len(value) > TEXT_MAX for value in result):
         raise InvalidInput(f"{name} takes at most {VALUES_MAX} values of {TEXT_MAX} characters", field=name)
-    return [value for value in dict.fromkeys(found) if value]
+    return [value for value in dict.fromkeys(result) if value]
 
 
-def _types(given: Iterable[str]) -> tuple[str, ...]:
+def _types(values: Iterable[str]) -> tuple[str, ...]:
     """A type, or the word with which its spans' names begin ("rag.retrieve", "chat")."""
-    found = [TYPES_BY_PREFIX.get(each, each) for each in given]
+    result = [TYPES_BY_PREFIX.get(each, each) for each in values]
     known = (*TABLE_TYPES, *OWN_TYPES)
-    if set(found) - set(known):
+    if set(result) - set(known):
         known = tuple(dict.fromkeys((*known, *seen_types())))
-    return _known("type", found, known)
+    return _known("type", result, known)
 
 
-def _known(field: str, found: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
-    values = tuple(dict.fromkeys(found))
+def _known(field: str, results: Iterable[str], known: Sequence[str]) -> tuple[str, ...]:
+    values = tuple(dict.fromkeys(results))
     for value in values:
         if value not in known:
             close = get_close_matches(value, known, 1)

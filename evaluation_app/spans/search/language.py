@@ -259,18 +259,18 @@ def compare(name: str, position: int, op: str, value: Literal) -> Q:
         field = Column("kind", write=str.upper)
     if op in ("exists", "missing"):
         return Q(*_is_there(field)) if op == "exists" else _not(Q(*_is_there(field)))
-    wanted = _typed(name, field, op, value)
+    requested = _typed(name, field, op, value)
     if op == "!=":
         return (
-            Q(*_is_there(field)) & ~Q(Exact(field.source, wanted))
+            Q(*_is_there(field)) & ~Q(Exact(field.source, requested))
             if field.holds != "text"
-            else ~_exactly(field, wanted)
+            else ~_exactly(field, requested)
         )
-    return _exactly(field, wanted) if op == "==" else Q(LOOKUPS[op](field.source, wanted))
+    return _exactly(field, requested) if op == "==" else Q(LOOKUPS[op](field.source, requested))
 
 
-def _exactly(field: Column, wanted: Any) -> Q:
-    return Q(Exact(field.source, wanted))
+def _exactly(field: Column, requested: Any) -> Q:
+    return Q(Exact(field.source, requested))
 
 
 def _is_there(field: Column) -> list[Any]:

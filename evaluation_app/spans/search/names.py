@@ -52,10 +52,10 @@ _kept: dict[str, tuple[float, frozenset[str]]] = {}
 
 def written_attributes() -> frozenset[str]:
     """Names that ragd gives to attributes; a number in a list's name stands as N."""
-    said = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
-    said |= {field.name for table in TABLES.spans for field in table.fields}
-    said |= {f"{each}.N.{member}" for lists, members in MEMBERS.items() for each in lists for member in members}
-    return OF_OTHERS | {value for value in said if "." in value and not value.endswith(".")}
+    message = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+    message |= {field.name for table in TABLES.spans for field in table.fields}
+    message |= {f"{each}.N.{member}" for lists, members in MEMBERS.items() for each in lists for member in members}
+    return OF_OTHERS | {value for value in message if "." in value and not value.endswith(".")}
 
 
 def known_attributes() -> list[str]:
@@ -86,8 +86,8 @@ def check_attribute(name: str, *, field: str) -> None:
     close = get_close_matches(numbered, known, 3)
     near = close or known[:SHOWN_MAX]
     more = f" and {len(known) - len(near)} more" if len(known) > len(near) else ""
-    said = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(near)}{more}"
-    raise InvalidInput(f"no span has an attribute {name!r}; {said}", field=field)
+    message = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(near)}{more}"
+    raise InvalidInput(f"no span has an attribute {name!r}; {message}", field=field)
 
 
 def forget_seen() -> None:
@@ -98,12 +98,12 @@ def forget_seen() -> None:
 
 def _read_once(what: str, read: Callable[[], frozenset[str]]) -> frozenset[str]:
     with _lock:
-        kept = _kept.get(what)
-    if kept is None or time.monotonic() - kept[0] > KEPT_S:
-        kept = (time.monotonic(), read())
+        stored = _kept.get(what)
+    if stored is None or time.monotonic() - stored[0] > KEPT_S:
+        stored = (time.monotonic(), read())
         with _lock:
-            _kept[what] = kept
-    return kept[1]
+            _kept[what] = stored
+    return stored[1]
 
 
 def _column(sql: str) -> frozenset[str]:

@@ -65,7 +65,7 @@ class Facets:
 
 
 def search_spans(
-    wanted: SpanFilter, cursor: str | None = None, limit: int = DEFAULT_LIMIT, *, with_content: bool = False
+    span_filter: SpanFilter, cursor: str | None = None, limit: int = DEFAULT_LIMIT, *, with_content: bool = False
 ) -> SpanPage:
     """One page. with_content: attributes, events and links too.
 
@@ -73,39 +73,39 @@ def search_spans(
     """
     if not 1 <= limit <= LIMIT_MAX:
         raise InvalidInput(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", field="limit")
-    rows, start = _newest(matching(wanted, with_content=with_content)), wanted.until
+    rows, start = _newest(matching(span_filter, with_content=with_content)), span_filter.until
     if cursor:
-        place = _decode(cursor)
-        rows, start = rows.filter(_behind(*place)), place[0]
+        position = _decode(cursor)
+        rows, start = rows.filter(_behind(*position)), position[0]
     stretches = TimeWindows(rows, start)
-    found = stretches.walk(limit + 1, _read)
+    result = stretches.walk(limit + 1, _read)
     if stretches.reached is not None:
-        return SpanPage(found, _encode(stretches.reached, 0), stretches.reached)
-    return SpanPage(found[:limit], _encode(*_place(found[limit - 1])) if len(found) > limit else None)
+        return SpanPage(result, _encode(stretches.reached, 0), stretches.reached)
+    return SpanPage(result[:limit], _encode(*_place(result[limit - 1])) if len(result) > limit else None)
 
 
-def matching(wanted: SpanFilter, *, with_content: bool = False) -> SpanQuerySet:
+def matching(span_filter: SpanFilter, *, with_content: bool = False) -> SpanQuerySet:
     """Every span of the filter, in no order."""
-    rows = Span.objects.filter(filter_condition(wanted))
-    if wanted.since is not None:
-        rows = rows.filter(started_at__gte=wanted.since)
-    if wanted.until is not None:
-        rows = rows.filter(started_at__lt=wanted.until)
+    rows = Span.objects.filter(filter_condition(span_filter))
+    if span_filter.since is not None:
+        rows = rows.filter(started_at__gte=span_filter.since)
+    if span_filter.until is not None:
+        rows = rows.filter(started_at__lt=span_filter.until)
     return rows if with_content else rows.without_content()
 
 
-def neighbours(wanted: SpanFilter, span: Span) -> Neighbours:
+def neighbours(span_filter: SpanFilter, span: Span) -> Neighbours:
     """Before and after a span in the filtered list, also when the span itself is not in it; without content."""
-    rows, place = matching(wanted), _place(span)
-    after = rows.filter(_before(*place)).order_by("started_at", "id")
+    rows, position = matching(span_filter), _place(span)
+    after = rows.filter(_before(*position)).order_by("started_at", "id")
     newer = TimeWindows(after, span.started_at, forward=True).walk(1, _read)
-    older = TimeWindows(_newest(rows.filter(_behind(*place))), span.started_at).walk(1, _read)
+    older = TimeWindows(_newest(rows.filter(_behind(*position))), span.started_at).walk(1, _read)
     return Neighbours(newer[0] if newer else None, older[0] if older else None)
 
 
-def slowest_spans(wanted: SpanFilter, limit: int = 10) -> list[Span]:
+def slowest_spans(span_filter: SpanFilter, limit: int = 10) -> list[Span]:
     """The longest first, ties newest first; without content. Raises SlowSearch."""
-    rows = matching(wanted).order_by("-duration_ms", "-started_at", "-id")
+    rows = matching(span_filter).order_by("-duration_ms", "-started_at", "-id")
     try:
         return in_time(lambda: _read(rows, limit), BUDGET_S)
     except TimeoutError:
@@ -127,20 +127,26 @@ FACET_BUDGET_S, OWN_BUDGET_S = 0.25, 0.15  # of all fields together, and of one 
 COUNT_VALUES = "SELECT {columns}, count(*) FROM ({rows}) newest GROUP BY {columns}"
 
 
-def facet_counts(wanted: SpanFilter) -> Facets:
+def facet_counts(span_filter: SpanFilter) -> Facets:
     """How many of the newest FACET_ROWS matching spans have each value. A field that the filter states is counted as if
     it did not, so that its other values can be chosen."""
-    counts, is_whole = _count_values(wanted, FACET_COLUMNS.values(), FACET_BUDGET_S)
+    counts, is_whole = _count_values(span_filter, FACET_COLUMNS.values(), FACET_BUDGET_S)
     by_field = {}
     for field, column in FACET_COLUMNS.items():
-        own = _count_values(wanted.without(field), [column], OWN_BUDGET_S)[0] if getattr(wanted, field) else counts
+        own = (
+            _count_values(span_filter.without(field), [column], OWN_BUDGET_S)[0]
+            if getattr(span_filter, field)
+            else counts
+        )
         values = Counter(own[column])
         del values[""]
         by_field[field] = sorted(values.items(), key=lambda item: (-item[1], item[0]))
     return Facets(by_field, sum(counts["status_code"].values()), is_whole)
 
 
-def _count_values(wanted: SpanFilter, columns: Iterable[str], budget_s: float) -> tuple[dict[str, Counter[str]], bool]:
+def _count_values(
+    span_filter: SpanFilter, columns: Iterable[str], budget_s: float
+) -> tuple[dict[str, Counter[str]], bool]:
     """column -> value -> spans, of the newest FACET_ROWS that match or as time allows; whether those are all."""
     columns = list(columns)
     counts: dict[str, Counter[str]] = {column: Counter() for column in columns}
@@ -156,20 +162,20 @@ def _count_values(wanted: SpanFilter, columns: Iterable[str], budget_s: float) -
                     counts[column][value] += spans
         return [None] * total
 
-    stretches = TimeWindows(_newest(matching(wanted)), wanted.until, budget_s=budget_s)
+    stretches = TimeWindows(_newest(matching(span_filter)), span_filter.until, budget_s=budget_s)
     try:
-        found = len(stretches.walk(FACET_ROWS, count))
+        result = len(stretches.walk(FACET_ROWS, count))
     except SlowSearch:
         return counts, False
-    return counts, found < FACET_ROWS and stretches.reached is None
+    return counts, result < FACET_ROWS and stretches.reached is None
 
 
 def _newest(rows: SpanQuerySet) -> SpanQuerySet:
     return rows.order_by("-started_at", "-id")
 
 
-def _read(rows: SpanQuerySet, wanted: int) -> list[Span]:
-    return list(rows[:wanted])
+def _read(rows: SpanQuerySet, requested: int) -> list[Span]:
+    return list(rows[:requested])
 
 
 def _place(span: Span) -> tuple[datetime, int]:

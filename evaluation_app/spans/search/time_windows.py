@@ -46,12 +46,12 @@ class TimeWindows:
     budget_s: float = BUDGET_S
     reached: datetime | None = None
 
-    def walk(self, wanted: int, read: Callable[[SpanQuerySet, int], list[Found]]) -> list[Found]:
+    def walk(self, requested: int, read: Callable[[SpanQuerySet, int], list[Found]]) -> list[Found]:
         """At most `wanted` items of what `read(rows of a stretch, how many are wanted still)` gives, in its order.
 
         Raises SlowSearch when the time was over before the first stretch was read.
         """
-        found: list[Found] = []
+        founds: list[Found] = []
         until = time.monotonic() + self.budget_s
         first, last = first_and_last()
         at, near, step = self.start or last, None, FIRST_STEP
@@ -68,7 +68,7 @@ class TimeWindows:
                     raise TimeoutError
                 rows = self._between(near, None if is_last else far)
                 limit_s = max(STATEMENT_MIN_S, min(left_s, self.budget_s / TRIES))
-                found += in_time(partial(read, rows, wanted - len(found)), limit_s)
+                founds += in_time(partial(read, rows, requested - len(founds)), limit_s)
             except TimeoutError:
                 if left_s > 0 and step > SHORTEST_STEP:
                     step /= SMALLER
@@ -76,9 +76,9 @@ class TimeWindows:
                 if near is None:
                     raise SlowSearch(f"no results within {self.budget_s:g} s") from None
                 self.reached = near
-                return found
-            if is_last or len(found) >= wanted:
-                return found
+                return founds
+            if is_last or len(founds) >= requested:
+                return founds
             took = time.monotonic() - began
             step = step * LARGER if took < QUICK_S else step / LARGER if took > SLOW_S else step
             at = near = far
@@ -107,9 +107,9 @@ def in_time(action: Callable[[], Found], limit_s: float) -> Found:
             cursor.execute(READ_TIMEOUT)
             ((before,),) = cursor.fetchall()
             cursor.execute(SET_TIMEOUT, {"limit": limit})
-            found = action()
+            result = action()
             cursor.execute(SET_TIMEOUT, {"limit": before})  # a transaction around this one goes on with its own
-            return found
+            return result
     except OperationalError as error:
         if isinstance(error.__cause__, QueryCanceled):
             raise TimeoutError(f"no answer within {limit_s:.1f} s") from None

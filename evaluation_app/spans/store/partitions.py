@@ -111,8 +111,8 @@ class StoreBusy(Exception):
 
 def list_partitions() -> list[Partition]:
     """By time, the default partition last. One query."""
-    found = [_partition(*row) for row in _rows(SELECT_PARTITIONS)]
-    return sorted(found, key=lambda each: (each.is_default, each.lower or datetime.max.replace(tzinfo=UTC)))
+    result = [_partition(*row) for row in _rows(SELECT_PARTITIONS)]
+    return sorted(result, key=lambda each: (each.is_default, each.lower or datetime.max.replace(tzinfo=UTC)))
 
 
 def maintain(now: datetime | None = None, *, keep_days: int | None = None, max_mb: int | None = None) -> Maintenance:
@@ -229,24 +229,24 @@ def drop_leftovers() -> None:
 
 def _add(lower: datetime, upper: datetime) -> int | None:
     """A partition for [lower, upper); how many spans moved into it, None when the store was busy."""
-    given = {"name": _name(lower), "lower": lower.isoformat(), "upper": upper.isoformat()}
+    values = {"name": _name(lower), "lower": lower.isoformat(), "upper": upper.isoformat()}
     try:
         with transaction.atomic():
-            _execute(CREATE_ALONE.format(**given))
-            moved = _execute(MOVE.format(**given))
+            _execute(CREATE_ALONE.format(**values))
+            moved = _execute(MOVE.format(**values))
             late = 0
 
             def take_in() -> None:
                 nonlocal late
                 _execute(LOCK_DEFAULT)
-                late = _execute(MOVE.format(**given))  # what was written meanwhile
-                _execute(ATTACH.format(**given))
+                late = _execute(MOVE.format(**values))  # what was written meanwhile
+                _execute(ATTACH.format(**values))
 
             _patiently(take_in)
             moved += late
             return moved
     except StoreBusy as error:
-        log.info("the partition %s is made later: %s", given["name"], error)
+        log.info("the partition %s is made later: %s", values["name"], error)
         return None
 
 

@@ -53,27 +53,27 @@ def trace_spans(trace_id: str, scope: CollectionScope = EVERYTHING) -> list[Span
 
 def _ancestors(spans: Sequence[Span], ids: set[str]) -> set[str]:
     parents = {span.span_id: span.parent_span_id for span in spans}
-    found: set[str] = set()
+    result: set[str] = set()
     for span_id in ids:
         parent = parents.get(span_id)
-        while parent and parent not in found:
-            found.add(parent)
+        while parent and parent not in result:
+            result.add(parent)
             parent = parents.get(parent)
-    return found
+    return result
 
 
 def _descendants(spans: Sequence[Span], ids: set[str]) -> set[str]:
     children: dict[str | None, list[str]] = defaultdict(list)
     for span in spans:
         children[span.parent_span_id].append(span.span_id)
-    found: set[str] = set()
+    result: set[str] = set()
     waiting = list(ids)
     while waiting:
         for child in children[waiting.pop()]:
-            if child not in found:
-                found.add(child)
+            if child not in result:
+                result.add(child)
                 waiting.append(child)
-    return found
+    return result
 
 
 def span_dict(span: Span) -> dict[str, Any]:

@@ -87,9 +87,9 @@ def _facts(language: str) -> list[CorpusDocument]:
             title=section.split("\n", 1)[0],
             text=f"# {section.strip()}\n",
             tags=("facts", language, theme),
-            metadata={"language": language, "edition": 1 + (turn + place) % 2, "checked": place == 0},
+            metadata={"language": language, "edition": 1 + (turn + index) % 2, "checked": index == 0},
         )
-        for place, (theme, section) in enumerate(zip(("kitchen", "nature", "machines"), sections, strict=True))
+        for index, (theme, section) in enumerate(zip(("kitchen", "nature", "machines"), sections, strict=True))
     ]
 
 
