@@ -58,14 +58,22 @@ def code_version() -> str:
 def _read_commit(folder: Path) -> str:
     """The checked-out commit, "" where there is none. Read from the files, because a server may have no git."""
     try:
+        if folder.is_file():  # a worktree: the file names its folder, and that one the folder with the branches
+            folder = folder.parent / folder.read_text(encoding="utf-8").strip().removeprefix("gitdir: ")
         head = (folder / "HEAD").read_text(encoding="utf-8").strip()
         if head.startswith("ref: "):
-            name = head.removeprefix("ref: ")
-            loose = folder / name
-            head = loose.read_text(encoding="utf-8").strip() if loose.is_file() else _packed(folder, name)
+            head = _branch_commit(folder, head.removeprefix("ref: "))
     except (OSError, UnicodeDecodeError):
         return ""
     return head if COMMIT.fullmatch(head) else ""
+
+
+def _branch_commit(folder: Path, name: str) -> str:
+    common = folder / "commondir"
+    if common.is_file():
+        folder = folder / common.read_text(encoding="utf-8").strip()
+    loose = folder / name
+    return loose.read_text(encoding="utf-8").strip() if loose.is_file() else _packed(folder, name)
 
 
 def _packed(folder: Path, name: str) -> str:
