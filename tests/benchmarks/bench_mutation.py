@@ -91,7 +91,10 @@ PARTS = {
         whole(*(f"evaluation_app/measures/{name}.py" for name in ("bands", "catalogue"))),
         ("tests/evaluation/test_catalogue.py",),
     ),
-    "citations": Part(whole("retrieval_app/citations/citations.py"), ("tests/retrieval/test_citations.py",)),
+    "citations": Part(
+        whole("retrieval_app/citations/citations.py"),
+        ("tests/retrieval/test_citations.py", "tests/retrieval/test_live_citations.py"),
+    ),
     "live citations": Part(
         whole("retrieval_app/citations/live_citations.py"), ("tests/retrieval/test_live_citations.py",)
     ),
@@ -135,9 +138,8 @@ def main() -> int:
     python = peer_python(REQUIREMENTS)
     equivalent = read_equivalent()
     results: dict[str, list[Mutant]] = {}
-    print(
-        f"{'part':16}{'mutants':>9}{'killed':>9}{'by time':>9}{'equivalent':>12}{'survived':>10}{'killed %':>10}{'s':>7}"
-    )
+    titles = ("mutants", "killed", "by time", "equivalent", "survived", "killed %", "seconds")
+    print(f"{'part':16}", *(f"{title:>11}" for title in titles), sep="")
     for name, part in parts.items():
         began = time.perf_counter()
         with tempfile.TemporaryDirectory(prefix="ragd-mutation-") as folder:
@@ -151,9 +153,9 @@ def print_row(name: str, mutants: Sequence[Mutant], equivalent: Mapping[Change, 
     killed = sum(not mutant.lived for mutant in mutants)
     late = sum(mutant.exit_code in TIMED_OUT for mutant in mutants)
     same = sum(mutant.lived and mutant.change in equivalent for mutant in mutants)
-    survived = len(mutants) - killed - same
-    share = 100 * killed / max(1, len(mutants) - same)
-    print(f"{name:16}{len(mutants):9}{killed:9}{late:9}{same:12}{survived:10}{share:10.1f}{seconds:7.0f}", flush=True)
+    share = f"{100 * killed / max(1, len(mutants) - same):.1f}"
+    figures = (len(mutants), killed, late, same, len(mutants) - killed - same, share, round(seconds))
+    print(f"{name:16}", *(f"{figure:>11}" for figure in figures), sep="", flush=True)
 
 
 def report(mutants: Sequence[Mutant], parts: Mapping[str, Part], equivalent: Mapping[Change, str], tenths: int) -> int:
@@ -170,9 +172,8 @@ def report(mutants: Sequence[Mutant], parts: Mapping[str, Part], equivalent: Map
     killed = len(mutants) - len(lived)
     drawn = "" if tenths == 10 else f" ({tenths} of 10 were tried)"
     print(f"\nmutants {len(mutants)}{drawn}, killed {killed}: {killed / len(mutants):.1%} of all")
-    print(
-        f"mutation score {killed / (len(mutants) - len(same)):.1%} of those that are not equivalent, target {TARGET:.0%}"
-    )
+    score = killed / (len(mutants) - len(same))
+    print(f"mutation score {score:.1%} of those that are not equivalent, target {TARGET:.0%}")
     wrong = [mutant.change for mutant in mutants if not mutant.lived and mutant.change in equivalent]
     if tenths == 10:
         paths = {path for part in parts.values() for path in part.modules}
