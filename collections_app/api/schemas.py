@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from ninja import Field, Schema
-from pydantic import AliasGenerator, AwareDatetime, ConfigDict, FiniteFloat, StrictBool, StrictInt
+from pydantic import (
+    AliasGenerator,
+    AwareDatetime,
+    BeforeValidator,
+    ConfigDict,
+    FiniteFloat,
+    GetCoreSchemaHandler,
+    StrictBool,
+    StrictInt,
+)
+from pydantic_core import CoreSchema, core_schema
 
 from collections_app.models import Chunk, Collection, StoredProbe
 from collections_app.policies import policy_for
@@ -24,6 +34,26 @@ from collections_app.services.uploads.uploads import UploadOutcome
 
 class Request(Schema):
     model_config = ConfigDict(extra="forbid")
+
+
+class StoredJson:
+    """Marks a field that holds JSON as it was stored: it is described by its type, and answered as it is."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        described = handler(source)
+        return core_schema.any_schema(
+            metadata={"pydantic_js_functions": [lambda _, describe: describe(described)]},
+            serialization=core_schema.wrap_serializer_function_ser_schema(lambda value, _: value, schema=described),
+        )
+
+
+Value = TypeVar("Value")
+Stored = Annotated[Value, StoredJson()]
+IsoTime = Annotated[str, BeforeValidator(datetime.isoformat)]
+Id = Annotated[str, BeforeValidator(str)]
+IsoTimeOrNull = Annotated[str | None, BeforeValidator(lambda moment: moment and moment.isoformat())]
+NullWhenEmpty = BeforeValidator(lambda value: value or None)
+TextOrNull = Annotated[str | None, BeforeValidator(lambda value: str(value) if value else None)]
 
 
 def read_from(part: str, *, own: Container[str]) -> AliasGenerator:

@@ -84,22 +84,6 @@ def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
     return gone > 0
 
 
-def gate_dict(gate: PromotionGate | None) -> dict[str, Any]:
-    """As the API tells it; without a gate only {"enabled": False}."""
-    if gate is None:
-        return {"enabled": False}
-    return {
-        "enabled": True,
-        "set": gate.golden_set.name if gate.golden_set else gate.set_name,
-        "set_exists": gate.golden_set is not None,
-        "measure": gate.measure,
-        "k": gate.k,
-        "margin": gate.margin,
-        "updated_by": gate.updated_by,
-        "updated_at": gate.updated_at,
-    }
-
-
 def _check(measure: object, k: object, margin: object) -> None:
     if measure not in MEASURES:
         raise InvalidInput(f"measure must be one of {', '.join(MEASURES)}, not {measure!r}", field="measure")
