@@ -272,8 +272,8 @@ def _receive_document(connection: Connection, limits: ParseLimits) -> ParsedDocu
     decoder = codecs.getincrementaldecoder("utf-8")()  # of a large text its bytes never stand beside its characters
     text = "".join([decoder.decode(piece) for piece in receive_pieces(connection, text_bytes)])
     attachments = [
-        Attachment(*fields, b"".join(receive_pieces(connection, size)))
-        for fields, size in zip(head["attachments"], sizes, strict=True)
+        Attachment(name, media_type, size_bytes, b"".join(receive_pieces(connection, held)))
+        for (name, media_type, size_bytes), held in zip(head["attachments"], sizes, strict=True)
     ]
     return ParsedDocument(
         text=text + decoder.decode(b"", final=True),
