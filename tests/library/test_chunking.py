@@ -73,14 +73,23 @@ def test_promises_for_any_segments(texts: list[str], policy: ChunkPolicy) -> Non
         assert (item.metadata["t_start"], item.metadata["t_end"]) == (float(first), last + 0.5)
 
 
-def test_chunks_stay_what_they_were() -> None:
-    """Every field of the chunks of a thousand texts under five policies. Another digest means other chunks: documents
+DIGESTS = (
+    "9f53a40d493a0b22", "197ac694d2525da4", "ce63a92cd3263e96", "1932ba472473c9d8", "812c4a14aea09ee2",
+    "588bbd1be43f135f", "245df20357cd5cb9", "6504f905d9731c90", "278ba20b914ca511", "63dfca286fd213d3",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("hundred", range(10))
+def test_chunks_stay_what_they_were(hundred: int) -> None:
+    """Every field of the chunks of a hundred texts under five policies. Another digest means other chunks: documents
     that were indexed before would be cut, and embedded, anew."""
     rng = random.Random(11)
     paragraphs = ["The first sentence of some words. A second one, e.g. with 3.5 %! And a third? " * 9, "word " * 150]
     digest = hashlib.sha256()
-    for number in range(1000):
+    for number in range(100 * hundred + 100):
         lines = [LINES[int(rng.random() * len(LINES))] for _ in range(number % 97)]
+        if number < 100 * hundred:
+            continue
         text = "\n".join(lines + paragraphs[: number % 3] + lines[: number % 5])
         for kind, target, overlap, chars in (
             ("structure", 600, 120, 4000), ("structure", 40, 13, 200), ("structure", 7, 3, 60), ("words", 40, 13, 200),
@@ -89,7 +98,7 @@ def test_chunks_stay_what_they_were() -> None:
             policy = ChunkPolicy(kind=kind, target_tokens=target, overlap_tokens=overlap, max_chars=chars)  # type: ignore[arg-type]
             for item in chunk(text, policy):
                 digest.update(repr(item).replace(", enabled=True)", ")").encode())
-    assert digest.hexdigest() == "a3b53b79daa44ca3c5d5efc16a3947b36fc48e08497f882751a1f1545af4c43b"
+    assert digest.hexdigest()[:16] == DIGESTS[hundred]
 
 
 def contents(text: str, target: int = 10, overlap: int = 0, chars: int = 1000, kind: str = "structure") -> list[str]:
