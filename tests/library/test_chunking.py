@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ragd.errors import InvalidInput
 from ragd.text.chunking import bind, chunk, document_text, segment_spans
+from ragd.text.splitter import divides_grapheme
 from ragd.types import Chunk, ChunkPolicy, Segment
 
 LINES = [
@@ -231,6 +232,15 @@ def test_a_heading_stays_with_the_text_below_it() -> None:
         ("```\n# not, and nothing closes it", []),
         ("<pre>\n\n# not\n\n</pre>", []),
         ("<!-- a\n\n# not\n\n-->", []),
+        ("<![CDATA[ a\n\n# not\n\n]]>", []),
+        ("<? a\n\n# not\n\n?>", []),
+        ("<STYLE>\n\n# not\n\n</style>", []),
+        ("x\nTitle\n=====\n\ntext", []),
+        ("a\n\nx\nTitle\n=====", []),
+        (f"{'a' * 200}\n---\n\ntext", ["a" * 200]),
+        (f"{'a' * 201}\n---\n\ntext", []),
+        ("# A" + "\n" * 80 + "## B\n\ntext", ["A", "B"]),
+        ("# A" + "\n" * 80 + "text\n\n## B", ["A"]),
         ("plain", []),
     ],
 )
@@ -299,6 +309,49 @@ def test_segment_spans_and_text() -> None:
     assert segment_spans(segments) == [(0, 3, 0, 1), (4, 4, None, None), (5, 6, None, 3)]
 
 
+def test_overlap_begins_at_the_edge_of_a_segment_where_one_is_in_it() -> None:
+    segments = [Segment("a b"), Segment("cccccc dddddd eeeeee ffffff gggggg")]
+    chunks = chunk(segments, ChunkPolicy(kind="words", target_tokens=5, overlap_tokens=4))
+    assert [item.content for item in chunks] == [
+        "a b\ncccccc dddddd eeeeee",
+        "cccccc dddddd eeeeee ffffff gggggg",
+    ]
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n"])
+def test_any_white_space_parts_words(blank: str) -> None:
+    assert contents(blank.join(["aa", "bb", "cc", "dd"]), target=3) == [blank.join(["aa", "bb", "cc"]), "dd"]
+
+
+def test_table_rows_stay_whole_where_sentences_end_in_them() -> None:
+    rows = ["| A one. B two. |", "| C three. D four. |", "| E five. F six. |"]
+    assert contents("\n".join(rows), target=9) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "divided"),
+    [
+        ("ab", False),
+        ("a\u0301", True),  # a mark
+        ("\u0301a", False),
+        ("👩\u200d", True),  # a joiner, and what it joins
+        ("\u200d👩", True),
+        ("a\u034f", True),
+        ("👍\U0001f3fa", False),  # before the modifiers of skin tone
+        ("👍\U0001f3fb", True),
+        ("👍\U0001f3ff", True),
+        ("👍\U0001f400", False),
+        ("🇩🇪", True),
+        ("🇩🇪🇫", False),
+        ("🇩🇪🇫🇷", True),
+        ("a🇩", False),
+        ("🇩a", False),
+    ],
+)
+def test_a_grapheme_is_not_divided_before_the_last_character(text: str, divided: bool) -> None:
+    assert divides_grapheme(text, len(text) - 1) is divided
+
+
 def test_what_is_neither_text_nor_segments_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
         chunk([{"text": "a"}], ChunkPolicy())  # type: ignore[list-item]
@@ -324,6 +377,9 @@ def test_bind_without_title_or_headings() -> None:
     assert (plain.context, plain.metadata, plain.embed_text) == ("", {}, "a")
     (headed,) = bind(chunk("# H\n\na", ChunkPolicy()), doc_id="d")
     assert headed.context == "H"
+    (titled,) = bind(chunk("# H\n\na", ChunkPolicy()), doc_id="d", title="T", page_map=[(1, 5, "i")])
+    assert (titled.context, titled.metadata) == ("T > H", {"headings": ["H"]})
+    assert [item.context for item in bind(chunk("a", ChunkPolicy()), doc_id="d", title="T")] == ["T"]
     assert bind([], doc_id="d") == []
 
 
