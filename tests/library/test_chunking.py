@@ -235,8 +235,6 @@ def test_a_heading_stays_with_the_text_below_it() -> None:
         ("<![CDATA[ a\n\n# not\n\n]]>", []),
         ("<? a\n\n# not\n\n?>", []),
         ("<STYLE>\n\n# not\n\n</style>", []),
-        ("x\nTitle\n=====\n\ntext", []),
-        ("a\n\nx\nTitle\n=====", []),
         (f"{'a' * 200}\n---\n\ntext", ["a" * 200]),
         (f"{'a' * 201}\n---\n\ntext", []),
         ("# A" + "\n" * 80 + "## B\n\ntext", ["A", "B"]),
@@ -321,6 +319,17 @@ def test_overlap_begins_at_the_edge_of_a_segment_where_one_is_in_it() -> None:
 @pytest.mark.parametrize("blank", [" ", "\t", "\n"])
 def test_any_white_space_parts_words(blank: str) -> None:
     assert contents(blank.join(["aa", "bb", "cc", "dd"]), target=3) == [blank.join(["aa", "bb", "cc"]), "dd"]
+
+
+def test_a_gap_wider_than_a_chunk_repeats_no_word() -> None:
+    assert contents("aa bb      cccc dd", target=2, overlap=1, chars=5, kind="words") == ["aa bb", "cccc", "dd"]
+
+
+@pytest.mark.parametrize(
+    ("above", "path"), [("", ["Title"]), (" " * 80, ["Title"]), ("x", []), (" x", []), ("#", ["Title"])]
+)
+def test_an_underlined_title_stands_alone(above: str, path: list[str]) -> None:
+    assert headings(f"a\n{above}\nTitle\n=====\n\ntext", target=2)[-1] == path
 
 
 def test_table_rows_stay_whole_where_sentences_end_in_them() -> None:
