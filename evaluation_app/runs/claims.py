@@ -38,7 +38,7 @@ def claim_run(run_id: UUID | str, worker: str, *, most: int | None) -> Lease[Eva
             lock(whole(LockSpace.EVALUATION_CLAIM))
             if held_runs().exclude(pk=run_id).count() >= most:
                 return None
-        started_at = RawSQL("coalesce(started_at, %s)", (timezone.now(),))  # noqa: S611 (a constant)
+        started_at = RawSQL("coalesce(started_at, %s)", (timezone.now(),))
         return claim(active_runs(), run_id, worker, state=State.RUNNING, started_at=started_at)
 
 
