@@ -12,6 +12,7 @@ from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from ninja import Schema
 
 from collections_app.api.schemas import ErrorAnswer
 from collections_app.errors import ServiceError
@@ -35,17 +36,26 @@ def find_collection(request: HttpRequest, name: str) -> Collection:
 
 def answer(
     request: HttpRequest,
-    produce: Callable[[], tuple[int, Any]],
+    produce: Callable[[], Any],
+    shape: type[Schema],
     *,
+    status: int = 200,
     owner: str | None = None,
     fingerprint: str = "",
     render: Callable[[Any], Any] | None = None,
 ) -> HttpResponse:
-    """The JSON answer of a POST that creates, under its Idempotency-Key. render makes the body of what was recorded."""
+    """The JSON answer of a POST that creates, under its Idempotency-Key: what `produce` returns, in its shape.
+
+    render makes the body of what was recorded, where that is not the answer itself.
+    """
+
+    def record() -> tuple[int, Any]:
+        return status, shape.model_validate(produce()).model_dump(mode="json")
+
     status, body, replayed = answer_once(
-        request, owner or f"key:{request_key(request).pk}", produce, fingerprint=fingerprint
+        request, owner or f"key:{request_key(request).pk}", record, fingerprint=fingerprint
     )
-    response = JsonResponse(render(body) if render else body, status=status, safe=False)
+    response = JsonResponse(render(body) if render else body, status=status)
     if replayed:
         response["Idempotency-Replayed"] = "true"
     return response

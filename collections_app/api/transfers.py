@@ -109,13 +109,13 @@ def import_file(
     requested = name or str(read_manifest(source)["collection"]["name"])
     check_collection_scope(key, requested)
 
-    def produce() -> tuple[int, Any]:
-        return 201, import_collection(
+    def produce() -> dict[str, Any]:
+        return import_collection(
             source, name=requested, replace=replace, embed_model=embed_model or None, embed_dims=embed_dims, actor=key
         )
 
     fingerprint = _fingerprint(file, [requested, replace, embed_model, embed_dims]) if HEADER in request.headers else ""
-    return answer(request, produce, fingerprint=fingerprint)
+    return answer(request, produce, Imported, status=201, fingerprint=fingerprint)
 
 
 def _fingerprint(file: UploadedFile, fields: list[Any]) -> str:

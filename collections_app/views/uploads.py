@@ -11,8 +11,8 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
-from collections_app.api.schemas import UploadPlanRequest
-from collections_app.api.uploads import plan_body, plan_of
+from collections_app.api.schemas import PlanAnswer, UploadPlanRequest
+from collections_app.api.uploads import plan_of
 from collections_app.errors import ServiceError, error_response
 from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
 from collections_app.models import IngestBatch
@@ -82,7 +82,7 @@ def plan(request: PageRequest, name: str) -> HttpResponse:
         return error_response(request, InvalidInput(message, field=field))
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
-    return JsonResponse(plan_body(upload_plan))
+    return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
 
 
 @require_POST
@@ -104,7 +104,7 @@ def members(request: PageRequest, name: str) -> HttpResponse:
         )
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
-    return JsonResponse(plan_body(upload_plan))
+    return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
 
 
 @require_POST

@@ -82,9 +82,6 @@ class Lengths:
             return cls(0, 0, None, None, None, 0)
         return cls(len(sizes), sum(sizes), min(sizes), float(median(sizes)), max(sizes), shared)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
 class Bins:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from django.db.models import Count, Sum
@@ -41,9 +41,6 @@ class Estimate:
     changed: tuple[str, ...]
     hash: str
     same_hash: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"changed": list(self.changed)}
 
 
 def estimate_generation(collection: Collection, target: Target) -> Estimate:
