@@ -23,8 +23,8 @@ from collections_app.models import Collection, Document
 from collections_app.parsing import parse
 from collections_app.parsing.types import ParseLimits
 from collections_app.policies import policy_for, policy_of
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.ingestion import Draft, chunk_draft
+from collections_app.services.indexing.stored_documents import DocumentOverlays
 from ragd.errors import EmptyContent
 from ragd.store.store import fetch_all
 from ragd.text.chunking import document_text
@@ -203,7 +203,7 @@ def preview_document(
         policy,
         now,
         _preview_chunks(made, {position.digest for position in now}),
-        len(overlays.listed) - len(overlays.laid.places) if whole else None,
+        len(overlays.listed) - len(overlays.places) if whole else None,
     )
 
 
