@@ -7,7 +7,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
-from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.http.page_requests import PageRequest, page_number, pages_around, render_page
 from collections_app.services.chunks.finding_scan import (
     PAGE_SCAN_S,
     count_findings,
@@ -21,6 +21,7 @@ from collections_app.views.collections import find_collection
 from ragd.security import FAMILIES, RULES_VERSION
 
 ROWS_PER_PAGE = 50
+PAGE_MAX = 999_999
 
 
 @require_http_methods(["GET", "POST"])
@@ -35,10 +36,9 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
         else:
             messages.warning(request, f"{message} The scan is incomplete: resume it, or run ragd scan.")
         return redirect("collections:findings", name)
-    asked = request.GET.get("family", "")
-    family = asked if asked in FAMILIES else ""
-    page = request.GET.get("page", "")
-    number = max(1, int(page)) if page.isascii() and page.isdecimal() and len(page) < 7 else 1
+    family = request.GET.get("family", "")
+    family = family if family in FAMILIES else ""
+    number = min(page_number(request), PAGE_MAX)
     rows = list_findings(collection, family, offset=(number - 1) * ROWS_PER_PAGE, limit=ROWS_PER_PAGE + 1)
     scan = last_finding_scan(collection)
     context = {
@@ -47,9 +47,7 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
         "counts": count_findings(collection),
         "family": family,
         "rows": rows[:ROWS_PER_PAGE],
-        "number": number,
-        "before": number - 1 if number > 1 else None,
-        "after": number + 1 if len(rows) > ROWS_PER_PAGE else None,
+        **pages_around(number, has_more=len(rows) > ROWS_PER_PAGE),
         "scan": scan,
         "older_rules": scan is not None and scan.rules != RULES_VERSION,
         "policy": policy_of(collection),

@@ -14,15 +14,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, next_address, page_of, render_page
+from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, page_of, render_page
 from collections_app.models import Collection, Document, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES, TROUBLED_STATES
 from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
 from collections_app.services.jobs.queue import jobs_ahead
 from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
 from collections_app.views.collections import find_collection
-from ragd.errors import RagdError
 
 JOBS_PER_PAGE = 50
 STRIP_ROWS = 4
@@ -133,11 +131,8 @@ def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) 
     """Retry or cancel one job, then back to where the button was."""
     target = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
     act, message = {"retry": (retry_job, "queued for retry"), "cancel": (cancel_job, "cancelled")}[action]
-    try:
+    with RefusalMessages(request):
         act(target, actor=request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-    else:
         messages.success(request, f"Job {target.doc_id or target.get_kind_display()} {message}.")
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
@@ -156,9 +151,6 @@ def change_jobs(request: PageRequest, name: str, action: str) -> HttpResponse:
 
 def answer_changed(request: PageRequest, change: Callable[[], int], message: str) -> None:
     """Do it, and tell how many jobs it was, or why not."""
-    try:
+    with RefusalMessages(request):
         count = change()
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-    else:
         messages.success(request, f"{count:,} job{'s were' if count != 1 else ' was'} {message}.")

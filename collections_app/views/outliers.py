@@ -8,12 +8,13 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.outliers import FLAG_WORDS, FLAGS
-from collections_app.http.page_requests import PageRequest, render_page
+from collections_app.http.page_requests import PageRequest, page_number, pages_around, render_page
 from collections_app.services.chunks.chunk_outliers import count_outliers, last_scan, list_outliers, scan_duplicates
 from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
 
 ROWS_PER_PAGE = 50
+PAGE_MAX = 999_999
 
 
 @require_http_methods(["GET", "POST"])
@@ -28,10 +29,9 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
         else:
             messages.warning(request, f"The scan is incomplete: {scan.error}.")
         return redirect("collections:outliers", name)
-    asked = request.GET.get("flag", "")
-    flag = asked if asked in FLAGS else ""
-    page = request.GET.get("page", "")
-    number = max(1, int(page)) if page.isascii() and page.isdecimal() and len(page) < 7 else 1
+    flag = request.GET.get("flag", "")
+    flag = flag if flag in FLAGS else ""
+    number = min(page_number(request), PAGE_MAX)
     rows = list_outliers(collection, flag, offset=(number - 1) * ROWS_PER_PAGE, limit=ROWS_PER_PAGE + 1)
     counts = count_outliers(collection) if rows is not None else None
     context = {
@@ -41,9 +41,7 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
         "links": [(each, FLAG_WORDS[each], counts.by_flag[each] if counts else None) for each in FLAGS],
         "flag": flag,
         "rows": rows[:ROWS_PER_PAGE] if rows is not None else None,
-        "number": number,
-        "before": number - 1 if number > 1 else None,
-        "after": number + 1 if rows and len(rows) > ROWS_PER_PAGE else None,
+        **pages_around(number, has_more=rows is not None and len(rows) > ROWS_PER_PAGE),
         "scan": last_scan(collection),
     }
     return render_page(request, "collections/outliers.html", context)

@@ -14,13 +14,20 @@ from django.views.decorators.http import require_GET
 from collections_app.domain.outliers import DUPLICATE, Limits, flags_of, limits_of
 from collections_app.domain.overlays import EDIT, MARK
 from collections_app.domain.passages import ChunkSpan, Piece, cut_pieces, join_chunks
-from collections_app.http.page_requests import PageRequest, find_or_404, render_page
+from collections_app.http.page_requests import (
+    PageRequest,
+    find_or_404,
+    page_number,
+    pages_around,
+    render_page,
+    whole_number,
+)
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunks.finding_scan import find_in_chunk
 from collections_app.services.indexing.chunk_overlays import overlays_of_chunk
 from collections_app.views.collections import find_collection
-from collections_app.views.revisions import cited_elsewhere
+from collections_app.views.revisions import cited_elsewhere, cited_span
 from ragd.types import ChunkPolicy
 
 CHUNKS_PER_PAGE = 40
@@ -35,7 +42,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     elsewhere, moved_from = cited_elsewhere(request, records)
     if elsewhere:
         return redirect(elsewhere)
-    cited = _cited_span(request, records)
+    cited = cited_span(request, records.size_chars)
     limits = _limits(collection, records)
     flagged = request.GET.get("flagged") == "1"
     chunks = Chunk.objects.light().of_document(records)
@@ -52,6 +59,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
         "moved_from": moved_from if cited else None,
+        **pages_around(reading.number, has_more=reading.number < reading.total),
     }
     return render_page(request, "collections/document.html", context)
 
@@ -72,14 +80,6 @@ class Reading:
     @property
     def cited_chunks(self) -> set[int]:
         return {index for piece in self.pieces if piece.cited for index in piece.chunks}
-
-    @property
-    def before(self) -> int | None:
-        return self.number - 1 if self.number > 1 else None
-
-    @property
-    def after(self) -> int | None:
-        return self.number + 1 if self.number < self.total else None
 
 
 def _read(
@@ -183,22 +183,8 @@ def _page_number(request: PageRequest, chunks: QuerySet[Chunk], cited: tuple[int
     if cited is not None:
         holders = chunks.filter(start_char__lte=cited[0]).order_by("-chunk_index")
         return (holders.values_list("chunk_index", flat=True).first() or 0) // CHUNKS_PER_PAGE + 1
-    asked = _whole_number(request.GET.get("chunk"))
-    if asked is not None:
-        return asked // CHUNKS_PER_PAGE + 1
-    return max(_whole_number(request.GET.get("page")) or 1, 1)
-
-
-def _cited_span(request: PageRequest, document: Document) -> tuple[int, int] | None:
-    """start and end of the address when they name a place inside the document, else None."""
-    start, end = _whole_number(request.GET.get("start")), _whole_number(request.GET.get("end"))
-    if start is None or end is None or not 0 <= start < end or start >= document.size_chars:
-        return None
-    return start, min(end, document.size_chars)
-
-
-def _whole_number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
+    index = whole_number(request.GET.get("chunk"))
+    return page_number(request) if index is None else index // CHUNKS_PER_PAGE + 1
 
 
 @require_GET
@@ -223,7 +209,7 @@ def show_chunk(
 ) -> HttpResponse:
     """The page of a chunk. refused: why what was typed into it was not taken; it is kept in the form."""
     shown = find_or_404(Chunk.objects.light(), collection=collection, doc_id=document.doc_id, chunk_index=index)
-    cited = _cited_span(request, document)
+    cited = cited_span(request, document.size_chars)
     span = ChunkSpan(shown.chunk_index, shown.start_char, shown.end_char)
     overlay = shown.metadata.get(MARK)
     if overlay:  # its offsets are those of the text that it stands for

@@ -10,7 +10,7 @@ from collections_app.parsing.office.charts import chart_blocks
 from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
 from collections_app.parsing.office.word import drawn_lines
 from collections_app.parsing.text.markup import heading, join_blocks, list_item, squeeze, table
-from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
+from collections_app.parsing.text.xmlstream import Attributes, collect_text, elements, stream_xml
 from collections_app.parsing.types import ParseError, Source
 
 MAIN = "ppt/presentation.xml"
@@ -52,14 +52,9 @@ def read(source: Source, assembly: Assembly) -> None:
 def _slide_parts(package: Package, part: str) -> list[str]:
     """The parts of the slides in the order of the show; a slide that is missing from the package is left out."""
     relations = relationships(package, part)
-    ordered: list[str] = []
-
-    def start(name: str, attributes: Attributes) -> None:
-        if name == "sldId" and attributes.get("r:id") in relations:
-            ordered.append(relations[attributes["r:id"]].target)
-
-    stream_xml(package.read(part), start, lambda _: None, lambda _: None)
-    return [name for name in ordered if name in package]
+    ids = [attributes.get("r:id") for _, attributes in elements(package.read(part), "sldId")]
+    targets = [relations[each].target for each in ids if each in relations]
+    return [name for name in targets if name in package]
 
 
 def _slide_blocks(package: Package, part: str, assembly: Assembly, footers: dict[str, None]) -> list[str]:

@@ -56,7 +56,7 @@ class FlatPackage:
     """A package written as one XML file: each part is an element with its name."""
 
     def __init__(self, data: bytes) -> None:
-        stream_xml(data, lambda *_: None, lambda _: None, lambda _: None)
+        stream_xml(data, lambda *_: None)
         self._parts: dict[str, bytes] = {}
         for part in ElementTree.fromstring(data).iter(f"{PKG}part"):  # noqa: S314 - entities were refused above
             name = part.get(f"{PKG}name", "").lstrip("/")

@@ -102,7 +102,7 @@ def read_styles(data: bytes) -> Styles:
         if name == "style":
             current = None
 
-    stream_xml(data, start, end, lambda _: None)
+    stream_xml(data, start, end)
     return styles
 
 
@@ -189,7 +189,7 @@ def _roman(count: int) -> str:
 def read_numbering(data: bytes) -> Numbering:
     """The list definitions of a numbering part (or of a whole Word 2003 XML document)."""
     reader = _NumberingReader()
-    stream_xml(data, reader.start, lambda _: None, lambda _: None)
+    stream_xml(data, reader.start)
     reader.follow_links()
     return reader.numbering
 
