@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from collections_app.services.governance.audit_log import tell
+from collections_app.services.governance.audit import tell
 from collections_app.stages import StageRow
 
 register = template.Library()

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import Bench, chunk_rows, corpus_chunks, make_chunks
+from ragd.conformance.bench import Bench, chunk_rows, corpus_chunks, make_chunks, rule
 from ragd.conformance.embedder import DIMS, SimHashEmbedder
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.normalization import normalize
 from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk, ChunkPolicy, canonical_json

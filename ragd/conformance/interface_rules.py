@@ -7,10 +7,9 @@ import inspect
 from collections.abc import Callable, Sequence
 
 import ragd
-from ragd.conformance.bench import Bench, make_candidate, make_chunks
+from ragd.conformance.bench import Bench, make_candidate, make_chunks, rule
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.store.store import Store
 from ragd.types import MODES, RetrievePlan, Vector
 

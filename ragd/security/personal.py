@@ -36,13 +36,7 @@ def _find_numbers(text: str, words: Words) -> Iterator[Finding]:
         yield from _find_rows(text, words)
     if PATTERNS["lettered"].search(text):
         yield from _numbers(text, "iban", PATTERNS["iban"], is_iban, 0.95)
-        yield from _numbers(
-            text,
-            "uk_national_insurance",
-            PATTERNS["uk_insurance"],
-            lambda number: "123456" not in number.replace(" ", ""),
-            0.8,
-        )
+        yield from _numbers(text, "uk_national_insurance", PATTERNS["uk_insurance"], is_uk, 0.8)
         yield from _numbers(text, "spanish_identity", PATTERNS["spanish"], is_spanish, 0.8)
         yield from _numbers(text, "italian_tax_code", PATTERNS["italian"], lambda _: True, 0.85)
     if words.meet(BORN_NEEDS):
@@ -63,9 +57,7 @@ def _find_rows(text: str, words: Words) -> Iterator[Finding]:
         for match in PATTERNS["phone_said"].finditer(text):
             if is_phone(match["value"]):
                 yield _found("phone", match.start("value"), match.end("value"), 0.75)
-    yield from _numbers(
-        text, "us_social_security", PATTERNS["ssn"], lambda number: number not in WORDS["test_ssn"], 0.85
-    )
+    yield from _numbers(text, "us_social_security", PATTERNS["ssn"], is_ssn, 0.85)
     yield from _numbers(text, "payment_card", PATTERNS["card"], is_card, 0.95)
     yield from _numbers(text, "brazilian_cpf", PATTERNS["cpf"], is_cpf, 0.9)
     yield from _numbers(text, "french_insurance", PATTERNS["french"], is_french, 0.85)
@@ -74,6 +66,16 @@ def _find_rows(text: str, words: Words) -> Iterator[Finding]:
 def _values(text: str, rule: str, pattern: re.Pattern[str], confidence: float) -> Iterator[Finding]:
     for match in pattern.finditer(text):
         yield _found(rule, match.start("value"), match.end("value"), confidence)
+
+
+def is_uk(number: str) -> bool:
+    """No row of an example."""
+    return "123456" not in number.replace(" ", "")
+
+
+def is_ssn(number: str) -> bool:
+    """None of those that are published as examples."""
+    return number not in WORDS["test_ssn"]
 
 
 def is_cpf(number: str) -> bool:

@@ -14,10 +14,10 @@ from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.citations.citations import CheckedAnswer, check_citations
 from retrieval_app.citations.live_citations import AnswerPart, LiveCitations
+from retrieval_app.llm.chat_completion import TokenUsage
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.llm.model_calls import ModelAnswer, TokenCounter, call_model
 from retrieval_app.llm.model_parameters import ModelParameters
-from retrieval_app.llm.token_usage import TokenUsage
 
 DEFAULTS = ModelParameters()
 SOURCES_CHARS_MAX = 60_000

@@ -21,7 +21,7 @@ from ragd.text.chunking import split_sentences
 from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation, is_written, place_in_document
-from retrieval_app.llm.token_usage import TokenUsage
+from retrieval_app.llm.chat_completion import TokenUsage
 
 SOURCES_READ = 8
 SENTENCES_EMBEDDED = 12

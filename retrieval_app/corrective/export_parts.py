@@ -10,8 +10,7 @@ import psycopg
 from collections_app.models import Collection
 from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from ragd.errors import InvalidInput
-from retrieval_app.confidence.evaluator import Weights
-from retrieval_app.confidence.rules import Rule
+from retrieval_app.confidence.evaluator import Rule, Weights
 from retrieval_app.models import Calibration
 
 READ = """

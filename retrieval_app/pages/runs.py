@@ -25,7 +25,7 @@ from collections_app.models import Collection
 from ragd.errors import RagdError
 from retrieval_app.citations.answer_html import render_answer, shorten_passage
 from retrieval_app.models import QueryRun
-from retrieval_app.pages.calibration_presenters import describe_correction
+from retrieval_app.pages.calibration import describe_correction
 from retrieval_app.pages.forms import AskForm, RunFilterForm, initial_of
 from retrieval_app.pages.playground import address_of_run
 from retrieval_app.runs import query_pipeline

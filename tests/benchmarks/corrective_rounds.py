@@ -18,7 +18,7 @@ from collections_app.stores import open_store
 from evaluation_app.golden.questions import Golden
 from evaluation_app.runs.calibration.calibrate import label_questions
 from evaluation_app.runs.calibration.fitting import TARGET, LabelledList, fit_rule, held_out_figures, share
-from retrieval_app.confidence.rules import ACTIONS, Rule
+from retrieval_app.confidence.evaluator import ACTIONS, Rule
 from retrieval_app.corrective.calibrations import keep_calibration
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline

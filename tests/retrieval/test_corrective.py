@@ -16,12 +16,10 @@ from ragd.errors import EmbedderError, InvalidInput
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.confidence.evaluator import Measured, Weights, special_words
-from retrieval_app.confidence.rules import Rule
+from retrieval_app.confidence.evaluator import Measured, Rule, Weights, special_words
 from retrieval_app.corrective.calibrations import forget_calibration, keep_calibration, switch_corrective
 from retrieval_app.corrective.export_parts import count_calibrations, read_calibrations, restore_calibrations
-from retrieval_app.corrective.step import Corrector
-from retrieval_app.corrective.strips import cut_strips
+from retrieval_app.corrective.step import Corrector, cut_strips
 from retrieval_app.models import Calibration, QueryRun
 from retrieval_app.runs import query_pipeline
 from retrieval_app.runs.replay import replay

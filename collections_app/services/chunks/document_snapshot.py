@@ -1,4 +1,4 @@
-"""A document with what lies over its chunks, and how one change of it is stored."""
+"""A document with what lies over its chunks, how one change of it is stored, and the chunks that it would make."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.chunk_overlays import DocumentOverlays, cut_spans, note_applied, read_overlays
 from collections_app.services.indexing.document_locks import StoredDocument, find_stored, refuse_archived
-from collections_app.services.indexing.ingestion import in_current_generation, ingest
+from collections_app.services.indexing.ingestion import chunk_draft, in_current_generation, ingest
 from collections_app.services.indexing.revisions import Cause
 from collections_app.services.jobs.outcome import IngestOutcome
 from ragd import telemetry
-from ragd.types import ChunkPolicy
+from ragd.text.chunking import document_text
+from ragd.types import Chunk, ChunkPolicy
+
+PROPOSED_CHARS_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,3 +240,46 @@ def _store(collection: Collection, scene: DocumentSnapshot, proposal: PendingOve
         telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id, api_key=asked_by),
     ):
         return in_current_generation(collection, work)
+
+
+def chunks_after_edit(
+    collection: Collection, doc_id: str, propose: Callable[[DocumentSnapshot], OverlayChange]
+) -> list[Chunk]:
+    """Those of a document whose single chunks are changed as `chunk_edits.propose_*` say; without vectors.
+
+    Raises ServiceError 404, 409 (no text kept, or too long to be cut while somebody waits) and what `propose` raises.
+    """
+    document = _document(collection, doc_id)
+    scene = DocumentSnapshot.read(document)
+    overlays = DocumentOverlays(collection.pk, doc_id, propose(scene).overlays)
+    return _cut(document, ChunkPolicy.from_dict(document.chunk_policy), overlays)
+
+
+def chunks_by_policy(collection: Collection, doc_id: str, policy: ChunkPolicy) -> list[Chunk]:
+    """Those of a document that another policy cuts, with the changes of single chunks that still apply over them."""
+    document = _document(collection, doc_id)
+    return _cut(document, policy, DocumentOverlays.read(collection.pk, doc_id))
+
+
+def _document(collection: Collection, doc_id: str) -> Document:
+    document = get_document(collection, doc_id)
+    if not document.text:
+        raise ServiceError(
+            f"{doc_id!r} was indexed as chunks and keeps no text that could be cut again",
+            type="no_text",
+            status=409,
+            field="doc_id",
+        )
+    if document.size_chars > PROPOSED_CHARS_MAX:
+        raise ServiceError(
+            f"{doc_id!r} has {document.size_chars} characters; documents of up to {PROPOSED_CHARS_MAX} are tried",
+            type="too_large",
+            status=409,
+            field="doc_id",
+        )
+    return document
+
+
+def _cut(document: Document, policy: ChunkPolicy, overlays: DocumentOverlays) -> list[Chunk]:
+    draft = draft_of(document)
+    return list(overlays.apply(chunk_draft(draft, document_text(draft.content), policy)))
