@@ -28,8 +28,8 @@ from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store, fetch_all
 from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
 from retrieval_app.answerers.chat_answerer import DEFAULTS, emit
-from retrieval_app.answerers.protocol import AnswerListener
-from retrieval_app.answerers.selection import Answerer, Draft, open_answerer
+from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft
+from retrieval_app.answerers.selection import open_answerer
 from retrieval_app.citations.citations import Citation
 from retrieval_app.citations.live_citations import pieces_of
 from retrieval_app.citations.result_records import chunk_key, result_dict, source_dict, with_spans
@@ -40,9 +40,6 @@ from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.runs import inspection
 from retrieval_app.runs.lineage import note_retrieved
-from retrieval_app.runs.plans import ChosenPlan, build_plan, choose_plan
-
-__all__ = ["ChosenPlan", "ask", "build_plan", "choose_plan", "delete_old_runs", "search"]
 
 logger = logging.getLogger(__name__)
 

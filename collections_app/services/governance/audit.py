@@ -77,10 +77,6 @@ class AuditFilter:
     kind: str = ""
     words: str = ""
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.collection or self.actor or self.kind or self.words)
-
 
 def list_entries(audit_filter: AuditFilter) -> QuerySet[LogEntry]:
     """Newest first; with the user, the kind of object and, where it was kept, the collection and the actor."""
