@@ -15,7 +15,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, find_or_404, next_address, render_page
-from collections_app.models import Chunk, Collection, Document
+from collections_app.models import Chunk, Collection
 from collections_app.services.chunks.chunk_edits import (
     ChunkChange,
     add_chunk,
@@ -26,7 +26,7 @@ from collections_app.services.chunks.chunk_edits import (
     set_chunk_enabled,
 )
 from collections_app.services.chunks.neighbours import nearest_chunks
-from collections_app.views.collections import find_collection
+from collections_app.views.collections import find_document
 from collections_app.views.forms.collections import ChunkChangeForm
 from collections_app.views.reading import show_chunk
 from ragd.errors import RagdError
@@ -37,11 +37,12 @@ SAID = {"edit": "edited", "add": "added", "disable": "disabled", "enable": "enab
 @require_POST
 def change(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """Edit, add behind, disable, enable, undo, attach; then back to where it was asked, at the chunk."""
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, document = find_document(name, doc_id)
     form = ChunkChangeForm(request.POST)
     if not form.is_valid():
-        return show_chunk(request, collection, document, index, refused=_first_error(form), status=422)
+        return show_chunk(
+            request, collection, document, index, refused=str(next(iter(form.errors.values()))[0]), status=422
+        )
     data = form.cleaned_data
     try:
         made = _change(request, collection, doc_id, index, data)
@@ -103,15 +104,10 @@ def _back(request: PageRequest, otherwise: str) -> HttpResponse:
     return HttpResponseClientRedirect(address) if request.htmx else redirect(address)
 
 
-def _first_error(form: ChunkChangeForm) -> str:
-    return str(next(iter(form.errors.values()))[0])
-
-
 @require_GET
 def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Every change of a document's chunks; those whose text is gone can be attached elsewhere or removed."""
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, document = find_document(name, doc_id)
     context = {"collection": collection, "document": document, "overlays": list_overlays(collection, doc_id)}
     return render_page(request, "collections/overlays.html", context)
 
@@ -119,8 +115,7 @@ def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 @require_GET
 def neighbours(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """The chunks nearest to one; ?others=1 leaves its own document out."""
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, document = find_document(name, doc_id)
     chunk = find_or_404(Chunk.objects.light(), collection=collection, doc_id=doc_id, chunk_index=index)
     others = request.GET.get("others") == "1"
     result = nearest_chunks(collection, doc_id, index, other_documents=others)

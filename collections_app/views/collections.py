@@ -47,6 +47,14 @@ def find_collection(name: str) -> Collection:
     return find_or_404(Collection.objects.live().with_counts(), name=name)
 
 
+def find_document(name: str, doc_id: str) -> tuple[Collection, Document]:
+    """(the live collection of that name with its counts, its document as lists show it), or 404."""
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    document.collection = collection
+    return collection, document
+
+
 @require_GET
 def list_collections(request: PageRequest) -> HttpResponse:
     documents = Document.objects.filter(collection=OuterRef("pk")).order_by().values("collection")

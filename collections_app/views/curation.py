@@ -16,7 +16,6 @@ from collections_app.domain.identity import can_be_stored
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
-    find_or_404,
     next_address,
     render_page,
     submit_form,
@@ -30,7 +29,7 @@ from collections_app.services.documents.selection import count_facets
 from collections_app.services.governance.delete_guards import is_guarded
 from collections_app.services.indexing.revisions import count_revisions
 from collections_app.templatetags.interface import counted
-from collections_app.views.collections import find_collection
+from collections_app.views.collections import find_collection, find_document
 from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, Selection
 
 LISTED_MAX = 20
@@ -171,9 +170,7 @@ def collection_address(collection: Collection) -> str:
 @require_http_methods(["GET", "POST"])
 def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Title, tags, metadata and chunk policy of one document."""
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    document.collection = collection
+    collection, document = find_document(name, doc_id)
     form = DocumentForm(request.POST) if request.method == "POST" else DocumentForm.of(document)
     form.suggest(policy_for(collection))
 

@@ -26,7 +26,7 @@ from collections_app.models import Chunk, ChunkOverlay, Collection, Document, Ne
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunks.finding_scan import find_in_chunk
 from collections_app.services.indexing.chunk_overlays import overlays_of_chunk
-from collections_app.views.collections import find_collection
+from collections_app.views.collections import find_document
 from collections_app.views.revisions import cited_elsewhere, cited_span
 from ragd.types import ChunkPolicy
 
@@ -37,8 +37,7 @@ AROUND_CHARS = 240  # of text around a chunk that is shown without the rest
 @require_GET
 def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text with its chunks' edges beside the chunks, some chunks at a time; ?start=&end= marks a cited place."""
-    collection = find_collection(name)
-    records = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, records = find_document(name, doc_id)
     elsewhere, moved_from = cited_elsewhere(request, records)
     if elsewhere:
         return redirect(elsewhere)
@@ -190,8 +189,7 @@ def _page_number(request: PageRequest, chunks: QuerySet[Chunk], cited: tuple[int
 @require_GET
 def chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """One chunk with its numbers, its neighbours, what can be done with it and, with ?start=&end=, the cited place."""
-    collection = find_collection(name)
-    records = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, records = find_document(name, doc_id)
     elsewhere, _ = cited_elsewhere(request, records)
     if elsewhere:
         return redirect(elsewhere)

@@ -17,13 +17,12 @@ from collections_app.errors import ServiceError
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
-    find_or_404,
     page_number,
     page_of,
     render_page,
     whole_number,
 )
-from collections_app.models import Collection, Document, DocumentRevision
+from collections_app.models import Document, DocumentRevision
 from collections_app.services.documents.edits import is_busy, roll_back
 from collections_app.services.documents.revision_diff import compare_revisions, rollback_changes
 from collections_app.services.indexing.revisions import (
@@ -35,7 +34,7 @@ from collections_app.services.indexing.revisions import (
     revision_text,
     revisions_kept,
 )
-from collections_app.views.collections import find_collection
+from collections_app.views.collections import find_document
 
 PER_PAGE = 50
 CHUNKS_PER_PAGE = 40
@@ -59,7 +58,7 @@ class HistoryRow:
 @require_GET
 def history(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Every revision that is kept, the present one first."""
-    collection, document = _find(name, doc_id)
+    collection, document = find_document(name, doc_id)
     rows = DocumentRevision.objects.listed().of_document(collection.pk, doc_id)
     page = page_of(request, rows, PER_PAGE)
     stored = list(page)
@@ -101,7 +100,7 @@ def _history_row(states: list[DocumentRevision], number: int, document: Document
 @require_GET
 def revision(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
     """The text of a revision, to be read; ?start=&end= marks a cited place."""
-    collection, document = _find(name, doc_id)
+    collection, document = find_document(name, doc_id)
     result = _or_404(document, number)
     cited = cited_span(request, result.size_chars)
     chunk_places = revision_places(document, number)
@@ -141,7 +140,7 @@ def _page_number(request: PageRequest, positions: list[Any], cited: tuple[int, i
 @require_GET
 def difference(request: PageRequest, name: str, before: int, after: int, doc_id: str) -> HttpResponse:
     """What differs between two revisions: fields, then chunks with their words marked."""
-    collection, document = _find(name, doc_id)
+    collection, document = find_document(name, doc_id)
     chosen = whole_number(request.GET.get("before")), whole_number(request.GET.get("after"))
     if None not in chosen:  # from the form that chooses
         return redirect("collections:difference", name, *chosen, doc_id)
@@ -169,7 +168,7 @@ def difference(request: PageRequest, name: str, before: int, after: int, doc_id:
 @require_http_methods(["GET", "POST"])
 def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
     """Ask, then make the document what it was."""
-    collection, document = _find(name, doc_id)
+    collection, document = find_document(name, doc_id)
     if request.method == "POST":
         with RefusalMessages(request):
             outcome = roll_back(collection, doc_id, number, actor=request.user)
@@ -189,13 +188,6 @@ def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
         "is_busy": is_busy(collection, doc_id),
     }
     return render_page(request, "collections/rollback.html", context)
-
-
-def _find(name: str, doc_id: str) -> tuple[Collection, Document]:
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    document.collection = collection
-    return collection, document
 
 
 def _or_404(document: Document, number: int, *, earlier: bool = False) -> DocumentRevision:

@@ -11,6 +11,7 @@ from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.office.charts import chart_blocks
 from collections_app.parsing.office.ooxml import (
     Parts,
+    attach_embedded,
     leaf_texts,
     main_part,
     read_core_properties,
@@ -49,7 +50,7 @@ def read(source: Source, assembly: Assembly) -> None:
     _add_notes(package, part, body, assembly)
     _add_headers(package, part, assembly)
     assembly.entitle(body.first_title)
-    _name_embedded(package, part, assembly)
+    attach_embedded(package, part, assembly)
 
 
 class FlatPackage:
@@ -169,9 +170,3 @@ def _add_headers(package: Parts, part: str, assembly: Assembly) -> None:
             if text not in seen and re.search(r"\w{2}", text):
                 seen.add(text)
                 assembly.add(f"{word}: {text}")
-
-
-def _name_embedded(package: Parts, part: str, assembly: Assembly) -> None:
-    for kind in ("package", "oleObject"):
-        for name in related(package, part, kind):
-            assembly.attach(name.rpartition("/")[2], package.read(name))
