@@ -7,8 +7,3 @@ class RetrievalConfig(AppConfig):
     name = "retrieval_app"
     verbose_name = "Retrieval"
     default_auto_field = "django.db.models.BigAutoField"
-
-    def ready(self) -> None:
-        from retrieval_app.export_parts import register_parts
-
-        register_parts()

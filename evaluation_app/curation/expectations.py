@@ -10,6 +10,7 @@ from django.db import connection
 from django.db.models import Q
 
 from collections_app.models import Collection
+from collections_app.services.governance.delete_guards import register_delete_guard
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion
 from evaluation_app.scoring.retrieval_scores import document_of
 from ragd.store.store import fetch_all
@@ -127,6 +128,9 @@ def expects_any(collection: Collection, doc_ids: Sequence[str]) -> bool:
         if not requested.isdisjoint(documents) or not requested.isdisjoint(map(document_of, chunks)):
             return True
     return False
+
+
+register_delete_guard("golden questions", expects_any)
 
 
 def _has_chunk_of(row: GoldenQuestion, doc_id: str) -> bool:

@@ -12,8 +12,8 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, lock, whole
+from collections_app.work.delivery import RESEND_AFTER
 from collections_app.work.leases import Lease, claim, held_by_host
-from collections_app.work.recovery import RESEND_AFTER
 from evaluation_app.models import EvaluationRun
 
 State = EvaluationRun.State

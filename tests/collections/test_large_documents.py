@@ -331,7 +331,7 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
 def test_cancelling_while_the_rows_are_written_stores_nothing(
     committed: None, embeddings: OpenAIServer, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collections_app.services.jobs.progress import JobProgress
+    from collections_app.services.jobs.attempts import JobProgress
 
     job = upload(create_collection(name="notes", chunk_policy=POLICY), text_of(30))
     check, calls = JobProgress.check, []

@@ -19,11 +19,11 @@ from ragd.types import Candidate, RetrievePlan
 from retrieval_app.confidence.evaluator import Measured, Rule, Weights, special_words
 from retrieval_app.corrective.calibrations import forget_calibration, keep_calibration, switch_corrective
 from retrieval_app.corrective.step import Corrector, cut_strips
-from retrieval_app.export_parts import count_calibrations, read_calibrations, restore_calibrations
 from retrieval_app.models import Calibration, QueryRun
 from retrieval_app.runs import query_pipeline
 from retrieval_app.runs.plans import build_plan
 from retrieval_app.runs.replay import replay
+from retrieval_app.transfer_parts import CALIBRATIONS
 from tests.retrieval.corpus import bearer, make_collection, post
 
 pytestmark = pytest.mark.django_db
@@ -266,18 +266,18 @@ def test_the_same_over_http(client: Client, house: Collection) -> None:
 def test_a_calibration_travels_and_a_bad_one_is_refused(house: Collection) -> None:
     made = calibrate(house)
     connection.ensure_connection()
-    (row,) = read_calibrations(connection.connection, house.pk, house.name)
+    (row,) = CALIBRATIONS.read(connection.connection, house)
     # Django's connection leaves JSON as text; the export's own does not
     row = {name: json.loads(value) if name in ("weights", "data", "figures") else value for name, value in row.items()}
     other = make_collection("cabin", empty=True)
-    assert restore_calibrations(other, [row]) == count_calibrations(other.pk, other.name) == 1
+    assert CALIBRATIONS.restore(other, [row]) == CALIBRATIONS.rows(other).count() == 1
     came = Calibration.objects.get(collection_id=other.pk)
     assert (came.rule, came.data, came.created_at) == (made.rule, made.data, made.created_at)
     for wrong in (row | {"weights": {}}, row | {"upper": 0.1}, row | {"data": []}, {"upper": 0.5}):
         with pytest.raises(InvalidInput):
-            restore_calibrations(other, [wrong])
+            CALIBRATIONS.restore(other, [wrong])
     with pytest.raises(InvalidInput, match="one calibration"):
-        restore_calibrations(other, [row, row])
+        CALIBRATIONS.restore(other, [row, row])
 
 
 def test_the_pages_show_what_was_calibrated_and_what_a_run_was_thought_to_be(client: Client, house: Collection) -> None:

@@ -17,7 +17,7 @@ from collections_app.services.indexing.chunk_overlays import DocumentOverlays, c
 from collections_app.services.indexing.document_locks import StoredDocument, find_stored, refuse_archived
 from collections_app.services.indexing.ingestion import chunk_draft, in_current_generation, ingest
 from collections_app.services.indexing.revisions import Cause
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.jobs.attempts import IngestOutcome
 from ragd import telemetry
 from ragd.text.chunking import document_text
 from ragd.types import Chunk, ChunkPolicy

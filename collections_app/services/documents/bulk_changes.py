@@ -26,7 +26,7 @@ from collections_app.services.documents.labels import Labels, relabel, touches_c
 from collections_app.services.governance import audit
 from collections_app.services.indexing.document_locks import lock_documents, refuse_archived
 from collections_app.services.indexing.revisions import BULK_EDIT, Cause
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.jobs.attempts import IngestOutcome
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 
 LOT = 500

@@ -33,8 +33,7 @@ from collections_app.services.indexing.embedding_checkpoints import (
     KnownVectors,
 )
 from collections_app.services.indexing.ingestion import chunk_draft, hash_content
-from collections_app.services.jobs.outcome import IngestOutcome
-from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from ragd import telemetry
 from ragd.store.generations import SwapBlocked, open_generation
 from ragd.store.indexing import delete_document_chunks, index_stream

@@ -9,8 +9,7 @@ from django.db.models import F
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob, StoredProbe
 from collections_app.services.governance import audit
-from collections_app.services.jobs.outcome import IngestOutcome
-from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.services.jobs.queue import send_jobs
 from collections_app.stores import open_store
 from ragd import telemetry

@@ -27,7 +27,7 @@ from collections_app.services.indexing.embedding_checkpoints import (
     KnownVectors,
 )
 from collections_app.services.indexing.revisions import UNSTATED, Cause, keep_revision
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.jobs.attempts import IngestOutcome
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import EmptyContent, GenerationChanged

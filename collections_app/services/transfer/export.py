@@ -197,7 +197,7 @@ class Export:
             yield from self._member(archive, pipe, CHUNKS.member, self._lines(CHUNKS), self.counts["chunks"])
             yield from self._member(archive, pipe, VECTORS, self._vectors(), self.counts["chunks"], packed=False)
             for part in registered_parts():
-                rows = part.read(self.snapshot.connection, self.collection.pk, self.collection.name)
+                rows = part.read(self.snapshot.connection, self.collection)
                 yield from self._member(archive, pipe, part.member, map(_line, rows), 0)
                 self.counts[part.name] = self.members[-1].rows
             archive.writestr(MANIFEST, json.dumps(self._manifest(), ensure_ascii=False, indent=1))
