@@ -94,7 +94,7 @@ def _answer(
         "hidden_lines": max(0, len(plan.lines) - LINES_SHOWN) if plan else 0,
         "sent_total": sum(line.status in SENT for line in plan.lines) if plan else 0,
     }
-    return render_page(request, page, context | more | active_jobs(collection), status=status)
+    return render_page(request, template, context | more | active_jobs(collection), status=status)
 
 
 def _must_look(request: PageRequest, form: IntakeFields, submit: Submit) -> bool:
