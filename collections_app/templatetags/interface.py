@@ -260,8 +260,8 @@ def amount(value: float | None, unit: str) -> str:
         return "–"
     if unit == "bytes":
         return size(round(value))
-    shown = f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
-    return f"{shown} {'characters' if unit == 'chars' else unit}".strip()
+    text = f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
+    return f"{text} {'characters' if unit == 'chars' else unit}".strip()
 
 
 @register.filter

@@ -84,11 +84,9 @@ def _initial(collection: Collection) -> dict[str, Any]:
 
 def _start(request: PageRequest, collection: Collection, form: GenerationForm) -> HttpResponse:
     automatic = form.cleaned_data["activate"] == "automatic"
-    made = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
-    messages.success(
-        request,
-        f"Building index version {made.number}. Version {collection.generation} stays active until it is complete.",
-    )
+    generation = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
+    active = f"Version {collection.generation} stays active until it is complete."
+    messages.success(request, f"Building index version {generation.number}. {active}")
     return redirect("collections:generations", collection.name)
 
 

@@ -106,15 +106,15 @@ def _window(request: PageRequest, preview: Preview) -> dict[str, Any]:
     total = max(1, -(-len(preview.then) // CHUNKS_PER_PAGE))
     number = min(page_number(request), total)
     first = (number - 1) * CHUNKS_PER_PAGE
-    shown = preview.then[first : first + CHUNKS_PER_PAGE]
+    page_chunks = preview.then[first : first + CHUNKS_PER_PAGE]
     following = preview.then[first + CHUNKS_PER_PAGE :]
-    start = shown[0].start if first else 0
-    end = max([following[0].start if following else preview.chars, *(position.end for position in shown)])
+    start = page_chunks[0].start if first else 0
+    end = max([following[0].start if following else preview.chars, *(position.end for position in page_chunks)])
     cut = [position for position in preview.now if position.start < position.end]  # what was added by hand has no edge
     now = [position for position in cut if start <= position.start < end]
     return {
-        "pieces": compare_pieces(preview.text[start:end], start, _spans(shown), _spans(now)),
-        "shown": shown,
+        "pieces": compare_pieces(preview.text[start:end], start, _spans(page_chunks), _spans(now)),
+        "shown": page_chunks,
         "total": total,
         **pages_around(number, has_more=number < total),
         "edges": len(cut),

@@ -93,15 +93,15 @@ def _read(
     total = max(1, -(-count // CHUNKS_PER_PAGE))
     number = min(_page_number(request, chunks, cited), total)
     first = (number - 1) * CHUNKS_PER_PAGE
-    shown = list(chunks[first : first + CHUNKS_PER_PAGE + 1])
-    following = shown[CHUNKS_PER_PAGE:]
-    shown = shown[:CHUNKS_PER_PAGE]
+    page_chunks = list(chunks[first : first + CHUNKS_PER_PAGE + 1])
+    following = page_chunks[CHUNKS_PER_PAGE:]
+    page_chunks = page_chunks[:CHUNKS_PER_PAGE]
     if flagged:
-        return Reading(number, total, _stretches(document, shown), shown)
-    start = shown[0].start_char if shown and first else 0
+        return Reading(number, total, _stretches(document, page_chunks), page_chunks)
+    start = page_chunks[0].start_char if page_chunks and first else 0
     end = following[0].start_char if following else document.size_chars
-    end = max([end, *(chunk.end_char for chunk in shown)])
-    return Reading(number, total, [_cut(document, start, end, shown, cited)], shown)
+    end = max([end, *(chunk.end_char for chunk in page_chunks)])
+    return Reading(number, total, [_cut(document, start, end, page_chunks, cited)], page_chunks)
 
 
 def _cut(
@@ -114,9 +114,9 @@ def _cut(
     return [*pieces, Piece("", end, (), behind, crowded=True)] if behind else pieces
 
 
-def _stretches(document: Document, shown: Sequence[Chunk]) -> list[list[Piece]]:
+def _stretches(document: Document, page_chunks: Sequence[Chunk]) -> list[list[Piece]]:
     """The shown chunks with a little text around, put together from the chunks beside them: no text is read for it."""
-    requested = {chunk.chunk_index + step for chunk in shown for step in (-1, 0, 1)}
+    requested = {chunk.chunk_index + step for chunk in page_chunks for step in (-1, 0, 1)}
     rows = Chunk.objects.light().of_document(document).filter(chunk_index__in=requested)
     stretches: list[list[Chunk]] = []
     for row in rows:
@@ -124,19 +124,19 @@ def _stretches(document: Document, shown: Sequence[Chunk]) -> list[list[Piece]]:
             stretches[-1].append(row)
         else:
             stretches.append([row])
-    indexes = {chunk.chunk_index for chunk in shown}
+    indexes = {chunk.chunk_index for chunk in page_chunks}
     return [_stretch(document, rows, [row for row in rows if row.chunk_index in indexes]) for rows in stretches]
 
 
-def _stretch(document: Document, rows: Sequence[Chunk], shown: Sequence[Chunk]) -> list[Piece]:
+def _stretch(document: Document, rows: Sequence[Chunk], page_chunks: Sequence[Chunk]) -> list[Piece]:
     start, end = rows[0].start_char, max(row.end_char for row in rows)
     if any(row.metadata.get(MARK) == EDIT for row in rows):
         text = _text_of(document, start, end)  # what the document has there is in no chunk
     else:
         text = join_chunks([(row.start_char, row.content) for row in rows if row.end_char > row.start_char])
-    first = max(0, shown[0].start_char - start - AROUND_CHARS)
-    last = max(row.end_char for row in shown) - start + AROUND_CHARS
-    spans = [ChunkSpan(row.chunk_index, row.start_char, row.end_char) for row in shown]
+    first = max(0, page_chunks[0].start_char - start - AROUND_CHARS)
+    last = max(row.end_char for row in page_chunks) - start + AROUND_CHARS
+    spans = [ChunkSpan(row.chunk_index, row.start_char, row.end_char) for row in page_chunks]
     return cut_pieces(text[first:last], start + first, spans)
 
 
@@ -206,29 +206,29 @@ def show_chunk(
     status: int = 200,
 ) -> HttpResponse:
     """The page of a chunk. refused: why what was typed into it was not taken; it is kept in the form."""
-    shown = find_or_404(Chunk.objects.light(), collection=collection, doc_id=document.doc_id, chunk_index=index)
+    row = find_or_404(Chunk.objects.light(), collection=collection, doc_id=document.doc_id, chunk_index=index)
     cited = cited_span(request, document.size_chars)
-    span = ChunkSpan(shown.chunk_index, shown.start_char, shown.end_char)
-    overlay = shown.metadata.get(MARK)
+    span = ChunkSpan(row.chunk_index, row.start_char, row.end_char)
+    overlay = row.metadata.get(MARK)
     if overlay:  # its offsets are those of the text that it stands for
-        pieces = [Piece(shown.content, shown.start_char, (index,), ())]
+        pieces = [Piece(row.content, row.start_char, (index,), ())]
     else:
-        pieces = cut_pieces(shown.content, shown.start_char, [span], cited)
-    original = _text_of(document, shown.start_char, shown.end_char) if overlay or shown.switched_off else ""
+        pieces = cut_pieces(row.content, row.start_char, [span], cited)
+    original = _text_of(document, row.start_char, row.end_char) if overlay or row.switched_off else ""
     context = {
         "collection": collection,
         "document": document,
-        "chunk": shown,
+        "chunk": row,
         "pieces": pieces,
         "original": original if overlay == EDIT else "",
-        "overlays": overlays_of_chunk(shown, original) if overlay or shown.switched_off else [],
+        "overlays": overlays_of_chunk(row, original) if overlay or row.switched_off else [],
         "overlay": overlay,
-        "findings": find_in_chunk(shown.content, shown.context),
-        "flags": flags_of(shown.content, _limits(collection, document)),
+        "findings": find_in_chunk(row.content, row.context),
+        "flags": flags_of(row.content, _limits(collection, document)),
         "refused": refused,
         "typed": request.POST.get("content", "") if refused else "",
         "typed_action": request.POST.get("action", "") if refused else "",
-        "size_chars": len(shown.content),
+        "size_chars": len(row.content),
         "before": index - 1 if index else None,
         "after": index + 1 if index + 1 < document.chunk_count else None,
         "tab": "documents",

@@ -107,15 +107,15 @@ def revision(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
     total = max(1, -(-len(chunk_places) // CHUNKS_PER_PAGE))
     shown_page = min(_page_number(request, chunk_places, cited), total)
     first = (shown_page - 1) * CHUNKS_PER_PAGE
-    shown = chunk_places[first : first + CHUNKS_PER_PAGE]
-    start = shown[0].start if shown and first else 0
+    page_chunks = chunk_places[first : first + CHUNKS_PER_PAGE]
+    start = page_chunks[0].start if page_chunks and first else 0
     end = (
         chunk_places[first + CHUNKS_PER_PAGE].start
         if first + CHUNKS_PER_PAGE < len(chunk_places)
         else result.size_chars
     )
-    end = max([end, *(position.end for position in shown)])
-    spans = [ChunkSpan(position.index, position.start, position.end) for position in shown]
+    end = max([end, *(position.end for position in page_chunks)])
+    spans = [ChunkSpan(position.index, position.start, position.end) for position in page_chunks]
     context = {
         "collection": collection,
         "document": document,

@@ -83,7 +83,7 @@ def _answer(
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
     if plan is not None and plan.batch is not None:
-        messages.success(request, _said(plan))
+        messages.success(request, _describe_plan(plan))
         return redirect("collections:batch", collection.name, plan.batch.pk)
     context = {
         "collection": collection,
@@ -106,7 +106,7 @@ def _must_look(request: PageRequest, form: IntakeFields, submit: Submit) -> bool
     return str(len(submit(True).deletions)) != request.POST.get("agreed", "")
 
 
-def _said(plan: SourcePlan) -> str:
+def _describe_plan(plan: SourcePlan) -> str:
     sent = sum(line.status in SENT for line in plan.lines)
     message = f"{counted(sent, 'document')} queued"
     if plan.deletions:

@@ -56,8 +56,8 @@ def composes_everything(bench: Bench, cases: Cases) -> None:
         ):
             got, expected = normalize(text), unicodedata.normalize("NFC", text)
             index = next((n for n, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), 0)
-            shown = (ascii(expected[index : index + 4]), ascii(got[index : index + 4]))
-            cases.holds(f"U+{first:04X}, {name}", got == expected, expected=shown[0], got=shown[1])
+            pieces = (ascii(expected[index : index + 4]), ascii(got[index : index + 4]))
+            cases.holds(f"U+{first:04X}, {name}", got == expected, expected=pieces[0], got=pieces[1])
 
 
 @rule("1.1.1", "every line ending becomes one line feed")

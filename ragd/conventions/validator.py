@@ -88,12 +88,12 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
     report. Raises nothing for whatever the spans hold.
     """
     everything = [span for span in spans if isinstance(span, Mapping)]
-    by_id = {_place(span, "span_id"): span for span in everything}
+    by_id = {_span_key(span, "span_id"): span for span in everything}
     children: dict[tuple[str, str], list[SpanDict]] = defaultdict(list)
     governed: dict[str, list[SpanDict]] = defaultdict(list)
     carriers = {event.name: _carrier_table(event) for event in tables.events if not event.span_type}
     for span in everything:
-        children[_place(span, "parent_span_id")].append(span)
+        children[_span_key(span, "parent_span_id")].append(span)
         if table := tables.table_of(span) or _carrier(span, carriers):
             governed[table.type].append(span)
     report = Report(other=len(everything) - sum(map(len, governed.values())))
@@ -103,8 +103,8 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
             continue
         each = report.types[table.type] = TypeReport(spans=len(value))
         for span in value:
-            parent = by_id.get(_place(span, "parent_span_id")) if span.get("parent_span_id") else None
-            inside = children.get(_place(span, "span_id"), [])
+            parent = by_id.get(_span_key(span, "parent_span_id")) if span.get("parent_span_id") else None
+            inside = children.get(_span_key(span, "span_id"), [])
             wrong = list(_Check(span, table, tables, parent, inside, report.rows).violations())
             each.conformant += not wrong
             each.violations += wrong
@@ -117,7 +117,7 @@ def validate_all(spans: Iterable[SpanDict]) -> dict[str, Report]:
     return {tables.name: validate(everything, tables) for tables in VOCABULARIES}
 
 
-def _place(span: SpanDict, name: str) -> tuple[str, str]:
+def _span_key(span: SpanDict, name: str) -> tuple[str, str]:
     """(trace, span) as `name` tells the latter; what is not given is the empty text."""
     return str(span.get("trace_id") or ""), str(span.get(name) or "")
 

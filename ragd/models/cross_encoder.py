@@ -60,8 +60,8 @@ class CrossEncoder:
         if not texts:
             return []
         tokenizer, session = self._open()
-        asked = self._shortened(LONE_SURROGATE.sub("\ufffd", query), tokenizer)
-        pairs = [list(self._windows(asked, LONE_SURROGATE.sub("\ufffd", text), tokenizer)) for text in texts]
+        question = self._shortened(LONE_SURROGATE.sub("\ufffd", query), tokenizer)
+        pairs = [list(self._windows(question, LONE_SURROGATE.sub("\ufffd", text), tokenizer)) for text in texts]
         if self.threads == 1:
             return [max(self._run(session, window) for window in windows) for windows in pairs]
         with ThreadPoolExecutor(self.threads, thread_name_prefix="ragd-rerank") as pool:

@@ -104,8 +104,8 @@ class LateInteraction:
         if not read:
             return [[] for _ in candidates]
         model = minilm.open_model(self.folder)
-        asked = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
-        spelt = model.spell([minilm.FIRST_TOKEN, *asked, minilm.LAST_TOKEN])
+        query_ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
+        spelt = model.spell([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
         parts = self.compare(query, [candidate.text for candidate in read])
         weights = _token_weights(parts, IDF_MIN)
         words = [_bm25(candidate) for candidate in read]
@@ -131,8 +131,8 @@ class LateInteraction:
         if not texts:
             return []
         model = minilm.open_model(self.folder)
-        asked = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
-        question = model.token_vectors(asked)
+        query_ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
+        question = model.token_vectors(query_ids)
         read = {
             text: model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", text)))
             for text in dict.fromkeys(texts)
@@ -140,7 +140,7 @@ class LateInteraction:
         vectors = self._vectors_of(read.values())
         best = _best_cosines(question, vectors)
         query_mean = average_windows([question.mean(axis=0)], [1]).astype(np.float64)
-        ids = np.asarray([minilm.FIRST_TOKEN, *asked, minilm.LAST_TOKEN])
+        ids = np.asarray([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
         parts = {}
         for index, (text, windows) in enumerate(read.items()):
             means = [window.mean(axis=0, dtype=np.float32) for window in vectors[index]]

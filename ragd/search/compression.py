@@ -108,10 +108,10 @@ def _unique_sentences(query: str, candidates: Sequence[Candidate]) -> list[_Sent
     covered: dict[str, _Covered] = {}
     sentences = []
     for index, candidate in enumerate(candidates):
-        seen = covered.setdefault(candidate.doc_id, _Covered())
+        known = covered.setdefault(candidate.doc_id, _Covered())
         for number, (start, end) in enumerate(split_sentences(candidate.content)):
             written = "overlay" in candidate.metadata  # by a person: its sentences lie nowhere in the document
-            if not written and not seen.add(candidate.start + start, candidate.start + end):
+            if not written and not known.add(candidate.start + start, candidate.start + end):
                 continue
             text = candidate.content[start:end]
             shared = set() if _HEADING.match(text) else _terms(text) & terms

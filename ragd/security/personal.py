@@ -22,7 +22,7 @@ def find_personal(text: str) -> Iterator[Finding]:
     if "@" in text:
         for match in PATTERNS["email"].finditer(text):
             if not PATTERNS["no_domain"].search(match["domain"]) and not PATTERNS["no_person"].match(match["local"]):
-                yield _found("email", match.start(), match.end(), 0.8)
+                yield _finding("email", match.start(), match.end(), 0.8)
     if PATTERNS["digit"].search(text):
         yield from _find_numbers(text, Words(text))
     if any(word in lowered for word in WORDS["address"]):
@@ -46,7 +46,7 @@ def _find_numbers(text: str, words: Words) -> Iterator[Finding]:
             if sum(map(str.isdigit, match["value"])) >= NUMBER_DIGITS and not PATTERNS["no_number"].search(
                 match["value"]
             ):
-                yield _found("identity_number", match.start("value"), match.end("value"), 0.75)
+                yield _finding("identity_number", match.start("value"), match.end("value"), 0.75)
 
 
 def _find_rows(text: str, words: Words) -> Iterator[Finding]:
@@ -56,7 +56,7 @@ def _find_rows(text: str, words: Words) -> Iterator[Finding]:
     if words.meet(PHONE_NEEDS):
         for match in PATTERNS["phone_said"].finditer(text):
             if is_phone(match["value"]):
-                yield _found("phone", match.start("value"), match.end("value"), 0.75)
+                yield _finding("phone", match.start("value"), match.end("value"), 0.75)
     yield from _numbers(text, "us_social_security", PATTERNS["ssn"], is_ssn, 0.85)
     yield from _numbers(text, "payment_card", PATTERNS["card"], is_card, 0.95)
     yield from _numbers(text, "brazilian_cpf", PATTERNS["cpf"], is_cpf, 0.9)
@@ -65,7 +65,7 @@ def _find_rows(text: str, words: Words) -> Iterator[Finding]:
 
 def _values(text: str, rule: str, pattern: re.Pattern[str], confidence: float) -> Iterator[Finding]:
     for match in pattern.finditer(text):
-        yield _found(rule, match.start("value"), match.end("value"), confidence)
+        yield _finding(rule, match.start("value"), match.end("value"), confidence)
 
 
 def is_uk(number: str) -> bool:
@@ -137,8 +137,8 @@ def _numbers(
 ) -> Iterator[Finding]:
     for match in pattern.finditer(text):
         if is_real(match[0]):
-            yield _found(rule, match.start(), match.end(), confidence)
+            yield _finding(rule, match.start(), match.end(), confidence)
 
 
-def _found(rule: str, start: int, end: int, confidence: float) -> Finding:
+def _finding(rule: str, start: int, end: int, confidence: float) -> Finding:
     return Finding("personal_data", rule, start, end, confidence)

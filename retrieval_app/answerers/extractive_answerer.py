@@ -147,7 +147,7 @@ class ExtractiveAnswerer:
 
 def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
     """The sentences of the sources in rank order, each place of a document once, headings and scraps left out."""
-    seen: set[tuple[str, int, int]] = set()
+    known: set[tuple[str, int, int]] = set()
     sentences = []
     for number, source in enumerate(sources):
         for start, end in split_sentences(source.content):
@@ -156,9 +156,9 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             written = is_written(source.metadata)  # then it stands nowhere else
             first = start if written else source.start + start
             index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
-            if index in seen or not _is_quotable(text):
+            if index in known or not _is_quotable(text):
                 continue
-            seen.add(index)
+            known.add(index)
             sentences.append(Sentence(number, start, start + len(text), text, stems(text)))
     return sentences
 

@@ -73,11 +73,11 @@ class Weights:
         def column(name: str) -> Row:
             return tuple(float(features[feature][name]) for feature in FEATURES)
 
-        made = cls(float(values["intercept"]), column("coefficient"), column("mean"), column("scale"))
-        numbers = (made.intercept, *made.coefficients, *made.means, *made.scales)
-        if not all(map(math.isfinite, numbers)) or min(made.scales) <= 0:
+        weights = cls(float(values["intercept"]), column("coefficient"), column("mean"), column("scale"))
+        numbers = (weights.intercept, *weights.coefficients, *weights.means, *weights.scales)
+        if not all(map(math.isfinite, numbers)) or min(weights.scales) <= 0:
             raise ValueError("weights must be finite numbers, scales above 0")
-        return made
+        return weights
 
 
 class Measured:
@@ -130,11 +130,11 @@ class Measured:
         return [known[item.key] for item in candidates]
 
     def _rows(self, texts: Sequence[str], cosines: Sequence[float]) -> list[Row]:
-        held = self._words_of(texts)
+        words_by_text = self._words_of(texts)
         highest = math.fsum(self._idf.values()) * (BM25_K1 + 1)
         rows: list[Row] = []
         for index, (text, cosine) in enumerate(zip(texts, cosines, strict=True), 1):
-            words = held.get(index, [])
+            words = words_by_text.get(index, [])
             bm25 = math.fsum(self._idf[word] * often * (BM25_K1 + 1) / (often + BM25_K1) for word, often in words)
             rows.append(
                 (

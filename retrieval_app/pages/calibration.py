@@ -86,19 +86,19 @@ def describe_calibration(calibration: Calibration | None) -> dict[str, Any]:
 
 def describe_correction(run: QueryRun, links: bool) -> dict[str, Any]:
     """{} for a run whose retrieval was not weighed. links: whether its chunks can be opened."""
-    made: Mapping[str, Any] | None = run.correction
-    if not made:
+    correction: Mapping[str, Any] | None = run.correction
+    if not correction:
         return {}
-    if "error" in made:
-        return {"correction": made}
+    if "error" in correction:
+        return {"correction": correction}
     results = set(run.retrieved_ids)
     passages = [
         Weighed(key, score, chunk_href(run.collection_name, key) if links else "", key in results)
-        for key, score in sorted(made["scores"].items(), key=lambda item: (-item[1], item[0]))
+        for key, score in sorted(correction["scores"].items(), key=lambda item: (-item[1], item[0]))
     ]
     return {
-        "correction": made,
-        "correction_scale": scale_of(made["upper"], made["lower"], run.retrieval_confidence),
+        "correction": correction,
+        "correction_scale": scale_of(correction["upper"], correction["lower"], run.retrieval_confidence),
         "correction_meaning": MEANINGS.get(run.retrieval_action, ""),
         "weighed": passages,
     }

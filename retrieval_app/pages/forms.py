@@ -95,14 +95,14 @@ def _plan_choices() -> list[Any]:
 
 def initial_of(run: QueryRun) -> dict[str, Any]:
     """The form as it was when the run was made: its saved plan while that is the same, else every field it states."""
-    asked = {"collection": run.collection_name, "query": run.query}
+    values = {"collection": run.collection_name, "query": run.query}
     saved = SavedPlan.objects.filter(collection__name=run.collection_name, name=run.plan_name).first()
     if saved is not None and saved.plan == run.plan:
-        return asked | {"plan": saved.name}
+        return values | {"plan": saved.name}
     try:
-        return asked | form_values(RetrievePlan.from_dict(run.plan))
+        return values | form_values(RetrievePlan.from_dict(run.plan))
     except (InvalidInput, TypeError):
-        return asked
+        return values
 
 
 class RunFilterForm(forms.Form):

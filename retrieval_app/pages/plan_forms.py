@@ -79,7 +79,7 @@ class PlanForm(PlanFields):
         self.choose("rerank", self._optional("rerank", [(OFF, "Off"), *((name, name) for name in rerankers)]))
         self.choose("compress", self._optional("compress", COMPRESS))
         for name in NUMBERS:
-            self.fields[name].widget.attrs["placeholder"] = _shown(getattr(self.base, name))
+            self.fields[name].widget.attrs["placeholder"] = _placeholder(getattr(self.base, name))
         for name, list_name in WEIGHTS.items():
             self.fields[name].widget.attrs["placeholder"] = f"{self.base.weights.get(list_name, 1.0):g}"
         self.fields["metadata"].widget.attrs["placeholder"] = '{"year": 2024}'
@@ -152,5 +152,5 @@ def form_values(plan: RetrievePlan) -> dict[str, str]:
     return values
 
 
-def _shown(value: object) -> str:
+def _placeholder(value: object) -> str:
     return "auto" if value is None else str(value)

@@ -57,8 +57,8 @@ def ask(request: PageRequest) -> HttpResponse:
 
 def _recent_questions(request: PageRequest) -> list[QueryRun]:
     """What this person asked last, to be opened again without being asked again."""
-    asked = QueryRun.objects.filter(user=request.user, kind=QueryRun.Kind.ASK).exclude(status=QueryRun.Status.ERROR)
-    return list(asked.for_lists()[:RECENT_QUESTIONS])
+    runs = QueryRun.objects.filter(user=request.user, kind=QueryRun.Kind.ASK).exclude(status=QueryRun.Status.ERROR)
+    return list(runs.for_lists()[:RECENT_QUESTIONS])
 
 
 def _make_run(request: PageRequest, collections: list[Collection]) -> HttpResponse:
@@ -102,11 +102,11 @@ def _run_of(request: PageRequest) -> QueryRun | None:
 def _initial(request: PageRequest, collections: list[Collection]) -> dict[str, Any]:
     """The collection that the address names, else the one that this person used last, else the first."""
     names = [collection.name for collection in collections]
-    asked = request.GET.get("collection", "")
-    if asked not in names:
+    chosen = request.GET.get("collection", "")
+    if chosen not in names:
         last = QueryRun.objects.filter(user=request.user, collection_name__in=names).newest_first()
-        asked = last.values_list("collection_name", flat=True).first() or next(iter(names), "")
-    return {"collection": asked, "query": request.GET.get("q", "")}
+        chosen = last.values_list("collection_name", flat=True).first() or next(iter(names), "")
+    return {"collection": chosen, "query": request.GET.get("q", "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         source = excerpts.get(_chunk_of(result))
         start, end = (source["excerpt_start"], source["excerpt_end"]) if source else (result["start"], result["end"])
         ranks = result["ranks"]
-        positions = [(name, *_place(ranks.get(name))) for name in names]
+        positions = [(name, *_rank_and_score(ranks.get(name))) for name in names]
         chunk = reverse("collections:chunk", args=[run.collection_name, result["chunk_index"], result["doc_id"]])
         rows.append(
             SourceRow(
@@ -205,7 +205,7 @@ def _chunk_of(record: Mapping[str, Any]) -> tuple[str, int]:
     return record["doc_id"], record["chunk_index"]
 
 
-def _place(results: dict[str, Any] | None) -> tuple[int | None, float | None]:
+def _rank_and_score(results: dict[str, Any] | None) -> tuple[int | None, float | None]:
     return (results["rank"], results["score"]) if results else (None, None)
 
 

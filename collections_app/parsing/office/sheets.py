@@ -57,11 +57,11 @@ def read(source: Source, assembly: Assembly) -> None:
         tika.read_instead(source, assembly, error)
         return
     for metadata in workbook.sheets_metadata:
-        held = beside.get(metadata.name) or Beside()
+        beside_sheet = beside.get(metadata.name) or Beside()
         if metadata.typ != python_calamine.SheetTypeEnum.WorkSheet:
-            assembly.add("\n".join([heading(metadata.name, 2), *held.lines]), f"sheet {metadata.name}")
+            assembly.add("\n".join([heading(metadata.name, 2), *beside_sheet.lines]), f"sheet {metadata.name}")
             continue
-        _add_sheet(workbook, metadata.name, held, assembly)
+        _add_sheet(workbook, metadata.name, beside_sheet, assembly)
     workbook.close()
     if source.media_type == types.XLS and not assembly.length:  # text boxes, Excel before 5
         tika.add_extract(tika.extract(source.data, source.limits), assembly)

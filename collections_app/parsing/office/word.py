@@ -161,12 +161,12 @@ def _note_line(note: Comment, container: str) -> str:
 
 def _add_headers(package: Parts, part: str, assembly: Assembly) -> None:
     """Each different header and footer once, at the end, so that it does not break up the text."""
-    seen: set[str] = set()
+    texts: set[str] = set()
     for kind, word in (("header", "Header"), ("footer", "Footer")):
         for name in related(package, part, kind):
             block = Body(Styles(), Numbering())
             stream_xml(package.read(name), block.start, block.end, block.text)
             text = flatten(join_blocks(block.finish()))
-            if text not in seen and re.search(r"\w{2}", text):
-                seen.add(text)
+            if text not in texts and re.search(r"\w{2}", text):
+                texts.add(text)
                 assembly.add(f"{word}: {text}")

@@ -56,13 +56,13 @@ class OverlayChange:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSnapshot:
-    """One state of a document. spans, anchors: per chunk as the policy cut it; laid: per chunk as it is served."""
+    """One state of a document. spans, anchors: per chunk as the policy cut it; sources: per chunk as it is served."""
 
     document: Document
     overlays: list[Overlay]
     spans: list[tuple[int, int]]
     anchors: list[tuple[str, int]]
-    laid: list[ChunkSource]
+    sources: list[ChunkSource]
 
     @classmethod
     def read(cls, document: Document) -> DocumentSnapshot:
@@ -82,14 +82,14 @@ class DocumentSnapshot:
 
     def at(self, chunk_index: int) -> ChunkSource:
         """ServiceError 404 for a number that the document does not have."""
-        if not 0 <= chunk_index < len(self.laid):
+        if not 0 <= chunk_index < len(self.sources):
             raise ServiceError(
-                f"{self.document.doc_id!r} has the chunks 0 to {len(self.laid) - 1}, not {chunk_index}",
+                f"{self.document.doc_id!r} has the chunks 0 to {len(self.sources) - 1}, not {chunk_index}",
                 type="unknown_chunk",
                 status=404,
                 field="chunk_index",
             )
-        return self.laid[chunk_index]
+        return self.sources[chunk_index]
 
     def position(self, overlay_id: int) -> int:
         """ServiceError 404."""
@@ -141,9 +141,9 @@ class DocumentSnapshot:
 class PendingOverlays(DocumentOverlays):
     """Overlays as they are to be. They are written in the transaction that stores the chunks they make."""
 
-    def __init__(self, scene: DocumentSnapshot, wanted: OverlayChange, message: str, actor: audit.Actor) -> None:
-        super().__init__(scene.document.collection_id, scene.document.doc_id, wanted.overlays)
-        self.scene, self.wanted, self.message, self.actor = scene, wanted, message, actor
+    def __init__(self, scene: DocumentSnapshot, change: OverlayChange, message: str, actor: audit.Actor) -> None:
+        super().__init__(scene.document.collection_id, scene.document.doc_id, change.overlays)
+        self.scene, self.change, self.message, self.actor = scene, change, message, actor
         self.overlay_id: int | None = None
 
     def current(self, stored: StoredDocument | None) -> DocumentOverlays:
@@ -158,9 +158,9 @@ class PendingOverlays(DocumentOverlays):
         gone = [overlay.id for overlay in self.scene.overlays if overlay.id not in stored]
         ChunkOverlay.objects.filter(pk__in=gone).delete()
         listed = list(self.listed)
-        if self.wanted.subject is not None:
-            listed[self.wanted.subject] = self._write(listed[self.wanted.subject])
-            self.overlay_id = listed[self.wanted.subject].id
+        if self.change.subject is not None:
+            listed[self.change.subject] = self._write(listed[self.change.subject])
+            self.overlay_id = listed[self.change.subject].id
         note_applied(listed, self.laid.places, revision)
         audit.record(self.actor, [self.scene.document], audit.CHANGE, self.message)
 
@@ -172,8 +172,8 @@ class PendingOverlays(DocumentOverlays):
             "content": overlay.content,
             "created_by": audit.name_actor(self.actor),
         }
-        if self.wanted.anchor_text is not None:
-            values["anchor_text"] = self.wanted.anchor_text
+        if self.change.anchor_text is not None:
+            values["anchor_text"] = self.change.anchor_text
         row = ChunkOverlay(collection_id=self.collection_id, doc_id=self.doc_id)
         if overlay.id:
             row = ChunkOverlay.objects.get(pk=overlay.id)
