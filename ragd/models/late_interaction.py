@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.errors import InvalidInput
 from ragd.models import minilm
 from ragd.models.embedding import available_cores
 from ragd.text.windows import LONE_SURROGATE, FloatArray, average_windows
-from ragd.types import Candidate
+from ragd.types import Candidate, check_at_least
 
 HalfArray = npt.NDArray[np.float16]
 
@@ -76,8 +75,8 @@ class LateInteraction:
         folder: Path | None = None,
     ) -> None:
         for name, value, low in (("depth", depth, 1), ("threads", threads, 1), ("cached_windows", cached_windows, 0)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < low):
-                raise InvalidInput(f"{name} must be a whole number of at least {low}, not {value!r}", field=name)
+            if value is not None:
+                check_at_least(name, value, low)
         self.depth, self.folder = depth, folder
         self.threads = threads or available_cores()
         self._token_vectors = lru_cache(maxsize=cached_windows)(self._compute)

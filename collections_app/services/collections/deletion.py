@@ -166,8 +166,7 @@ def purge_collection(collection: Collection) -> dict[str, Any]:
 
 def _purge(collection: Collection) -> dict[str, Any]:
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(WAIT_BRIEFLY)
+        execute(connection, WAIT_BRIEFLY)
         before = count_rows(collection.pk)
         _delete_rows(collection.pk)
         drop_collection(connection, collection.pk)
