@@ -14,7 +14,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import CollectionRowsAdmin, ReadOnlyAdmin, row_action
-from retrieval_app.api.responses import encode, run_response
+from retrieval_app.api.responses import encode
+from retrieval_app.api.schemas import Run
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.models.runs import LIST_DEFERRED
 from retrieval_app.runs import plans
@@ -139,4 +140,4 @@ class SavedPlanAdmin(CollectionRowsAdmin):
 
 def _lines(runs: QuerySet[QueryRun]) -> Iterator[str]:
     for run in runs.defer(None).select_related("user").iterator(chunk_size=EXPORT_BATCH):
-        yield encode(run_response(run)) + "\n"
+        yield encode(Run.from_orm(run)) + "\n"

@@ -25,7 +25,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunks.finding_scan import find_in_chunk
-from collections_app.services.indexing.chunk_overlays import overlays_of_chunk
+from collections_app.services.indexing.stored_documents import overlays_of_chunk
 from collections_app.views.collections import find_document
 from collections_app.views.revisions import cited_elsewhere, cited_span
 from ragd.types import ChunkPolicy

@@ -11,15 +11,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
-from collections_app.api.schemas import UploadPlanRequest
-from collections_app.api.uploads import plan_body, plan_of
+from collections_app.api.schemas import PlanAnswer, UploadPlanRequest
+from collections_app.api.uploads import plan_of
 from collections_app.errors import ServiceError, error_response
 from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
 from collections_app.models import IngestBatch
 from collections_app.services.uploads.folder_sync import commit_sync
-from collections_app.services.uploads.submissions import close_batch, find_batch, open_batch
 from collections_app.services.uploads.upload_preview import preview_uploads
-from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
+from collections_app.services.uploads.uploads import UploadOutcome, close_batch, find_batch, open_batch, submit_uploads
 from collections_app.validation import describe_problems
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import UploadForm
@@ -81,7 +80,7 @@ def plan(request: PageRequest, name: str) -> HttpResponse:
         return error_response(request, InvalidInput(message, field=field))
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
-    return JsonResponse(plan_body(upload_plan))
+    return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
 
 
 @require_POST
@@ -96,7 +95,7 @@ def members(request: PageRequest, name: str) -> HttpResponse:
         upload_plan = preview_uploads(collection, form.cleaned_data["uploads"], doc_ids=doc_ids, **form.labels())
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
-    return JsonResponse(plan_body(upload_plan))
+    return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
 
 
 @require_POST

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import connection
 from django.db.models import Q
@@ -76,16 +75,6 @@ class Worth:
 
     def plus(self, other: Worth) -> Worth:
         return Worth(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "counted": self.counted,
-            "measured": self.measured,
-            "mean": self.mean,
-            "helpful": self.helpful,
-            "neutral": self.neutral,
-            "harmful": self.harmful,
-        }
 
 
 @dataclass(frozen=True, slots=True)

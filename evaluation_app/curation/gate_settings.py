@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.db import transaction
 
 from collections_app.domain.identity import can_be_stored
@@ -76,22 +74,6 @@ def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
         if gone:
             audit.record(actor, [collection], audit.CHANGE, "deleted the quality gate")
     return gone > 0
-
-
-def gate_dict(gate: PromotionGate | None) -> dict[str, Any]:
-    """As the API tells it; without a gate only {"enabled": False}."""
-    if gate is None:
-        return {"enabled": False}
-    return {
-        "enabled": True,
-        "set": gate.golden_set.name if gate.golden_set else gate.set_name,
-        "set_exists": gate.golden_set is not None,
-        "measure": gate.measure,
-        "k": gate.k,
-        "margin": gate.margin,
-        "updated_by": gate.updated_by,
-        "updated_at": gate.updated_at,
-    }
 
 
 def check_gate(measure: object, k: object, margin: object) -> None:

@@ -29,7 +29,7 @@ from retrieval_app.pages.calibration import describe_correction
 from retrieval_app.pages.forms import AskForm, RunFilterForm, initial_of
 from retrieval_app.pages.playground import address_of_run
 from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.replay import compare, search_again
+from retrieval_app.runs.replay import Replayed, search_again
 from retrieval_app.runs.run_log import RunLog, send_log
 
 RUNS_PER_PAGE = 50
@@ -273,7 +273,7 @@ def download_log(request: PageRequest) -> HttpResponseBase:
 def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     run = get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
     before = QueryRun.objects.filter(pk=run.replay_of).first() if run.replay_of else None
-    replay = {"replay": compare(before, run)} if before else {}
+    replay = {"replay": Replayed(before, run)} if before else {}
     return render_page(request, "retrieval/run.html", describe_run(run) | _beside(request, run) | replay)
 
 

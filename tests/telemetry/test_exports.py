@@ -21,7 +21,7 @@ from evaluation_app.spans.exports import services
 from evaluation_app.spans.exports.otlp import any_value
 from evaluation_app.spans.exports.services import SpanExport, export_trace
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
-from evaluation_app.spans.store.span_reads import span_dict
+from evaluation_app.spans.store.span_records import SpanRecord
 from ragd import telemetry
 from ragd.conventions import validate
 from ragd.conventions.span_files import read_spans
@@ -134,7 +134,7 @@ def assert_same(sent: Any, recorded: ReadableSpan) -> None:
 @pytest.mark.parametrize("form", ["otlp", "otlp-lines"])
 def test_what_was_exported_is_read_back_as_it_is_stored(trace_id: str, form: str) -> None:
     found = read_spans(read(trace_id, form))
-    stored = {span.span_id: span_dict(span) for span in Span.objects.of_trace(trace_id)}
+    stored = {span.span_id: SpanRecord.from_orm(span).dict() for span in Span.objects.of_trace(trace_id)}
     assert len(found.spans) == len(stored)
     for span in found.spans:
         wanted = stored[span["span_id"]]

@@ -22,8 +22,8 @@ from collections_app.models import Collection, Document
 from collections_app.parsing import parse
 from collections_app.parsing.types import ParseLimits
 from collections_app.policies import policy_for, policy_of
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.ingestion import Draft, chunk_draft
+from collections_app.services.indexing.stored_documents import DocumentOverlays
 from ragd.errors import EmptyContent
 from ragd.store.store import fetch_all
 from ragd.text.chunking import document_text
@@ -81,9 +81,6 @@ class Lengths:
         if not sizes:
             return cls(0, 0, None, None, None, 0)
         return cls(len(sizes), sum(sizes), min(sizes), float(median(sizes)), max(sizes), shared)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +202,7 @@ def preview_document(
         policy,
         now,
         _preview_chunks(made, {position.digest for position in now}),
-        len(overlays.listed) - len(overlays.laid.places) if whole else None,
+        len(overlays.listed) - len(overlays.places) if whole else None,
     )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from django.db.models import Count, Sum
 from django.db.models.functions import MD5, Substr
@@ -41,9 +40,6 @@ class Estimate:
     changed: tuple[str, ...]
     hash: str
     same_hash: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"changed": list(self.changed)}
 
 
 def estimate_generation(collection: Collection, target: Target) -> Estimate:
