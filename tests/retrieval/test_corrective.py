@@ -179,7 +179,7 @@ def test_what_is_correct_is_cut_to_what_bears_on_the_question(house: Collection)
     assert run.compression["tokens_after"] < run.compression["tokens_before"]
     assert {citation["doc_id"] for citation in run.citations} == {"pump.md"}
     again = replay(run, door="cli")
-    assert again["differences"] == [] and any("corrected" in note for note in again["notes"])
+    assert again.differences == [] and any("corrected" in note for note in again.notes)
 
 
 def test_what_is_incorrect_is_given_up_when_the_words_find_nothing_better(house: Collection) -> None:
