@@ -11,8 +11,7 @@ from collections_app.errors import ServiceError
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.analysis.comparison.api import ChangeOut
 from evaluation_app.analysis.comparison.run_comparison import MeasureChange, check_comparable, compare_runs
-from evaluation_app.commands.bars import Bar
-from evaluation_app.commands.batch_watch import StoppedError
+from evaluation_app.commands.progress import Bar, StoppedError
 from evaluation_app.commands.query import add_plan_arguments, read_plan, split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.golden.sets import find_set
