@@ -9,21 +9,21 @@ from evaluation_app.analysis.sweeps import pages as sweeps
 from evaluation_app.curation import impact_page
 from evaluation_app.curation import pages as curation
 from evaluation_app.golden.pages import questions as golden_questions
-from evaluation_app.golden.pages import runs as golden_runs
+from evaluation_app.golden.pages import questions as golden_runs
+from evaluation_app.golden.pages import questions as golden_suggestions
 from evaluation_app.golden.pages import sets as golden_sets
-from evaluation_app.golden.pages import suggestions as golden_suggestions
+from evaluation_app.golden.pages import sets as golden_versions
 from evaluation_app.golden.pages import transfers as golden_transfers
-from evaluation_app.golden.pages import versions as golden_versions
-from evaluation_app.pages.dashboard import actions as run_actions
-from evaluation_app.pages.dashboard import dashboard, document_trial, item_page, run_page, runs_page
+from evaluation_app.pages.dashboard import dashboard, item_page, run_page, runs_page
+from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
 from evaluation_app.pages.live import live_traffic, run_scores
-from evaluation_app.pages.overview import home, model_prices, upkeep
+from evaluation_app.pages.overview import home, model_prices
 from evaluation_app.pages.overview import pages as overview_page
 from evaluation_app.pages.traces import views as trace_views
 from evaluation_app.reviews import pages as reviews
+from evaluation_app.runs import pages as calibration
 from evaluation_app.runs import pages as runs
-from evaluation_app.runs.calibration import pages as calibration
 from evaluation_app.spans.evidence import pages as evidence_pages
 from evaluation_app.spans.exports import downloads
 
@@ -38,7 +38,7 @@ urlpatterns = [
     path("operations/", home.operations, name="operations"),
     path("operations/retry/", home.retry_failed, name="retry-failed"),
     path("operations/prices/", model_prices.prices_page, name="prices"),
-    path("operations/upkeep/", upkeep.upkeep, name="upkeep"),
+    path("operations/upkeep/", home.upkeep, name="upkeep"),
     path("status/", home.status, name="status"),
     path("status/try/", home.try_rules, name="try-rules"),
     path("go/", home.palette, name="palette"),
@@ -71,7 +71,7 @@ urlpatterns = [
     path(f"{RUN}/baseline/", run_actions.baseline, name="make-baseline"),
     path(f"{RUN}/delete/", run_actions.delete, name="delete-evaluation-run"),
     path(f"{RUN}/jsonl/", runs.download_run, name="evaluation-run-jsonl"),
-    path(f"{RUN}/without/", document_trial.run_without, name="run-without"),
+    path(f"{RUN}/without/", runs_page.run_without, name="run-without"),
     path(f"{RUN}/items/<int:position>/", item_page.show_item, name="evaluation-item"),
     path("evaluation/compare/", comparison.compare, name="compare"),
     path("evaluation/compare/questions/<int:position>/", comparison.question, name="compare-question"),

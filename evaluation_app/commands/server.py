@@ -14,8 +14,8 @@ from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.conformance import run_now
 from evaluation_app.pages.overview.summaries import operations_summary
 from evaluation_app.sample.loading import evaluate_sample, load_sample
-from evaluation_app.scoring.judgement_store import clear_stored, count_stored
-from evaluation_app.spans.store.collector_state import collector_state
+from evaluation_app.scoring.judge_selection import clear_stored, count_stored
+from evaluation_app.spans.store.span_reads import collector_state
 from ragd.conformance import Report
 from ragd.types import SPEC_VERSION
 

@@ -20,13 +20,13 @@ from evaluation_app.commands.progress import Bar, StoppedError
 from evaluation_app.commands.query import split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.models import Span
-from evaluation_app.pages.traces.validity import all_run_spans
 from evaluation_app.spans.evidence.pages import ALWAYS, DEFAULT_SINCE, read_range
 from evaluation_app.spans.evidence.report import build_report
 from evaluation_app.spans.evidence.schemas import EvidenceOut
+from evaluation_app.spans.exports.downloads import STORED, SpanExport, choose_capture, export_matching
 from evaluation_app.spans.exports.formats import FORMATS
-from evaluation_app.spans.exports.services import STORED, SpanExport, choose_capture, export_matching
 from evaluation_app.spans.search.search import SpanFilter, parse_filter
+from evaluation_app.spans.store.span_reads import all_run_spans
 from evaluation_app.spans.store.span_records import SpanRecord
 from ragd.conventions import VOCABULARIES, Report, Tables, Violation, validate
 from ragd.conventions.span_files import OPENINFERENCE, read_spans

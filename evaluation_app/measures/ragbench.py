@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaluation_app.measures.annotations import Sentence
 from evaluation_app.measures.scores import Score, scored, unscorable
-from evaluation_app.measures.trace import NO_CONTEXT
+from evaluation_app.measures.trace import NO_CONTEXT, Sentence
 
 Row = Mapping[str, Any]
 PUBLISHED = {

@@ -17,17 +17,23 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
-from evaluation_app.golden.addresses import key_address
+from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
 from evaluation_app.pages.dashboard.marked_answer import mark_answer, mark_context, mark_tally
-from evaluation_app.pages.live.presenters import ShownPassage, live_documents
-from evaluation_app.reviews.agreement import annotation_of, judge_value, read_agreement
-from evaluation_app.reviews.export import CONTENT_TYPE, export_reviews
+from evaluation_app.pages.live.run_scores import ShownPassage, live_documents
+from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
 from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm
-from evaluation_app.reviews.labels import LABEL_REQUESTS, MEASURES, format_value
+from evaluation_app.reviews.labels import (
+    LABEL_REQUESTS,
+    MEASURES,
+    count_queue,
+    format_value,
+    next_task,
+    review,
+    set_aside,
+)
 from evaluation_app.reviews.queue import Made, queue_live, queue_run
-from evaluation_app.reviews.tasks import count_queue, next_task, review, set_aside
 from ragd.errors import RagdError
 
 TASKS_PER_PAGE = 25

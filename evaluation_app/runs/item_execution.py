@@ -15,7 +15,7 @@ from collections_app.models import Collection
 from collections_app.stores import embedder_for
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.scoring.modes.bands import bands_for
+from evaluation_app.scoring.modes.catalogue import bands_for
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scored, Scorer

@@ -10,8 +10,8 @@ from pydantic import ConfigDict, FiniteFloat, StrictBool, StrictInt
 
 from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.threshold_results import Miss as MissedThreshold
-from evaluation_app.runs.threshold_results import misses_of, question_misses
+from evaluation_app.runs.summaries import Miss as MissedThreshold
+from evaluation_app.runs.summaries import misses_of, question_misses
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX
 from retrieval_app.api.schemas import PlanFields
 

@@ -1,8 +1,8 @@
-"""Everything that is measured of one stored run: the ranking, the answer, TRACe by a judge, eRAG, the outcome."""
+"""How well a list of chunks holds what a golden question expects: documents by their best chunk, and chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,9 +12,10 @@ from collections_app.models import Collection
 from collections_app.services.governance.security_policy import SecurityPolicy, policy_of, redacted_spans
 from collections_app.stores import LOCAL_MODEL, embedder_for
 from evaluation_app.golden.questions import Golden
-from evaluation_app.judges.judgement_cache import JudgementCache
-from evaluation_app.judges.protocol import Case, Judgement
+from evaluation_app.judges.protocol import Case, Judgement, JudgementCache
+from evaluation_app.measures.catalogue import CHUNK
 from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, REFUSED
 from evaluation_app.scoring.cases import Outcome, RunCase, annotation_dict, sentences_of
@@ -24,7 +25,6 @@ from evaluation_app.scoring.embedding_cache import RememberingEmbedder
 from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
 from evaluation_app.scoring.judge_selection import judging_embedder, open_judge
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
-from evaluation_app.scoring.retrieval_scores import retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError, UnknownCollection
 from retrieval_app.answerers.selection import Answerer, open_answerer
@@ -36,6 +36,36 @@ TURNED_AWAY = "the collection's security turned the question or the answer away"
 NOT_ASKED = "no answer was asked for"
 SILENT: Mapping[Outcome, str] = {"abstained": REFUSED, "refused": TURNED_AWAY, "searched": NOT_ASKED}
 LIKELY_DIGITS = 4
+
+
+def retrieval_scores(retrieved_ids: Sequence[str], golden: Golden, cut: int) -> dict[str, Score]:
+    """Every ranking measure at the cut: "recall@10" over documents, "chunk_recall@10" over chunks.
+
+    retrieved_ids: "doc_id#chunk_index", best first. A document stands where its best chunk stands; so a list of ten
+    chunks may hold fewer than ten documents, and precision still divides by the cut. The chunk_* measures are there
+    only where the question expects chunks. A question that expects nothing makes all unscorable. Raises ValueError for
+    a cut below 1 or a chunk that is there twice.
+    """
+    scores = _measure("", unique_documents(retrieved_ids), golden.relevant_docs, cut)
+    if golden.expected_chunks:
+        scores |= _measure(CHUNK, retrieved_ids, golden.expected_chunks, cut)
+    return scores
+
+
+def unique_documents(retrieved_ids: Iterable[str]) -> list[str]:
+    """The documents of these chunks, each once, by its best chunk. An id without "#" is that of a document."""
+    return list(dict.fromkeys(document_of(key) for key in retrieved_ids))
+
+
+def document_of(key: str) -> str:
+    """ "guide.md#3" -> "guide.md"; an id may hold "#" itself, so the last one counts."""
+    document, mark, index = key.rpartition("#")
+    return document if mark and index.isdecimal() else key
+
+
+def _measure(prefix: str, ranking: Sequence[str], expected: Iterable[str], cut: int) -> dict[str, Score]:
+    relevant = dict.fromkeys(expected, 1.0)
+    return {f"{prefix}{name}@{cut}": measure(ranking, relevant, cut) for name, measure in MEASURES.items()}
 
 
 @dataclass(frozen=True)

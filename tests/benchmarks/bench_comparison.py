@@ -14,8 +14,7 @@ import time
 
 import numpy as np
 
-from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
-from evaluation_app.measures.statistics import Draws, bootstrap_mean
+from evaluation_app.measures.statistics import Draws, Resampled, bootstrap_mean, judge_difference
 
 PAIRS = 400
 STEPS = (0.25, 0.5, 1.0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from evaluation_app.analysis.ragbench import STEPS, TABLE
+from evaluation_app.analysis.figures import STEPS, TABLE
 from evaluation_app.measures.ragbench import PUBLISHED
 from tests.benchmarks.ragbench import SETS, read_rows
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from collections_app.errors import ServiceError
-from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
 from evaluation_app.analysis.comparison.presenters import choose_questions, reach_of, show_matrix
 from evaluation_app.analysis.comparison.run_comparison import Comparison, compare_runs
 from evaluation_app.analysis.comparison.side_by_side import compare_question
-from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
+from evaluation_app.measures.statistics import Draws, Interval, Resampled, bootstrap_mean, judge_difference
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
 

@@ -16,8 +16,7 @@ from collections_app.services.generations.generations import start_generation
 from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
 from evaluation_app.curation import impact, proposed_changes
-from evaluation_app.curation.golden_retrieval import keys_of, questions_of
-from evaluation_app.curation.impact import Impact, impact_of
+from evaluation_app.curation.impact import Impact, impact_of, keys_of, questions_of
 from evaluation_app.curation.proposed_changes import ProposedChange
 from evaluation_app.curation.schemas import ImpactOut
 from evaluation_app.models import GoldenQuestion, GoldenSet

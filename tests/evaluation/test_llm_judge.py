@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from evaluation_app.judges import llm_judge
-from evaluation_app.judges.judgement_cache import MemoryCache, judgement_key
 from evaluation_app.judges.llm_judge import NO_QUESTION, SCORE_NAMES, LlmJudge
 from evaluation_app.judges.prompts import PROMPT_HASH, build_messages
-from evaluation_app.judges.protocol import Case, Judge
+from evaluation_app.judges.protocol import Case, Judge, MemoryCache, judgement_key
 from evaluation_app.measures.scores import failed, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
 from ragd import telemetry

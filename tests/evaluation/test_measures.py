@@ -10,7 +10,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures import downstream, erag, ranking, statistics
+from evaluation_app.measures import downstream, ranking, statistics
 from evaluation_app.measures.scores import Score, failed, mean, scored, unscorable
 
 THEIR_NAMES = {"precision": "P", "recall": "recall", "hit": "success", "map": "map_cut", "ndcg": "ndcg_cut"}
@@ -103,17 +103,17 @@ def test_answers_against_expected_ones() -> None:
 
 
 def test_labels_of_documents_become_one_figure() -> None:
-    assert erag.aggregate([0, 1, 1], "mrr").value == 0.5
-    assert erag.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert erag.aggregate([0, 1, 1], "precision", 2).value == 0.5
-    assert erag.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
-    assert erag.aggregate([0.2, 0.6], "success").value == 0.6
-    assert erag.aggregate([0.0, 0.0], "ndcg").value == 0.0
-    assert erag.aggregate([], "precision") == unscorable(erag.NO_LABELS)
+    assert downstream.aggregate([0, 1, 1], "mrr").value == 0.5
+    assert downstream.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert downstream.aggregate([0, 1, 1], "precision", 2).value == 0.5
+    assert downstream.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
+    assert downstream.aggregate([0.2, 0.6], "success").value == 0.6
+    assert downstream.aggregate([0.0, 0.0], "ndcg").value == 0.0
+    assert downstream.aggregate([], "precision") == unscorable(downstream.NO_LABELS)
     for labels, measure in (([0.5], "map"), ([1.5], "precision"), ([math.nan], "precision"), ([1.0], "f1")):
         with pytest.raises(ValueError):
-            erag.aggregate(labels, measure)
-    assert [erag.effect(erag.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
+            downstream.aggregate(labels, measure)
+    assert [downstream.effect(downstream.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
         "helpful",
         "neutral",
         "harmful",

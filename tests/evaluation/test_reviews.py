@@ -16,9 +16,8 @@ from collections_app.errors import ServiceError
 from evaluation_app.measures.statistics import cohen_kappa
 from evaluation_app.models import EvaluationRun, Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import compare_yes_no, kappa_of, read_agreement
-from evaluation_app.reviews.labels import with_faithfulness
+from evaluation_app.reviews.labels import count_queue, next_task, review, set_aside, with_faithfulness
 from evaluation_app.reviews.queue import Made, queue_live, queue_run, unsureness
-from evaluation_app.reviews.tasks import count_queue, next_task, review, set_aside
 from ragd.errors import InvalidInput
 from tests.evaluation.made_runs import make_run
 

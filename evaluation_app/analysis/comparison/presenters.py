@@ -6,9 +6,9 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluation_app.analysis.comparison.paired_intervals import WORDS, Verdict
 from evaluation_app.analysis.comparison.run_comparison import Against, Comparison, MeasureChange, QuestionChange
 from evaluation_app.measures.scores import Mean
+from evaluation_app.measures.statistics import WORDS, Verdict
 from evaluation_app.models import EvaluationRun
 
 LETTERS = string.ascii_uppercase

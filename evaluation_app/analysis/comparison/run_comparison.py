@@ -7,16 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collections_app.errors import ServiceError
-from evaluation_app.analysis.comparison.header_diff import HeaderRow, compare_headers, yardstick_differs
-from evaluation_app.analysis.comparison.item_reader import RunItem, measure_of, read_items
-from evaluation_app.analysis.comparison.paired_intervals import (
-    SAME,
-    Verdict,
-    judge_difference,
+from evaluation_app.analysis.comparison.run_reader import (
+    HeaderRow,
+    RunItem,
+    compare_headers,
+    measure_of,
+    read_items,
+    yardstick_differs,
 )
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.scores import Mean, Score, mean
-from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
+from evaluation_app.measures.statistics import (
+    SAME,
+    Draws,
+    Interval,
+    Verdict,
+    bootstrap_mean,
+    judge_difference,
+)
 from evaluation_app.models import EvaluationRun
 
 OTHERS_MAX = 7

@@ -14,14 +14,12 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
 from collections_app.models import Collection
-from evaluation_app.analysis.comparison.item_reader import measure_of
 from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX
+from evaluation_app.analysis.comparison.run_reader import measure_of
 from evaluation_app.analysis.sweeps import lifecycle, presenters
-from evaluation_app.analysis.sweeps.comparable_sweeps import index_of, other_sweeps
-from evaluation_app.analysis.sweeps.estimate import estimate_sweep
 from evaluation_app.analysis.sweeps.forms import SweepForm
-from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, TITLES, label_of, varied
-from evaluation_app.analysis.sweeps.ranking import Ranking, rank_sweep
+from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, TITLES, estimate_sweep, label_of, varied
+from evaluation_app.analysis.sweeps.ranking import Ranking, index_of, other_sweeps, rank_sweep
 from evaluation_app.models import GoldenSet, Sweep
 from ragd.errors import RagdError
 from retrieval_app.pages.plan_forms import SavePlanForm

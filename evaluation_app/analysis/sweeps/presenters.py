@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation_app.analysis.comparison.item_reader import measure_of
+from evaluation_app.analysis.comparison.run_reader import measure_of
 from evaluation_app.analysis.sweeps.plan_grid import TITLES, spell_value
 from evaluation_app.analysis.sweeps.ranking import Ranked, Ranking
 from evaluation_app.measures.statistics import Interval

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluation_app.golden.expectation_status import read_status
-from evaluation_app.golden.expected_chunks import find_drifts
+from evaluation_app.golden.expectations import find_drifts, read_status
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import GoldenQuestion, GoldenSet
 

@@ -19,11 +19,10 @@ from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
 from collections_app.stores import embedder_for
 from evaluation_app.golden.edits import changing, write_golden
-from evaluation_app.golden.question_rules import clean_golden
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.questions import Golden, clean_golden
+from evaluation_app.golden.suggestions.expectation_search import look
 from evaluation_app.golden.suggestions.model_suggestions import ask_model
 from evaluation_app.golden.suggestions.rule_questions import CATEGORY, RULES, Derived, Passage, derive
-from evaluation_app.golden.suggestions.trial_search import look
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 from ragd.types import Vector

@@ -24,12 +24,12 @@ from evaluation_app.analysis.figures import (
     run_figures,
 )
 from evaluation_app.charts.score_charts import Distribution, Trend, TrendPoint, draw_trend
-from evaluation_app.golden.addresses import address_or_none
+from evaluation_app.golden.expectations import address_or_none
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.pages.dashboard.item_rows import ItemRow, items_address, read_rows
 from evaluation_app.pages.dashboard.run_page import distribution_of, mode_counts, mode_rows
 from evaluation_app.pages.dashboard.runs_page import PURPOSES_OF_PEOPLE, columns_of, run_rows
-from evaluation_app.scoring.modes.bands import Bands, bands_for
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for
 
 SHOWN_RUNS = 24  # in a trend
 LAST_RUNS = 8

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection, Document
 from evaluation_app.analysis.figures import Figure, first_names, make_figure, means_of
-from evaluation_app.golden.addresses import address_or_none, key_address, split_key
+from evaluation_app.golden.expectations import address_or_none, key_address, split_key
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
@@ -32,8 +32,7 @@ from evaluation_app.pages.dashboard.marked_answer import (
     mark_tally,
     worth_of,
 )
-from evaluation_app.scoring.modes.bands import Bands, bands_for
-from evaluation_app.scoring.modes.catalogue import mode_title, stored_table
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for, mode_title, stored_table
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.playground import address_of_run
 

@@ -16,7 +16,7 @@ from evaluation_app.analysis.figures import measure_of
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.scores import STATES, Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.threshold_results import Miss, question_misses
+from evaluation_app.runs.summaries import Miss, question_misses
 from evaluation_app.scoring.modes.catalogue import mode_title
 
 LIGHT = (

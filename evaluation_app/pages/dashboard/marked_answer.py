@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation_app.golden.addresses import split_key
+from evaluation_app.golden.expectations import split_key
 from evaluation_app.golden.questions import Golden
-from evaluation_app.measures.annotations import SUPPORTED_WITHOUT
+from evaluation_app.measures.trace import SUPPORTED_WITHOUT
 from evaluation_app.models import EvaluationItem
 
 # how a sentence of the context is marked -> its word

@@ -24,16 +24,15 @@ from evaluation_app.analysis.figures import (
     make_figure,
     measure_of,
     run_figures,
+    shares_of,
 )
-from evaluation_app.analysis.ragbench import shares_of
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
-from evaluation_app.golden.addresses import address_or_none
+from evaluation_app.golden.expectations import address_or_none
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, describe_filter, items_address
-from evaluation_app.runs.threshold_results import run_misses
-from evaluation_app.scoring.modes.bands import Bands, bands_for
-from evaluation_app.scoring.modes.catalogue import mode_title, stored_table
+from evaluation_app.runs.summaries import run_misses
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for, mode_title, stored_table
 
 ITEMS_PER_PAGE = 50
 COLUMNS = 4  # measures shown of each question; the filter's measure is always among them

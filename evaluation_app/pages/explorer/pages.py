@@ -15,10 +15,9 @@ from django.views.decorators.http import require_GET
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
 from evaluation_app.models import Span
-from evaluation_app.pages.explorer.limits import read_briefly
-from evaluation_app.pages.explorer.span_neighbours import span_address
+from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
+from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import FIELDS, OPERATORS
-from evaluation_app.spans.search.names import WRITTEN
 from evaluation_app.spans.search.search import (
     Facets,
     SpanFilter,
@@ -29,7 +28,6 @@ from evaluation_app.spans.search.search import (
     search_spans,
     slowest_spans,
 )  # fmt: skip
-from evaluation_app.spans.stage_names import PIPELINE_TYPE, STAGE_WORDS
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.telemetry import names

@@ -1,7 +1,8 @@
-"""Home, operations, the status of the rules, the command palette, the style page."""
+"""What goes on by itself or for whole collections, for the Operations page: checks, retention, exports, deletions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
@@ -10,24 +11,58 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, is_part, render_page
-from collections_app.models import Collection, Document, IngestJob
+from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.replicas import has_replica, replica_state
+from collections_app.services.collections.operations import last_operation
 from collections_app.services.generations.recall_probes import collections_with_low_recall
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.models import ConformanceResult, GoldenQuestion
 from evaluation_app.pages.overview.destinations import find_destinations
-from evaluation_app.pages.overview.storage import index_builds, storage_summary
-from evaluation_app.pages.overview.summaries import home_summary, operations_summary
+from evaluation_app.pages.overview.summaries import (
+    home_summary,
+    index_builds,
+    operations_summary,
+    retry_all_failed,
+    storage_summary,
+    work_summary,
+)
 from evaluation_app.pages.overview.trends import home_trends
-from evaluation_app.pages.overview.work_summary import retry_all_failed, work_summary
 from evaluation_app.pages.style_examples import style_examples
 from evaluation_app.runs.requests import under_way
 from evaluation_app.sample.loading import SAMPLE_NAME
-from evaluation_app.spans.store.collector_state import collector_state
+from evaluation_app.spans.store.span_reads import collector_state
 
+RECENT = 8
 SUGGESTED = 4
 CONFORMANCE_DOCS = "docs/conformance.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """check: the newest of everything. removed: (what, how many) of the last retention. recent: of the other kinds."""
+
+    check: Operation | None
+    retention: Operation | None
+    removed: list[tuple[str, int]]
+    recent: list[Operation]
+
+    @property
+    def is_busy(self) -> bool:
+        return any(each.is_running for each in (self.check, *self.recent) if each is not None)
+
+
+def read_upkeep() -> Upkeep:
+    retention = last_operation(Operation.Kind.RETENTION)
+    removed = [(name, count) for name, count in (retention.report if retention else {}).items() if count]
+    others = Operation.objects.exclude(kind=Operation.Kind.RETENTION).exclude(kind=Operation.Kind.CHECK, subject="")
+    return Upkeep(last_operation(Operation.Kind.CHECK, ""), retention, removed, list(others[:RECENT]))
+
+
+@require_GET
+def upkeep(request: PageRequest) -> HttpResponse:
+    context = {"upkeep": read_upkeep()}
+    return render_page(request, "evaluation/upkeep.html", context, parts={"upkeep": "evaluation/parts/upkeep.html"})
 
 
 @require_GET
