@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from django.db.models import F, Func, TextField
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 
 from collections_app.models import Chunk, Collection, Document
 from evaluation_app.golden.questions import Golden, split_chunk
@@ -17,14 +17,6 @@ from ragd.errors import InvalidInput
 MARK = "left(encode(sha256(convert_to(%(expressions)s, 'UTF8')), 'hex'), 32)"
 EXCERPT_CHARS = 240
 State = Literal["there", "off", "other", "gone"]
-
-
-def address_or_none(name: str, *args: object) -> str:
-    """The address of a page, "" for one that this server does not have."""
-    try:
-        return reverse(name, args=args)
-    except NoReverseMatch:
-        return ""
 
 
 def split_key(key: str) -> tuple[str, int | None]:

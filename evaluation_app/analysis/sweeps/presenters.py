@@ -10,6 +10,7 @@ from typing import Any
 from evaluation_app.analysis.comparison.run_reader import measure_of
 from evaluation_app.analysis.sweeps.plan_grid import TITLES, spell_value
 from evaluation_app.analysis.sweeps.ranking import Ranked, Ranking
+from evaluation_app.charts.axes import percent
 from evaluation_app.measures.statistics import Interval
 
 STEP = 0.05
@@ -48,10 +49,6 @@ class Axis:
     low: float
     high: float
 
-    def place(self, value: float) -> float:
-        """In percent of the width, within it."""
-        return round(100 * min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), 2)
-
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -72,7 +69,9 @@ def show_lines(ranking: Ranking) -> tuple[list[Line], Axis]:
     for rank, row in enumerate(ranking.rows, 1):
         result = row.interval
         positions = (
-            (None, None, None) if result is None else tuple(map(axis.place, (result.low, result.high, result.mean)))
+            (None, None, None)
+            if result is None
+            else tuple(percent(value, axis.low, axis.high) for value in (result.low, result.high, result.mean))
         )
         lines.append(Line(rank, row, *positions))
     return lines, axis

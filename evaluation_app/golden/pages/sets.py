@@ -11,7 +11,7 @@ from django.core.paginator import Paginator
 from django.db.models import QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError, describe
@@ -152,16 +152,10 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
         "versions_total": golden_set.versions.count(),
         "runs_total": golden_set.runs.count(),
         "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
-        "evaluate_href": _address("evaluation:new-evaluation-run", golden_set),
-        "runs_href": _address("evaluation:evaluation-runs", golden_set, "&purpose=all"),  # runs_total counts them all
+        "evaluate_href": f"{reverse('evaluation:new-evaluation-run')}?set={golden_set.pk}",
+        # runs_total counts them all
+        "runs_href": f"{reverse('evaluation:evaluation-runs')}?set={golden_set.pk}&purpose=all",
     }
-
-
-def _address(name: str, golden_set: GoldenSet, rest: str = "") -> str:
-    try:
-        return f"{reverse(name)}?set={golden_set.pk}{rest}"
-    except NoReverseMatch:
-        return ""
 
 
 @require_http_methods(["GET", "POST"])

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection, Document
 from evaluation_app.analysis.figures import Figure, first_names, make_figure, means_of
-from evaluation_app.golden.expectations import address_or_none, key_address, split_key
+from evaluation_app.golden.expectations import key_address, split_key
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
@@ -239,15 +239,14 @@ def _shown_worth(run: EvaluationRun, worth: Worth, live: set[str] | None) -> Sho
 
 
 def _board_address(run: EvaluationRun, mode: str) -> str:
-    board = address_or_none("evaluation:board")
-    return f"{board}?{urlencode({'run': run.pk, 'mode': mode})}" if board else ""
+    return f"{reverse('evaluation:board')}?{urlencode({'run': run.pk, 'mode': mode})}"
 
 
 def _question_address(item: EvaluationItem) -> str:
     """The question as it is now; "" where it or its set was deleted."""
     if item.question_id is None or item.run.golden_set_id is None:
         return ""
-    return address_or_none("evaluation:golden-question", item.run.golden_set_id, item.question_id)
+    return reverse("evaluation:golden-question", args=[item.run.golden_set_id, item.question_id])
 
 
 def _ask_address(run: EvaluationRun, item: EvaluationItem) -> str:

@@ -32,7 +32,6 @@ from evaluation_app.analysis.figures import (
     measure_of,
     run_figures,
 )
-from evaluation_app.golden.expectations import address_or_none
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.runs.lifecycle import cancel_run, delete_run, resume_run, retry_failed, start_run
 from evaluation_app.runs.requests import clear_baseline, make_baseline
@@ -108,8 +107,6 @@ def list_runs(request: PageRequest) -> HttpResponse:
         "collections": EvaluationRun.objects.order_by("collection_name")
         .values_list("collection_name", flat=True)
         .distinct(),
-        "start_href": address_or_none("evaluation:new-evaluation-run"),
-        "has_compare": bool(address_or_none("evaluation:compare")),
     }
     parts = {"evaluation-runs": "evaluation/dashboard/parts/runs.html"}
     return render_page(request, "evaluation/dashboard/runs.html", context, parts=parts)
@@ -172,8 +169,7 @@ def _is_baseline(run: EvaluationRun, golden_set: GoldenSet | None) -> bool:
 
 
 def _comparison_of(picked: Sequence[str]) -> str:
-    """The address of the comparison of these runs; "" for fewer than two that exist, or where there is no such page."""
-    compare = address_or_none("evaluation:compare")
+    """The address of the comparison of these runs; "" for fewer than two that exist."""
     form = forms.UUIDField()
     known = []
     for value in picked:
@@ -182,9 +178,11 @@ def _comparison_of(picked: Sequence[str]) -> str:
         except forms.ValidationError:
             continue
     records = EvaluationRun.objects.filter(pk__in=known).order_by("created_at", "id").values_list("pk", flat=True)
-    if not compare or len(records) < 2:
+    if len(records) < 2:
         return ""
-    return f"{compare}?{urlencode([('base', records[0]), *(('other', pk) for pk in records[1:])])}"
+    return (
+        f"{reverse('evaluation:compare')}?{urlencode([('base', records[0]), *(('other', pk) for pk in records[1:])])}"
+    )
 
 
 @require_POST
@@ -262,7 +260,6 @@ def run_without(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
         "collection": collection,
         "document": document,
         "expected_by": run.items.filter(golden__expected_doc_ids__contains=[document.doc_id]).count(),
-        "impact_href": address_or_none("evaluation:impact", collection.name),
     }
     return render_page(request, "evaluation/dashboard/run_without.html", context)
 
