@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -20,6 +19,7 @@ from evaluation_app.measures.scores import Mean, mean
 from evaluation_app.models import GoldenSet
 from evaluation_app.scoring.scorer import document_of, retrieval_scores
 from ragd.insight.what_if import Supposed, WhatIf
+from ragd.models.caching_embedder import CachingEmbedder
 from ragd.models.embedding import Embedder
 from ragd.normalization import normalize
 from ragd.types import Candidate, RetrievePlan
@@ -76,30 +76,8 @@ def keys_of(candidates: Iterable[Candidate]) -> list[str]:
     return [chunk_key(candidate) for candidate in candidates]
 
 
-class _VectorCache:
-    """Vectors of questions by embedder, the latest KEPT_VECTORS of each: dialogs ask the same ones again and again."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.by_embedder: dict[int, tuple[Embedder, OrderedDict[str, Any]]] = {}
-
-    def find(self, embedder: Embedder, text: str) -> Any:
-        """The vector of a text, embedded now where it is not kept. Raises EmbedderError."""
-        with self.lock:
-            _, stored = self.by_embedder.setdefault(id(embedder), (embedder, OrderedDict()))
-            value = stored.get(text)
-            if value is not None:
-                stored.move_to_end(text)
-                return value
-        vector = embedder.embed_query(text)
-        with self.lock:
-            stored[text] = vector
-            while len(stored) > KEPT_VECTORS:
-                stored.popitem(last=False)
-        return vector
-
-
-_vectors = _VectorCache()
+# by the embedder's id; each holds its embedder, so that no other takes the id
+_caches: dict[int, CachingEmbedder] = {}
 
 
 def vectors_of(
@@ -116,11 +94,12 @@ def vectors_of(
     result: dict[str, Any] = {}
     if embedder is None:
         return result
+    cache = _caches.setdefault(id(embedder), CachingEmbedder(embedder, queries=KEPT_VECTORS))
     for text in texts:
         if until is not None and result and time.monotonic() >= until:
             break
         if text not in result:
-            result[text] = _vectors.find(embedder, text)
+            result[text] = cache.embed_query(text)
             alive()
     return result
 

@@ -20,8 +20,8 @@ from evaluation_app.judges.llm_judge import LlmJudge
 from evaluation_app.judges.protocol import Judge, JudgementCache
 from evaluation_app.measures.trace import Unit
 from evaluation_app.models import KeptJudgement
-from evaluation_app.scoring.embedding_cache import RememberingEmbedder
 from evaluation_app.scoring.run_settings import RunSettings
+from ragd.models.caching_embedder import CachingEmbedder
 from retrieval_app.llm.chat_endpoint import Endpoint
 
 
@@ -127,9 +127,9 @@ def _api_key() -> str:
 
 
 @lru_cache(maxsize=1)
-def judging_embedder() -> RememberingEmbedder:
+def judging_embedder() -> CachingEmbedder:
     """The local model, whatever the collection uses: the judge and the noise figures are made for its vectors."""
-    return RememberingEmbedder(embedder_for(LOCAL_MODEL, LOCAL_DIMS))
+    return CachingEmbedder(embedder_for(LOCAL_MODEL, LOCAL_DIMS))
 
 
 @lru_cache(maxsize=4)

@@ -21,12 +21,12 @@ from evaluation_app.measures.trace import NO_ANSWER, REFUSED
 from evaluation_app.scoring.cases import Outcome, RunCase, annotation_dict, sentences_of
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import Contributions, measure_contributions
-from evaluation_app.scoring.embedding_cache import RememberingEmbedder
 from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
 from evaluation_app.scoring.judge_selection import judging_embedder, open_judge
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError, UnknownCollection
+from ragd.models.caching_embedder import CachingEmbedder
 from retrieval_app.answerers.selection import Answerer, open_answerer
 from retrieval_app.models import QueryRun
 
@@ -235,12 +235,12 @@ class Scorer:
             QueryRun.objects.filter(pk=run.pk).update(**values)
 
 
-def _embedder_of(collection: Collection | None) -> RememberingEmbedder:
+def _embedder_of(collection: Collection | None) -> CachingEmbedder:
     """One that remembers: the sentences of a chunk are read for the list and again for the chunk alone. What the judge
     has read serves too, where the collection has the model of the judge."""
     if collection is None or collection.embed_model == LOCAL_MODEL:
         return judging_embedder()
-    return RememberingEmbedder(embedder_for(collection.embed_model, collection.embed_dims))
+    return CachingEmbedder(embedder_for(collection.embed_model, collection.embed_dims))
 
 
 def trace_record(scores: Mapping[str, Score]) -> dict[str, float | None]:

@@ -37,8 +37,8 @@ from evaluation_app.measures.downstream import f1 as words_f1
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import kendall_tau
 from evaluation_app.scoring.cases import without_markers
-from evaluation_app.scoring.embedding_cache import RememberingEmbedder
 from ragd import Candidate
+from ragd.models.caching_embedder import CachingEmbedder
 from ragd.models.embedding import LocalEmbedder
 from ragd.text.chunking import split_sentences
 from retrieval_app.answerers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, read_sentences
@@ -190,7 +190,7 @@ def main() -> None:
         f"{len(passages.candidates)} chunks, the first {SOURCES_READ} of each list",
         flush=True,
     )
-    remembering = RememberingEmbedder(embedder)
+    remembering = CachingEmbedder(embedder)
     lists = [find(embedder, claim.text, passages) for claim in claims]
     sentences = {item.text for sources in lists for item in read_sentences(sources)}
     remembering.embed(sorted(sentences, key=len))  # all at once: one by one they take several times as long

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation_app.scoring.embedding_cache import RememberingEmbedder
 from ragd.errors import EmbedderError
+from ragd.models.caching_embedder import CachingEmbedder
 from tests.builders import WordEmbedder
 
 
@@ -26,7 +26,7 @@ class CountingEmbedder(WordEmbedder):
 
 def test_a_text_is_embedded_once_and_its_vector_is_the_same() -> None:
     inner = CountingEmbedder()
-    embedder = RememberingEmbedder(inner)
+    embedder = CachingEmbedder(inner)
     first = embedder.embed(["a b", "c", "a b"])
     assert inner.embedded == ["a b", "c"] and first[0] is first[2]
     again = embedder.embed(["c", "d", "a b"])
@@ -38,7 +38,7 @@ def test_a_text_is_embedded_once_and_its_vector_is_the_same() -> None:
 
 def test_a_question_is_not_taken_for_a_passage() -> None:
     inner = CountingEmbedder()
-    embedder = RememberingEmbedder(inner)
+    embedder = CachingEmbedder(inner)
     passage, question = embedder.embed(["a"])[0], embedder.embed_query("a")
     assert not np.array_equal(passage, question)
     assert embedder.embed_query("a") is question and inner.asked == ["a"]
@@ -46,7 +46,7 @@ def test_a_question_is_not_taken_for_a_passage() -> None:
 
 def test_what_was_asked_longest_ago_is_forgotten() -> None:
     inner = CountingEmbedder()
-    embedder = RememberingEmbedder(inner, kept=2)
+    embedder = CachingEmbedder(inner, passages=2)
     embedder.embed(["a", "b"])
     embedder.embed(["a"])
     embedder.embed(["c"])  # b goes
@@ -60,7 +60,7 @@ def test_a_failure_is_passed_on_and_nothing_is_remembered() -> None:
         def embed(self, texts: Any) -> Any:
             raise EmbedderError("away", kind="unreachable", retryable=True)
 
-    embedder = RememberingEmbedder(Failing())
+    embedder = CachingEmbedder(Failing())
     for _ in range(2):
         with pytest.raises(EmbedderError, match="away"):
             embedder.embed(["a"])
