@@ -107,7 +107,7 @@ def check_gate(measure: object, k: object, margin: object) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class QuestionPair:
     """One question on both generations: the measure and the best rank of what is expected, None where it is absent."""
 
     asked: StoredQuestion
@@ -157,7 +157,7 @@ def compare_generations(
     gate: PromotionGate,
     *,
     alive: Callable[[], object] = lambda: None,
-) -> list[Pair]:
+) -> list[QuestionPair]:
     """Each question on the generation that serves and on the given one, in order."""
     plan = choose_plan(collection, None, {}).plan
     plan = replace(plan, k=max(plan.k, gate.k), compress=None, token_budget=None)
@@ -168,7 +168,7 @@ def compare_generations(
     for each, before, after in zip(asked, now, then, strict=True):
         scores = [retrieval_scores(keys, each.golden, gate.k)[name].value for keys in (before, after)]
         ranks = [first_rank(keys, each.golden, by_document=True) for keys in (before, after)]
-        pairs.append(Pair(each, scores[0] or 0.0, scores[1] or 0.0, *ranks))
+        pairs.append(QuestionPair(each, scores[0] or 0.0, scores[1] or 0.0, *ranks))
     return pairs
 
 
@@ -218,7 +218,9 @@ def _head(gate: PromotionGate, collection: Collection) -> dict[str, Any]:
     }
 
 
-def _verdict(gate: PromotionGate, golden_set: GoldenSet, head: dict[str, Any], pairs: Sequence[Pair]) -> Verdict:
+def _verdict(
+    gate: PromotionGate, golden_set: GoldenSet, head: dict[str, Any], pairs: Sequence[QuestionPair]
+) -> Verdict:
     before, after = [pair.before for pair in pairs], [pair.after for pair in pairs]
     difference = paired_difference(before, after)
     assert difference is not None

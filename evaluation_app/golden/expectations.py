@@ -99,7 +99,7 @@ def _chunks(collection_name: str, doc_ids: set[str], indexes: set[int] | None = 
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectationState:
     """One expected document or chunk. key: as the question names it. title: of the document, its id without one.
 
     state: there, off (disabled or archived, so that no search finds it), other (of a chunk: under its number stands
@@ -119,10 +119,10 @@ class Expected:
 class ExpectationStatus:
     """What of many questions is there, by key."""
 
-    documents: Mapping[str, Expected]
-    chunks: Mapping[str, Expected]
+    documents: Mapping[str, ExpectationState]
+    chunks: Mapping[str, ExpectationState]
 
-    def of(self, golden: Golden, drifts: Mapping[str, Drift] | None = None) -> list[Expected]:
+    def of(self, golden: Golden, drifts: Mapping[str, Drift] | None = None) -> list[ExpectationState]:
         """Documents first, each in the question's order. A chunk of an expected document is called by its number.
 
         drifts: of the question, as `marks.find_drifts` gives them.
@@ -132,7 +132,7 @@ class ExpectationStatus:
             *(self._chunk_of(golden, key, (drifts or {}).get(key)) for key in golden.expected_chunks),
         ]
 
-    def _chunk_of(self, golden: Golden, key: str, drift: Drift | None) -> Expected:
+    def _chunk_of(self, golden: Golden, key: str, drift: Drift | None) -> ExpectationState:
         doc_id, _, index = key.rpartition("#")
         result = self.chunks[key]
         if doc_id in golden.expected_doc_ids:
@@ -198,11 +198,11 @@ def _read_chunks(
     }
 
 
-def _document(collection_name: str, doc_id: str, results: tuple[str, bool] | None) -> Expected:
+def _document(collection_name: str, doc_id: str, results: tuple[str, bool] | None) -> ExpectationState:
     if results is None:
-        return Expected(doc_id, doc_id, "gone")
+        return ExpectationState(doc_id, doc_id, "gone")
     href = reverse("collections:document", args=[collection_name, doc_id])
-    return Expected(doc_id, results[0], "there" if results[1] else "off", href)
+    return ExpectationState(doc_id, results[0], "there" if results[1] else "off", href)
 
 
 def _chunk(
@@ -211,11 +211,11 @@ def _chunk(
     position: tuple[str, int] | None,
     documents: Mapping[str, tuple[str, bool]],
     results: tuple[str, bool] | None,
-) -> Expected:
+) -> ExpectationState:
     if position is None or results is None:
-        return Expected(key, key, "gone", is_chunk=True)
+        return ExpectationState(key, key, "gone", is_chunk=True)
     doc_id, index = position
     title = documents.get(doc_id, (doc_id, True))[0]
     href = reverse("collections:chunk", args=[collection_name, index, doc_id])
     excerpt = " ".join(results[0].split())[:EXCERPT_CHARS]
-    return Expected(key, f"{title} #{index}", "there" if results[1] else "off", href, excerpt, is_chunk=True)
+    return ExpectationState(key, f"{title} #{index}", "there" if results[1] else "off", href, excerpt, is_chunk=True)

@@ -215,7 +215,7 @@ def judge_difference(difference: Interval | None, moved: int, *, higher_is_bette
     return "improved" if (difference.mean > 0) == higher_is_better else "regressed"
 
 
-class Resampled:
+class ResampledMeans:
     """The weighted means of many columns over the same draws: each interval, and each difference, at once.
 
     values: (questions, columns), finite. Intervals are those of `bootstrap_mean`, up to rounding. Raises ValueError

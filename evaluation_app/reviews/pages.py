@@ -21,7 +21,7 @@ from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
 from evaluation_app.pages.dashboard.marked_answer import mark_answer, mark_context, mark_tally
-from evaluation_app.pages.live.run_scores import ShownPassage, live_documents
+from evaluation_app.pages.live.run_scores import LinkedPassage, live_documents
 from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
 from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm
 from evaluation_app.reviews.labels import (
@@ -33,7 +33,7 @@ from evaluation_app.reviews.labels import (
     review,
     set_aside,
 )
-from evaluation_app.reviews.queue import Made, queue_live, queue_run
+from evaluation_app.reviews.queue import QueuedCount, queue_live, queue_run
 from ragd.errors import RagdError
 
 TASKS_PER_PAGE = 25
@@ -184,7 +184,7 @@ def download(request: PageRequest) -> StreamingHttpResponse:
     return response
 
 
-def _queue(values: dict[str, Any], request: PageRequest) -> Made:
+def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:
     source, which = values["source"], values["which"]
     numbers = {"number": values["number"], "wanted": values["wanted"]}
     if source.startswith(LIVE):
@@ -193,7 +193,7 @@ def _queue(values: dict[str, Any], request: PageRequest) -> Made:
     return queue_run(run, which, **numbers, actor=request.user)
 
 
-def _tell(request: PageRequest, made: Made) -> None:
+def _tell(request: PageRequest, made: QueuedCount) -> None:
     known = f"; {made.known} already queued" if made.known else ""
     if made.created:
         messages.success(request, f"{made.created} answers added to the queue{known}.")
@@ -232,7 +232,7 @@ def _passages(task: ReviewTask, annotation: Mapping[str, Any]) -> dict[str, Any]
     live = live_documents(task.collection_name, (passage.doc_id for passage in passages))
     return {
         "passages": [
-            ShownPassage(passage, key_address(task.collection_name, passage.key) if passage.doc_id in live else "")
+            LinkedPassage(passage, key_address(task.collection_name, passage.key) if passage.doc_id in live else "")
             for passage in passages
         ],
         "tally": mark_tally(passages),

@@ -56,12 +56,12 @@ class LabelledList:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedRule:
     rule: Rule
     figures: dict[str, Any]
 
 
-def fit(lists: Sequence[LabelledList], *, target: float = TARGET) -> Fitted:
+def fit(lists: Sequence[LabelledList], *, target: float = TARGET) -> FittedRule:
     """The rule of all lists, with the figures of FOLDS-fold cross-validation by question.
 
     target: the least share of lists called correct that answer, and of lists called incorrect that do not, on the data
@@ -73,7 +73,7 @@ def fit(lists: Sequence[LabelledList], *, target: float = TARGET) -> Fitted:
             f"at least {LISTS_MIN} retrievals are needed, {SIDE_MIN} of them with what is expected and {SIDE_MIN} "
             f"without; there are {answering} with and {len(lists) - answering} without"
         )
-    return Fitted(fit_rule(lists, target), held_out_figures(lists, target))
+    return FittedRule(fit_rule(lists, target), held_out_figures(lists, target))
 
 
 def fit_rule(lists: Sequence[LabelledList], target: float) -> Rule:
@@ -182,10 +182,10 @@ def share(right: int, total: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class CalibrationResult:
     """What a fit gave. data: as `retrieval_app.models.Calibration` keeps it."""
 
-    fitted: Fitted
+    fitted: FittedRule
     data: dict[str, Any]
 
 
@@ -198,7 +198,7 @@ def calibrate(
     target: float = TARGET,
     keep: bool = True,
     actor: audit.Actor = None,
-) -> Calibrated:
+) -> CalibrationResult:
     """Fit weights and thresholds on the set's questions, and keep them for the collection unless `keep` is False.
 
     unanswerable: sets of other collections, whose questions nothing here answers; without any, a miss is known from
@@ -249,7 +249,7 @@ def calibrate(
         keep_calibration(
             collection, fitted.rule, embed_model=collection.embed_model, data=data, figures=fitted.figures, actor=actor
         )
-    return Calibrated(fitted, data)
+    return CalibrationResult(fitted, data)
 
 
 def label_questions(questions: Sequence[Golden], plan: RetrievePlan, store: Store) -> list[LabelledList]:

@@ -136,7 +136,7 @@ def run_verdict(summary: Mapping[str, Any], thresholds: Mapping[str, float], fai
     return not run_misses(summary, thresholds) and not own["failed"]
 
 
-class Summed(Protocol):
+class SummedItem(Protocol):
     """What a summary reads of an item; `EvaluationItem` has it."""
 
     @property
@@ -168,14 +168,14 @@ class Line:
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, item: Summed) -> Line:
+    def of(cls, item: SummedItem) -> Line:
         golden = {"thresholds": item.golden.get("thresholds") or {}}
         details = {"store_state": item.details.get("store_state")}
         return cls(item.scores, item.category, item.weight, item.outcome, item.modes, golden, details)
 
 
 def summarize(
-    items: Iterable[Summed],
+    items: Iterable[SummedItem],
     settings: RunSettings,
     *,
     thresholds: Mapping[str, float] | None = None,

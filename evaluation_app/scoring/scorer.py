@@ -69,7 +69,7 @@ def _measure(prefix: str, ranking: Sequence[str], expected: Iterable[str], cut: 
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     """What was found of one run; the shapes are those of EvaluationItem.
 
     scores: measure -> Score, only what the settings ask for. context, answer_sentences and annotation: what the judge
@@ -108,7 +108,7 @@ class Scorer:
         """Changes when the same run may get other figures from the judge; "" without a judge."""
         return "" if self.judge is None else self.judge.version
 
-    def score(self, run: QueryRun, golden: Golden | None) -> Scored:
+    def score(self, run: QueryRun, golden: Golden | None) -> ScoredRun:
         """Everything that can be measured of the run. golden: None for traffic that nobody expected anything of.
 
         Never raises for what a run holds. A run that failed has the failed score of its kind for everything. The run's
@@ -163,7 +163,7 @@ class Scorer:
         golden: Golden | None,
         judged: tuple[Case, Judgement | None],
         contributions: Contributions | None,
-    ) -> Scored:
+    ) -> ScoredRun:
         as_case, judgement = judged
         outcome: Outcome = case.outcome
         if outcome == "answered" and judgement is not None and judgement.refused:
@@ -186,7 +186,7 @@ class Scorer:
                 )
         if contributions is not None:
             scores |= contributions.scores
-        return Scored(
+        return ScoredRun(
             outcome=outcome,
             scores=scores,
             context=context,
@@ -209,7 +209,7 @@ class Scorer:
             for name in JUDGED
         }
 
-    def _lost(self, run: QueryRun, case: RunCase, golden: Golden | None) -> Scored:
+    def _lost(self, run: QueryRun, case: RunCase, golden: Golden | None) -> ScoredRun:
         """An error is a hole, never a zero: every measure that the settings ask for is failed."""
         kind = run.error_type or "internal_error"
         names: list[str] = []
@@ -220,9 +220,9 @@ class Scorer:
         if golden is not None and run.kind == QueryRun.Kind.ASK:
             names += [*DOWNSTREAM, "right_outcome", *(NOISE if self.judge is not None else ())]
             names += ERAG_NAMES if self.settings.contributions else ()
-        return Scored("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
+        return ScoredRun("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
 
-    def _keep(self, run: QueryRun, results: Scored, contributions: Contributions | None) -> None:
+    def _keep(self, run: QueryRun, results: ScoredRun, contributions: Contributions | None) -> None:
         """Onto the run, as far as it was stored; a run is not given back a figure that this setting did not make."""
         values: dict[str, Any] = {}
         if self.judge is not None:

@@ -24,7 +24,7 @@ from evaluation_app.scoring.scorer import (
     NOT_ASKED,
     TRACE,
     TURNED_AWAY,
-    Scored,
+    ScoredRun,
     Scorer,
     document_of,
     retrieval_scores,
@@ -68,7 +68,7 @@ def asked(collection: Collection, query: str = QUESTION) -> QueryRun:
     return ask(collection, query, PLAN, door="worker")
 
 
-def score(collection: Collection, run: QueryRun, golden: Golden | None = GOLDEN, **values: Any) -> Scored:
+def score(collection: Collection, run: QueryRun, golden: Golden | None = GOLDEN, **values: Any) -> ScoredRun:
     return Scorer(RunSettings(**values), collection).score(run, golden)
 
 

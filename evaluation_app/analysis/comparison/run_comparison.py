@@ -133,7 +133,7 @@ class MeasureChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class RunDifference:
     """One run against the base. changes: per measure, in the catalogue's order; questions: the worst first.
 
     unpaired: questions that only one of the two runs has done so far.
@@ -166,7 +166,7 @@ class Comparison:
     """measures: every measure that any of the runs has, in the catalogue's order. headers: what differs."""
 
     base: EvaluationRun
-    others: tuple[Against, ...]
+    others: tuple[RunDifference, ...]
     measures: tuple[str, ...]
     headers: tuple[HeaderRow, ...]
 
@@ -248,13 +248,13 @@ def _against(
     after: Mapping[int, RunItem],
     measures: Sequence[str],
     draws: Draws,
-) -> Against:
+) -> RunDifference:
     shared = sorted(before.keys() & after.keys())
     reasons = {name: yardstick_differs(measure_of(name), base, run) for name in measures}
     questions = [_question(before[position], after[position], reasons) for position in shared]
     changes = tuple(_change(name, before, after, questions, reasons[name], draws) for name in measures)
     ordered = sorted(questions, key=lambda item: (not item.broke, item.worst, sum(item.gains), item.position))
-    return Against(run, changes, tuple(ordered), len(before.keys() ^ after.keys()))
+    return RunDifference(run, changes, tuple(ordered), len(before.keys() ^ after.keys()))
 
 
 def _question(before: RunItem, after: RunItem, reasons: Mapping[str, str]) -> QuestionChange:

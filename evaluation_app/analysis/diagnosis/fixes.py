@@ -38,7 +38,7 @@ SHOWN_CHARS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class _StoredItem:
     """An item as `find_modes` reads it."""
 
     outcome: str
@@ -91,8 +91,8 @@ def quartiles(run: EvaluationRun, measures: Sequence[str]) -> dict[str, tuple[fl
     return result
 
 
-def _read(item: EvaluationItem) -> _Stored:
-    return _Stored(
+def _read(item: EvaluationItem) -> _StoredItem:
+    return _StoredItem(
         item.outcome,
         {name: Score.from_dict(score) for name, score in item.scores.items()},
         item.context,

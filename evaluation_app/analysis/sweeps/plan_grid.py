@@ -194,7 +194,7 @@ def estimate_sweep(golden_set: GoldenSet, plans: Sequence[RetrievePlan], setting
 
 
 @dataclass(frozen=True, slots=True)
-class _Past:
+class _FinishedRun:
     """A run that went through. cost_usd: of answers and judge, None where a price is not known."""
 
     took_ms: float
@@ -203,7 +203,7 @@ class _Past:
     rerank: str | None
 
 
-def _runs_alike(collection_name: str, settings: RunSettings) -> list[_Past]:
+def _runs_alike(collection_name: str, settings: RunSettings) -> list[_FinishedRun]:
     """Newest first."""
     rows = EvaluationRun.objects.filter(
         collection_name=collection_name,
@@ -214,12 +214,12 @@ def _runs_alike(collection_name: str, settings: RunSettings) -> list[_Past]:
         done__gt=0,
     ).values_list("took_ms", "done", "cost_usd", "judge_cost_usd", "plan")
     return [
-        _Past(took, done, None if answers is None or judge is None else answers + judge, plan.get("rerank"))
+        _FinishedRun(took, done, None if answers is None or judge is None else answers + judge, plan.get("rerank"))
         for took, done, answers, judge, plan in rows[:RUNS_READ]
     ]
 
 
-def _per_question(amounts: Sequence[float], runs: Sequence[_Past]) -> float:
+def _per_question(amounts: Sequence[float], runs: Sequence[_FinishedRun]) -> float:
     return sum(amounts) / sum(run.done for run in runs)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from evaluation_app.analysis.comparison.run_reader import measure_of
 from evaluation_app.analysis.sweeps.plan_grid import TITLES, spell_value
-from evaluation_app.analysis.sweeps.ranking import Ranked, Ranking
+from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking
 from evaluation_app.charts.axes import percent
 from evaluation_app.measures.statistics import Interval
 
@@ -21,7 +21,7 @@ LEVELS = 8  # shades of the heat map, in static/css/evaluation.css
 class Cell:
     """One place of the map. row: the best plan there by rank, None without one. plans: how many share the place."""
 
-    row: Ranked | None
+    row: RankedPlan | None
     plans: int
     level: int
 
@@ -55,7 +55,7 @@ class Line:
     """A plan of the table with its interval on the axis, in percent."""
 
     rank: int
-    row: Ranked
+    row: RankedPlan
     low: float | None
     high: float | None
     dot: float | None
@@ -97,7 +97,7 @@ def draw_map(ranking: Ranking, across: str, down: str, plans: Sequence[Mapping[s
     ranked = [row for row in ranking.rows if row.standing in ("best", "level", "worse")]
     known = [row.mean.value for row in ranked if row.mean.value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    locations: dict[tuple[str, str], list[Ranked]] = {}
+    locations: dict[tuple[str, str], list[RankedPlan]] = {}
     for row in ranked:  # best first
         locations.setdefault((row.values[across], row.values[down]), []).append(row)
     flipped = not measure_of(ranking.measure).higher_is_better
@@ -120,7 +120,7 @@ def _values(plans: Sequence[Mapping[str, Any]], name: str) -> list[str]:
     return list(dict.fromkeys(spell_value(name, plan.get(name)) for plan in plans))
 
 
-def _cell(results: Sequence[Ranked], low: float, high: float, flipped: bool) -> Cell:
+def _cell(results: Sequence[RankedPlan], low: float, high: float, flipped: bool) -> Cell:
     best = results[0] if results else None
     if best is None or best.mean.value is None:
         return Cell(best, len(results), 0)

@@ -14,7 +14,7 @@ from collections_app.models import Generation
 from evaluation_app.analysis.comparison.run_reader import measure_of
 from evaluation_app.analysis.sweeps.plan_grid import label_of, spell_value, varied
 from evaluation_app.measures.scores import Mean, Score, mean
-from evaluation_app.measures.statistics import Draws, Interval, Resampled, bootstrap_mean, judge_difference
+from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
 
 Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
@@ -23,7 +23,7 @@ SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedPlan:
     """One plan. interval: of its own mean. behind: best - this over the questions that both scored.
 
     standing: "level" when it cannot be told from the best; "unfinished" while others have asked more questions, as
@@ -61,7 +61,7 @@ class Ranking:
 
     measure: str
     fields: tuple[str, ...]
-    rows: tuple[Ranked, ...]
+    rows: tuple[RankedPlan, ...]
     shared: int
 
     @property
@@ -70,16 +70,16 @@ class Ranking:
         return sum(row.standing in ("best", "level", "worse") for row in self.rows)
 
     @property
-    def best(self) -> Ranked | None:
+    def best(self) -> RankedPlan | None:
         return next((row for row in self.rows if row.standing == "best"), None)
 
     @property
-    def level(self) -> list[Ranked]:
+    def level(self) -> list[RankedPlan]:
         """Those that cannot be told from the best."""
         return [row for row in self.rows if row.standing == "level"]
 
     @property
-    def quickest(self) -> Ranked | None:
+    def quickest(self) -> RankedPlan | None:
         """Of the best and those level with it the one that takes least time per question."""
         known = [row for row in self.rows if row.standing in ("best", "level") and row.per_question_ms is not None]
         return min(known, key=lambda row: (row.per_question_ms or 0.0, row.place), default=None)
@@ -103,12 +103,12 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
     rest = sorted((run for run in runs if run not in pool), key=lambda run: means[run.pk].value is None)
     table = _Table([scores[run.pk] for run in ordered], draws)
     won = table.share_best(sign)
-    rows: list[Ranked] = []
+    rows: list[RankedPlan] = []
     for index, run in enumerate((*ordered, *rest)):
         is_ranked = index < len(ordered)
         behind, standing = table.stand(index, name) if is_ranked else (None, _unranked(means[run.pk]))
         rows.append(
-            Ranked(
+            RankedPlan(
                 place=run.sweep_place or 0,
                 run=run,
                 label=label_of(run.plan, names),
@@ -132,7 +132,7 @@ class _Table:
         self.shared = sorted(set.intersection(*self.scored)) if rows else []
         weights = [rows[0][position][1] for position in self.shared] if rows else []
         values = np.array([[row[position][0].value for row in rows] for position in self.shared], dtype=np.float64)
-        self.drawn = Resampled(values, weights, draws) if any(weight > 0 for weight in weights) else None
+        self.drawn = ResampledMeans(values, weights, draws) if any(weight > 0 for weight in weights) else None
 
     def share_best(self, sign: float) -> list[float | None]:
         return list(self.drawn.share_best(sign)) if self.drawn else [None] * len(self.rows)
@@ -207,7 +207,7 @@ class OtherSweep:
     """The best plan of another sweep by the same measure. is_other_index: it searched another generation."""
 
     sweep: Sweep
-    best: Ranked
+    best: RankedPlan
     index: Index
     is_other_index: bool
 

@@ -18,7 +18,7 @@ from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, find_or_404, next_address, page_of, refuse, render_page
 from collections_app.models import Collection
 from evaluation_app.golden import edits, sets
-from evaluation_app.golden.expectations import Expected, find_drifts, read_status
+from evaluation_app.golden.expectations import ExpectationState, find_drifts, read_status
 from evaluation_app.golden.pages.forms import GoldenSetChangeForm, GoldenSetForm
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import compare_versions
@@ -40,7 +40,7 @@ class QuestionRow:
 
     row: GoldenQuestion
     golden: Golden
-    expected: list[Expected]
+    expected: list[ExpectationState]
 
     @property
     def lost(self) -> int:

@@ -62,7 +62,7 @@ def documents_named(collection: Collection, text: str, limit: int) -> list[Docum
 
 
 @dataclass(frozen=True, slots=True)
-class FoundChunk:
+class ChunkMatch:
     """What the search finds: a document and one chunk of it, each to be ticked. rank: from 1."""
 
     rank: int
@@ -81,7 +81,7 @@ class SearchOutcome:
     """chunks: by rank. documents: whose name holds the words. problem: why there was no search, "" for none."""
 
     text: str
-    chunks: Sequence[FoundChunk] = ()
+    chunks: Sequence[ChunkMatch] = ()
     documents: Sequence[tuple[str, str, bool]] = ()
     problem: str = ""
 
@@ -121,7 +121,7 @@ def find_expected(collection_name: str, text: str, chosen: Chosen) -> SearchOutc
     for rank, item in enumerate(candidates, 1):
         key = f"{item.doc_id}#{item.chunk_index}"
         chunks.append(
-            FoundChunk(
+            ChunkMatch(
                 rank=rank,
                 doc_id=item.doc_id,
                 key=key,
@@ -139,7 +139,7 @@ def find_expected(collection_name: str, text: str, chosen: Chosen) -> SearchOutc
 def retrieved_of(run: QueryRun, chosen: Chosen) -> SearchOutcome:
     """The run's own results instead of a new search."""
     chunks = [
-        FoundChunk(
+        ChunkMatch(
             rank=item["rank"],
             doc_id=item["doc_id"],
             key=f"{item['doc_id']}#{item['chunk_index']}",

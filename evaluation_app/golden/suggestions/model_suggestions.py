@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.errors import ServiceError
-from evaluation_app.golden.suggestions.rule_questions import ANSWER_CHARS, RULES, Derived, Passage, Rule
+from evaluation_app.golden.suggestions.rule_questions import ANSWER_CHARS, RULES, Passage, QuestionCandidate, Rule
 from retrieval_app.answerers.selection import has_chat_model
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.llm.model_calls import call_model
@@ -34,7 +34,7 @@ class _WordCounter:
         return len(text.split())
 
 
-def ask_model(passages: Sequence[Passage], *, timeout_s: float) -> list[Derived]:
+def ask_model(passages: Sequence[Passage], *, timeout_s: float) -> list[QuestionCandidate]:
     """Questions of at most three passages, in order. Raises ServiceError: 422 without a model, else what it answers.
 
     A reply that is not the JSON asked for gives no question of that passage; so does a single question in it that is
@@ -51,7 +51,7 @@ def ask_model(passages: Sequence[Passage], *, timeout_s: float) -> list[Derived]
     return [derived for passage in passages[::step] for derived in _ask(passage, timeout_s)]
 
 
-def _ask(passage: Passage, timeout_s: float) -> list[Derived]:
+def _ask(passage: Passage, timeout_s: float) -> list[QuestionCandidate]:
     endpoint = Endpoint(
         base_url=settings.RAGD_LLM_BASE_URL or "",
         api_key=settings.RAGD_LLM_API_KEY or "",
@@ -75,7 +75,7 @@ def _ask(passage: Passage, timeout_s: float) -> list[Derived]:
     return read_questions(reply.completion.text, passage)
 
 
-def read_questions(reply: str, passage: Passage) -> list[Derived]:
+def read_questions(reply: str, passage: Passage) -> list[QuestionCandidate]:
     """What a reply holds, a code fence around it forgiven. [] for anything else than the JSON that was asked for."""
     text = reply.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:
@@ -87,7 +87,7 @@ def read_questions(reply: str, passage: Passage) -> list[Derived]:
     return [item for item in result if item is not None]
 
 
-def _read(item: Any, passage: Passage) -> Derived | None:
+def _read(item: Any, passage: Passage) -> QuestionCandidate | None:
     if not isinstance(item, dict) or not all(isinstance(item.get(name), str) for name in ("question", "answer")):
         return None
     question, answer = (" ".join(item[name].split()) for name in ("question", "answer"))
@@ -95,6 +95,6 @@ def _read(item: Any, passage: Passage) -> Derived | None:
         return None
     rule = KINDS.get(str(item.get("kind")), RULES[0])
     end = passage.start + len(passage.content)
-    return Derived(
+    return QuestionCandidate(
         question, answer[:ANSWER_CHARS], rule, passage.doc_id, passage.chunk_index, passage.start, end
     ) if answer else None  # fmt: skip

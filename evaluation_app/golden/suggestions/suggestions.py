@@ -22,7 +22,7 @@ from evaluation_app.golden.edits import changing, write_golden
 from evaluation_app.golden.questions import Golden, clean_golden
 from evaluation_app.golden.suggestions.expectation_search import look
 from evaluation_app.golden.suggestions.model_suggestions import ask_model
-from evaluation_app.golden.suggestions.rule_questions import CATEGORY, RULES, Derived, Passage, derive
+from evaluation_app.golden.suggestions.rule_questions import CATEGORY, RULES, Passage, QuestionCandidate, derive
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 from ragd.types import Vector
@@ -38,7 +38,7 @@ METHODS = ("rules", "model")
 
 
 @dataclass(slots=True)
-class Suggested:
+class SuggestionOutcome:
     """What became of a search for suggestions. tried: questions that were tried; lost: not found again; alike: asked
     already. documents: how many were read; out_of_time: the deadline ended it."""
 
@@ -59,10 +59,10 @@ class Suggested:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class RetrievedQuestion:
     """A question that the search finds again. doc_rank: of its document, from 1; chunk_rank: None beyond the first."""
 
-    derived: Derived
+    derived: QuestionCandidate
     doc_rank: int
     chunk_rank: int | None
 
@@ -75,7 +75,7 @@ def suggest_questions(
     method: str = "rules",
     deadline_s: float = DEADLINE_S,
     actor: audit.Actor = None,
-) -> Suggested:
+) -> SuggestionOutcome:
     """Up to `count` suggestions from these documents, else from all, those that no question expects first.
 
     Each is tried: the collection's search must find its document among the first 10 for the question alone, and it must
@@ -88,9 +88,9 @@ def suggest_questions(
         raise InvalidInput(f"method must be one of {', '.join(METHODS)}, not {method!r}", field="method")
     collection = get_collection(golden_set.collection_name)
     ends = time.monotonic() + deadline_s
-    outcome = Suggested()
-    asked = _Asked(collection, golden_set)
-    selected: list[Checked] = []
+    outcome = SuggestionOutcome()
+    asked = _KnownQuestions(collection, golden_set)
+    selected: list[RetrievedQuestion] = []
     for document in _documents(collection, golden_set, doc_ids):
         if len(selected) >= count:
             break
@@ -104,17 +104,21 @@ def suggest_questions(
     return outcome
 
 
-def _derive(passages: Sequence[Passage], method: str, ends: float) -> list[Derived]:
+def _derive(passages: Sequence[Passage], method: str, ends: float) -> list[QuestionCandidate]:
     if method == "model":
         return ask_model(passages, timeout_s=max(ends - time.monotonic(), 1.0))
     return sorted(derive(passages), key=lambda item: RULES.index(item.rule))
 
 
 def _try(
-    collection: Collection, derived: Iterable[Derived], asked: _Asked, outcome: Suggested, requested: int
-) -> list[Checked]:
+    collection: Collection,
+    derived: Iterable[QuestionCandidate],
+    asked: _KnownQuestions,
+    outcome: SuggestionOutcome,
+    requested: int,
+) -> list[RetrievedQuestion]:
     """The first that pass, at most PER_DOCUMENT."""
-    selected: list[Checked] = []
+    selected: list[RetrievedQuestion] = []
     for item in derived:
         if len(selected) >= min(PER_DOCUMENT, requested):
             break
@@ -129,7 +133,7 @@ def _try(
     return selected
 
 
-def check_found(collection: Collection, derived: Derived) -> Checked | None:
+def check_found(collection: Collection, derived: QuestionCandidate) -> RetrievedQuestion | None:
     """None where the search for the question does not bring up its document among the first FOUND_WITHIN."""
     result = look(collection, derived.question, FOUND_WITHIN)
     documents = list(dict.fromkeys(item.doc_id for item in result))
@@ -137,7 +141,9 @@ def check_found(collection: Collection, derived: Derived) -> Checked | None:
         return None
     keys = [item.key for item in result]
     position = (derived.doc_id, derived.chunk_index)
-    return Checked(derived, documents.index(derived.doc_id) + 1, keys.index(position) + 1 if position in keys else None)
+    return RetrievedQuestion(
+        derived, documents.index(derived.doc_id) + 1, keys.index(position) + 1 if position in keys else None
+    )
 
 
 def read_passages(collection: Collection, document: Document) -> list[Passage]:
@@ -175,7 +181,7 @@ def _documents(collection: Collection, golden_set: GoldenSet, doc_ids: Sequence[
         yield Document(collection=collection, doc_id=doc_id)
 
 
-class _Asked:
+class _KnownQuestions:
     """The questions that a set has, suggestions too, and what the embedder makes of them."""
 
     def __init__(self, collection: Collection, golden_set: GoldenSet) -> None:
@@ -202,9 +208,9 @@ class _Asked:
 def _keep(
     golden_set: GoldenSet,
     collection: Collection,
-    stored: Sequence[Checked],
+    stored: Sequence[RetrievedQuestion],
     method: str,
-    outcome: Suggested,
+    outcome: SuggestionOutcome,
     actor: audit.Actor,
 ) -> None:
     with changing(golden_set, actor) as change:
@@ -220,7 +226,7 @@ def _keep(
         change.told = f"suggested {len(outcome.made)} questions" if outcome.made else ""
 
 
-def _golden(collection: Collection, checked: Checked, method: str) -> Golden:
+def _golden(collection: Collection, checked: RetrievedQuestion, method: str) -> Golden:
     derived = checked.derived
     by = "by a chat model" if method == "model" else f"by rule ({derived.rule})"
     chunk = f", the chunk at {checked.chunk_rank}" if checked.chunk_rank else ""
@@ -237,7 +243,7 @@ def _golden(collection: Collection, checked: Checked, method: str) -> Golden:
     )
 
 
-def _holders(collection: Collection, derived: Derived) -> list[str]:
+def _holders(collection: Collection, derived: QuestionCandidate) -> list[str]:
     """The chunks that hold the whole sentence, of which overlap makes more than one; at least that it came from."""
     rows = Chunk.objects.filter(
         collection=collection, doc_id=derived.doc_id, start_char__lte=derived.start, end_char__gte=derived.end

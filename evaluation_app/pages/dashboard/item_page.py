@@ -67,21 +67,21 @@ class EarlierItem:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownPassage:
+class LinkedPassage:
     passage: Passage
     href: str
     is_gone: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ShownExpectation:
+class LinkedExpectation:
     expectation: Expectation
     href: str
     is_gone: bool
 
 
 @dataclass(frozen=True, slots=True)
-class ShownWorth:
+class LinkedWorth:
     """disable_href: the page that asks whether the document is to be disabled and the set to be run again."""
 
     worth: Worth
@@ -209,12 +209,12 @@ def _live_documents(collection: str, item: EvaluationItem) -> set[str] | None:
     return set(Document.objects.filter(collection=record, doc_id__in=requested).values_list("doc_id", flat=True))
 
 
-def _shown_passage(run: EvaluationRun, passage: Passage, live: set[str] | None) -> ShownPassage:
+def _shown_passage(run: EvaluationRun, passage: Passage, live: set[str] | None) -> LinkedPassage:
     is_there = live is not None and passage.doc_id in live
-    return ShownPassage(passage, key_address(run.collection_name, passage.key) if is_there else "", not is_there)
+    return LinkedPassage(passage, key_address(run.collection_name, passage.key) if is_there else "", not is_there)
 
 
-def _shown_expectation(run: EvaluationRun, expected: Expectation, live: set[str] | None) -> ShownExpectation:
+def _shown_expectation(run: EvaluationRun, expected: Expectation, live: set[str] | None) -> LinkedExpectation:
     """An expected "guide.md#3" may be a document of that very name."""
     doc_id = split_key(expected.key)[0]
     is_there = live is not None and (doc_id in live or expected.key in live)
@@ -226,14 +226,14 @@ def _shown_expectation(run: EvaluationRun, expected: Expectation, live: set[str]
             if is_document
             else key_address(run.collection_name, expected.key)
         )
-    return ShownExpectation(expected, href, not is_there)
+    return LinkedExpectation(expected, href, not is_there)
 
 
-def _shown_worth(run: EvaluationRun, worth: Worth, live: set[str] | None) -> ShownWorth:
+def _shown_worth(run: EvaluationRun, worth: Worth, live: set[str] | None) -> LinkedWorth:
     if live is None or worth.doc_id not in live:
-        return ShownWorth(worth, "", "")
+        return LinkedWorth(worth, "", "")
     without = reverse("evaluation:run-without", args=[run.pk])
-    return ShownWorth(
+    return LinkedWorth(
         worth, key_address(run.collection_name, worth.key), f"{without}?{urlencode({'doc_id': worth.doc_id})}"
     )
 

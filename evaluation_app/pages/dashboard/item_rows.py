@@ -53,7 +53,7 @@ class ItemRow:
 
 
 @dataclass(slots=True)
-class _Judged:
+class _VerdictInput:
     """What a verdict reads of an item."""
 
     outcome: str
@@ -72,7 +72,7 @@ def row_of(item: EvaluationItem, thresholds: Mapping[str, float]) -> ItemRow:
 
 
 def _row(values: Mapping[str, Any], thresholds: Mapping[str, float]) -> ItemRow:
-    judged = _Judged(values["outcome"], values["scores"], {"thresholds": values["golden__thresholds"]})
+    judged = _VerdictInput(values["outcome"], values["scores"], {"thresholds": values["golden__thresholds"]})
     misses = question_misses(judged, thresholds)
     return ItemRow(
         position=values["position"],

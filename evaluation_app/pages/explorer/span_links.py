@@ -81,7 +81,7 @@ def read_briefly() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Nearby:
+class NeighbourLinks:
     """Addresses of the spans beside one in the list, "" at an end: before is newer, after is older. back: the list."""
 
     before: str
@@ -95,7 +95,7 @@ def span_address(span: Span, span_filter: SpanFilter) -> str:
     return f"{address}?{urlencode([CAME_FROM, *span_filter.as_params()])}"
 
 
-def nearby_matches(span: Span, query: QueryDict) -> Nearby | None:
+def nearby_matches(span: Span, query: QueryDict) -> NeighbourLinks | None:
     """None for who came from elsewhere, for a filter that says nothing, and for a search that takes too long."""
     name, origin = CAME_FROM
     if query.get(name) != origin:
@@ -105,7 +105,7 @@ def nearby_matches(span: Span, query: QueryDict) -> Nearby | None:
         beside = neighbours(span_filter, span)
     except (InvalidInput, OperationalError):
         return None
-    return Nearby(
+    return NeighbourLinks(
         before=span_address(beside.newer, span_filter) if beside.newer else "",
         after=span_address(beside.older, span_filter) if beside.older else "",
         back=f"{reverse('evaluation:spans')}?{urlencode(span_filter.as_params())}",

@@ -33,7 +33,7 @@ PARTS = {"run-score": "evaluation/scoring/parts/run_score.html"}
 
 
 @dataclass(frozen=True, slots=True)
-class ShownScore:
+class MeasuredScore:
     measure: Measure
     score: Score
 
@@ -43,18 +43,18 @@ class ShownScore:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownPassage:
+class LinkedPassage:
     """href: "" where the document is gone."""
 
     passage: Passage
     href: str
 
 
-def shown_scores(scores: Mapping[str, Mapping[str, Any]]) -> list[ShownScore]:
+def shown_scores(scores: Mapping[str, Mapping[str, Any]]) -> list[MeasuredScore]:
     """Stored scores in the catalogue's order, with the server's bands."""
     bands = bands_for()
     names = sorted(scores, key=order_of)
-    return [ShownScore(measure_of(name, bands), Score.from_dict(dict(scores[name]))) for name in names]
+    return [MeasuredScore(measure_of(name, bands), Score.from_dict(dict(scores[name]))) for name in names]
 
 
 def describe_score(run: QueryRun) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def describe_marks(score: RunScore) -> dict[str, Any]:
     live = live_documents(score.collection_name, (passage.doc_id for passage in passages))
     return {
         "passages": [
-            ShownPassage(passage, key_address(score.collection_name, passage.key) if passage.doc_id in live else "")
+            LinkedPassage(passage, key_address(score.collection_name, passage.key) if passage.doc_id in live else "")
             for passage in passages
         ],
         "tally": mark_tally(passages),

@@ -39,7 +39,7 @@ CONFORMANCE_DOCS = "docs/conformance.md"
 
 
 @dataclass(frozen=True, slots=True)
-class Upkeep:
+class UpkeepSummary:
     """check: the newest of everything. removed: (what, how many) of the last retention. recent: of the other kinds."""
 
     check: Operation | None
@@ -52,11 +52,11 @@ class Upkeep:
         return any(each.is_running for each in (self.check, *self.recent) if each is not None)
 
 
-def read_upkeep() -> Upkeep:
+def read_upkeep() -> UpkeepSummary:
     retention = last_operation(Operation.Kind.RETENTION)
     removed = [(name, count) for name, count in (retention.report if retention else {}).items() if count]
     others = Operation.objects.exclude(kind=Operation.Kind.RETENTION).exclude(kind=Operation.Kind.CHECK, subject="")
-    return Upkeep(last_operation(Operation.Kind.CHECK, ""), retention, removed, list(others[:RECENT]))
+    return UpkeepSummary(last_operation(Operation.Kind.CHECK, ""), retention, removed, list(others[:RECENT]))
 
 
 @require_GET

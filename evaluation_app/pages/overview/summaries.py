@@ -132,7 +132,7 @@ def _build(index: str, phase: str, blocks_done: int, blocks_total: int, rows_don
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class WorkSummary:
     """queue: the whole of it; bulk_waiting: of these in the bulk lane. stuck: jobs whose worker stopped to hold them.
 
     A job that waits is never stuck, however long. batches: the newest that are under way.
@@ -149,12 +149,12 @@ class Work:
     sweep: Report | None
 
 
-def work_summary() -> Work:
+def work_summary() -> WorkSummary:
     """A fixed number of queries."""
     now = timezone.now()
     waiting = IngestJob.objects.filter(state=IngestJob.State.QUEUED)
     lanes = dict(waiting.order_by().values_list("lane").annotate(total=Count("pk")))
-    return Work(
+    return WorkSummary(
         queue=queue_state(),
         bulk_waiting=lanes.get(1, 0),
         endpoint_waits=waiting.filter(error_type="waiting_for_endpoint").count(),
