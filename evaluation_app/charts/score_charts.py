@@ -69,7 +69,6 @@ class Distribution:
     bars: tuple[Bar, ...]
     bounds: tuple[Bound, ...]
     mean_at: float | None
-    mean_text: str
     reference: str
     scored: int
     height: int = DISTRIBUTION_HEIGHT
@@ -104,7 +103,6 @@ def draw_distribution(
         bars=bars,
         bounds=tuple(Bound(percent(at), name, format_value(at)) for name, at in bounds_of(measure)),
         mean_at=None if mean is None else percent(mean),
-        mean_text=format_value(mean),
         reference=_outline(outline, highest),
         scored=len(values),
     )
@@ -197,7 +195,6 @@ class Trend:
     cuts: tuple[float, ...]
     bounds: tuple[Bound, ...]
     baseline_y: float | None
-    baseline_text: str
     words: tuple[AxisWord, ...]
     rows: tuple[tuple[str, str, str, str], ...]
     height: int = TREND_HEIGHT
@@ -233,7 +230,6 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
         cuts=tuple(cuts),
         bounds=tuple(Bound(scale.y(at), name, format_value(at)) for name, at in bounds_of(measure) if scale.holds(at)),
         baseline_y=None if baseline is None else scale.y(baseline),
-        baseline_text=format_value(baseline),
         words=_words(points, positions),
         rows=tuple((point.title, point.href, format_value(point.value), spell_interval(point.low, point.high))
                    for point in reversed(points)),

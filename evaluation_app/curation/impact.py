@@ -146,11 +146,6 @@ class Impact:
     def is_whole(self) -> bool:
         return self.looked == self.total
 
-    @property
-    def is_harmless(self) -> bool:
-        """Whether nothing that is expected is lost or moves down, among those looked at."""
-        return not self.counts["lost"] and not self.counts["worse"]
-
 
 def impact_of(
     collection: Collection,

@@ -145,10 +145,6 @@ class ExpectationStatus:
         """The keys of what is gone, switched off or another text now, in the question's order."""
         return [item.key for item in self.of(golden, drifts) if item.state != "there"]
 
-    def cannot_be_met(self, golden: Golden) -> bool:
-        """Whether something is expected and none of it can be found any more."""
-        return not golden.expects_nothing and all(item.state != "there" for item in self.of(golden))
-
 
 def read_status(collection_name: str, questions: Iterable[Golden]) -> ExpectationStatus:
     """Three queries, however many questions there are. Of a collection that is gone everything is gone."""

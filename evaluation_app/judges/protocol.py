@@ -92,19 +92,6 @@ class JudgementCache(Protocol):
         ...
 
 
-class MemoryCache:
-    """Kept as long as the process lives, without a limit."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, Mapping[str, Any]] = {}
-
-    def get(self, key: str) -> Mapping[str, Any] | None:
-        return self.values.get(key)
-
-    def put(self, key: str, model: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self.values.setdefault(key, value)
-
-
 def judgement_key(messages: Sequence[Mapping[str, str]], model: str, parameters: Mapping[str, Any]) -> str:
     """SHA-256, 64 hexadecimal digits, of the prompt, the model and the parameters. Raises TypeError for no JSON."""
     text = json.dumps([list(messages), model, dict(parameters)], sort_keys=True, allow_nan=False)

@@ -45,7 +45,9 @@ class TaskCandidate:
     priority: float
 
 
-def queue_run(run: EvaluationRun, which: str, *, number: int = 50, wanted: int = 1, actor: audit.Actor = None) -> QueuedCount:
+def queue_run(
+    run: EvaluationRun, which: str, *, number: int = 50, wanted: int = 1, actor: audit.Actor = None
+) -> QueuedCount:
     """Tasks of at most `number` answered questions of the run. wanted: how many people are to judge each.
 
     all: as they were asked. failing: those in most modes first. random: the same ones each time for the same run.

@@ -84,9 +84,7 @@ def runs(db: None) -> tuple[Any, Any]:
 
 
 def change(comparison: Comparison, name: str) -> Any:
-    found = comparison.others[0].change_of(name)
-    assert found is not None
-    return found
+    return next(change for change in comparison.others[0].changes if change.name == name)
 
 
 def test_each_measure_gets_its_verdict_over_the_same_questions(runs: tuple[Any, Any]) -> None:

@@ -176,11 +176,6 @@ def choose_questions(
     return chosen[shown], filters
 
 
-def _place_by(item: QuestionChange, measure: str) -> tuple[bool, float, int]:
-    gain = item.gain_in(measure)
-    return (gain is None, gain or 0.0, item.position)
-
-
 def keeps(item: QuestionChange, key: str, measure: str = "") -> bool:
     """Whether the filter leaves the question. measure: as in `choose_questions`."""
     if not measure:

@@ -157,9 +157,6 @@ class RunDifference:
     def won(self) -> list[QuestionChange]:
         return [item for item in self.questions if item.won]
 
-    def change_of(self, measure: str) -> MeasureChange | None:
-        return next((change for change in self.changes if change.name == measure), None)
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:

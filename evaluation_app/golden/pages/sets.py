@@ -28,7 +28,6 @@ from ragd.errors import RagdError
 PER_PAGE = 50
 BULK_MAX = 1000
 LOST = "lost"
-Act = Callable[[GoldenSet, Sequence[int]], int]
 VERSIONS_PER_PAGE = 30
 CHANGES_PER_PAGE = 50
 CHOICES_MAX = 200

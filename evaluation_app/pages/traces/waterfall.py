@@ -64,7 +64,6 @@ class WaterfallRow:
     duration_ms: float
     left: float
     width: float
-    children_count: int
     stage: str = "pipeline"
     critical: Sequence[Mark] = ()
     critical_ms: float = 0.0
@@ -283,7 +282,6 @@ class _Layout:
             duration_ms=span.duration_ms,
             left=mark.left,
             width=width,
-            children_count=len(self.children.get(span.span_id, ())),
             stage=self.stage(span),
             critical=[self.mark(stretch) for stretch in _joined(stretches, self.mark_gap)],
             critical_ms=_length_ms(stretches),

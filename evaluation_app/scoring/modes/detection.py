@@ -16,7 +16,7 @@ WIDE_CATEGORIES = (GLOBAL, MULTI_HOP)
 
 
 class ScoredAnswer(Protocol):
-    """What is looked at: scoring's `Scored`. Shapes as in EvaluationItem, scores as Score."""
+    """What is looked at: scoring's `ScoredRun`. Shapes as in EvaluationItem, scores as Score."""
 
     @property
     def outcome(self) -> str: ...

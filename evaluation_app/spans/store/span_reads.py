@@ -15,7 +15,6 @@ from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from evaluation_app.models import Span, SpanSender, SpanWriter
 from evaluation_app.models.spans import SpanQuerySet
 from evaluation_app.spans.store.span_records import SpanRecord
-from ragd import telemetry
 from ragd.conventions import Report, validate_all
 from retrieval_app.models import QueryRun
 
@@ -94,15 +93,6 @@ def forget_writers() -> int:
 def lost_spans() -> int:
     """Spans that every process of the last days counted as lost."""
     return sum(SpanWriter.objects.values_list("lost", flat=True))
-
-
-def model_calls(spans: Sequence[Span]) -> list[Span]:
-    """The chat and embeddings spans, by start."""
-    return [
-        span
-        for span in spans
-        if telemetry.OPERATION_NAME in span.attributes and telemetry.GEN_AI_SYSTEM in span.attributes
-    ]
 
 
 def run_validity(run: QueryRun) -> Mapping[str, Report]:
