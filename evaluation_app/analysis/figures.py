@@ -1,7 +1,8 @@
-"""How the answers of RAGBench score, to place a mean by: its published labels, counted by a benchmark (ragbench_share).
+"""The figures of one run as pages show them: a measure's mean with its interval, band, coverage and what it is compared
+with. Read from the run's summary, so that no item has to be read.
 
-The data are the validation rows of seven sets, labelled by GPT-4, with lengths in sentences. Each set counts alike.
-"""
+A mean is placed among the published labels of RAGBench, counted by a benchmark (ragbench_share): the validation rows of
+seven sets, labelled by GPT-4, with lengths in sentences. Each set counts alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The promotion gate of a collection: read, set, taken away."""
+"""The promotion gate: its settings, and the golden questions' retrieval on a new generation beside the one that serves.
+
+The same questions, the same plan, the same measure over documents; each question counts once. Held is a generation
+whose mean is lower by more than the margin. The interval of the difference is reported and decides nothing: with few
+questions it is wide, and a gate that lets everything through until it is narrow would be none."""
 
 from __future__ import annotations
 

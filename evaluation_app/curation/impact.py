@@ -1,4 +1,8 @@
-"""The golden questions of a collection as retrieval alone is asked them: by one plan, with their vectors kept."""
+"""What a change to documents, chunks or a policy would do to the golden questions: from retrieval alone, before it.
+
+Each question is asked twice, as the index is and as it would be (`ragd.insight.what_if`), in one transaction that is
+rolled back. Nobody else sees anything of it. Questions that expect what is touched come first, so that a preview that
+runs out of time has looked at what matters most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last evaluation of collections beside the baseline of their sets: what Home and the lists show."""
+"""What golden questions say on the pages of chunks, documents, collections and generations, and the promotion gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Addresses of documents and chunks that an evaluation names."""
+"""Whether what golden questions expect is still there: documents and chunks come and go, expectations stay.
+
+The number of a chunk is its place in its document. A new revision, another policy or an edit can put other text there,
+and then a question would expect what nobody chose. Marks of the meant text show when another stands there."""
 
 from __future__ import annotations
 

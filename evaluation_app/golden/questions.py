@@ -1,4 +1,4 @@
-"""A golden question as plain data: what a run asks and keeps, whatever becomes of the row."""
+"""Golden questions as plain data, and what one may hold: cleaned, measured and named before anything is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The versions of a golden set: what it held when, so that two runs are compared only over the same questions."""
+"""The versions of a golden set, and what differs between two of them."""
 
 from __future__ import annotations
 

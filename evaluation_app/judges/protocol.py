@@ -1,4 +1,5 @@
-"""What every judge is given and gives back."""
+"""What a judge is: a case, the case read once, a judgement, and the cache of a model's accepted annotations, by which a
+repeated run asks nothing and gives the same numbers."""
 
 from __future__ import annotations
 

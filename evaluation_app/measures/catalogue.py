@@ -1,4 +1,8 @@
-"""Bands as people write them: measure -> [good, poor]."""
+"""Every measure by name: what it is called, what it means, which way is better, and where its bands lie.
+
+Names with a cut are written "recall@10"; `find` reads them. Bands are the two sets of thresholds of the diagnostics:
+from `good` on a value passes, below `poor` it fails, between it is to be watched. They are configurable
+(RAGD_EVALUATION_BANDS), because published data rarely reaches `good`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""eRAG: each retrieved document is given alone to the answerer, and what its answer is worth labels the document.
-
-Salemi and Zamani, arXiv 2404.13781. Labels are in [0, 1]. Binary labels go into any ranking measure; continuous ones
-only into precision (their mean) and success (their greatest), as in the paper's own code.
-"""
+"""What an answer is worth against the expected one, 0 to 1: the measures that eRAG labels documents with, and eRAG."""
 
 from __future__ import annotations
 

@@ -218,6 +218,9 @@ def judge_difference(difference: Interval | None, moved: int, *, higher_is_bette
 class ResampledMeans:
     """The weighted means of many columns over the same draws: each interval, and each difference, at once.
 
+    A paired bootstrap (percentile method, Efron 1979): questions are drawn with replacement, all runs' scores of a
+    question together and its weight with them, so that a difference is that of weighted means of the same questions.
+
     values: (questions, columns), finite. Intervals are those of `bootstrap_mean`, up to rounding. Raises ValueError
     where no weight is above 0.
     """

@@ -1,8 +1,14 @@
-"""What a judge says about one answer: which sentences of the context are relevant and used, what supports the answer.
+"""What a judge says about one answer, and TRACe (arXiv 2407.11005) with faithfulness, counted from that.
 
 Sentences have keys as in RAGBench: "0a" is the first sentence of the first document, "1c" the third of the second,
-"0aa" the 27th; "a" is the first sentence of the answer.
-"""
+"0aa" the 27th; "a" is the first sentence of the answer. Lengths are counted in tokens, which here are words between
+white space, or in sentences.
+
+    context relevance    Len(relevant) / Len(context)
+    context utilization  Len(utilized) / Len(context)
+    completeness         Len(relevant and utilized) / Len(relevant); 1.0 when nothing is relevant
+    adherence            1.0 when every sentence of the answer is supported, else 0.0
+    faithfulness         supported sentences of the answer / sentences of the answer"""
 
 from __future__ import annotations
 

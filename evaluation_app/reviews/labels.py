@@ -1,4 +1,4 @@
-"""What a person is asked about one answer, and what one review says in numbers."""
+"""What people say of an answer, and the queue as the pages see it: what is next, what is skipped or excluded."""
 
 from __future__ import annotations
 

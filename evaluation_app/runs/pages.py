@@ -1,4 +1,4 @@
-"""Pages: the form that starts a run, and a run as a download."""
+"""Pages that start an evaluation run or a calibration, and the download of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every door that starts a run reads in one way: settings from stated fields, runs by their id."""
+"""Runs and settings as callers name them, and the run that later runs of a set are compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an answer says, without what only points."""
+"""A stored run as judges read it: its context chunk by chunk, its answer without the markers of citations."""
 
 from __future__ import annotations
 

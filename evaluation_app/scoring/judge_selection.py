@@ -1,4 +1,4 @@
-"""The accepted annotations of chat models, kept in the database: a repeated run asks nothing."""
+"""Which judge judges (none, the embedded one, or a chat model), and the stored judgements of chat models."""
 
 from __future__ import annotations
 

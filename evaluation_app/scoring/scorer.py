@@ -1,4 +1,4 @@
-"""How well a list of chunks holds what a golden question expects: documents by their best chunk, and chunks."""
+"""Everything that is measured of one stored run: the ranking, the answer, TRACe by a judge, eRAG, the outcome."""
 
 from __future__ import annotations
 

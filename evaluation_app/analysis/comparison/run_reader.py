@@ -1,4 +1,5 @@
-"""The items of a run as a comparison reads them: scores and outcomes, without texts and contexts."""
+"""What a comparison reads of runs: the items without texts and contexts, and what the runs were made with as far as it
+differs: the reasons that a difference of figures may have."""
 
 from __future__ import annotations
 

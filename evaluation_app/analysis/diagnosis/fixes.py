@@ -1,4 +1,6 @@
-"""The failure modes of a run that is done, found again from its stored scores: after the bands were changed."""
+"""What a failure mode suggests for one run: its changed plan or settings, a run of the set with them, what that did.
+
+A run's modes can be found again from its stored scores, after the bands were changed."""
 
 from __future__ import annotations
 

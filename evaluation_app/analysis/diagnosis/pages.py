@@ -1,4 +1,4 @@
-"""Forms of the board and of the bands of a set."""
+"""Pages: the board, what a tried fix did, the bands of a set."""
 
 from __future__ import annotations
 

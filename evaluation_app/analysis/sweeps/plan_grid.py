@@ -1,4 +1,5 @@
-"""A grid of plans: values for some fields of a plan, and every combination of them that means something of its own."""
+"""A grid of plans: values for some fields of a plan, every combination of them that means something of its own, and
+what trying them would take, from what was measured of the same collection before."""
 
 from __future__ import annotations
 

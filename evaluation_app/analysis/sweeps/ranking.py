@@ -1,4 +1,5 @@
-"""The plans of a sweep by the mean of its measure, with what of their order is more than noise."""
+"""The plans of a sweep by the mean of its measure, with what of their order is more than noise, and the best plans of
+other sweeps of the same questions."""
 
 from __future__ import annotations
 

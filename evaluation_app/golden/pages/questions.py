@@ -1,4 +1,4 @@
-"""The page of one golden question: its fields, and what it expects, chosen by searching the collection."""
+"""Pages of golden questions: one with what it expects, chosen by searching; one out of a run; suggestions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of golden sets: the list, one set, its settings, and what is done to many questions at once."""
+"""The pages of golden sets: the list, one set, its settings, many questions at once, versions and differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a collection's search finds for a text, without a run being stored and without a span being kept."""
+"""What a golden question may expect, found by searching its collection (no run is stored, no span is kept) and ticked
+by a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The list of evaluation runs, found by set, collection, state, verdict, judge, purpose and words."""
+"""The list of evaluation runs with its filter, and what can be done to a run: cancel, resume, retry, delete, make it
+the baseline, ask it again without one document."""
 
 from __future__ import annotations
 

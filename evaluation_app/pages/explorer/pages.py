@@ -92,7 +92,7 @@ class Row:
 
 @require_GET
 def spans(request: PageRequest) -> HttpResponse:
-    """The filter of `span_filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
+    """The filter of `filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
     condition, for the form. 422 with the form as it was for a filter that says nothing, or a name that is unknown."""
     query = with_condition(request.GET)
     context: dict[str, Any] = {"slowest": query.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}

@@ -1,4 +1,4 @@
-"""The form that says which share of a collection's answers is scored."""
+"""Live traffic: what is scored of each collection while it serves, and the settings of that."""
 
 from __future__ import annotations
 

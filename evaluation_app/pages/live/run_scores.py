@@ -1,4 +1,4 @@
-"""What pages show of a stored run's scores: the figures with their bands, the marked answer and context."""
+"""A stored run's scores: on its page, on their own page with the marked answer, and the button that has it judged."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def period_until(name: str, now: datetime | None = None) -> Period:
 
 @dataclass(slots=True)
 class StageFigures:
-    """One type of span. buckets: how many by duration, see `overview_rollups`; steps: the same for each step."""
+    """One type of span. buckets: how many by duration, see `rollups`; steps: the same for each step."""
 
     type: str
     steps: list[Counter[int]]

@@ -1,4 +1,4 @@
-"""What goes on by itself or for whole collections, for the Operations page: checks, retention, exports, deletions."""
+"""Home, operations, upkeep, the status of the rules, the command palette, the style page."""
 
 from __future__ import annotations
 

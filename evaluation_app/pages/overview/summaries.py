@@ -1,4 +1,4 @@
-"""What the database takes on disk, and index builds under way."""
+"""What Home and Operations show, each from a fixed number of queries: work, storage, workers, spans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stage of a query or an ingest a span belongs to: the colour and pattern of its bar, and the words beside it."""
+"""What a waterfall shows of a span: its stage, and tokens, cost and counts, read without its other attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which spans tell of an ingest job and of a document."""
+"""Waterfalls and spans: of a trace, of a run, of a job; one span with everything that it carries; their validity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where the bands lie: the diagnostics' own, what the server's settings say, and what one golden set says."""
+"""The table of failure modes, read from modes.toml (detection, band, likely cause, mitigation, fixes to try), and the
+bands in force: the server's, or a set's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens an export: chooses what its texts may say, reads spans batch by batch, and makes the file while it is read."""
+"""Exports of spans: what their texts may say, reading in batches, files made as they are read, pages' downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenInference JSON Lines: one span a line, in the form that Phoenix takes spans over its API."""
+"""The forms in which spans leave, by name; OpenInference JSON Lines among them, as Phoenix takes spans over its API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OCSF 7005, AI Security Finding: what the rules found in a question, a passage or an answer, one event each."""
+"""OCSF events, one a line: 7001 model inference, 7004 data retrieval, 7005 security finding.
+
+Of a trace, the calls of models are 7001, the stages of retrieval 7004, and each finding on any span is a 7005. Spans of
+other kinds (requests, statements, the steps of an ingest) are no event. `schemas/` says what each class holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What every OCSF event has: class, time, outcome, who, the controls of its kind and of its fields."""
+"""What every OCSF event has: class, time, outcome, who, and which controls it speaks to.
+
+Controls of an event's kind and those of each field that it recorded are kept apart, because the sources that name them
+differ: a mapper of events names controls per kind of event, the span tables name them per field, and where both speak
+they do not agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attributes and types spans have: those that ragd writes, and those that were seen in the store."""
+"""Conditions on stored spans that Django has no words for (an attribute's value, words), and names that are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Search over stored spans: the filter, its pages newest first, the counts per facet; time is read window by window."""
+"""Reads of the span store by filter: pages, neighbours, counts by value, the slowest. Newest first, ties by id.
+
+A search goes back in time window by window and stops when it has what was asked for or when its time is over: then it
+says how far it came, and its cursor goes on from there."""
 
 from __future__ import annotations
 

@@ -112,6 +112,7 @@ def trace_validity(trace_id: str) -> Mapping[str, Report]:
 
 
 def spans_validity(spans: Sequence[Span]) -> Mapping[str, Report]:
+    """Vocabulary (AITF, OpenInference, OpenTelemetry GenAI) -> its report; empty reports for no spans."""
     return validate_all([SpanRecord.from_orm(span).dict() for span in spans])
 
 
