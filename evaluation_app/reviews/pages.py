@@ -17,11 +17,15 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
-from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
-from evaluation_app.pages.dashboard.marked_answer import mark_answer, mark_context, mark_tally
-from evaluation_app.pages.live.run_scores import LinkedPassage, live_documents
+from evaluation_app.pages.dashboard.marked_answer import (
+    context_keys,
+    document_addresses,
+    mark_answer,
+    mark_context,
+    mark_tally,
+)
 from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
 from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm
 from evaluation_app.reviews.labels import (
@@ -228,15 +232,9 @@ def _said(task: ReviewTask) -> dict[str, Any]:
 
 def _passages(task: ReviewTask, annotation: Mapping[str, Any]) -> dict[str, Any]:
     """The context, marked by the judge where an annotation is given."""
-    passages = mark_context(_as_item(task, annotation))
-    live = live_documents(task.collection_name, (passage.doc_id for passage in passages))
-    return {
-        "passages": [
-            LinkedPassage(passage, key_address(task.collection_name, passage.key) if passage.doc_id in live else "")
-            for passage in passages
-        ],
-        "tally": mark_tally(passages),
-    }
+    item = _as_item(task, annotation)
+    passages = mark_context(item, document_addresses(task.collection_name, context_keys(item)))
+    return {"passages": passages, "tally": mark_tally(passages)}
 
 
 def _as_item(task: ReviewTask, annotation: Mapping[str, Any]) -> EvaluationItem:

@@ -24,7 +24,7 @@ BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross"
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
 MINUS = "\N{MINUS SIGN}"
 DIFFERENCE_REACH_MIN = 0.05
-DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220.0, 26.0
+DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220, 26
 COVERAGE_WORDS = {"scored": "scored", "unscorable": "unscorable", "errors": "failed"}
 
 
@@ -269,7 +269,7 @@ def difference_picture(difference: Mapping[str, float], margin: float) -> SafeSt
     low, high, mean = (float(difference[name]) for name in ("low", "high", "mean"))
     reach = 1.1 * max(DIFFERENCE_REACH_MIN, abs(low), abs(high), margin)
 
-    def position(value: float) -> str:
+    def x(value: float) -> str:
         return f"{width / 2 * (1 + value / reach):.1f}"
 
     tone = "bad" if mean < -margin else "good" if mean > 0 else "neutral"
@@ -278,7 +278,7 @@ def difference_picture(difference: Mapping[str, float], margin: float) -> SafeSt
         '<svg class="difference" data-tone="{}" role="img" aria-label="{}" width="{}" height="{}" viewBox="0 0 {} {}">'
         '<rect class="allowed" x="{}" y="0" width="{}" height="{}"/><line class="zero" x1="{}" x2="{}" y1="0" y2="{}"/>'
         '<line class="reach" x1="{}" x2="{}" y1="{}" y2="{}"/><circle cx="{}" cy="{}" r="4.5"/></svg>',
-        tone, message, int(width), int(height), int(width), int(height),
-        position(-margin), f"{width - float(position(-margin)):.1f}", int(height), position(0), position(0), int(height),
-        position(low), position(high), height / 2, height / 2, position(mean), height / 2,
+        tone, message, width, height, width, height,
+        x(-margin), f"{width - float(x(-margin)):.1f}", height, x(0), x(0), height,
+        x(low), x(high), height / 2, height / 2, x(mean), height / 2,
     )  # fmt: skip

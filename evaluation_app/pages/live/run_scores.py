@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +15,17 @@ from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, is_part, render_page
-from collections_app.models import Collection, Document
 from evaluation_app.analysis.figures import measure_of
-from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import Band, Measure, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, RunScore
-from evaluation_app.pages.dashboard.marked_answer import Passage, mark_answer, mark_context, mark_tally
+from evaluation_app.pages.dashboard.marked_answer import (
+    context_keys,
+    document_addresses,
+    mark_answer,
+    mark_context,
+    mark_tally,
+)
 from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
 from evaluation_app.scoring.modes.catalogue import bands_for, mode_title, stored_table
 from evaluation_app.scoring.run_scores import judge_run
@@ -40,14 +44,6 @@ class MeasuredScore:
     @property
     def band(self) -> Band | None:
         return None if self.score.value is None else self.measure.band(self.score.value)
-
-
-@dataclass(frozen=True, slots=True)
-class LinkedPassage:
-    """href: "" where the document is gone."""
-
-    passage: Passage
-    href: str
 
 
 def shown_scores(scores: Mapping[str, Mapping[str, Any]]) -> list[MeasuredScore]:
@@ -87,25 +83,12 @@ def describe_marks(score: RunScore) -> dict[str, Any]:
         retrieved_ids=score.retrieved_ids,
         golden={},
     )
-    passages = mark_context(item)
-    live = live_documents(score.collection_name, (passage.doc_id for passage in passages))
+    passages = mark_context(item, document_addresses(score.collection_name, context_keys(item)))
     return {
-        "passages": [
-            LinkedPassage(passage, key_address(score.collection_name, passage.key) if passage.doc_id in live else "")
-            for passage in passages
-        ],
+        "passages": passages,
         "tally": mark_tally(passages),
         "answer": mark_answer(item),
     }
-
-
-def live_documents(collection: str, doc_ids: Iterable[str]) -> set[str]:
-    """Which of the documents are there now; none where the collection is gone."""
-    record = Collection.objects.live().filter(name=collection).first()
-    if record is None:
-        return set()
-    rows = Document.objects.filter(collection=record, doc_id__in=set(doc_ids))
-    return set(rows.values_list("doc_id", flat=True))
 
 
 def judge_words(results: RunScore | EvaluationItem) -> str:
