@@ -13,7 +13,7 @@ from collections_app.api.access import ERRORS
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page
 from evaluation_app.analysis.comparison.presenters import choose_questions
-from evaluation_app.analysis.comparison.run_comparison import RunDifference, QuestionChange, compare_runs
+from evaluation_app.analysis.comparison.run_comparison import QuestionChange, RunDifference, compare_runs
 from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.runs.requests import find_run
 
