@@ -9,8 +9,8 @@ from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import SyncAnswer, SyncCommit, SyncCommitted, SyncRequest
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.services.uploads.folder_sync import Sync, SyncOutcome, commit_sync, open_sync
-from collections_app.services.uploads.submissions import find_batch
 from collections_app.services.uploads.upload_plan import Entry
+from collections_app.services.uploads.uploads import find_batch
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 

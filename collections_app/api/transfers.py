@@ -13,11 +13,10 @@ from ninja import Field, Router, Schema
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 
-from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.idempotency import HEADER
 from collections_app.http.paging import paginate
 from collections_app.models import Operation
 from collections_app.services.transfer.export import Export, open_export

@@ -13,17 +13,15 @@ from ninja import Status
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 
-from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
 from collections_app.api.schemas import PlanAnswer, UploadAnswer, UploadPlanRequest
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
-from collections_app.http.idempotency import HEADER
 from collections_app.models import Collection, IngestBatch
-from collections_app.services.uploads.submissions import close_batch, find_batch
 from collections_app.services.uploads.upload_plan import Entry, UploadPlan, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads
-from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.uploads.uploads import close_batch, find_batch, submit_uploads
 from ragd.errors import InvalidInput
 
 HASHED_AT_ONCE = 1_000_000

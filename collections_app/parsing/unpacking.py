@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from collections_app.parsing.archives import ARCHIVE_TYPES
+from collections_app.parsing.assembly import READER_MODULES
 from collections_app.parsing.process import process
-from collections_app.parsing.reading import READER_MODULES
+from collections_app.parsing.sniffing import ARCHIVE_TYPES
 from collections_app.parsing.types import Member, ParseError, ParseLimits
 
 

@@ -18,7 +18,7 @@ from collections_app.http.page_requests import PageRequest, find_or_404, render_
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunks.finding_scan import find_in_chunk
-from collections_app.services.indexing.chunk_overlays import overlays_of_chunk
+from collections_app.services.indexing.stored_documents import overlays_of_chunk
 from collections_app.views.collections import find_collection
 from collections_app.views.revisions import cited_elsewhere
 from ragd.types import ChunkPolicy

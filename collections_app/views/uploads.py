@@ -17,9 +17,8 @@ from collections_app.errors import ServiceError, error_response
 from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
 from collections_app.models import IngestBatch
 from collections_app.services.uploads.folder_sync import commit_sync
-from collections_app.services.uploads.submissions import close_batch, find_batch, open_batch
 from collections_app.services.uploads.upload_preview import preview_uploads
-from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
+from collections_app.services.uploads.uploads import UploadOutcome, close_batch, find_batch, open_batch, submit_uploads
 from collections_app.validation import describe_problems
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import UploadForm

@@ -17,6 +17,7 @@ from django.db.models import F
 from django.utils import timezone
 from tqdm import tqdm
 
+from collections_app.domain.units import MEGABYTE
 from collections_app.models import IngestBatch, IngestJob, WorkerHeartbeat
 from collections_app.services.jobs.batches import ALIVE_WITHIN, BatchProgress, batch_progress
 from collections_app.services.jobs.queue import send_jobs
@@ -25,7 +26,6 @@ from collections_app.services.worker.maintenance import sweep
 from collections_app.work.leases import worker_name
 
 LINE_EVERY_S = 5.0
-MEGABYTE = 1_000_000
 FORMAT = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} [{rate_fmt}, {remaining} left{postfix}]"
 LOOK_EVERY_S = 0.5
 SWEEP_EVERY = timedelta(seconds=5)

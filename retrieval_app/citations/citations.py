@@ -143,7 +143,7 @@ def _rewrite(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:
         selected = [number for number in numbers if 1 <= number <= known]
         removed += len(numbers) - len(selected)
         if numbers and not selected:
-            length -= _trim_gap(pieces)
+            pieces[-1] = pieces[-1].rstrip(" \t")  # places count only where nothing is removed: see rewrite_markers
         for number in selected:
             mark = f"[{number}]"
             placed.append(PlacedMarker(number, length, length + len(mark)))
@@ -152,16 +152,6 @@ def _rewrite(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:
         pieces.append(text)
         length += len(text)
     return "".join(pieces), placed, removed
-
-
-def _trim_gap(pieces: list[str]) -> int:
-    """Drops the blanks before a removed marker; returns how many."""
-    if not pieces:
-        return 0
-    trimmed = pieces[-1].rstrip(" \t")
-    dropped = len(pieces[-1]) - len(trimmed)
-    pieces[-1] = trimmed
-    return dropped
 
 
 def _split_markers(answer: str, known: int) -> Iterator[tuple[str, list[int]]]:

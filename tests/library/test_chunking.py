@@ -48,7 +48,7 @@ def check(chunks: list[Chunk], text: str, policy: ChunkPolicy) -> None:
     assert not text[covered:].strip()
 
 
-@settings(max_examples=600)
+@settings(max_examples=6 * settings().max_examples)
 @given(ANY_TEXT, policies())
 @example("#", ChunkPolicy())
 @example("```", ChunkPolicy(target_tokens=1, overlap_tokens=0, max_chars=1))
@@ -59,7 +59,7 @@ def test_promises_for_any_text(raw: str, policy: ChunkPolicy) -> None:
     assert chunks == chunk(document_text(raw), policy)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(ANY_TEXT, max_size=8), policies())
 def test_promises_for_any_segments(texts: list[str], policy: ChunkPolicy) -> None:
     segments = [Segment(text, float(place), place + 0.5) for place, text in enumerate(texts)]

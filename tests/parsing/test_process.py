@@ -212,7 +212,7 @@ def test_the_server_gets_no_secrets_and_imports_no_django(monkeypatch: pytest.Mo
     pid = server_pid()
     environment = Path(f"/proc/{pid}/environ").read_bytes()
     assert b"secret" not in environment
-    script = "import sys; from collections_app.parsing import reading; reading.import_readers();"
+    script = "import sys; from collections_app.parsing import assembly; assembly.import_readers();"
     script += "print('django' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert ended.stdout.strip() == "False"

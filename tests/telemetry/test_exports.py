@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from referencing import Registry, Resource
 
+from collections_app.http import downloads as http_downloads
 from evaluation_app.models import Span
 from evaluation_app.spans.exports import downloads
 from evaluation_app.spans.exports.downloads import SpanExport, export_trace
@@ -155,7 +156,7 @@ def test_values_keep_their_types() -> None:
 
 
 def test_lines_hold_as_much_as_the_document(trace_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads.read_in_batches, "__defaults__", (2,))
+    monkeypatch.setattr(http_downloads, "BATCH", 2)
     whole = spans_of(to_request(read(trace_id, "otlp")))
     pieces = [spans_of(to_request(line)) for line in read(trace_id, "otlp-lines").splitlines()]
     assert len(pieces) == (len(whole) + 1) // 2

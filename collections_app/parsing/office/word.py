@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
-from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.assembly import Assembly, read_into
 from collections_app.parsing.office.charts import chart_blocks
 from collections_app.parsing.office.ooxml import (
     Parts,
@@ -19,7 +19,6 @@ from collections_app.parsing.office.ooxml import (
 )
 from collections_app.parsing.office.wordbody import Body, Comment
 from collections_app.parsing.office.wordstyles import Numbering, Styles, read_numbering, read_styles
-from collections_app.parsing.reading import read_into
 from collections_app.parsing.text.markup import flatten, join_blocks, squeeze
 from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
 from collections_app.parsing.types import ParseError, Source

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from collections_app.parsing import reading
+from collections_app.parsing import assembly
 from collections_app.parsing.archives import expand_archive
 from collections_app.parsing.process import process
 from collections_app.parsing.sniffing import sniff
@@ -202,7 +202,7 @@ def answer(connection: Connection, line: socket.socket, request: dict[str, Any])
             if "members" in request:
                 send_members(connection, data, limits, with_data=request["members"])
                 return False
-            document = reading.read_document(Source(data, request["name"], "", limits))
+            document = assembly.read_document(Source(data, request["name"], "", limits))
             is_light = (
                 document.media_type in LIGHT_TYPES
                 and max(len(data), len(document.text.encode())) <= LIGHT_BYTES
@@ -272,7 +272,7 @@ def main() -> None:
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    reading.import_readers()
+    assembly.import_readers()
     gc.collect()
     gc.freeze()
     serve(control)

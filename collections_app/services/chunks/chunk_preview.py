@@ -17,13 +17,14 @@ from django.db import connection
 from django.db.models.functions import MD5, Substr
 
 from collections_app.domain.overlays import MARK
+from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.parsing import parse
 from collections_app.parsing.types import ParseLimits
 from collections_app.policies import policy_for, policy_of
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.ingestion import Draft, chunk_draft
+from collections_app.services.indexing.stored_documents import DocumentOverlays
 from ragd.errors import EmptyContent
 from ragd.store.store import fetch_all
 from ragd.text.chunking import document_text
@@ -202,7 +203,7 @@ def preview_document(
         policy,
         now,
         _preview_chunks(made, {position.digest for position in now}),
-        len(overlays.listed) - len(overlays.laid.places) if whole else None,
+        len(overlays.listed) - len(overlays.places) if whole else None,
     )
 
 
@@ -241,8 +242,8 @@ def preview_upload(collection: Collection, name: str, file: IO[bytes], explicit:
         max_chars=settings.RAGD_PARSE_MAX_CHARS,
         max_input_mb=settings.RAGD_MAX_DOCUMENT_MB,
     )
-    data = file.read(settings.RAGD_MAX_DOCUMENT_MB * 1_000_000 + 1)
-    if len(data) > settings.RAGD_MAX_DOCUMENT_MB * 1_000_000:
+    data = file.read(settings.RAGD_MAX_DOCUMENT_MB * MEGABYTE + 1)
+    if len(data) > settings.RAGD_MAX_DOCUMENT_MB * MEGABYTE:
         raise ServiceError(
             f"the file has more than {settings.RAGD_MAX_DOCUMENT_MB} MB; raise RAGD_MAX_DOCUMENT_MB, or take a part",
             type="too_large",

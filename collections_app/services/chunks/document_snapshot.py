@@ -13,10 +13,17 @@ from collections_app.services.documents.documents import draft_of, get_document
 from collections_app.services.documents.optimistic_lock import RevisionConflictError, retry_on_conflict
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays, cut_spans, note_applied, read_overlays
-from collections_app.services.indexing.document_locks import StoredDocument, find_stored, refuse_archived
 from collections_app.services.indexing.ingestion import in_current_generation, ingest
-from collections_app.services.indexing.revisions import Cause
+from collections_app.services.indexing.stored_documents import (
+    Cause,
+    DocumentOverlays,
+    StoredDocument,
+    cut_spans,
+    find_stored,
+    note_applied,
+    read_overlays,
+    refuse_archived,
+)
 from collections_app.services.jobs.attempts import IngestOutcome
 from ragd import telemetry
 from ragd.types import ChunkPolicy
@@ -158,7 +165,7 @@ class PendingOverlays(DocumentOverlays):
         if self.wanted.subject is not None:
             listed[self.wanted.subject] = self._write(listed[self.wanted.subject])
             self.overlay_id = listed[self.wanted.subject].id
-        note_applied(listed, self.laid.places, revision)
+        note_applied(listed, self.places, revision)
         audit.record(self.actor, [self.scene.document], audit.CHANGE, self.message)
 
     def _write(self, overlay: Overlay) -> Overlay:
@@ -204,7 +211,7 @@ def change_overlays(
             return ChunkChange(doc_id, document.revision, changed=False)
         proposal = PendingOverlays(scene, requested, message, actor)
         outcome = _store(collection, scene, proposal, Cause(message, audit.name_actor(actor)))
-        at = None if requested.subject is None else proposal.laid.places.get(requested.subject)
+        at = None if requested.subject is None else proposal.places.get(requested.subject)
         return ChunkChange(doc_id, outcome.revision, at, proposal.overlay_id, requested.before)
 
     return retry_on_conflict(doc_id, work, field="revision")

@@ -8,8 +8,8 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.services.chunks.document_snapshot import DocumentSnapshot, OverlayChange
 from collections_app.services.documents.documents import draft_of, get_document
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.ingestion import chunk_draft
+from collections_app.services.indexing.stored_documents import DocumentOverlays
 from ragd.text.chunking import document_text
 from ragd.types import Chunk, ChunkPolicy
 

@@ -26,6 +26,7 @@ FORMAT = "ragd-collection"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 VECTORS = "vectors.npy"
+VECTORS_AT_ONCE = 256
 SOURCES = "sources.bin"
 FILE_SUFFIX = ".ragd.zip"
 MANIFEST_MAX_BYTES = 1_000_000

@@ -35,6 +35,7 @@ from collections_app.services.collections.export_parts import (
     SOURCES,
     UPLOADS,
     VECTORS,
+    VECTORS_AT_ONCE,
     Member,
     Table,
     registered_parts,
@@ -48,7 +49,6 @@ from ragd.store.store import partition_name
 from ragd.types import SPEC_VERSION
 
 PART_BYTES = 256 * 1024
-VECTORS_AT_ONCE = 256
 EXPORTS_AT_ONCE = 3
 SOURCE_PART = 1 << 20
 

@@ -16,7 +16,6 @@ from typing import Any
 from django.db import close_old_connections, connection
 
 from collections_app.domain.identity import TITLE_MAX_CHARS, clean_metadata, clean_title
-from collections_app.domain.texts import LONG_CHARS, give_back_memory
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.parsing import ParsedDocument
@@ -30,11 +29,16 @@ from collections_app.services.generations.index_builds import run_index_build
 from collections_app.services.generations.recall_probes import run_probe
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
-from collections_app.services.indexing.document_locks import find_stored
 from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints
 from collections_app.services.indexing.ingestion import CommitHook, Draft, hash_content, in_current_generation, ingest
-from collections_app.services.indexing.revisions import Cause, hand_edits
+from collections_app.services.indexing.revisions import hand_edits
+from collections_app.services.indexing.stored_documents import (
+    LONG_CHARS,
+    Cause,
+    DocumentOverlays,
+    find_stored,
+    give_back_memory,
+)
 from collections_app.services.jobs.attempts import (
     TRANSIENT,
     JobProgress,

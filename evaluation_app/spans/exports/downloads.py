@@ -12,22 +12,19 @@ from uuid import UUID
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.models import User
-from django.db.models import Q
 from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
 from collections_app.errors import ServiceError, describe
-from collections_app.http.downloads import DownloadSlots, LimitedDownload, limit_sending
+from collections_app.http.downloads import BATCH, DownloadSlots, LimitedDownload, download_response, read_batches
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import ApiKey
 from collections_app.services.governance import audit
 from evaluation_app.models import Span
-from evaluation_app.models.spans import SpanQuerySet
 from evaluation_app.spans.exports.formats import FORMATS, Format, find_format
 from evaluation_app.spans.exports.records import SpanRecord, make_record
 from evaluation_app.spans.search.search import SpanFilter, parse_filter, search_spans
@@ -36,7 +33,6 @@ from ragd import telemetry
 from ragd.errors import RagdError
 from retrieval_app.models import QueryRun
 
-BATCH = 200
 EXPORTS_AT_ONCE = 3  # in one process: each takes a thread of the server until its reader has read it
 STORED = "stored"
 
@@ -102,7 +98,7 @@ def export_run(run: QueryRun, form: str, capture: telemetry.Capture) -> SpanExpo
 
 def export_trace(trace_id: str, form: str, capture: telemetry.Capture) -> SpanExport:
     spans = Span.objects.of_trace(trace_id)
-    return SpanExport(find_format(form), read_in_batches(spans), capture, name=f"trace-{trace_id}")
+    return SpanExport(find_format(form), read_batches(spans, "started_at"), capture, name=f"trace-{trace_id}")
 
 
 def export_matching(
@@ -129,26 +125,6 @@ def search_in_batches(span_filter: SpanFilter, limit: int | None = None) -> Iter
 def batched(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
     for start in range(0, len(spans), BATCH):
         yield spans[start : start + BATCH]
-
-
-def read_in_batches(spans: SpanQuerySet, size: int = BATCH) -> Iterator[list[Span]]:
-    """The rows by (started_at, id), each batch by a statement of its own that begins after the last row.
-
-    No transaction stays open, however slow the reader. Spans that are stored meanwhile are read if their place is still
-    to come.
-    """
-    ordered = spans.order_by("started_at", "id")
-    after: tuple[datetime, int] | None = None
-    while True:
-        rows = ordered
-        if after is not None:
-            rows = ordered.filter(Q(started_at__gt=after[0]) | Q(started_at=after[0], pk__gt=after[1]))
-        batch = list(rows[:size])
-        if batch:
-            yield batch
-        if len(batch) < size:
-            return
-        after = (batch[-1].started_at, batch[-1].pk)
 
 
 def file_name(now: Callable[[], datetime] = timezone.now) -> str:
@@ -181,11 +157,7 @@ class ExportScope:
 
 def stream(request: HttpRequest, export: SpanExport) -> StreamingHttpResponse:
     """The answer that downloads an export. It ends when its reader leaves, or takes nothing for a minute."""
-    limit_sending(request)
-    response = StreamingHttpResponse(export, content_type=export.form.content_type)
-    response["Content-Disposition"] = content_disposition_header(True, export.name) or "attachment"
-    response["X-Accel-Buffering"] = "no"
-    return response
+    return download_response(request, export, export.form.content_type, export.name)
 
 
 @require_GET
