@@ -11,7 +11,7 @@ from collections_app.services.collections.collections import get_collection
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.models import GoldenSet
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
-from retrieval_app.confidence.rules import ACTIONS
+from retrieval_app.confidence.evaluator import ACTIONS
 from retrieval_app.corrective.calibrations import calibration_of, forget_calibration, switch_corrective
 from retrieval_app.runs.plans import choose_plan
 

@@ -30,8 +30,7 @@ from ragd.errors import InvalidInput
 from ragd.search.retrieval import retrieve_detailed
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.confidence.evaluator import FEATURES, Measured, Row, Weights
-from retrieval_app.confidence.rules import ACTIONS, Action, Rule
+from retrieval_app.confidence.evaluator import ACTIONS, FEATURES, Action, Measured, Row, Rule, Weights
 from retrieval_app.corrective.calibrations import keep_calibration
 from retrieval_app.runs.plans import choose_plan
 
