@@ -203,6 +203,11 @@ def test_the_interval_of_two_values_by_hand() -> None:
             statistics.bootstrap_mean([1, 3], weights=wrong)
 
 
+def test_equal_weights_give_the_interval_of_the_plain_mean() -> None:
+    values = [0.1 * number for number in range(1, 8)]
+    assert statistics.bootstrap_mean(values, weights=[0.7] * 7) == statistics.bootstrap_mean(values)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "excludes"),
     [(0.0, 1.0, False), (0.1, 1.0, True), (-1.0, 0.0, False), (-1.0, -0.1, True), (-1, 1, False)],

@@ -36,7 +36,7 @@ def annotation(*, second_supported: bool = False) -> Annotation:
 def test_keys_are_those_of_the_data_set() -> None:
     assert [letters(number) for number in (0, 25, 26, 27, 701, 702)] == ["a", "z", "aa", "ab", "zz", "aaa"]
     assert [[sentence.key for sentence in document] for document in key_documents(DOCUMENTS)] == [["0a", "0b"], ["1a"]]
-    assert [sentence.key for sentence in key_answer(ANSWER)] == ["a", "b"]
+    assert key_answer(ANSWER) == [Sentence("a", "Water boils at 100 degrees."), Sentence("b", "It is blue.")]
     assert key_documents(["", "One."])[1][0].key == "1a"
 
 
