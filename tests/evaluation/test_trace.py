@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures.annotations import (
+from evaluation_app.measures.scores import unscorable
+from evaluation_app.measures.trace import (
+    NO_ANSWER,
+    NO_CONTEXT,
+    REFUSED,
     Annotation,
     Sentence,
     Support,
@@ -16,10 +20,9 @@ from evaluation_app.measures.annotations import (
     key_answer,
     key_documents,
     letters,
+    trace_scores,
 )
-from evaluation_app.measures.ragbench import row_answer, row_context, row_scores
-from evaluation_app.measures.scores import unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, trace_scores
+from tests.benchmarks.ragbench_rows import row_answer, row_context, row_scores
 
 DOCUMENTS = ["Water boils at 100 degrees. It freezes at zero.", "Tea is a drink."]
 ANSWER = "Water boils at 100 degrees. It is blue."
