@@ -7,6 +7,7 @@ from django.db import transaction
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.models import GoldenSet, PromotionGate
@@ -45,7 +46,7 @@ def set_gate(
                 "measure": measure,
                 "k": k,
                 "margin": float(margin),
-                "updated_by": audit.name_actor(actor),
+                "updated_by": name_actor(actor),
             },
         )
         message = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"

@@ -21,6 +21,7 @@ from collections_app.advisory_locks import lock_names, named, submission_seed, t
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload
+from collections_app.models.library import name_actor
 from collections_app.parsing import archive_type
 from collections_app.services.documents.files import store_upload
 from collections_app.services.governance import audit
@@ -164,7 +165,7 @@ def submit_uploads(
     with transaction.atomic():
         own = batch is None
         batch = batch or open_batch(collection, kind=kind, label=label or _label(files), actor=actor)
-        terms = UploadOptions(asked, on_clash, batch, audit.name_actor(actor))
+        terms = UploadOptions(asked, on_clash, batch, name_actor(actor))
         outcomes = enqueue_files(collection, offered, terms)
         if not own:
             require_open(batch)
@@ -290,7 +291,7 @@ def open_batch(
         kind=kind,
         label=clean_line(label[:LABEL_MAX_CHARS]),
         open=True,
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
     )
 
 
