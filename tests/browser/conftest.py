@@ -79,7 +79,7 @@ class Visit:
 
 
 AXE_SCRIPT = Axe().axe_script
-# preload only serves a rule that is off by default and one on audio, of which there is none. The look of a text: colour,
+# preload serves a rule that is off by default and one on audio, of which there is none. The look of a text: its colour,
 # font and backgrounds up to the root. One that is positioned may lie over anything: its look counts for its page alone.
 AXE_RUN = """async ([only, looks]) => {
   const whole = {exclude: [["#toasts"]]}, options = {resultTypes: ["violations"], preload: false}, found = [];
@@ -109,7 +109,7 @@ AXE_RUN = """async ([only, looks]) => {
     seen.add(look);
   }
   if (texts.size)
-    found.push(...(await axe.run({...whole, include: [...texts]}, {...options, runOnly: ["color-contrast"]})).violations);
+    found.push(...(await axe.run({include: [...texts]}, {...options, runOnly: ["color-contrast"]})).violations);
   return [found, [...seen].filter((look) => !look.includes("lifted"))];
 }"""
 

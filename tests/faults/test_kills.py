@@ -46,7 +46,7 @@ def test_nothing_is_lost_or_done_twice_under_fire() -> None:
 def test_a_worker_whose_idle_processes_are_killed_goes_on() -> None:
     """One of them held the lock of the pipe that all read from."""
     tally, documents = kills.Tally(), kills.make_documents(2, seed=8)
-    with kills.server_under_fire(kills.Latency()) as server:
+    with kills.server_under_fire(kills.Latency(), RAGD_JOB_LEASE_S="3") as server:
         kills.upload_all(server, documents[:1])
         kills.wait_until_done(server, 1, tally)
         first, *pool = sorted(pid for pid, line in server.processes().items() if "celery" in line)
