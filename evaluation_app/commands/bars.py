@@ -9,8 +9,9 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
+from collections_app.domain.units import MEGABYTE
+
 LINE_EVERY_S = 5.0
-MEGABYTE = 1_000_000
 FORMAT = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} [{rate_fmt}, {remaining} left{postfix}]"
 
 

@@ -12,7 +12,7 @@ from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.models import GoldenSet
 from evaluation_app.runs.calibration.calibrate import calibrate
 from evaluation_app.runs.calibration.fitting import TARGET
-from retrieval_app.confidence.rules import ACTIONS
+from retrieval_app.confidence.evaluator import ACTIONS
 from retrieval_app.corrective.calibrations import calibration_of, forget_calibration, switch_corrective
 from retrieval_app.runs.plans import choose_plan
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import ArgumentParser
 
 from evaluation_app.commands.subcommand import Answer, Options
-from evaluation_app.spans.evidence.pages import DEFAULT_SINCE, read_range
+from evaluation_app.spans.evidence.pages import ALWAYS, DEFAULT_SINCE, read_range
 from evaluation_app.spans.evidence.report import build_report
+from evaluation_app.spans.evidence.schemas import EvidenceOut
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -17,8 +18,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(options: Options) -> Answer:
-    requested = read_range({"since": options["since"], "until": options["until"]}, tuple(options["collection"]))
-    return build_report(requested, limit=options["newest"]).as_dict()
+    within = tuple((name, ALWAYS) for name in options["collection"]) or None
+    requested = read_range({"since": options["since"], "until": options["until"]}, within)
+    return EvidenceOut.from_orm(build_report(requested, limit=options["newest"])).dict()
 
 
 def show(answer: Answer) -> str:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.models import Span
 from evaluation_app.pages.traces.validity import all_run_spans
-from evaluation_app.spans.store.span_reads import span_dict
+from evaluation_app.spans.store.span_records import SpanRecord
 from ragd.conventions import VOCABULARIES, Report, Tables, Violation, validate
 from ragd.conventions.span_files import OPENINFERENCE, read_spans
 from retrieval_app.models import QueryRun
@@ -76,19 +76,19 @@ def _read_file(path: Path) -> str:
 
 def _stored(options: Options) -> Iterator[list[dict[str, Any]]]:
     if options["run"] is not None:
-        yield [span_dict(span) for span in all_run_spans(_find_run(options["run"]))]
+        yield [SpanRecord.from_orm(span).dict() for span in all_run_spans(_find_run(options["run"]))]
     elif options["trace"] is not None:
         spans = list(Span.objects.of_trace(options["trace"].lower()))
         if not spans:
             raise UsageError(f"no span of the trace {options['trace']!r} is stored")
-        yield [span_dict(span) for span in spans]
+        yield [SpanRecord.from_orm(span).dict() for span in spans]
     else:
         since = timezone.now() - _read_since(options["since"])
         ids = list(Span.objects.filter(started_at__gte=since).order_by().values_list("trace_id", flat=True).distinct())
         for start in range(0, len(ids), TRACES_AT_ONCE):
             group = ids[start : start + TRACES_AT_ONCE]
             rows = Span.objects.filter(trace_id__in=group, started_at__gte=since - LONGEST_TRACE)
-            yield [span_dict(span) for span in rows]
+            yield [SpanRecord.from_orm(span).dict() for span in rows]
 
 
 def _find_run(text: str) -> QueryRun:

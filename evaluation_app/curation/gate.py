@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.models import Collection, Generation
-from collections_app.services.generations.promotion_gate import Verdict
+from collections_app.services.generations.promotion_gate import Verdict, register_gate
 from collections_app.services.generations.swap import spec_of
 from collections_app.stores import embedder_for, open_rerankers, open_store
 from evaluation_app.curation.gate_settings import find_gate
@@ -184,3 +184,6 @@ def _reason(gate: PromotionGate, difference: Interval, *, passed: bool) -> str:
         return f"{moved}; allowed regression {gate.margin:g}"
     noise = "" if difference.excludes_zero else ", not significant"
     return f"{moved}, more than the allowed regression of {gate.margin:g}{noise}"
+
+
+register_gate("golden questions", ask_gate)

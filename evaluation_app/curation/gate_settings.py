@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
-
-import psycopg
 from django.db import transaction
 
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.services.collections.export_parts import Part, Row
 from collections_app.services.governance import audit
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.models import GoldenSet, PromotionGate
@@ -19,9 +14,6 @@ from ragd.errors import InvalidInput
 
 K_MAX = 100
 DEFAULTS = {"measure": "recall", "k": 10, "margin": 0.02}
-
-READ_GATES = "SELECT set_name, measure, k, margin FROM promotion_gates WHERE collection_name = %s"
-FIELDS = ("set_name", "measure", "k", "margin")
 
 
 def find_gate(collection: Collection) -> PromotionGate | None:
@@ -43,7 +35,7 @@ def set_gate(
     Raises ServiceError 404 (field "set") for a set that the collection does not have, InvalidInput that names a field.
     """
     golden_set = find_own_set(collection, set_name)
-    _check(measure, k, margin)
+    check_gate(measure, k, margin)
     with transaction.atomic():
         gate, _ = PromotionGate.objects.update_or_create(
             collection_name=collection.name,
@@ -84,60 +76,11 @@ def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
     return gone > 0
 
 
-def gate_dict(gate: PromotionGate | None) -> dict[str, Any]:
-    """As the API tells it; without a gate only {"enabled": False}."""
-    if gate is None:
-        return {"enabled": False}
-    return {
-        "enabled": True,
-        "set": gate.golden_set.name if gate.golden_set else gate.set_name,
-        "set_exists": gate.golden_set is not None,
-        "measure": gate.measure,
-        "k": gate.k,
-        "margin": gate.margin,
-        "updated_by": gate.updated_by,
-        "updated_at": gate.updated_at,
-    }
-
-
-def _check(measure: object, k: object, margin: object) -> None:
+def check_gate(measure: object, k: object, margin: object) -> None:
+    """Raises InvalidInput that names the field."""
     if measure not in MEASURES:
         raise InvalidInput(f"measure must be one of {', '.join(MEASURES)}, not {measure!r}", field="measure")
     if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= K_MAX:
         raise InvalidInput(f"k must be a whole number from 1 to {K_MAX}, not {k!r}", field="k")
     if not isinstance(margin, int | float) or isinstance(margin, bool) or not 0 <= margin <= 1:  # NaN neither
         raise InvalidInput(f"margin must be a number from 0 to 1, not {margin!r}", field="margin")
-
-
-def read_gates(connection: psycopg.Connection[Any], collection_id: int, name: str) -> Iterator[Row]:
-    for row in connection.execute(READ_GATES, [name]):
-        yield dict(zip(FIELDS, row, strict=True))
-
-
-def restore_gates(collection: Collection, rows: Iterable[Row]) -> int:
-    """Over the imported set that has the name, or had it before the import found it taken. Raises InvalidInput."""
-    count = 0
-    for row in rows:
-        if set(row) != set(FIELDS):
-            raise InvalidInput(f"a quality gate does not have the fields {', '.join(map(str, row))}", field="gates")
-        _check(row["measure"], row["k"], row["margin"])
-        name = str(row["set_name"])
-        sets = GoldenSet.objects.filter(collection_name=collection.name)
-        record = sets.filter(name=name).first() or sets.filter(name__startswith=f"{name} (").order_by("pk").first()
-        PromotionGate.objects.update_or_create(
-            collection_name=collection.name,
-            defaults={**row, "set_name": record.name if record else name, "golden_set": record},
-        )
-        count += 1
-    return count
-
-
-def count_gates(collection_id: int, name: str) -> int:
-    return PromotionGate.objects.filter(collection_name=name).count()
-
-
-def forget_gates(collection: Collection) -> None:
-    PromotionGate.objects.filter(collection_name=collection.name).delete()
-
-
-GATES = Part("promotion_gates", read_gates, restore_gates, count_gates, forget_gates)

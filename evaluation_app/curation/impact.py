@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from django.db import transaction
 
@@ -51,19 +51,6 @@ class QuestionImpact:
     effect: Effect
     touched: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "set": self.asked.set_name,
-            "question": self.asked.golden.question,
-            "category": self.asked.golden.category,
-            "effect": self.effect,
-            "rank_before": self.before,
-            "rank_after": self.after,
-            "left": list(self.left),
-            "came": list(self.came),
-            "touched": self.touched,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Impact:
@@ -94,24 +81,6 @@ class Impact:
     def is_harmless(self) -> bool:
         """Whether nothing that is expected is lost or moves down, among those looked at."""
         return not self.counts["lost"] and not self.counts["worse"]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "questions": self.total,
-            "looked_at": self.looked,
-            "k": self.k,
-            "plan": self.plan_name,
-            "plan_hash": self.plan.hash,
-            "documents": self.documents,
-            "counts": dict(self.counts),
-            "means": {
-                name: {"before": before.as_dict(), "after": after.as_dict()}
-                for name, (before, after) in self.means.items()
-            },
-            "changed": [each.as_dict() for each in self.changed],
-            "estimate": self.estimate,
-            "took_ms": self.took_ms,
-        }
 
 
 def impact_of(

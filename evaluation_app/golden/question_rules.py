@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from collections_app.domain.identity import UNSTORABLE, check_doc_id, clean_line
 from evaluation_app.golden.questions import Golden
@@ -13,36 +16,11 @@ from evaluation_app.measures.catalogue import find
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 
-QUESTION_MAX_CHARS = 20_000
-ANSWER_MAX_CHARS = 20_000
-NOTES_MAX_CHARS = 20_000
-CATEGORY_MAX_CHARS = 60
+TEXT_MAX_CHARS = 20_000
 EXPECTED_MAX = 200
-THRESHOLDS_MAX = 40
-WEIGHT_MAX = 1_000_000.0
 CHUNK = re.compile(r"(?s)(.+)#(0|[1-9]\d{0,8})")
 
 FIELDS = tuple(item.name for item in fields(Golden))
-
-
-def clean_golden(explicit: Mapping[str, Any], base: Golden | None = None) -> Golden:
-    """The question with the stated fields over those of `base`, or over the defaults. None stands for the default.
-
-    Texts are normalized and stripped, repeated ids are dropped, an empty category is "factual". Raises InvalidInput
-    that names the field for anything that no question may hold.
-    """
-    if unknown := sorted(set(explicit) - set(FIELDS)):
-        raise InvalidInput(
-            f"a golden question has no field {unknown[0]!r}; its fields are {', '.join(FIELDS)}", field=unknown[0]
-        )
-    values = {name: _CLEAN[name](value) for name, value in explicit.items() if value is not None}
-    default = base or Golden("question")
-    if base is None and "question" not in values:
-        raise InvalidInput("a golden question needs a question; it is missing", field="question")
-    reset = {name: getattr(Golden("question"), name) for name, value in explicit.items() if value is None}
-    if "question" in reset:
-        raise InvalidInput("question must hold at least one visible character; it is empty", field="question")
-    return replace(default, **(reset | values))
 
 
 def split_chunk(key: str) -> tuple[str, int]:
@@ -55,86 +33,79 @@ def split_chunk(key: str) -> tuple[str, int]:
     return check_doc_id(match[1]), int(match[2])
 
 
-def _text(name: str, most: int) -> Any:
-    def clean(value: Any) -> str:
-        if not isinstance(value, str):
-            raise InvalidInput(f"{name} must be a text, not {type(value).__name__}", field=name)
-        cleaned = normalize(value).strip()
-        if len(cleaned) > most:
-            raise InvalidInput(f"{name} must have at most {most:,} characters; it has {len(cleaned):,}", field=name)
-        return cleaned
+def _cleaned(clean: Callable[[Any], Any]) -> AfterValidator:
+    """By a function that raises InvalidInput, of which pydantic knows nothing."""
 
-    return clean
+    def validate(value: Any) -> Any:
+        try:
+            return clean(value)
+        except InvalidInput as error:
+            raise ValueError(error.message) from None
+
+    return AfterValidator(validate)
 
 
-def _category(value: Any) -> str:
-    if not isinstance(value, str):
-        raise InvalidInput(f"category must be a text, not {type(value).__name__}", field="category")
-    cleaned = clean_line(value)
-    if len(cleaned) > CATEGORY_MAX_CHARS:
-        raise InvalidInput(
-            f"category must have at most {CATEGORY_MAX_CHARS} characters; it has {len(cleaned)}", field="category"
+def _unique(values: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(values))
+
+
+Text = Annotated[str, AfterValidator(lambda text: normalize(text).strip()), Field(max_length=TEXT_MAX_CHARS)]
+DocId = Annotated[str, _cleaned(check_doc_id)]
+ChunkKey = Annotated[str, _cleaned(lambda key: "{}#{}".format(*split_chunk(key)))]
+Expected = (AfterValidator(_unique), Field(max_length=EXPECTED_MAX))
+MeasureName = Annotated[str, _cleaned(lambda name: find(name).name)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class _Fields(BaseModel):
+    """The fields of `Golden` as a caller may state them."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    question: Text = "question"
+    expected_doc_ids: Annotated[Sequence[DocId], *Expected] = ()
+    expected_chunks: Annotated[Sequence[ChunkKey], *Expected] = ()
+    expected_answer: Text = ""
+    category: Annotated[
+        str, AfterValidator(clean_line), Field(max_length=60), AfterValidator(lambda name: name or "factual")
+    ] = "factual"
+    weight: Annotated[float, Field(ge=0, le=1_000_000)] = 1.0
+    thresholds: Annotated[
+        Mapping[MeasureName, Share], Field(max_length=40), AfterValidator(lambda least: dict(sorted(least.items())))
+    ] = Field(default_factory=dict)
+    notes: Text = ""
+
+
+def clean_golden(explicit: Mapping[str, Any], base: Golden | None = None) -> Golden:
+    """The question with the stated fields over those of `base`, or over the defaults. None stands for the default.
+
+    Texts are normalized and stripped, repeated ids are dropped, an empty category is "factual". Raises InvalidInput
+    that names the field for anything that no question may hold.
+    """
+    if "question" not in explicit and base is None:
+        raise InvalidInput("a golden question needs a question; it is missing", field="question")
+    if explicit.get("question", "") is None:
+        raise InvalidInput("question must hold at least one visible character; it is empty", field="question")
+    stated = {name: value for name, value in explicit.items() if value is not None or name not in FIELDS}
+    try:
+        checked = _Fields.model_validate(stated)
+    except ValidationError as error:
+        raise _explain(error) from None
+    return replace(base or Golden("question"), **{name: getattr(checked, name) for name in explicit})
+
+
+def _explain(error: ValidationError) -> InvalidInput:
+    first = error.errors()[0]
+    field = str(first["loc"][0])
+    if first["type"] == "extra_forbidden":
+        return InvalidInput(
+            f"a golden question has no field {field!r}; its fields are {', '.join(FIELDS)}", field=field
         )
-    return cleaned or "factual"
-
-
-def _texts(name: str, value: Any) -> Sequence[str]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InvalidInput(f"{name} must be a list of texts, not {type(value).__name__}", field=name)
-    if wrong := next((item for item in value if not isinstance(item, str)), None):
-        raise InvalidInput(f"{name} must hold texts; {wrong!r} is none", field=name)
-    stored = tuple(dict.fromkeys(value))
-    if len(stored) > EXPECTED_MAX:
-        raise InvalidInput(f"{name} must hold at most {EXPECTED_MAX}, not {len(stored):,}", field=name)
-    return stored
-
-
-def _doc_ids(value: Any) -> tuple[str, ...]:
-    stored = []
-    for doc_id in _texts("expected_doc_ids", value):
-        try:
-            stored.append(check_doc_id(doc_id))
-        except InvalidInput as error:
-            raise InvalidInput(f"expected_doc_ids: {error.message}", field="expected_doc_ids") from None
-    return tuple(stored)
-
-
-def _chunks(value: Any) -> tuple[str, ...]:
-    stored = []
-    for key in _texts("expected_chunks", value):
-        try:
-            doc_id, index = split_chunk(key)
-        except InvalidInput as error:
-            raise InvalidInput(error.message, field="expected_chunks") from None
-        stored.append(f"{doc_id}#{index}")
-    return tuple(stored)
-
-
-def _weight(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidInput(f"weight must be a number, not {value!r}", field="weight")
-    if not 0 <= value <= WEIGHT_MAX:  # NaN neither
-        raise InvalidInput(f"weight must be a number from 0 to {WEIGHT_MAX:,.0f}, not {value!r}", field="weight")
-    return float(value)
-
-
-def _thresholds(value: Any) -> dict[str, float]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(
-            f'thresholds must be an object such as {{"recall@10": 1}}, not {type(value).__name__}', field="thresholds"
-        )
-    if len(value) > THRESHOLDS_MAX:
-        raise InvalidInput(f"thresholds must name at most {THRESHOLDS_MAX} measures", field="thresholds")
-    stored = {}
-    for name, least in value.items():
-        try:
-            measure = find(str(name))
-        except InvalidInput as error:
-            raise InvalidInput(f"thresholds: {error.message}", field="thresholds") from None
-        if isinstance(least, bool) or not isinstance(least, (int, float)) or not 0 <= least <= 1:
-            raise InvalidInput(f"thresholds: {name} must be a number from 0 to 1, not {least!r}", field="thresholds")
-        stored[measure.name] = float(least)
-    return dict(sorted(stored.items()))
+    if first["type"] == "value_error":
+        message = str(first["ctx"]["error"]).removeprefix(f"{field} ")
+        return InvalidInput(f"{field}: {message}", field=field)
+    where = ".".join(map(str, first["loc"]))
+    return InvalidInput(f"{where}: {first['msg']}, not {reprlib.repr(first['input'])}", field=field)
 
 
 def clean_name(name: str) -> str:
@@ -150,18 +121,6 @@ def clean_name(name: str) -> str:
 
 
 def clean_description(text: str) -> str:
-    if len(text) > NOTES_MAX_CHARS:
-        raise InvalidInput(f"description must have at most {NOTES_MAX_CHARS:,} characters", field="description")
+    if len(text) > TEXT_MAX_CHARS:
+        raise InvalidInput(f"description must have at most {TEXT_MAX_CHARS:,} characters", field="description")
     return normalize(UNSTORABLE.sub("", text)).strip()
-
-
-_CLEAN: Mapping[str, Any] = {
-    "question": _text("question", QUESTION_MAX_CHARS),
-    "expected_doc_ids": _doc_ids,
-    "expected_chunks": _chunks,
-    "expected_answer": _text("expected_answer", ANSWER_MAX_CHARS),
-    "category": _category,
-    "weight": _weight,
-    "thresholds": _thresholds,
-    "notes": _text("notes", NOTES_MAX_CHARS),
-}

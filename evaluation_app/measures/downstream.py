@@ -76,7 +76,8 @@ def _best(answer: str, expected: Sequence[str], compute: Callable[[list[str], li
 
 
 def _holds(message: Sequence[str], requested: Sequence[str]) -> bool:
-    return f" {' '.join(requested)} " in f" {' '.join(message)} " if requested else not message
+    """No words are held by no words alone."""
+    return f" {' '.join(requested)} " in f" {' '.join(message)} "
 
 
 def _common_length(first: Sequence[str], second: Sequence[str]) -> int:

@@ -123,7 +123,7 @@ def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
     left, right = _finite(first), _finite(second)
     if len(left) < 2 or left.std() == 0 or right.std() == 0:
         return None
-    return float(np.clip(np.corrcoef(left, right)[0, 1], -1.0, 1.0))
+    return float(np.corrcoef(left, right)[0, 1])
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
@@ -139,9 +139,8 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
     left, right = _finite(first), _finite(second)
     if len(left) < 2:
         return None
-    upper = np.triu_indices(len(left), 1)
-    one = np.sign(left[:, None] - left[None, :])[upper]
-    other = np.sign(right[:, None] - right[None, :])[upper]
+    one = np.sign(left[:, None] - left[None, :])  # each pair twice, in the sum and under the root alike
+    other = np.sign(right[:, None] - right[None, :])
     counted = float(np.count_nonzero(one)) * float(np.count_nonzero(other))
     return float((one * other).sum() / np.sqrt(counted)) if counted else None
 

@@ -22,7 +22,7 @@ from evaluation_app.scoring.scorer import Scored, Scorer
 from ragd import telemetry
 from ragd.normalization import normalize
 from ragd.types import RetrievePlan
-from retrieval_app.answerers.selection import ExtractiveAnswerer
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline as retrieval_services
 

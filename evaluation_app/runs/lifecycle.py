@@ -17,10 +17,8 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
-from collections_app.work.interrupting import LeaseLostError
-from collections_app.work.leases import Lease, worker_name
-from collections_app.work.recovery import RESEND_AFTER, overdue
-from collections_app.work.sending import enqueue, send
+from collections_app.work.delivery import RESEND_AFTER, enqueue, overdue, send
+from collections_app.work.leases import Lease, LeaseLostError, worker_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
 from evaluation_app.runs.claims import active_runs, claim_run, held_runs, release_run

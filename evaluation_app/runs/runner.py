@@ -12,9 +12,7 @@ from django.utils import timezone
 
 from collections_app.errors import describe
 from collections_app.models import Collection, IngestJob
-from collections_app.work.interrupting import LeaseLostError
-from collections_app.work.leases import Lease
-from collections_app.work.progress import Progress
+from collections_app.work.leases import Lease, LeaseLostError, Progress
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
 from evaluation_app.runs.claims import release_run

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluation_app.measures.catalogue import CUTS, find
+from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput
 
@@ -115,6 +116,11 @@ def run_misses(summary: Mapping[str, Any], thresholds: Mapping[str, float]) -> l
         elif not reaches(name, value, bound):
             misses.append(Miss(name, bound, value, f"{value:.4g} does not reach {bound:g}"))
     return misses
+
+
+def misses_of(run: EvaluationRun) -> list[Miss]:
+    """`run_misses` of a run that has ended; [] before, and without any figure."""
+    return run_misses(run.summary, run.thresholds) if run.summary and not run.is_active else []
 
 
 def run_verdict(summary: Mapping[str, Any], thresholds: Mapping[str, float], failed: int) -> bool | None:

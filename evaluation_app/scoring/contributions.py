@@ -25,7 +25,8 @@ from evaluation_app.scoring.answer_text import without_markers
 from evaluation_app.scoring.cases import candidate_of, spans_of
 from ragd import telemetry
 from ragd.errors import RagdError
-from retrieval_app.answerers.selection import Answerer, ChatAnswerer
+from retrieval_app.answerers.chat_answerer import ChatAnswerer
+from retrieval_app.answerers.protocol import Answerer
 from retrieval_app.llm.model_calls import call_model
 
 BINARY_MEASURES = ("exact_match", "accuracy", "contains")

@@ -18,8 +18,8 @@ from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.governance import audit
+from collections_app.work.delivery import send
 from collections_app.work.leases import claim, worker_name
-from collections_app.work.sending import send
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.scoring.run_scores import SAMPLED, keep_score
 from evaluation_app.scoring.run_settings import RunSettings

@@ -27,7 +27,8 @@ from evaluation_app.scoring.modes.noise import NOISE, noise_scores
 from evaluation_app.scoring.retrieval_scores import retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError, UnknownCollection
-from retrieval_app.answerers.selection import Answerer, open_answerer
+from retrieval_app.answerers.protocol import Answerer
+from retrieval_app.answerers.selection import open_answerer
 from retrieval_app.models import QueryRun
 
 TRACE = ("context_relevance", "context_utilization", "completeness", "adherence")  # the keys of `trace_scores`

@@ -22,7 +22,8 @@ from django.http import HttpRequest, StreamingHttpResponse
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.downloads import limit_sending
-from retrieval_app.api.responses import encode, search_response
+from retrieval_app.api.responses import body_of, encode
+from retrieval_app.api.schemas import SearchResponse
 from retrieval_app.citations.citations import Citation
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.query_pipeline import RunListener
@@ -100,7 +101,7 @@ class AnswerStream(RunListener):
     # --- the thread that makes the answer
     def found(self, run: QueryRun) -> None:
         self.run_id = str(run.pk)
-        self.put(Event("search_results", search_response(run)))
+        self.put(Event("search_results", body_of(SearchResponse.from_orm(run))))
         self.rest()
 
     def rest(self) -> None:

@@ -72,8 +72,8 @@ class Choice(Schema):
 
 
 class Usage(Schema):
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: int = Field(validation_alias="context_tokens")
+    completion_tokens: int = Field(validation_alias="generation_tokens")
     total_tokens: int
 
 

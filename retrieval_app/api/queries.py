@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
@@ -20,7 +20,7 @@ from retrieval_app.api.event_schemas import ASK_EVENTS
 from retrieval_app.api.handlers import run_ask, run_search, stream_ask
 from retrieval_app.api.lineage import router as lineage_router
 from retrieval_app.api.plans import router as plan_router
-from retrieval_app.api.responses import encode, run_response, run_summary
+from retrieval_app.api.responses import json_response
 from retrieval_app.api.schemas import (
     AskRequest,
     AskResponse,
@@ -113,7 +113,7 @@ def list_runs(
         .for_lists()
     )
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return json_response({"items": [run_summary(run) for run in page.items], "next_cursor": page.next_cursor})
+    return json_response(RunList.from_orm(page))
 
 
 @router.get(
@@ -151,7 +151,7 @@ def export_runs(
     summary="One stored query, with the minimal logging fields",
 )
 def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    return json_response(run_response(find_run(request, run_id)))
+    return json_response(Run.from_orm(find_run(request, run_id)))
 
 
 @router.post(
@@ -162,7 +162,8 @@ def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
     summary="Run a stored plan and question again, and compare the rankings",
 )
 def replay_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    return json_response(replay(find_run(request, run_id), door="api", api_key=request_key(request)))
+    replayed = replay(find_run(request, run_id), door="api", api_key=request_key(request))
+    return json_response(Replay.from_orm(replayed))
 
 
 def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
@@ -175,7 +176,3 @@ def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
             status=404,
         )
     return run
-
-
-def json_response(body: Any) -> HttpResponse:
-    return HttpResponse(encode(body), content_type="application/json")

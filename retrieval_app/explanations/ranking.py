@@ -26,7 +26,8 @@ from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store, StoreState
 from ragd.types import POOL_MAX, Candidate, Filters, RetrievePlan, Vector
-from retrieval_app.citations.result_records import chunk_key, page_of, title_of
+from retrieval_app.citations.citations import page_of
+from retrieval_app.citations.result_records import chunk_key, title_of
 from retrieval_app.explanations.dropped_candidates import Lists, find_dropped
 from retrieval_app.explanations.score_arithmetic import Parts, ask_reranker, fused_terms, row_arithmetic
 from retrieval_app.explanations.sql_statements import RecordingConnection, alias_of, explain_statements
@@ -62,15 +63,15 @@ def hide_texts(explanation: dict[str, Any], collection: Collection) -> dict[str,
     if not policy.acts:
         return explanation
     candidates = explanation["candidates"]
-    stored = {key: shown["content"] for key, shown in candidates.items()}
-    for shown in candidates.values():
-        shown |= {name: policy.show(shown[name]) for name in ("title", "context", "content")}
+    stored = {key: record["content"] for key, record in candidates.items()}
+    for record in candidates.values():
+        record |= {name: policy.show(record[name]) for name in ("title", "context", "content")}
     spans = []
     for span in explanation["spans"]:
         key, text = f"{span['doc_id']}#{span['chunk_index']}", span["content"]
         start = stored.get(key, "").find(text)  # a piece of what is hidden holds no half of a secret
-        seen = candidates[key]["content"][start : start + len(text)] if start >= 0 else policy.show(text)
-        spans.append({**span, "content": seen})
+        visible = candidates[key]["content"][start : start + len(text)] if start >= 0 else policy.show(text)
+        spans.append({**span, "content": visible})
     return explanation | {"spans": spans}
 
 
@@ -200,7 +201,9 @@ class _Explanation:
             cosines=cosine_parts(self.vector, ids, self.store) if self.vector is not None else {},
             terms=fused_terms(self.retrieval, self.plan),
             forms=written_forms(self.words, ids, self.store),
-            told=ask_reranker(self.store.rerankers.get(self.plan.rerank or ""), self.query, self.retrieval.fused),
+            reranker_parts=ask_reranker(
+                self.store.rerankers.get(self.plan.rerank or ""), self.query, self.retrieval.fused
+            ),
         )
 
     def _retrieve(self, plan: RetrievePlan) -> Retrieval:

@@ -154,7 +154,7 @@ def test_stopping_puts_the_job_back(
     notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C in the middle of a job that this process does."""
-    from collections_app.services.jobs.claims import claim_job
+    from collections_app.services.jobs.attempts import claim_job
     from collections_app.work.leases import worker_name
 
     def stop(job_id: Any) -> None:

@@ -19,6 +19,7 @@ from evaluation_app.curation import impact, proposed_changes
 from evaluation_app.curation.golden_retrieval import keys_of, questions_of
 from evaluation_app.curation.impact import Impact, impact_of
 from evaluation_app.curation.proposed_changes import ProposedChange
+from evaluation_app.curation.schemas import ImpactOut
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import EmptyContent, InvalidInput
 from ragd.insight.what_if import Supposed
@@ -178,7 +179,7 @@ def test_a_preview_out_of_time_has_looked_at_what_matters_first(
     told = impact_of(asked, supposed, budget_s=0.0)
     assert (told.looked, told.total, told.is_whole) == (1, 7, False)
     assert [each.effect for each in told.changed] == ["lost"]
-    assert told.as_dict()["looked_at"] == 1
+    assert ImpactOut.from_orm(told).looked_at == 1
 
 
 def test_without_golden_questions_there_is_nothing_to_say(notes: Collection) -> None:

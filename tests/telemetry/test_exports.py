@@ -16,12 +16,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from referencing import Registry, Resource
 
+from collections_app.http import downloads
 from evaluation_app.models import Span
 from evaluation_app.spans.exports import services
 from evaluation_app.spans.exports.otlp import any_value
 from evaluation_app.spans.exports.services import SpanExport, export_trace
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
-from evaluation_app.spans.store.span_reads import span_dict
+from evaluation_app.spans.store.span_records import SpanRecord
 from ragd import telemetry
 from ragd.conventions import validate
 from ragd.conventions.span_files import read_spans
@@ -134,7 +135,7 @@ def assert_same(sent: Any, recorded: ReadableSpan) -> None:
 @pytest.mark.parametrize("form", ["otlp", "otlp-lines"])
 def test_what_was_exported_is_read_back_as_it_is_stored(trace_id: str, form: str) -> None:
     found = read_spans(read(trace_id, form))
-    stored = {span.span_id: span_dict(span) for span in Span.objects.of_trace(trace_id)}
+    stored = {span.span_id: SpanRecord.from_orm(span).dict() for span in Span.objects.of_trace(trace_id)}
     assert len(found.spans) == len(stored)
     for span in found.spans:
         wanted = stored[span["span_id"]]
@@ -155,7 +156,7 @@ def test_values_keep_their_types() -> None:
 
 
 def test_lines_hold_as_much_as_the_document(trace_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services.read_in_batches, "__defaults__", (2,))
+    monkeypatch.setattr(downloads, "BATCH", 2)
     whole = spans_of(to_request(read(trace_id, "otlp")))
     pieces = [spans_of(to_request(line)) for line in read(trace_id, "otlp-lines").splitlines()]
     assert len(pieces) == (len(whole) + 1) // 2

@@ -25,6 +25,11 @@ def is_empty(response: Any) -> bool:
     return has(response, ".empty-state, tr.empty")
 
 
+def states(response: Any) -> list[str]:
+    """The states of what the page lists, as the code names them, in its order."""
+    return [node.attributes.get("data-state") or "" for node in tree(response).css(".state")]
+
+
 def wrong_fields(response: Any) -> list[str]:
     """The fields that the page marks as wrong, by name, in its order; "" stands for a form as a whole."""
     marked = tree(response).css(".form-errors, .field:has(.errorlist)")

@@ -15,12 +15,8 @@ from collections_app.errors import ServiceError, describe
 from collections_app.models import Operation, OperationFile
 from collections_app.models.operations import SILENT_AFTER
 from collections_app.services.governance import audit
-from collections_app.work.interrupting import LeaseLostError
-from collections_app.work.leases import Lease, claim, worker_name
-from collections_app.work.progress import Progress
-from collections_app.work.recovery import sweep
-from collections_app.work.retry_policy import job_retry_policy
-from collections_app.work.sending import enqueue
+from collections_app.work.delivery import enqueue, job_retry_policy, sweep
+from collections_app.work.leases import Lease, LeaseLostError, Progress, claim, worker_name
 from ragd.errors import RagdError
 
 log = logging.getLogger(__name__)

@@ -24,9 +24,9 @@ from collections_app.services.documents.documents import (
 from collections_app.services.documents.edits import FILE_KINDS, find_busy, refuse_busy, rewrite_document
 from collections_app.services.documents.labels import Labels, relabel, touches_chunk_keys
 from collections_app.services.governance import audit
-from collections_app.services.indexing.document_locks import lock_documents, refuse_archived
-from collections_app.services.indexing.revisions import BULK_EDIT, Cause
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.indexing.revisions import BULK_EDIT
+from collections_app.services.indexing.stored_documents import Cause, lock_documents, refuse_archived
+from collections_app.services.jobs.attempts import IngestOutcome
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 
 LOT = 500

@@ -18,10 +18,10 @@ from collections_app.services.documents.document_tree import with_attachments
 from collections_app.services.documents.files import drop_stale_uploads
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
-from collections_app.services.indexing.document_locks import find_stored, lock_documents
 from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
-from collections_app.services.indexing.revisions import Cause, drop_history
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.indexing.revisions import drop_history
+from collections_app.services.indexing.stored_documents import Cause, find_stored, lock_documents
+from collections_app.services.jobs.attempts import IngestOutcome
 from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.stores import open_store
 from ragd import telemetry

@@ -20,10 +20,10 @@ from collections_app.services.documents.labels import OWN_KEYS, Labels, relabel,
 from collections_app.services.documents.optimistic_lock import require_unchanged, retry_on_conflict
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
-from collections_app.services.indexing.document_locks import find_stored, lock_documents, refuse_archived
 from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
-from collections_app.services.indexing.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.indexing.revisions import EDIT, find_revision, revision_maps, revision_text
+from collections_app.services.indexing.stored_documents import Cause, find_stored, lock_documents, refuse_archived
+from collections_app.services.jobs.attempts import IngestOutcome
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.text.chunking import document_text

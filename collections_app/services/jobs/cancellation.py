@@ -1,7 +1,7 @@
 """Ending jobs that wait or run: one, those of a batch, all of a collection.
 
 A job is cancelled by one conditional update, as it is finished by one: whichever comes first holds. A run that is in
-the middle of something is interrupted within seconds (`work/interrupting.py`), and nothing of it is stored.
+the middle of something is interrupted within seconds (`work/leases.py`), and nothing of it is stored.
 """
 
 from __future__ import annotations

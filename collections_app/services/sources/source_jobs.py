@@ -22,7 +22,6 @@ from collections_app.services.uploads.current_state import (
     load_siblings,
     load_states,
 )
-from collections_app.services.uploads.submissions import close_batch, count_outcomes, lock_doc_ids, open_batch
 from collections_app.services.uploads.upload_plan import (
     Entry,
     PlanLine,
@@ -31,6 +30,7 @@ from collections_app.services.uploads.upload_plan import (
     check_size,
     numbered,
 )
+from collections_app.services.uploads.uploads import close_batch, count_outcomes, lock_doc_ids, open_batch
 from ragd import telemetry
 
 STATUSES = ("new", "refetch", "changed", "unchanged", "skipped", "renamed", "rejected", "deleted")

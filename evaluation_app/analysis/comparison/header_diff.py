@@ -46,9 +46,6 @@ class HeaderRow:
         """(value, whether it differs from the base) per run."""
         return list(zip(self.values, self.changed, strict=True))
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"field": self.name, "title": self.title, "values": list(self.values)}
-
 
 def compare_headers(runs: Sequence[EvaluationRun]) -> list[HeaderRow]:
     """The fields that differ between runs, the base first: those of the plan, of the settings, then of the rest."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from collections_app.errors import ServiceError
 from evaluation_app.analysis.comparison.header_diff import HeaderRow, compare_headers, yardstick_differs
@@ -123,21 +122,6 @@ class MeasureChange:
     worse: int = 0
     same: int = 0
     reason: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "measure": self.name,
-            "title": self.title,
-            "higher_is_better": self.higher_is_better,
-            "base": self.base.as_dict(),
-            "other": self.other.as_dict(),
-            "difference": self.difference.as_dict() if self.difference else None,
-            "verdict": self.verdict,
-            "better": self.better,
-            "worse": self.worse,
-            "same": self.same,
-            "reason": self.reason,
-        }
 
 
 @dataclass(frozen=True, slots=True)

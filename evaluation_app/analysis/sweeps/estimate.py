@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db.models import FloatField
 from django.db.models.fields.json import KeyTextTransform
@@ -36,16 +35,6 @@ class Estimate:
     @property
     def asked(self) -> int:
         return self.plans * self.questions
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "plans": self.plans,
-            "questions": self.questions,
-            "asked": self.asked,
-            "took_s": self.took_s,
-            "cost_usd": self.cost_usd,
-            "source": self.source,
-        }
 
 
 def estimate_sweep(golden_set: GoldenSet, plans: Sequence[RetrievePlan], settings: RunSettings) -> Estimate:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import numpy as np
@@ -49,21 +49,6 @@ class Ranked:
     @property
     def per_question_ms(self) -> float | None:
         return self.run.took_ms / self.run.done if self.run.done else None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "place": self.place,
-            "run_id": str(self.run.pk),
-            "state": self.run.state,
-            "plan": self.run.plan,
-            "label": self.label,
-            "mean": self.mean.as_dict(),
-            "interval": self.interval.as_dict() if self.interval else None,
-            "behind_best": self.behind.as_dict() if self.behind else None,
-            "standing": self.standing,
-            "won": self.won,
-            "per_question_ms": self.per_question_ms,
-        }
 
 
 @dataclass(frozen=True, slots=True)

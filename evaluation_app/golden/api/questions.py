@@ -16,7 +16,7 @@ from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.golden import edits, sets
-from evaluation_app.golden.api.responses import question_responses
+from evaluation_app.golden.api.responses import QuestionState, question_states
 from evaluation_app.golden.api.schemas import (
     GoldenQuestionOut,
     QuestionChanges,
@@ -48,8 +48,8 @@ def _question(request: HttpRequest, name: str, question_id: int) -> GoldenQuesti
     return edits.find_question(_set(request, name), question_id)
 
 
-def _answer_one(question: GoldenQuestion) -> dict[str, Any]:
-    return question_responses(question.golden_set, [question])[0]
+def _state_of(question: GoldenQuestion) -> QuestionState:
+    return question_states(question.golden_set, [question])[0]
 
 
 @router.get(ALL, operation_id="golden-questions-list", response={200: QuestionList, **ERRORS})
@@ -67,7 +67,7 @@ def list_questions(
     if category is not None:
         rows = rows.filter(category=category) if can_be_stored(category) else rows.none()
     page = paginate(rows, ("position", "id"), limit=limit, cursor=cursor)
-    return {"items": question_responses(result, page.items), "next_cursor": page.next_cursor}
+    return {"items": question_states(result, page.items), "next_cursor": page.next_cursor}
 
 
 @router.post(ALL, operation_id="golden-questions-create", response={201: GoldenQuestionOut, **ERRORS})
@@ -78,14 +78,14 @@ def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest
     run = _run(payload.run_id, key.visible) if payload.run_id else None
     explicit = {name: value for name, value in payload.stated().items() if value is not None}
 
-    def produce() -> tuple[int, Any]:
+    def produce() -> QuestionState:
         if run is not None:
             made = make_from_run(run, result, explicit, actor=key)
         else:
             made = edits.add_question(result, explicit, actor=key)
-        return 201, _answer_one(made)
+        return _state_of(made)
 
-    return answer(request, produce)
+    return answer(request, produce, GoldenQuestionOut, status=201)
 
 
 def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
@@ -102,7 +102,7 @@ def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
 
 @router.get(ONE, operation_id="golden-questions-get", response={200: GoldenQuestionOut, **ERRORS})
 def get_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
-    return _answer_one(_question(request, golden_set, question_id))
+    return _state_of(_question(request, golden_set, question_id))
 
 
 @router.patch(ONE, operation_id="golden-questions-update", response={200: GoldenQuestionOut, **ERRORS})
@@ -110,7 +110,7 @@ def update_question(request: HttpRequest, golden_set: str, question_id: int, pay
     """Change the stated fields, or move the question to a place. 409 when another question says the same."""
     question = _question(request, golden_set, question_id)
     changed = edits.change_question(question, payload.stated(), position=payload.position, actor=request_key(request))
-    return _answer_one(changed)
+    return _state_of(changed)
 
 
 @router.delete(ONE, operation_id="golden-questions-delete", response={200: QuestionsCounted, **ERRORS})
@@ -125,12 +125,12 @@ def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> H
     key = request_key(request)
     result = _set(request, golden_set)
 
-    def produce() -> tuple[int, Any]:
+    def produce() -> dict[str, Any]:
         outcome = suggest_questions(
             result, count=payload.count, doc_ids=payload.doc_ids, method=payload.method, actor=key
         )
-        return 201, {
-            "items": question_responses(result, outcome.made),
+        return {
+            "items": question_states(result, outcome.made),
             "tried": outcome.tried,
             "lost": outcome.lost,
             "alike": outcome.alike,
@@ -138,7 +138,7 @@ def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> H
             "out_of_time": outcome.out_of_time,
         }
 
-    return answer(request, produce)
+    return answer(request, produce, SuggestOut, status=201)
 
 
 @router.post(

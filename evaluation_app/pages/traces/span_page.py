@@ -14,7 +14,7 @@ from evaluation_app.pages.traces.span_usage import with_facts
 from evaluation_app.pages.traces.stage_styles import stage_of
 from evaluation_app.pages.traces.validity import spans_validity
 from evaluation_app.pages.traces.waterfall import SPANS_READ, tree_of, walk_tree
-from evaluation_app.spans.store.span_reads import span_dict
+from evaluation_app.spans.store.span_records import SpanRecord
 from ragd.conventions import Violation
 from ragd.telemetry import names
 
@@ -105,7 +105,7 @@ def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
         "rows": rows,
         "groups": groups,
         "controls": controls_of(span) if chosen == "aitf" else [],
-        "raw": span_dict(span) if chosen == "raw" else None,
+        "raw": SpanRecord.from_orm(span).dict() if chosen == "raw" else None,
         "event_groups": events_of(span),
         "links": links_of(span, _linked_back(span)),
     }

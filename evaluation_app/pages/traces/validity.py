@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from evaluation_app.models import Span
-from evaluation_app.spans.store.span_reads import run_spans, span_dict
+from evaluation_app.spans.store.span_reads import run_spans
+from evaluation_app.spans.store.span_records import SpanRecord
 from ragd.conventions import Report, validate_all
 from retrieval_app.models import QueryRun
 
@@ -30,4 +31,4 @@ def trace_validity(trace_id: str) -> Mapping[str, Report]:
 
 
 def spans_validity(spans: Sequence[Span]) -> Mapping[str, Report]:
-    return validate_all([span_dict(span) for span in spans])
+    return validate_all([SpanRecord.from_orm(span).dict() for span in spans])

@@ -17,8 +17,7 @@ import numpy as np
 
 from evaluation_app.judges.logistic import fit_logistic
 from evaluation_app.measures.statistics import auroc
-from retrieval_app.confidence.evaluator import FEATURES, Row, Weights
-from retrieval_app.confidence.rules import ACTIONS, Action, Rule
+from retrieval_app.confidence.evaluator import ACTIONS, FEATURES, Action, Row, Rule, Weights
 
 RIDGE = 1.0
 FOLDS = 5

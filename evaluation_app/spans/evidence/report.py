@@ -52,10 +52,6 @@ class FieldEvidence:
         """0 to 100, rounded down, so that only what is complete shows 100; 0 where it applies nowhere."""
         return 100 * self.recorded // self.applies if self.applies else 0
 
-    def as_dict(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.__slots__ if name != "examples"}
-        return values | {"examples": [{"trace_id": trace, "span_id": span} for trace, span in self.examples]}
-
 
 @dataclass(frozen=True, slots=True)
 class ControlEvidence:
@@ -71,14 +67,6 @@ class ControlEvidence:
         if all(each.state == COMPLETE for each in live):
             return COMPLETE
         return PARTLY if any(each.recorded for each in live) else MISSING
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "control": self.control.number,
-            "title": self.control.title,
-            "state": self.state,
-            "fields": [each.as_dict() for each in self.fields],
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,32 +133,6 @@ class EvidenceReport:
             if is_wanted(each)
         }
         return list(result.values())
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "since": self.wanted.since.isoformat(),
-            "until": self.wanted.until.isoformat(),
-            "collections": [name for name, _ in self.wanted.within or ()],
-            "made_at": self.made_at.isoformat(),
-            "spans": self.counts,
-            "looked_at": self.seen,
-            "is_whole": self.is_whole,
-            "spans_with_lost_attributes": self.truncated,
-            "spans_lost": self.lost,
-            "capture_content": self.capture,
-            "otlp_content": self.leaves,
-            "frameworks": [
-                {
-                    "framework": each.name,
-                    "complete": each.complete,
-                    "lacking": each.lacking,
-                    "idle": each.idle,
-                    "controls": [control.as_dict() for control in each.controls],
-                }
-                for each in self.frameworks
-            ],
-            "gaps": [each.as_dict() for each in self.gaps],
-        }
 
 
 def build_report(requested: Range, *, limit: int | None = LOOKED_AT) -> EvidenceReport:

@@ -13,8 +13,8 @@ from django.db import connection
 
 from ragd import telemetry
 from ragd.conventions import TABLES
-from ragd.conventions.conditions import EVALUATION_NAME, EVALUATION_SCORE, PARAMETERS, SYSTEM, holds
 from ragd.conventions.tables import Field, SpanTable
+from ragd.conventions.validator import EVALUATION_NAME, EVALUATION_SCORE, PARAMETERS, SYSTEM, holds
 
 # Of each span only what the rows name: a long text is cut, for it is asked only whether it is there.
 READ_SPANS = """

@@ -14,11 +14,10 @@ from django.http import Http404, HttpRequest, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_GET
 
 from collections_app.errors import ServiceError, describe
-from collections_app.http.downloads import limit_sending
+from collections_app.http.downloads import download_response
 from collections_app.http.page_requests import PageRequest, render_page
 from evaluation_app.models import Span
 from evaluation_app.spans.exports import services
@@ -47,11 +46,7 @@ class ExportScope:
 
 def stream(request: HttpRequest, export: SpanExport) -> StreamingHttpResponse:
     """The answer that downloads an export. It ends when its reader leaves, or takes nothing for a minute."""
-    limit_sending(request)
-    response = StreamingHttpResponse(export, content_type=export.form.content_type)
-    response["Content-Disposition"] = content_disposition_header(True, export.name) or "attachment"
-    response["X-Accel-Buffering"] = "no"
-    return response
+    return download_response(request, export, export.form.content_type, export.name)
 
 
 @require_GET

@@ -7,15 +7,13 @@ from datetime import datetime
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import Q
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
-from collections_app.http.downloads import DownloadSlots, LimitedDownload
+from collections_app.http.downloads import BATCH, DownloadSlots, LimitedDownload, read_batches
 from collections_app.models import ApiKey
 from collections_app.services.governance import audit
 from evaluation_app.models import Span
-from evaluation_app.models.spans import SpanQuerySet
 from evaluation_app.spans.exports.formats import Format, find_format
 from evaluation_app.spans.exports.records import SpanRecord, make_record
 from evaluation_app.spans.search.search import SpanFilter, search_spans
@@ -23,7 +21,6 @@ from evaluation_app.spans.store.span_reads import run_spans
 from ragd import telemetry
 from retrieval_app.models import QueryRun
 
-BATCH = 200
 EXPORTS_AT_ONCE = 3  # in one process: each takes a thread of the server until its reader has read it
 STORED = "stored"
 
@@ -88,7 +85,7 @@ def export_run(run: QueryRun, form: str, capture: telemetry.Capture) -> SpanExpo
 
 def export_trace(trace_id: str, form: str, capture: telemetry.Capture) -> SpanExport:
     spans = Span.objects.of_trace(trace_id)
-    return SpanExport(find_format(form), read_in_batches(spans), capture, name=f"trace-{trace_id}")
+    return SpanExport(find_format(form), read_batches(spans, "started_at"), capture, name=f"trace-{trace_id}")
 
 
 def export_matching(
@@ -115,26 +112,6 @@ def search_in_batches(span_filter: SpanFilter, limit: int | None = None) -> Iter
 def batched(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
     for start in range(0, len(spans), BATCH):
         yield spans[start : start + BATCH]
-
-
-def read_in_batches(spans: SpanQuerySet, size: int = BATCH) -> Iterator[list[Span]]:
-    """The rows by (started_at, id), each batch by a statement of its own that begins after the last row.
-
-    No transaction stays open, however slow the reader. Spans that are stored meanwhile are read if their place is still
-    to come.
-    """
-    ordered = spans.order_by("started_at", "id")
-    after: tuple[datetime, int] | None = None
-    while True:
-        rows = ordered
-        if after is not None:
-            rows = ordered.filter(Q(started_at__gt=after[0]) | Q(started_at=after[0], pk__gt=after[1]))
-        batch = list(rows[:size])
-        if batch:
-            yield batch
-        if len(batch) < size:
-            return
-        after = (batch[-1].started_at, batch[-1].pk)
 
 
 def file_name(now: Callable[[], datetime] = timezone.now) -> str:

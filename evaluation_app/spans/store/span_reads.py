@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 from django.utils import timezone
 from opentelemetry import trace
@@ -74,25 +73,6 @@ def _descendants(spans: Sequence[Span], ids: set[str]) -> set[str]:
                 result.add(child)
                 waiting.append(child)
     return result
-
-
-def span_dict(span: Span) -> dict[str, Any]:
-    """A span as the API answers it: every vocabulary's attributes under their own names."""
-    return span_head(span) | {"attributes": span.attributes, "events": span.events, "links": span.links}
-
-
-def span_head(span: Span) -> dict[str, Any]:
-    """The same without attributes, events and links, which stay in the database."""
-    return {
-        "trace_id": span.trace_id,
-        "span_id": span.span_id,
-        "parent_span_id": span.parent_span_id,
-        "name": span.name,
-        "kind": span.kind,
-        "start": span.started_at.isoformat(),
-        "end": span.ended_at.isoformat(),
-        "status": {"code": span.status_code, "description": span.status_description},
-    }
 
 
 def flush_pending(run: QueryRun) -> None:
