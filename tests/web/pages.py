@@ -27,7 +27,7 @@ def is_empty(response: Any) -> bool:
 
 def states(response: Any) -> list[str]:
     """The states of what the page lists, as the code names them, in its order."""
-    return [node.attributes.get("data-state") or "" for node in tree(response).css(".state")]
+    return [node.attributes.get("data-state") or "" for node in tree(response).css(".state[data-state]")]
 
 
 def wrong_fields(response: Any) -> list[str]:

@@ -40,13 +40,13 @@ def test_the_list_shows_each_attempt_with_its_state_and_polls_while_one_works(
     assert is_empty(visitor.get(address))
     failed = make_batch("succeeded", "failed")
     listed = visitor.get(address)
-    assert "every 2s" not in text(listed) and states(listed) == ["partial"]
+    assert "every 2s" not in text(listed) and states(listed) == ["completed_with_errors"]
     assert has(listed, f"form[action='{address}{failed.pk}/retry/']")
     assert not has(listed, f"form[action='{address}{failed.pk}/cancel/']")
     make_batch("succeeded", "queued", "queued", "queued", label="More")
     listed = visitor.get(address)
     assert "every 2s" in text(listed) and has(listed, "progress[max='4'][value='1']")
-    assert states(listed) == ["interrupted", "partial"]
+    assert states(listed) == ["interrupted", "completed_with_errors"]
     part = text(visitor.get(address, headers={"HX-Request": "true", "HX-Target": "batches"}))
     assert part.lstrip().startswith('<div id="batches"')
 
