@@ -20,9 +20,9 @@ from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.baselines import make_baseline
+from evaluation_app.runs.json_lines import run_lines
 from evaluation_app.runs.junit import Finding, junit_xml
 from evaluation_app.runs.requests import find_run, read_settings
-from evaluation_app.runs.responses import run_lines
 from evaluation_app.runs.schemas import EvaluationRunOut
 from evaluation_app.runs.threshold_results import misses_of
 from evaluation_app.scoring.run_settings import CUT, JUDGES

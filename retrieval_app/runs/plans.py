@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from django.db import transaction
@@ -15,16 +15,13 @@ from collections_app.services.collections.collections import check_description
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
 from ragd.errors import InvalidInput, UnknownCollection
-from ragd.types import RetrievePlan
+from ragd.types import Filters, RetrievePlan
 from retrieval_app.models import SavedPlan
 
 SERVER_PLAN = "server"  # names the server's defaults, whatever the collection's default plan is
 OFF = "none"  # rerank or compress: not at all, whatever the saved plan says
-FILTER_FIELDS = ("tags_any", "tags_all", "metadata")
-PLAN_FIELDS = (
-    "mode", "k", "candidate_pool", "rrf_k", "weights", "exact", "ef_search", *FILTER_FIELDS, "rerank", "compress",
-    "token_budget",
-)  # fmt: skip
+FILTER_FIELDS = tuple(field.name for field in fields(Filters))
+PLAN_FIELDS = (*(field.name for field in fields(RetrievePlan) if field.name != "filters"), *FILTER_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
