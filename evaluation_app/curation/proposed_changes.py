@@ -19,7 +19,7 @@ from collections_app.services.documents.document_tree import with_attachments
 from collections_app.services.documents.documents import get_document
 from collections_app.services.documents.selection import NAMED_MAX, choose_named
 from collections_app.stores import open_store
-from evaluation_app.curation.golden_retrieval import StoredQuestion, questions_of, vectors_of
+from evaluation_app.curation.impact import StoredQuestion, questions_of, vectors_of
 from evaluation_app.models import GoldenSet
 from ragd.errors import InvalidInput
 from ragd.insight.what_if import Supposed, WhatIf, suppose_chunks

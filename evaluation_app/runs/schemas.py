@@ -12,8 +12,8 @@ from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Stored
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.threshold_results import Miss as MissedThreshold
-from evaluation_app.runs.threshold_results import misses_of, question_misses
+from evaluation_app.runs.summaries import Miss as MissedThreshold
+from evaluation_app.runs.summaries import misses_of, question_misses
 from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.api.schemas import PlanOptions

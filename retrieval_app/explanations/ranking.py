@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from django.db import transaction
 
@@ -21,7 +21,7 @@ from ragd import telemetry
 from ragd.insight.disabled_chunks import disabled_candidates
 from ragd.insight.ranking_comparison import overlap_at, recall_of
 from ragd.insight.score_parts import QueryWord, cosine_parts, find_words, query_words, word_shares, written_forms
-from ragd.models.embedding import Embedder
+from ragd.models.caching_embedder import CachingEmbedder
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store, StoreState
@@ -86,10 +86,10 @@ class RetrievalRecorder:
     def __call__(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
         self.query, self.plan = query, plan
         self.recorder = RecordingConnection(store.connection)
-        self.embedder = _RememberingEmbedder(store.embedder) if store.embedder else None
+        self.embedder = CachingEmbedder(store.embedder) if store.embedder else None
         watched = copy.copy(store)
         watched.connection = self.recorder
-        watched.embedder = cast("Embedder | None", self.embedder)
+        watched.embedder = self.embedder
         self.retrieval = retrieve_detailed(query, plan, watched)
         # what the explanation asks by itself is not recorded, and embeds nothing again
         self.store = copy.copy(watched)
@@ -107,25 +107,7 @@ class RetrievalRecorder:
 
     @property
     def vector(self) -> Vector | None:
-        return self.embedder.vector if self.embedder else None
-
-
-class _RememberingEmbedder:
-    """Passes everything on, and keeps the vector of the query."""
-
-    def __init__(self, inner: Embedder) -> None:
-        self._inner = inner
-        self._known: dict[str, Vector] = {}
-        self.vector: Vector | None = None
-
-    def embed_query(self, text: str) -> Vector:
-        if text not in self._known:
-            self._known[text] = self._inner.embed_query(text)
-        self.vector = self._known[text]
-        return self.vector
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return self.embedder.latest_query if self.embedder else None
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The mutation score of the pure core: how many small changes of the code make a test fail.
 
-Run: python -m tests.benchmarks.bench_mutation [--part fusion ...] [--processes 2] [--share 1.0]
+Run: python -m tests.benchmarks.bench_mutation [--part fusion ...] [--processes 2] [--tenths 10]
 (make bench BENCH=mutation)
 
 mutmut, installed from requirements-mutation.txt into a virtual environment of its own, changes one expression of a

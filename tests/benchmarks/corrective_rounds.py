@@ -16,8 +16,7 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.stores import open_store
 from evaluation_app.golden.questions import Golden
-from evaluation_app.runs.calibration.calibrate import label_questions
-from evaluation_app.runs.calibration.fitting import TARGET, LabelledList, fit_rule, held_out_figures, share
+from evaluation_app.runs.calibration_fit import TARGET, LabelledList, fit_rule, held_out_figures, label_questions, share
 from retrieval_app.confidence.evaluator import ACTIONS, Rule
 from retrieval_app.corrective.calibrations import keep_calibration
 from retrieval_app.models import QueryRun

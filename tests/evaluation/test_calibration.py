@@ -10,10 +10,10 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from evaluation_app.commands import calibrate as calibrating
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from evaluation_app.runs.calibration.calibrate import calibrate
-from evaluation_app.runs.calibration.fitting import (
+from evaluation_app.runs.calibration_fit import (
     FOLDS,
     LabelledList,
+    calibrate,
     confidence,
     fit,
     fit_weights,

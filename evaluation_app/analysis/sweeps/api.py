@@ -18,8 +18,8 @@ from collections_app.http.auth import BearerAuth, check_collection_scope, reques
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.analysis.sweeps import lifecycle
-from evaluation_app.analysis.sweeps.estimate import estimate_sweep
-from evaluation_app.analysis.sweeps.ranking import Ranked, Ranking, rank_sweep
+from evaluation_app.analysis.sweeps.plan_grid import estimate_sweep
+from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking, rank_sweep
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.measures.schemas import IntervalOut, MeanOut
@@ -119,7 +119,7 @@ class SweepDetail(SweepOut):
         return context["ranking"].measure
 
     @staticmethod
-    def resolve_ranking(progress: lifecycle.Progress, context: dict[str, Ranking]) -> tuple[Ranked, ...]:
+    def resolve_ranking(progress: lifecycle.Progress, context: dict[str, Ranking]) -> tuple[RankedPlan, ...]:
         return context["ranking"].rows
 
 

@@ -28,8 +28,7 @@ from evaluation_app.golden.api.schemas import (
     SuggestOut,
     SuggestRequest,
 )
-from evaluation_app.golden.expectation_status import read_status
-from evaluation_app.golden.expected_chunks import find_drifts
+from evaluation_app.golden.expectations import find_drifts, read_status
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.suggestions.from_runs import make_from_run
 from evaluation_app.golden.suggestions.suggestions import suggest_questions
