@@ -46,7 +46,7 @@ def test_the_list_shows_each_attempt_with_its_state_and_polls_while_one_works(
     make_batch("succeeded", "queued", "queued", "queued", label="More")
     listed = visitor.get(address)
     assert "every 2s" in text(listed) and has(listed, "progress[max='4'][value='1']")
-    assert states(listed) == ["interrupted", "completed_with_errors"]
+    assert states(listed) == ["ingesting", "interrupted", "completed_with_errors"]
     part = text(visitor.get(address, headers={"HX-Request": "true", "HX-Target": "batches"}))
     assert part.lstrip().startswith('<div id="batches"')
 
