@@ -77,7 +77,7 @@ PARTS = {
         ("tests/library/test_lexical_weights.py",),
     ),
     "trace": Part(
-        whole(*(f"evaluation_app/measures/{name}.py" for name in ("trace", "annotations", "ragbench"))),
+        whole("evaluation_app/measures/trace.py"),
         ("tests/evaluation/test_trace.py",),
     ),
     "measures": Part(
@@ -85,11 +85,11 @@ PARTS = {
         ("tests/evaluation/test_measures.py",),
     ),
     "answers": Part(
-        whole(*(f"evaluation_app/measures/{name}.py" for name in ("downstream", "erag"))),
+        whole("evaluation_app/measures/downstream.py"),
         ("tests/evaluation/test_measures.py",),
     ),
     "catalogue": Part(
-        whole(*(f"evaluation_app/measures/{name}.py" for name in ("bands", "catalogue"))),
+        whole("evaluation_app/measures/catalogue.py"),
         ("tests/evaluation/test_catalogue.py",),
     ),
     "citations": Part(
