@@ -14,9 +14,9 @@ from django.utils.safestring import SafeString
 from collections_app.admin.base import Base, ReadOnlyAdmin, page_link, row_action
 from collections_app.models import Collection
 from evaluation_app.conformance import request_run
-from evaluation_app.curation.gate_settings import remove_gate
+from evaluation_app.curation.gate import remove_gate
 from evaluation_app.golden import edits, sets
-from evaluation_app.golden.question_rules import FIELDS, clean_golden, clean_name
+from evaluation_app.golden.questions import FIELDS, clean_golden, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import (
     ConformanceResult,
@@ -34,7 +34,7 @@ from evaluation_app.models import (
 )
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.requests import ITEM_DEFERRED
-from evaluation_app.scoring.judgement_store import clear_stored
+from evaluation_app.scoring.judge_selection import clear_stored
 from ragd.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from django.utils import timezone
 
 from collections_app.models import Collection
 from collections_app.services.collections.export_parts import Part, Row, check_time, register
-from evaluation_app.curation.gate_settings import check_gate
-from evaluation_app.golden.question_rules import FIELDS, clean_golden
-from evaluation_app.golden.questions import Golden
+from evaluation_app.curation.gate import check_gate
+from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import NAMED_CHARS, free_name
 from evaluation_app.golden.versions import digest_of
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate, Sampling

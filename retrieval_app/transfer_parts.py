@@ -9,8 +9,7 @@ from collections_app.models import Collection
 from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
-from retrieval_app.confidence.evaluator import Weights
-from retrieval_app.confidence.rules import Rule
+from retrieval_app.confidence.evaluator import Rule, Weights
 from retrieval_app.models import Calibration, SavedPlan
 
 

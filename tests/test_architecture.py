@@ -38,8 +38,8 @@ ORDER: dict[str, str] = {
         "measures models charts metrics spans golden judges scoring runs sample analysis conformance pages reviews"
         " curation transfer_parts commands templatetags tasks api admin urls management apps"
     ),
-    "evaluation_app.spans": "stage_names store search evidence exports",
-    "evaluation_app.analysis": "ragbench figures comparison diagnosis sweeps",
+    "evaluation_app.spans": "store search evidence exports",
+    "evaluation_app.analysis": "figures comparison diagnosis sweeps",
     "evaluation_app.pages": "explorer traces dashboard live style_examples overview",
 }
 MODULES_MAX = 20  # in one folder

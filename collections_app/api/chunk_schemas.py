@@ -9,12 +9,13 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict, StrictBool, StrictInt
 
-from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest, read_from
+from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest, Stored, read_from
 from collections_app.models import Chunk
 from collections_app.services.chunks.chunk_outliers import Outlier
 from collections_app.services.chunks.chunk_preview import Preview
 from collections_app.services.chunks.chunk_preview import PreviewChunk as ChunkOfPreview
 from collections_app.services.chunks.neighbours import Neighbour
+from ragd.types import ChunkPolicy
 
 Flag = Literal["short", "long", "no_letters", "duplicate"]
 
@@ -142,8 +143,8 @@ class PreviewChunk(Schema):
 
 
 class PreviewAnswer(Schema):
-    policy: dict[str, Any] = Field(validation_alias="policy.as_dict")
-    policy_now: dict[str, Any] = Field(
+    policy: Stored[ChunkPolicy] = Field(validation_alias="policy.as_dict")
+    policy_now: Stored[ChunkPolicy] = Field(
         validation_alias="policy_now.as_dict", description="of the document; for a content, of the collection"
     )
     size_chars: int

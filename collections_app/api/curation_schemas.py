@@ -8,10 +8,11 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import StrictBool, StrictInt
 
-from collections_app.api.schemas import ChunkPolicyRequest, DocumentBrief, Failure, Request
+from collections_app.api.schemas import ChunkPolicyRequest, DocumentBrief, Failure, Request, Stored
 from collections_app.domain.differences import Change, Part
 from collections_app.models import DocumentRevision
 from collections_app.services.documents.bulk_changes import DocumentResult
+from ragd.types import ChunkPolicy
 
 
 class DocumentChanges(Request):
@@ -109,7 +110,7 @@ class RevisionItem(Schema):
     media_type: str
     size_chars: int
     chunk_count: int
-    chunk_policy: dict[str, Any]
+    chunk_policy: Stored[ChunkPolicy]
     content_hash: str
     made_at: datetime
     replaced_at: datetime | None = Field(description="null for the present one")

@@ -30,6 +30,7 @@ from collections_app.services.governance.security_policy import effective_securi
 from collections_app.services.uploads.folder_sync import Sync
 from collections_app.services.uploads.upload_plan import PlanLine, UploadPlan
 from collections_app.services.uploads.uploads import UploadOutcome
+from ragd.types import ChunkPolicy
 
 
 class Request(Schema):
@@ -130,7 +131,7 @@ class CollectionBrief(Schema):
 class CollectionDetail(CollectionBrief):
     description: str
     language: str
-    chunk_policy: dict[str, Any] = Field(description="the policy that holds for new documents")
+    chunk_policy: Stored[ChunkPolicy] = Field(description="the policy that holds for new documents")
     chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     retention: dict[str, int] = Field(description="earlier revisions and days of runs that are kept")
     retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
@@ -276,7 +277,7 @@ class GenerationItem(Schema):
     embed_dims: int
     hybrid_enabled: bool
     language: str
-    chunk_policy: dict[str, Any] = Field(validation_alias="generation.policy")
+    chunk_policy: Stored[ChunkPolicy] = Field(validation_alias="generation.policy")
     chunk_policy_stated: dict[str, Any] = Field(validation_alias="generation.chunk_policy")
     automatic: bool = Field(description="serves as soon as it is complete")
     documents_total: int = Field(description="when they were last counted, while it was built")
@@ -397,7 +398,7 @@ class DocumentDetail(DocumentBrief):
     source_hash: str
     page_map: list[Any] = Field(description="[start, end, label] in characters of content")
     segments: list[Any] = Field(description="[start, end, t_start, t_end]; times in seconds")
-    chunk_policy: dict[str, Any]
+    chunk_policy: Stored[ChunkPolicy]
 
 
 class DocumentPage(Schema):

@@ -101,15 +101,7 @@ def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> A
     ]
 
     def submit(actor: audit.Actor) -> SourcePlan:
-        return submit_urls(
-            target,
-            entries,
-            on_clash=payload.on_clash,
-            dry_run=payload.dry_run,
-            tags=payload.tags,
-            metadata=payload.metadata,
-            actor=actor,
-        )
+        return submit_urls(target, entries, **payload.model_dump(exclude={"urls"}), actor=actor)
 
     return _respond(request, payload, submit)
 
@@ -127,18 +119,7 @@ def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) 
     target: Collection = find_collection(request, collection)
 
     def submit(actor: audit.Actor) -> SourcePlan:
-        return submit_prefix(
-            target,
-            payload.bucket,
-            payload.prefix,
-            endpoint=payload.endpoint,
-            on_clash=payload.on_clash,
-            delete_missing=payload.delete_missing,
-            dry_run=payload.dry_run,
-            tags=payload.tags,
-            metadata=payload.metadata,
-            actor=actor,
-        )
+        return submit_prefix(target, **payload.model_dump(), actor=actor)
 
     return _respond(request, payload, submit)
 

@@ -27,11 +27,7 @@ def open_folder_sync(request: HttpRequest, collection: str, payload: SyncRequest
         return open_sync(
             target,
             [Entry(each.path, each.sha256, each.size) for each in payload.manifest],
-            prefix=payload.prefix,
-            delete_missing=payload.delete_missing,
-            on_clash=payload.on_clash,
-            dry_run=payload.dry_run,
-            label=payload.label,
+            **payload.model_dump(exclude={"manifest"}),
             actor=request_key(request),
         )
 

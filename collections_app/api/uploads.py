@@ -108,12 +108,8 @@ def plan_of(collection: Collection, payload: UploadPlanRequest) -> UploadPlan:
     """The plan that a request asks for."""
     return plan_uploads(
         collection,
-        [Entry(each.doc_id, each.sha256, each.size, each.name, each.on_clash) for each in payload.entries],
-        on_clash=payload.on_clash,
-        delete_missing=payload.delete_missing,
-        prefix=payload.prefix,
-        tags=payload.tags,
-        metadata=payload.metadata,
+        [Entry(**dict(each)) for each in payload.entries],
+        **payload.model_dump(exclude={"entries"}),
     )
 
 

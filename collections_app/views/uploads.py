@@ -49,11 +49,9 @@ def upload(request: PageRequest, name: str) -> HttpResponse:
                     data["uploads"],
                     doc_ids=request.POST.getlist("doc_ids"),
                     choices=request.POST.getlist("choices"),
-                    tags=data["tags"] or None,
-                    metadata=data["metadata"] or None,
-                    on_clash=data["on_clash"] or "replace",
                     batch=batch,
                     actor=request.user,
+                    **form.labels(),
                 )
                 status = 200
             except (ServiceError, RagdError) as error:
@@ -92,16 +90,9 @@ def members(request: PageRequest, name: str) -> HttpResponse:
     form = UploadForm(request.POST, request.FILES)
     if not form.is_valid():
         return error_response(request, InvalidInput("one archive and its labels were expected", field="uploads"))
-    data = form.cleaned_data
+    doc_ids = request.POST.getlist("doc_ids")
     try:
-        upload_plan = preview_uploads(
-            collection,
-            data["uploads"],
-            doc_ids=request.POST.getlist("doc_ids"),
-            tags=data["tags"] or None,
-            metadata=data["metadata"] or None,
-            on_clash=data["on_clash"] or "replace",
-        )
+        upload_plan = preview_uploads(collection, form.cleaned_data["uploads"], doc_ids=doc_ids, **form.labels())
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
     return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
@@ -123,9 +114,9 @@ def finish(request: PageRequest, name: str) -> HttpResponse:
     """Close a batch; that of a sync deletes the documents that are named. JSON with what went and what stayed."""
     collection = find_collection(name)
     try:
-        asked: Any = json.loads(request.body)
-        batch = find_batch(collection, str(asked["batch"]))
-        doomed = [str(doc_id) for doc_id in asked.get("delete", [])]
+        body: Any = json.loads(request.body)
+        batch = find_batch(collection, str(body["batch"]))
+        doomed = [str(doc_id) for doc_id in body.get("delete", [])]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return error_response(request, InvalidInput('a JSON object with "batch" and "delete" was expected'))
     except ServiceError as error:

@@ -11,20 +11,18 @@ from collections_app.errors import ServiceError
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.analysis.comparison.api import ChangeOut
 from evaluation_app.analysis.comparison.run_comparison import MeasureChange, check_comparable, compare_runs
-from evaluation_app.commands.bars import Bar
-from evaluation_app.commands.batch_watch import StoppedError
+from evaluation_app.commands.progress import Bar, StoppedError
 from evaluation_app.commands.query import add_plan_arguments, read_plan, split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs import lifecycle
-from evaluation_app.runs.baselines import make_baseline
+from evaluation_app.runs.json_lines import run_lines
 from evaluation_app.runs.junit import Finding, junit_xml
-from evaluation_app.runs.requests import find_run, read_settings
-from evaluation_app.runs.responses import run_lines
+from evaluation_app.runs.requests import find_run, make_baseline, read_settings
 from evaluation_app.runs.schemas import EvaluationRunOut
-from evaluation_app.runs.threshold_results import misses_of
+from evaluation_app.runs.summaries import misses_of
 from evaluation_app.scoring.run_settings import CUT, JUDGES
 from ragd.errors import InvalidInput, RagdError
 

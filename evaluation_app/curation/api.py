@@ -13,7 +13,7 @@ from collections_app.models import Collection
 from collections_app.services.documents.documents import get_document
 from evaluation_app.curation import proposed_changes
 from evaluation_app.curation.expectations import expectations_of
-from evaluation_app.curation.gate_settings import find_gate, find_own_set, remove_gate, set_gate
+from evaluation_app.curation.gate import find_gate, find_own_set, remove_gate, set_gate
 from evaluation_app.curation.impact import impact_of
 from evaluation_app.curation.proposed_changes import ProposedChange
 from evaluation_app.curation.schemas import ExpectationsOut, GateOut, GateRequest, ImpactOut, ImpactRequest

@@ -16,8 +16,8 @@ from collections_app.services.collections.collections import get_collection
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationRun
 from evaluation_app.runs import lifecycle
+from evaluation_app.runs.json_lines import run_lines
 from evaluation_app.runs.requests import ITEM_DEFERRED, find_run, listed_runs, read_settings
-from evaluation_app.runs.responses import run_lines
 from evaluation_app.runs.schemas import (
     EvaluationItemPage,
     EvaluationRunDeleted,

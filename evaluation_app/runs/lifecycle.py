@@ -25,7 +25,7 @@ from evaluation_app.runs.claims import active_runs, claim_run, held_runs, releas
 from evaluation_app.runs.item_execution import has_failed
 from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
 from evaluation_app.runs.runner import FINAL, OnItem, RunExecutor
-from evaluation_app.runs.threshold_results import check_thresholds
+from evaluation_app.runs.summaries import check_thresholds
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection

@@ -8,12 +8,15 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import ConfigDict, FiniteFloat, StrictBool, StrictInt
 
-from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull
+from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Stored
+from evaluation_app.golden.questions import Golden
+from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.threshold_results import Miss as MissedThreshold
-from evaluation_app.runs.threshold_results import misses_of, question_misses
-from evaluation_app.scoring.run_settings import CUT, CUT_MAX
-from retrieval_app.api.schemas import PlanFields
+from evaluation_app.runs.summaries import Miss as MissedThreshold
+from evaluation_app.runs.summaries import misses_of, question_misses
+from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
+from ragd.types import RetrievePlan
+from retrieval_app.api.schemas import PlanOptions
 
 
 class SettingsRequest(Schema):
@@ -42,15 +45,11 @@ class SettingsRequest(Schema):
         return self.model_dump(exclude_none=True)
 
 
-class EvaluationRunRequest(PlanFields):
+class EvaluationRunRequest(PlanOptions):
     """A golden set, and the plan to ask it by: fields that are stated, over a saved plan."""
 
     golden_set: str = Field(description="The set's name")
     name: str = Field("", description="For people; at most 200 characters")
-    plan: str | None = Field(
-        None,
-        description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
-    )
     settings: SettingsRequest | None = None
     thresholds: dict[str, FiniteFloat] = Field(
         default_factory=dict, description='The least mean that passes, by measure, such as {"recall@10": 0.8}'
@@ -77,10 +76,10 @@ class EvaluationRunOut(Schema):
     purpose: str
     set_version: int
     set_digest: str = Field(description="SHA-256 of the questions; runs are compared over the same one")
-    plan: dict[str, Any]
+    plan: Stored[RetrievePlan]
     plan_hash: str
     plan_name: str
-    settings: dict[str, Any]
+    settings: Stored[RunSettings]
     answerer: str
     prompt_hash: str = Field(description="SHA-256 of the answerer's instructions, empty where it has none")
     calibration: str = Field(description="By which answers were corrected, empty where the corrective step was off")
@@ -135,7 +134,7 @@ class EvaluationItemOut(Schema):
     outcome: Literal["answered", "abstained", "refused", "searched", "error"]
     answer: str
     retrieved_ids: list[str]
-    scores: dict[str, dict[str, Any]] = Field(
+    scores: Stored[dict[str, Score]] = Field(
         description='By measure: {"state": "scored", "value"}, or {"state": "unscorable" or "error", "reason"}'
     )
     modes: list[str]
@@ -146,7 +145,7 @@ class EvaluationItemOut(Schema):
     took_ms: float
     trace_id: str
     question_id: int | None
-    golden: dict[str, Any] = Field(description="The golden question as it was asked")
+    golden: Stored[Golden] = Field(description="The golden question as it was asked")
     query_run: UUID | None = Field(description="GET /v1/runs/{run_id} gives it, while it is kept")
     passed: bool | None
     misses: list[Miss]

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
-from collections_app.api.schemas import Id, TextOrNull
+from collections_app.api.schemas import Id, Stored, TextOrNull
+from evaluation_app.measures.scores import Score
 
 
 class JudgeRequest(Schema):
@@ -27,7 +28,7 @@ class RunScoreOut(Schema):
     reason: str = Field(description="asked: on request; sampled: by online evaluation")
     judge: str
     judge_version: str
-    scores: dict[str, dict[str, Any]] = Field(
+    scores: Stored[dict[str, Score]] = Field(
         description='measure: {"state": "scored", "value"} or {"state": "unscorable" or "error", "reason"}'
     )
     modes: list[str] = Field(description="keys of the failure modes that it shows")

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextvars import copy_context
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from django.conf import settings
@@ -22,6 +22,7 @@ from django.http import HttpRequest, StreamingHttpResponse
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.downloads import limit_sending
+from retrieval_app.api.event_schemas import CitationEvent
 from retrieval_app.api.responses import body_of, encode
 from retrieval_app.api.schemas import SearchResponse
 from retrieval_app.citations.citations import Citation
@@ -112,7 +113,7 @@ class AnswerStream(RunListener):
         self.put(Event("token", {"text": text}))
 
     def cite(self, citation: Citation) -> None:
-        self.put(Event("citation", {name: value for name, value in asdict(citation).items() if name != "sentence"}))
+        self.put(Event("citation", body_of(CitationEvent.from_orm(citation))))
 
     def make(self, work: Callable[[RunListener], dict[str, Any]]) -> None:
         """Do the work and tell how it ended. Never raises."""

@@ -20,7 +20,8 @@ from collections_app.http.auth import BearerAuth, check_collection_scope, reques
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from ragd.errors import UnknownCollection
-from retrieval_app.answerers.selection import ExtractiveAnswerer, has_chat_model
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.answerers.selection import has_chat_model
 from retrieval_app.api.answer_streams import HEARTBEAT_S, Event, event_response
 from retrieval_app.api.chat_schemas import (
     ChatCompletion,

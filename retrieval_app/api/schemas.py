@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
 from collections_app.api.schemas import Failure, Id, IsoTime, NullWhenEmpty, Stored, TextOrNull
-from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode
+from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode, RetrievePlan
 from retrieval_app.llm.model_parameters import ModelParameters
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.plans import PLAN_FIELDS
 
 Tags = Annotated[list[str] | None, Field(description="Exact tags; an empty list is no restriction")]
 
@@ -41,14 +42,17 @@ class PlanFields(Schema):
 
     def stated(self) -> dict[str, Any]:
         """The plan's fields that the caller sent, as `plans.choose_plan` takes them."""
-        return self.model_dump(include=set(PLAN_FIELDS), exclude_unset=True)
+        return self.model_dump(include=set(PlanFields.model_fields), exclude_unset=True)
 
 
-class QueryOptions(PlanFields):
+class PlanOptions(PlanFields):
     plan: str | None = Field(
         None,
         description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
     )
+
+
+class QueryOptions(PlanOptions):
     explain: bool = Field(False, description="Also answer with how the ranking came about, as explanation")
 
 
@@ -77,32 +81,26 @@ class ModelFields(Schema):
 
     def parameters(self) -> ModelParameters:
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return ModelParameters(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-            stop=tuple(stop),
-            frequency_penalty=self.frequency_penalty,
-            presence_penalty=self.presence_penalty,
-            response_format=getattr(self, "response_format", None),
-        )
+        values = self.model_dump(include={field.name for field in fields(ModelParameters)})
+        return ModelParameters(**values | {"stop": tuple(stop)})
 
 
-class AskRequest(ModelFields, SearchRequest):
+class AnswererOptions(Schema):
     llm_model: str | None = Field(
         None, max_length=200, description="Another chat model than the server's, or 'extractive' for quotations"
     )
+    conversation_id: str | None = Field(
+        None, max_length=200, description="Your name of the conversation; its spans carry it"
+    )
+
+
+class AskRequest(AnswererOptions, ModelFields, SearchRequest):
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
     response_format: Literal["text"] | None = Field(None, description="Sent to the chat model when stated")
     corrective: bool | None = Field(
         None,
         description="Weigh what was found, then refine, complete or refuse it; default: as the collection says. It "
         "must be calibrated",
-    )
-    conversation_id: str | None = Field(
-        None, max_length=200, description="Your name of the conversation; its spans carry it"
     )
 
 
@@ -128,7 +126,7 @@ class PlanChanges(Schema):
 class SavedPlanOut(Schema):
     collection: str = Field(validation_alias="collection.name")
     name: str
-    plan: dict[str, Any] = Field(description="Every field, also those that were not stated")
+    plan: Stored[RetrievePlan] = Field(description="Every field, also those that were not stated")
     plan_hash: str = Field(validation_alias="retrieve_plan.hash")
     description: str
     is_default: bool
@@ -319,6 +317,25 @@ class RunSummary(Schema):
         return run.user.get_username() if run.user else None
 
 
+class RunFilters(Schema):
+    collection: str | None = None
+    kind: Literal["search", "ask"] | None = None
+    status: Literal["ok", "abstained", "error", "refused"] | None = None
+
+
+class ListedRunFilters(RunFilters):
+    model: str | None = Field(None, description="what wrote the answer, or embedded the question")
+    min_ms: float | None = Field(None, ge=0)
+    max_ms: float | None = Field(None, ge=0)
+    min_cost: float | None = Field(None, ge=0, description="US dollars; a run of unknown cost is left out")
+    max_cost: float | None = Field(None, ge=0)
+
+
+class LoggedRunFilters(RunFilters):
+    since: datetime | None = Field(None, description="asked then or later")
+    until: datetime | None = Field(None, description="asked before")
+
+
 class RunList(Schema):
     items: list[RunSummary]
     next_cursor: str | None
@@ -339,7 +356,7 @@ class Run(RunSummary):
     fallback_triggered: bool
     correction: dict[str, Any] | None = Field(description="How confidence and action came about, and what was done")
     evidence: float | None
-    plan: dict[str, Any]
+    plan: Stored[RetrievePlan]
     generation: int
     embed_model: str
     spec_version: str
@@ -373,7 +390,7 @@ class Replay(Schema):
     run_id: Id = Field(validation_alias="run.pk", description="The stored run")
     replay_run_id: TextOrNull = Field(validation_alias="again.pk", description="The run that was made now")
     query: str = Field(validation_alias="run.query")
-    plan: dict[str, Any] = Field(validation_alias="run.plan")
+    plan: Stored[RetrievePlan] = Field(validation_alias="run.plan")
     plan_hash: str = Field(validation_alias="again.plan_hash")
     same: bool = Field(description="Whether both results are the same, byte for byte")
     store_changed: bool | None = Field(description="Whether documents changed since; null: the run does not say")

@@ -281,7 +281,6 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
     source = sources[item.marker - 1]
     owner = _owner([(sentence.start, sentence.end) for sentence in sentences], item.start)
     start, end, match = _closest(sentences[owner].text if sentences else "", source)
-    page = source.metadata.get("page")
     return Citation(
         marker=item.marker,
         doc_id=source.doc_id,
@@ -293,7 +292,7 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
         sentence=owner,
         answer_start=item.start,
         answer_end=item.end,
-        page=None if page is None else str(page),
+        page=page_of(source.metadata),
     )
 
 
@@ -302,6 +301,11 @@ def place_in_document(source: Candidate, start: int, end: int) -> tuple[int, int
     if is_written(source.metadata):
         return source.start, source.end
     return source.start + start, source.start + end
+
+
+def page_of(metadata: Mapping[str, Any]) -> str | None:
+    page = metadata.get("page")
+    return None if page is None else str(page)
 
 
 def is_written(metadata: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from collections_app.models import Collection
 from collections_app.services.governance import audit
 from ragd.errors import UnknownCollection
 from ragd.search.retrieval import retrieve_detailed
-from retrieval_app.confidence.rules import Rule
+from retrieval_app.confidence.evaluator import Rule
 from retrieval_app.corrective.step import Corrector, Retrieve
 from retrieval_app.models import Calibration
 

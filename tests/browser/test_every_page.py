@@ -22,8 +22,9 @@ def addresses_of(nature: Collection) -> list[str]:
     from evaluation_app.models import GoldenQuestion, GoldenSet
     from retrieval_app.models import QueryRun
     from retrieval_app.runs import query_pipeline
+    from retrieval_app.runs.plans import build_plan
 
-    plan = query_pipeline.build_plan(nature)
+    plan = build_plan(nature)
     answered = query_pipeline.ask(nature, "Which tree is the tallest?", plan, door="page")
     abstained = query_pipeline.ask(nature, "Who won the chess championship?", plan, door="api")
     failed = QueryRun.objects.create(

@@ -15,10 +15,10 @@ from django.utils import timezone
 from opentelemetry.sdk.trace import ReadableSpan
 
 from evaluation_app.models import Span
-from evaluation_app.pages.traces.validity import run_validity, spans_validity, trace_validity
-from evaluation_app.spans.exports.openinference import write_openinference
+from evaluation_app.spans.exports.formats import write_openinference
 from evaluation_app.spans.exports.otlp import write_otlp, write_otlp_lines
 from evaluation_app.spans.exports.records import make_record
+from evaluation_app.spans.store.span_reads import run_validity, spans_validity, trace_validity
 from evaluation_app.spans.store.span_records import SpanRecord
 from ragd import telemetry
 from ragd.conventions.span_files import read_spans

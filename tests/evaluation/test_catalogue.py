@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation_app.measures.bands import read_bands
-from evaluation_app.measures.catalogue import MEASURES, find, order_of
+from evaluation_app.measures.catalogue import MEASURES, find, order_of, read_bands
 from ragd.errors import InvalidInput
 
 

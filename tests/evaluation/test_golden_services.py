@@ -10,13 +10,11 @@ from django.test import Client
 from collections_app.errors import ServiceError
 from collections_app.services.collections.collections import create_collection
 from evaluation_app.golden import edits
-from evaluation_app.golden.question_rules import clean_golden
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.questions import Golden, clean_golden
 from evaluation_app.golden.sets import create_set
 from evaluation_app.golden.transfer.formats import decode, guard, guess_format, read_rows, unguard, write_csv
 from evaluation_app.golden.transfer.imports import carry_out, plan_import
-from evaluation_app.golden.version_diff import compare_versions
-from evaluation_app.golden.versions import asked_questions, keep_version
+from evaluation_app.golden.versions import asked_questions, compare_versions, keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.sample.loading import SHIPPED, load_golden_set
 from evaluation_app.transfer_parts import VERSIONS

@@ -16,8 +16,7 @@ from collections_app.services.generations.generations import start_generation
 from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
 from evaluation_app.curation import impact, proposed_changes
-from evaluation_app.curation.golden_retrieval import keys_of, questions_of
-from evaluation_app.curation.impact import Impact, impact_of
+from evaluation_app.curation.impact import Impact, impact_of, keys_of, questions_of
 from evaluation_app.curation.proposed_changes import ProposedChange
 from evaluation_app.curation.schemas import ImpactOut
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -91,7 +90,7 @@ def test_deleted_documents_take_their_questions_along(asked: Collection) -> None
     )  # fmt: skip
     (lost,) = [each for each in told.changed if each.effect == "lost"]
     assert lost.asked.golden.relevant_docs == ("rivers",) and lost.touched and lost.before is not None
-    assert told.changed[0] is lost and told.documents == 1 and not told.is_harmless
+    assert told.changed[0] is lost and told.documents == 1 and told.counts["lost"]
     before, after = told.means["hit@4"]
     assert (before.value, before.scored, after.value) == (1.0, 6, pytest.approx(5 / 6))
 

@@ -10,7 +10,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures import downstream, erag, ranking, statistics
+from evaluation_app.measures import downstream, ranking, statistics
 from evaluation_app.measures.scores import Score, failed, mean, scored, unscorable
 
 THEIR_NAMES = {"precision": "P", "recall": "recall", "hit": "success", "map": "map_cut", "ndcg": "ndcg_cut"}
@@ -135,18 +135,18 @@ def test_words_are_compared_as_squad_does() -> None:
 
 
 def test_labels_of_documents_become_one_figure() -> None:
-    assert erag.aggregate([0, 1, 1], "mrr").value == 0.5
-    assert erag.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert erag.aggregate([0, 1, 1], "precision", 2).value == 0.5
-    assert erag.aggregate([0, 1, 1], "precision", 1).value == 0.0
-    assert erag.aggregate([0, 1, 1], "precision", 6).value == pytest.approx(2 / 6)
-    assert erag.aggregate([0.2, 0.6, 0.7], "precision", 2).value == pytest.approx(0.4)
-    assert erag.aggregate([0.2, 0.6, 0.7], "success", 2).value == 0.6
-    assert erag.aggregate([0.2, 0.6], "precision", 4).value == pytest.approx(0.4)
-    assert erag.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
-    assert erag.aggregate([0.2, 0.6], "success").value == 0.6
-    assert erag.aggregate([0.0, 0.0], "ndcg").value == 0.0
-    assert erag.aggregate([], "precision") == unscorable(erag.NO_LABELS)
+    assert downstream.aggregate([0, 1, 1], "mrr").value == 0.5
+    assert downstream.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert downstream.aggregate([0, 1, 1], "precision", 2).value == 0.5
+    assert downstream.aggregate([0, 1, 1], "precision", 1).value == 0.0
+    assert downstream.aggregate([0, 1, 1], "precision", 6).value == pytest.approx(2 / 6)
+    assert downstream.aggregate([0.2, 0.6, 0.7], "precision", 2).value == pytest.approx(0.4)
+    assert downstream.aggregate([0.2, 0.6, 0.7], "success", 2).value == 0.6
+    assert downstream.aggregate([0.2, 0.6], "precision", 4).value == pytest.approx(0.4)
+    assert downstream.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
+    assert downstream.aggregate([0.2, 0.6], "success").value == 0.6
+    assert downstream.aggregate([0.0, 0.0], "ndcg").value == 0.0
+    assert downstream.aggregate([], "precision") == unscorable(downstream.NO_LABELS)
     for labels, measure, k, named in (
         ([0.5], "map", None, "^map .* precision and success$"),
         ([1.5], "precision", None, "1.5"),
@@ -156,14 +156,14 @@ def test_labels_of_documents_become_one_figure() -> None:
         ([1.0], "map", 0, "^k .* 0$"),
     ):
         with pytest.raises(ValueError, match=named):
-            erag.aggregate(labels, measure, k)
-    assert [erag.effect(erag.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
+            downstream.aggregate(labels, measure, k)
+    assert [downstream.effect(downstream.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
         "helpful",
         "neutral",
         "harmful",
     ]
-    assert [erag.effect(value) for value in (0.05, -0.05)] == ["neutral", "neutral"]
-    assert [erag.effect(value, margin=0.0) for value in (1e-9, 0.0, -1e-9)] == ["helpful", "neutral", "harmful"]
+    assert [downstream.effect(value) for value in (0.05, -0.05)] == ["neutral", "neutral"]
+    assert [downstream.effect(value, margin=0.0) for value in (1e-9, 0.0, -1e-9)] == ["helpful", "neutral", "harmful"]
 
 
 def test_an_interval_tells_noise_from_a_change() -> None:
@@ -201,6 +201,11 @@ def test_the_interval_of_two_values_by_hand() -> None:
     for wrong in ([1.0], [1.0, -1.0], [1.0, math.inf], [1.0, 1.0, 1.0]):
         with pytest.raises(ValueError, match=r"finite|weights"):
             statistics.bootstrap_mean([1, 3], weights=wrong)
+
+
+def test_equal_weights_give_the_interval_of_the_plain_mean() -> None:
+    values = [0.1 * number for number in range(1, 8)]
+    assert statistics.bootstrap_mean(values, weights=[0.7] * 7) == statistics.bootstrap_mean(values)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from collections_app.services.worker.dispatch import run_job
 from evaluation_app.curation import gate as gates
-from evaluation_app.curation.gate_settings import find_gate, remove_gate, set_gate
+from evaluation_app.curation.gate import find_gate, remove_gate, set_gate
 from evaluation_app.models import GoldenQuestion, GoldenSet, PromotionGate
 from evaluation_app.transfer_parts import GATES
 from ragd.errors import InvalidInput

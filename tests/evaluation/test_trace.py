@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures.annotations import (
+from evaluation_app.measures.scores import unscorable
+from evaluation_app.measures.trace import (
+    NO_ANSWER,
+    NO_CONTEXT,
+    REFUSED,
     Annotation,
     Sentence,
     Support,
@@ -16,10 +20,9 @@ from evaluation_app.measures.annotations import (
     key_answer,
     key_documents,
     letters,
+    trace_scores,
 )
-from evaluation_app.measures.ragbench import row_answer, row_context, row_scores
-from evaluation_app.measures.scores import unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, trace_scores
+from tests.benchmarks.ragbench_rows import row_answer, row_context, row_scores
 
 DOCUMENTS = ["Water boils at 100 degrees. It freezes at zero.", "Tea is a drink."]
 ANSWER = "Water boils at 100 degrees. It is blue."
@@ -33,7 +36,7 @@ def annotation(*, second_supported: bool = False) -> Annotation:
 def test_keys_are_those_of_the_data_set() -> None:
     assert [letters(number) for number in (0, 25, 26, 27, 701, 702)] == ["a", "z", "aa", "ab", "zz", "aaa"]
     assert [[sentence.key for sentence in document] for document in key_documents(DOCUMENTS)] == [["0a", "0b"], ["1a"]]
-    assert [sentence.key for sentence in key_answer(ANSWER)] == ["a", "b"]
+    assert key_answer(ANSWER) == [Sentence("a", "Water boils at 100 degrees."), Sentence("b", "It is blue.")]
     assert key_documents(["", "One."])[1][0].key == "1a"
 
 

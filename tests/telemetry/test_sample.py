@@ -31,8 +31,7 @@ from evaluation_app.sample.loading import (
 from ragd import RetrievePlan, retrieve
 from ragd_site import prepare
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.plans import save_plan
-from retrieval_app.runs.query_pipeline import build_plan
+from retrieval_app.runs.plans import build_plan, save_plan
 
 pytestmark = pytest.mark.django_db
 

@@ -56,11 +56,12 @@ def test_without_a_query_it_says_what_it_does(visitor: Client, fill: Callable[..
 
 def test_its_rows_are_the_ranking_of_every_door(visitor: Client, fill: Callable[..., Any]) -> None:
     from retrieval_app.runs import query_pipeline
+    from retrieval_app.runs.plans import build_plan
 
     collection = fill()
     html = text(visitor.get(f"{PLAY}?q=largest+animal&k=3&mode=hybrid"))
     check_page(html)
-    plan = query_pipeline.build_plan(collection, mode="hybrid", k=3)
+    plan = build_plan(collection, mode="hybrid", k=3)
     same = query_pipeline.search(collection, "largest animal", plan, door="cli")
     assert column(html, "final") == as_shown(same.results)
     for name, rows in same.lists.items():
@@ -158,6 +159,7 @@ def test_fewer_than_asked_is_a_banner(visitor: Client, fill: Callable[..., Any])
 def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> None:
     from ragd.insight.ranking_comparison import kendall_tau
     from retrieval_app.runs import query_pipeline
+    from retrieval_app.runs.plans import build_plan
 
     collection = fill()
     html = text(visitor.get(f"{PLAY}?q=the+largest+animal&k=5&mode=vector&ab=on&b-mode=lexical&b-k=3"))
@@ -165,7 +167,7 @@ def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> No
     results = []
     for side, plan in (("A", {"mode": "vector", "k": 5}), ("B", {"mode": "lexical", "k": 3})):
         run = query_pipeline.search(
-            collection, "the largest animal", query_pipeline.build_plan(collection, **plan), door="cli"  # type: ignore[arg-type]
+            collection, "the largest animal", build_plan(collection, **plan), door="cli"  # type: ignore[arg-type]
         )  # fmt: skip
         assert column(html, "final", side) == as_shown(run.results)
         results.append(run.retrieved_ids)
@@ -262,9 +264,10 @@ def test_a_plan_is_saved_picked_and_replaced_only_when_said(visitor: Client, fil
 def test_a_run_opens_in_the_playground_and_is_compared(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.services.documents.documents import ingest_text
     from retrieval_app.runs import query_pipeline
+    from retrieval_app.runs.plans import build_plan
 
     collection = fill()
-    plan = query_pipeline.build_plan(
+    plan = build_plan(
         collection, mode="hybrid", k=3, rrf_k=9, weights={"vector": 0.1, "lexical": 3}, tags_any=["nature"]
     )
     run = query_pipeline.search(collection, "krill & whales", plan, door="api")

@@ -73,10 +73,10 @@ class Lengths:
     shared_chars: int
 
     @classmethod
-    def of(cls, places: Sequence[PreviewChunk]) -> Lengths:
-        sizes = [position.token_count for position in places]
+    def of(cls, chunks: Sequence[PreviewChunk]) -> Lengths:
+        sizes = [position.token_count for position in chunks]
         shared, reach = 0, 0
-        for position in places:
+        for position in chunks:
             shared += max(0, min(reach, position.end) - position.start)
             reach = max(reach, position.end)
         if not sizes:

@@ -21,7 +21,7 @@ from collections_app.services.jobs.queue import send_jobs
 from collections_app.stores import embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
 from ragd.store.generations import GenerationSpec, create_generation
-from ragd.store.store import languages
+from ragd.store.store import fetch_all, languages
 from ragd.types import SPEC_VERSION
 
 State = Generation.State
@@ -260,12 +260,7 @@ def drop_generation(generation: Generation, *, actor: audit.Actor = None) -> Gen
 
 def count_differences(generation: Generation) -> dict[str, int]:
     """How far documents have gone on since a generation stopped serving: changed, added, removed, switched."""
-    ((changed, added, switched),) = _rows(DIFFERING, generation)
-    ((removed,),) = _rows(REMOVED, generation)
+    values = {"generation": generation.pk, "collection": generation.collection_id}
+    ((changed, added, switched),) = fetch_all(connection, DIFFERING, values)
+    ((removed,),) = fetch_all(connection, REMOVED, values)
     return {"changed": changed, "added": added, "removed": removed, "switched": switched}
-
-
-def _rows(sql: str, generation: Generation) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, {"generation": generation.pk, "collection": generation.collection_id})
-        return list(cursor.fetchall())

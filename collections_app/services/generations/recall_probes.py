@@ -5,7 +5,6 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob, StoredProbe
@@ -107,9 +106,3 @@ def recall_warning(probe: StoredProbe | None) -> str:
 
 def _share(value: float | None) -> str:
     return "an unknown share" if value is None else f"{100 * value:.1f} %"
-
-
-def is_stale(probe: StoredProbe, chunk_count: int) -> bool:
-    """Whether the collection has grown or shrunk by a quarter since, or a day has passed in which it changed."""
-    changed = abs(chunk_count - probe.chunk_count)
-    return changed * 4 > probe.chunk_count or bool(changed and (timezone.now() - probe.created_at).days >= 1)

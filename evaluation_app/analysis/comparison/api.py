@@ -13,7 +13,7 @@ from collections_app.api.access import ERRORS
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page
 from evaluation_app.analysis.comparison.presenters import choose_questions
-from evaluation_app.analysis.comparison.run_comparison import Against, QuestionChange, compare_runs
+from evaluation_app.analysis.comparison.run_comparison import QuestionChange, RunDifference, compare_runs
 from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.runs.requests import find_run
 
@@ -64,15 +64,15 @@ class AgainstOut(Schema):
     won: list[int]
 
     @staticmethod
-    def resolve_questions(against: Against) -> int:
+    def resolve_questions(against: RunDifference) -> int:
         return len(against.questions)
 
     @staticmethod
-    def resolve_lost(against: Against) -> list[int]:
+    def resolve_lost(against: RunDifference) -> list[int]:
         return sorted(change.position for change in against.lost)
 
     @staticmethod
-    def resolve_won(against: Against) -> list[int]:
+    def resolve_won(against: RunDifference) -> list[int]:
         return sorted(change.position for change in against.won)
 
 

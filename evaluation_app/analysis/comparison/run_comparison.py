@@ -7,16 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from collections_app.errors import ServiceError
-from evaluation_app.analysis.comparison.header_diff import HeaderRow, compare_headers, yardstick_differs
-from evaluation_app.analysis.comparison.item_reader import RunItem, measure_of, read_items
-from evaluation_app.analysis.comparison.paired_intervals import (
-    SAME,
-    Verdict,
-    judge_difference,
+from evaluation_app.analysis.comparison.run_reader import (
+    HeaderRow,
+    RunItem,
+    compare_headers,
+    measure_of,
+    read_items,
+    yardstick_differs,
 )
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.scores import Mean, Score, mean
-from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
+from evaluation_app.measures.statistics import (
+    SAME,
+    Draws,
+    Interval,
+    Verdict,
+    bootstrap_mean,
+    judge_difference,
+)
 from evaluation_app.models import EvaluationRun
 
 OTHERS_MAX = 7
@@ -125,7 +133,7 @@ class MeasureChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class RunDifference:
     """One run against the base. changes: per measure, in the catalogue's order; questions: the worst first.
 
     unpaired: questions that only one of the two runs has done so far.
@@ -149,16 +157,13 @@ class Against:
     def won(self) -> list[QuestionChange]:
         return [item for item in self.questions if item.won]
 
-    def change_of(self, measure: str) -> MeasureChange | None:
-        return next((change for change in self.changes if change.name == measure), None)
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """measures: every measure that any of the runs has, in the catalogue's order. headers: what differs."""
 
     base: EvaluationRun
-    others: tuple[Against, ...]
+    others: tuple[RunDifference, ...]
     measures: tuple[str, ...]
     headers: tuple[HeaderRow, ...]
 
@@ -240,13 +245,13 @@ def _against(
     after: Mapping[int, RunItem],
     measures: Sequence[str],
     draws: Draws,
-) -> Against:
+) -> RunDifference:
     shared = sorted(before.keys() & after.keys())
     reasons = {name: yardstick_differs(measure_of(name), base, run) for name in measures}
     questions = [_question(before[position], after[position], reasons) for position in shared]
     changes = tuple(_change(name, before, after, questions, reasons[name], draws) for name in measures)
     ordered = sorted(questions, key=lambda item: (not item.broke, item.worst, sum(item.gains), item.position))
-    return Against(run, changes, tuple(ordered), len(before.keys() ^ after.keys()))
+    return RunDifference(run, changes, tuple(ordered), len(before.keys() ^ after.keys()))
 
 
 def _question(before: RunItem, after: RunItem, reasons: Mapping[str, str]) -> QuestionChange:

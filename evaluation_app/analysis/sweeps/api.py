@@ -12,20 +12,22 @@ from ninja.params import functions as param
 from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, answer
-from collections_app.api.schemas import IsoTime, read_from
+from collections_app.api.schemas import IsoTime, Stored, read_from
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.analysis.sweeps import lifecycle
-from evaluation_app.analysis.sweeps.estimate import estimate_sweep
-from evaluation_app.analysis.sweeps.ranking import Ranked, Ranking, rank_sweep
+from evaluation_app.analysis.sweeps.plan_grid import estimate_sweep
+from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking, rank_sweep
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.models import GoldenSet, Sweep
 from evaluation_app.runs.requests import read_settings
 from evaluation_app.runs.schemas import SettingsRequest
+from evaluation_app.scoring.run_settings import RunSettings
+from ragd.types import RetrievePlan
 from retrieval_app.api.schemas import PlanFields, SavedPlanOut
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
@@ -78,7 +80,7 @@ class SweepOut(Schema):
     grid: dict[str, Any]
     plans: int = Field(validation_alias="plans")
     measure: str
-    settings: dict[str, Any]
+    settings: Stored[RunSettings]
     state: str
     done: int = Field(description="Questions asked, over all its runs")
     total: int
@@ -96,7 +98,7 @@ class RankedOut(Schema):
     place: int = Field(description="In the order of the grid, from 0")
     run_id: UUID = Field(validation_alias="run.id")
     state: str = Field(validation_alias="run.state")
-    plan: dict[str, Any] = Field(validation_alias="run.plan")
+    plan: Stored[RetrievePlan] = Field(validation_alias="run.plan")
     label: str
     mean: MeanOut
     interval: IntervalOut | None
@@ -117,7 +119,7 @@ class SweepDetail(SweepOut):
         return context["ranking"].measure
 
     @staticmethod
-    def resolve_ranking(progress: lifecycle.Progress, context: dict[str, Ranking]) -> tuple[Ranked, ...]:
+    def resolve_ranking(progress: lifecycle.Progress, context: dict[str, Ranking]) -> tuple[RankedPlan, ...]:
         return context["ranking"].rows
 
 

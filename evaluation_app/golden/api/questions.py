@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
@@ -16,7 +18,6 @@ from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.golden import edits, sets
-from evaluation_app.golden.api.responses import QuestionState, question_states
 from evaluation_app.golden.api.schemas import (
     GoldenQuestionOut,
     QuestionChanges,
@@ -27,6 +28,8 @@ from evaluation_app.golden.api.schemas import (
     SuggestOut,
     SuggestRequest,
 )
+from evaluation_app.golden.expectations import find_drifts, read_status
+from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.suggestions.from_runs import make_from_run
 from evaluation_app.golden.suggestions.suggestions import suggest_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -38,6 +41,25 @@ ALL = "/golden-sets/{golden_set}/questions"
 ONE = "/golden-sets/{golden_set}/questions/{question_id}"
 SUGGESTIONS = "/golden-sets/{golden_set}/suggestions"
 Kind = Literal["accepted", "suggested", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionState:
+    """lost: keys of the expected documents and chunks that are gone, off, or another text now."""
+
+    row: GoldenQuestion
+    lost: list[str]
+
+
+def question_states(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> list[QuestionState]:
+    """In the order of the rows. A fixed number of queries."""
+    goldens = [Golden.of(row) for row in rows]
+    standing = read_status(golden_set.collection_name, goldens)
+    drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
+    return [
+        QuestionState(row, standing.lost(golden, drift))
+        for row, golden, drift in zip(rows, goldens, drifts, strict=True)
+    ]
 
 
 def _set(request: HttpRequest, name: str) -> GoldenSet:

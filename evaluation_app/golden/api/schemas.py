@@ -9,7 +9,8 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import ConfigDict, PlainSerializer, WithJsonSchema
 
-from collections_app.api.schemas import Request, read_from
+from collections_app.api.schemas import Request, Stored, read_from
+from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.transfer.imports import Planned
 from evaluation_app.models import GoldenSet, GoldenSetVersion
 
@@ -167,7 +168,7 @@ class VersionDetail(Schema):
     reason: str
     made_by: str
     created_at: datetime
-    questions: list[dict[str, Any]]
+    questions: Stored[list[Golden]]
 
 
 class FieldChangeOut(Schema):

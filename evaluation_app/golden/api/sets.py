@@ -26,7 +26,7 @@ from evaluation_app.golden.api.schemas import (
 )
 from evaluation_app.golden.api.transfers import router as transfer_router
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.version_diff import compare_versions
+from evaluation_app.golden.versions import compare_versions
 from evaluation_app.models import GoldenSet
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])

@@ -8,7 +8,7 @@ from typing import Any
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
 from evaluation_app.golden.edits import add_question
-from evaluation_app.golden.question_rules import TEXT_MAX_CHARS
+from evaluation_app.golden.questions import TEXT_MAX_CHARS
 from evaluation_app.golden.sets import create_set, free_name
 from evaluation_app.golden.suggestions.rule_questions import plain
 from evaluation_app.models import GoldenQuestion, GoldenSet

@@ -12,14 +12,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from collections_app.models import Collection
-from evaluation_app.analysis.figures import Figure, make_figure
-from evaluation_app.analysis.ragbench import shares_of
+from evaluation_app.analysis.figures import Figure, make_figure, shares_of
 from evaluation_app.charts.score_charts import BINS, Distribution, Trend, TrendPoint, draw_distribution, draw_trend
 from evaluation_app.measures.scores import Score, mean
 from evaluation_app.measures.statistics import Draws, bootstrap_mean
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.models.runs import RunScoreQuerySet
-from evaluation_app.scoring.modes.bands import Bands, bands_for
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for
 from evaluation_app.scoring.scorer import JUDGED
 
 DAYS = (7, 30, 90)

@@ -12,6 +12,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
+from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS
 from evaluation_app.pages.overview.rollups import (
     BUCKET_SQL,
     MODEL_TYPES,
@@ -20,7 +21,6 @@ from evaluation_app.pages.overview.rollups import (
     rolled_until,
     summed_over,
 )  # fmt: skip
-from evaluation_app.spans.stage_names import PIPELINE_TYPE, STAGE_WORDS
 
 DAY = timedelta(days=1)
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
@@ -121,7 +121,7 @@ def period_until(name: str, now: datetime | None = None) -> Period:
 
 @dataclass(slots=True)
 class StageFigures:
-    """One type of span. buckets: how many by duration, see `overview_rollups`; steps: the same for each step."""
+    """One type of span. buckets: how many by duration, see `rollups`; steps: the same for each step."""
 
     type: str
     steps: list[Counter[int]]

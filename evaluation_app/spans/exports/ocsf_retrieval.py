@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from evaluation_app.spans.exports.compliance import RETRIEVAL
-from evaluation_app.spans.exports.context import RunContext
 from evaluation_app.spans.exports.ocsf_base import (
     RESOURCE_UID,
+    RETRIEVAL,
     Event,
     EventClass,
     base_event,
@@ -19,7 +18,7 @@ from evaluation_app.spans.exports.ocsf_base import (
     observable,
     present,
 )  # fmt: skip
-from evaluation_app.spans.exports.records import SpanRecord
+from evaluation_app.spans.exports.records import RunContext, SpanRecord
 from ragd import telemetry
 
 CLASS = EventClass(

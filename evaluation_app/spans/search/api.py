@@ -33,7 +33,7 @@ def list_spans(
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = param.Query(None, description="next_cursor of the page before"),
     content: bool = param.Query(True, description="false: without attributes, events and links"),
-) -> dict[str, Any]:
+) -> Any:
     """Filters narrow; values of one filter are alternatives. An unknown filter, type, kind or attribute is a 422 that
     lists the known ones. A key that is limited to collections sees their spans only. See docs/span-store.md."""
     key = request_key(request)
@@ -46,11 +46,7 @@ def list_spans(
         raise ServiceError(TOO_SLOW, type="search_too_slow", status=503) from None
     for span in () if content else page.spans:
         span.attributes, span.events, span.links = {}, [], []
-    return {
-        "items": page.spans,
-        "next_cursor": page.next_cursor,
-        "searched_until": page.searched_until,
-    }
+    return page
 
 
 @router.get(

@@ -33,7 +33,7 @@ class FoundSpan(SpanRecord):
 
 
 class SpanPageAnswer(Schema):
-    items: list[FoundSpan]
+    items: list[FoundSpan] = Field(validation_alias="spans")
     next_cursor: str | None
     searched_until: datetime | None = Field(
         description="null: the page is whole; else the search ran out of time here, and next_cursor looks on from here"
