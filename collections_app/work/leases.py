@@ -83,7 +83,10 @@ def watched() -> Iterator[None]:
     if threading.current_thread() is threading.main_thread():
         # never taken back: a signal that comes a moment after the run would otherwise end the process
         signal.signal(SIGNAL, _on_signal)
-    yield
+    try:
+        yield
+    finally:
+        _run.update(is_lost=False)  # what comes after it in this process has lost nothing
 
 
 @contextmanager
@@ -187,13 +190,13 @@ class Lease(Generic[W]):
         ended, lost = threading.Event(), threading.Event()
         run = threading.current_thread() if interrupts else None
         keeper = threading.Thread(target=self._keep, args=(ended, lost, run), daemon=True, name="ragd-lease")
-        keeper.start()
-        try:
-            with watched():
+        with watched():
+            keeper.start()
+            try:
                 yield lost
-        finally:
-            ended.set()
-            keeper.join()
+            finally:
+                ended.set()
+                keeper.join()
 
     def _keep(self, ended: threading.Event, lost: threading.Event, run: threading.Thread | None) -> None:
         extend_every_s = max(0.5, settings.RAGD_JOB_LEASE_S / 4)

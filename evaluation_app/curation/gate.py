@@ -18,6 +18,7 @@ from django.utils import timezone
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation
+from collections_app.models.library import name_actor
 from collections_app.services.generations.promotion_gate import Verdict, register_gate
 from collections_app.services.generations.swap import spec_of
 from collections_app.services.governance import audit
@@ -69,7 +70,7 @@ def set_gate(
                 "measure": measure,
                 "k": k,
                 "margin": float(margin),
-                "updated_by": audit.name_actor(actor),
+                "updated_by": name_actor(actor),
             },
         )
         message = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"

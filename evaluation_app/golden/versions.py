@@ -10,6 +10,7 @@ from typing import Any, Literal
 from django.db import transaction
 
 from collections_app.domain.differences import Part, mark_words
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
@@ -51,7 +52,7 @@ def keep_version(golden_set: GoldenSet, *, reason: str = "", actor: audit.Actor 
             digest=digest,
             questions=[golden.as_dict() for golden in questions],
             reason=reason,
-            made_by=audit.name_actor(actor),
+            made_by=name_actor(actor),
         )
     if (held.version, held.digest) != (stored.version, stored.digest):
         held.version, held.digest = stored.version, stored.digest

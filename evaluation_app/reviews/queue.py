@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from django.db import transaction
 from django.db.models import Q
 
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from evaluation_app.models import EvaluationItem, EvaluationRun, ReviewTask, RunScore
 from evaluation_app.scoring.modes.catalogue import mode_title
@@ -181,7 +182,7 @@ def _task(chosen: TaskCandidate, requested: int, actor: audit.Actor, **values: A
         reason=chosen.reason,
         priority=chosen.priority,
         wanted=requested,
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
         **values,
     )
 

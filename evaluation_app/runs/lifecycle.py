@@ -15,6 +15,7 @@ from django.utils import timezone
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
 from collections_app.work.delivery import RESEND_AFTER, enqueue, overdue, send
@@ -105,7 +106,7 @@ def start_run(
             thresholds=bounds,
             cost_usd=0.0,
             judge_cost_usd=0.0,
-            created_by=audit.name_actor(actor),
+            created_by=name_actor(actor),
         )
         audit.record(actor, [run], audit.ADDITION, f"started evaluation of {golden_set.name} on {collection.name}")
         if send:

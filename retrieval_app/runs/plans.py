@@ -11,6 +11,7 @@ from django.db import transaction
 from collections_app.domain.identity import can_be_stored, check_collection_name, clean_metadata, clean_tags
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.collections.collections import check_description
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
@@ -128,7 +129,7 @@ def save_plan(
         saved = SavedPlan.objects.of(collection).filter(name=stored).first()
         flag, did = (audit.CHANGE, "changed") if saved else (audit.ADDITION, "saved")
         if saved is None:
-            saved = SavedPlan(collection=collection, name=stored, created_by=audit.name_actor(actor))
+            saved = SavedPlan(collection=collection, name=stored, created_by=name_actor(actor))
         saved.plan, saved.description = plan.as_dict(), message
         if is_default is not None:
             _mark(saved, is_default)

@@ -192,3 +192,10 @@ def test_a_file_that_is_merely_broken_fails_at_once(
     job = upload(create_collection(name="notes"))
     assert run_job(job.pk) == "failed"
     assert reload(job).error == "It is locked."
+
+
+def test_a_lost_attempt_leaves_nothing_to_what_comes_after_it() -> None:
+    with watched():
+        interrupt(threading.main_thread())
+    with interruptible():
+        pass

@@ -9,6 +9,7 @@ from typing import Any
 from collections_app.domain.overlays import ChunkSource, Overlay, hash_anchor, trace_sources
 from collections_app.errors import ServiceError
 from collections_app.models import ChunkOverlay, Collection, Document
+from collections_app.models.library import key_label, name_actor
 from collections_app.services.documents.documents import draft_of, get_document
 from collections_app.services.documents.optimistic_lock import RevisionConflictError, retry_on_conflict
 from collections_app.services.governance import audit
@@ -177,7 +178,7 @@ class PendingOverlays(DocumentOverlays):
             "anchor_hash": overlay.anchor_hash,
             "start_char": overlay.start,
             "content": overlay.content,
-            "created_by": audit.name_actor(self.actor),
+            "created_by": name_actor(self.actor),
         }
         if self.change.anchor_text is not None:
             values["anchor_text"] = self.change.anchor_text
@@ -213,7 +214,7 @@ def change_overlays(
         if requested.overlays == scene.overlays:
             return ChunkChange(doc_id, document.revision, changed=False)
         proposal = PendingOverlays(scene, requested, message, actor)
-        outcome = _store(collection, scene, proposal, Cause(message, audit.name_actor(actor)))
+        outcome = _store(collection, scene, proposal, Cause(message, name_actor(actor)))
         at = None if requested.subject is None else proposal.places.get(requested.subject)
         return ChunkChange(doc_id, outcome.revision, at, proposal.overlay_id, requested.before)
 
@@ -241,7 +242,7 @@ def _store(collection: Collection, scene: DocumentSnapshot, proposal: PendingOve
         before = find_stored(collection, document.doc_id)
         return ingest(collection, draft_of(document), policy, before=before, cause=cause, overlays=proposal)
 
-    asked_by = audit.key_label(cause.by)
+    asked_by = key_label(cause.by)
     with (
         redacted_spans(collection),
         telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id, api_key=asked_by),

@@ -14,6 +14,7 @@ from django.db import OperationalError, transaction
 from collections_app.domain.identity import clean_metadata, clean_tags
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, Document
+from collections_app.models.library import name_actor
 from collections_app.services.documents.archiving import archive_documents, unarchive_documents
 from collections_app.services.documents.documents import (
     delete_documents,
@@ -191,7 +192,7 @@ class _Bulk:
                     self._refuse(doc_id, "refused", "invalid_input", error.message)
                     continue
                 (slow if touches_chunk_keys(metadata, labels.metadata) else quick).append(labels)
-            cause = Cause(BULK_EDIT, audit.name_actor(self.actor))
+            cause = Cause(BULK_EDIT, name_actor(self.actor))
             changed = set(relabel(self.collection, quick, cause, actor=self.actor))
         for labels in slow:
             try:

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES
+from collections_app.models.library import name_actor
 from collections_app.policies import check_policy, resolve_policy
 from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.promotion_gate import note_overruled, request_again
@@ -171,7 +172,7 @@ def _make(collection: Collection, target: Target, *, automatic: bool, actor: aud
         chunk_policy=dict(target.chunk_policy),
         policy=spec.policy.as_dict(),
         automatic=automatic,
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
     )
 
 
@@ -181,7 +182,7 @@ def _queue(generation: Generation, actor: audit.Actor) -> IngestJob:
         kind=IngestJob.Kind.GENERATION,
         generation=generation,
         title=str(generation),
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
     )
     send_jobs([job.pk])
     return job

@@ -8,6 +8,7 @@ from django.db.models import F
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob, StoredProbe
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.services.jobs.queue import send_jobs
@@ -31,7 +32,7 @@ def submit_probe(collection: Collection, *, actor: audit.Actor = None, created_b
         collection=collection,
         kind=IngestJob.Kind.PROBE_RECALL,
         traceparent=telemetry.current_traceparent(),
-        created_by=created_by or audit.name_actor(actor),
+        created_by=created_by or name_actor(actor),
     )
     with transaction.atomic():
         IngestJob.objects.bulk_create([job], ignore_conflicts=True)

@@ -7,17 +7,15 @@ from dataclasses import dataclass
 
 from django.contrib.admin.models import ADDITION, CHANGE, DELETION, LogEntry
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import AbstractBaseUser
 from django.contrib.contenttypes.models import ContentType
 from django.db.models import Model, Q, QuerySet
 
-from collections_app.models import ApiKey, AuditSubject, Collection
-
-Actor = AbstractBaseUser | AnonymousUser | ApiKey | None
+from collections_app.models import AuditSubject, Collection
+from collections_app.models.library import Actor, name_actor
 
 SYSTEM_USER = "ragd-system"
-KEY_PREFIX = "key "  # no user is called so: names of users have no space
-__all__ = ["ADDITION", "CHANGE", "DELETION", "Actor", "key_label", "name_actor", "record"]
+__all__ = ["ADDITION", "CHANGE", "DELETION", "Actor", "record"]
 
 
 def record(actor: Actor, subjects: Sequence[Model], flag: int, message: str) -> None:
@@ -43,18 +41,6 @@ def _collection_names(subjects: Sequence[Model]) -> list[str]:
         else known.get(pk) or str(getattr(subject, "collection_name", ""))
         for subject, pk in zip(subjects, ids, strict=True)
     ]
-
-
-def name_actor(actor: Actor) -> str:
-    """Who it was, in words: a user's name, "key <label>", or "the system"."""
-    if isinstance(actor, AbstractBaseUser):
-        return actor.get_username()
-    return f"{KEY_PREFIX}{actor.label}" if isinstance(actor, ApiKey) else "the system"
-
-
-def key_label(name: str) -> str | None:
-    """The label of the key in what `name_actor` wrote; None where it was no key."""
-    return name.removeprefix(KEY_PREFIX) if name.startswith(KEY_PREFIX) else None
 
 
 def _user_id(actor: Actor) -> int:

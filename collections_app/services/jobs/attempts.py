@@ -293,16 +293,14 @@ def _final_words(job: IngestJob, reason: str) -> str:
     return f"{verb} after {attempts}: {reason}"[:ERROR_MAX_CHARS]
 
 
-def settle_failure(job: IngestJob, exc: BaseException, stages: list[dict[str, Any]] | None = None) -> None:
+def settle_failure(job: IngestJob, exc: BaseException, stages: list[dict[str, Any]]) -> None:
     """Write down why a run ended: waiting or queued again when later may help, else failed or quarantined.
 
     stages: of the run, as `JobProgress.fail` closed them. A job that is no longer this run's is left alone.
     """
     lease, policy = Lease(job, job.attempts), job_retry_policy()
     kind, message, retryable = describe_failure(exc)
-    ended: dict[str, Any] = {"error_type": kind, "error": message[:ERROR_MAX_CHARS]}
-    if stages is not None:
-        ended["stages"] = stages
+    ended: dict[str, Any] = {"error_type": kind, "error": message[:ERROR_MAX_CHARS], "stages": stages}
     queued = {"state": State.QUEUED, "stage": Stage.QUEUED}
     if (pause := _pause(exc)) is not None:
         until, waiting = pause

@@ -11,6 +11,7 @@ from django.db import transaction
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
 from collections_app.models.jobs import IngestJobQuerySet
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from collections_app.work.leases import cancel
 
@@ -60,7 +61,7 @@ def _end(jobs: IngestJobQuerySet, actor: audit.Actor) -> int:
 
 
 def _reason(actor: audit.Actor) -> str:
-    return f"cancelled by {audit.name_actor(actor)}"
+    return f"cancelled by {name_actor(actor)}"
 
 
 def settle_generations(collection_id: int) -> None:

@@ -21,6 +21,7 @@ from collections_app.advisory_locks import lock_names, named, submission_seed, t
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload
+from collections_app.models.library import name_actor
 from collections_app.parsing import archive_type
 from collections_app.services.documents.files import store_upload
 from collections_app.services.governance import audit
@@ -164,7 +165,7 @@ def submit_uploads(
     with transaction.atomic():
         own = batch is None
         batch = batch or open_batch(collection, kind=kind, label=label or _label(files), actor=actor)
-        terms = UploadOptions(asked, on_clash, batch, audit.name_actor(actor))
+        terms = UploadOptions(asked, on_clash, batch, name_actor(actor))
         outcomes = enqueue_files(collection, offered, terms)
         if not own:
             require_open(batch)
@@ -190,8 +191,9 @@ def enqueue_files(collection: Collection, offered: Sequence[UploadItem], terms: 
 
     One file's bytes are in memory at a time, unless the caller holds more.
     """
+    seed = submission_seed(collection.pk)
     planner = Planner(
-        collection, terms.asked, on_clash=terms.on_clash, is_free=lambda doc_id: try_lock_doc_id(collection, doc_id)
+        collection, terms.asked, on_clash=terms.on_clash, is_free=lambda doc_id: try_lock(named(seed, doc_id))
     )
     names = [wanted_id(_entry(each, each.file.size or 0)) for each in offered]
     lock_doc_ids(collection, filter(None, names))
@@ -201,7 +203,8 @@ def enqueue_files(collection: Collection, offered: Sequence[UploadItem], terms: 
     files = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.FILE]
     archives = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.ARCHIVE]
     supersede_jobs(collection, files, SUPERSEDED)
-    _supersede_archives(collection, archives)
+    older = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.ARCHIVE)
+    cancel(older.filter(doc_id__in=archives), "superseded by a newer upload of the same archive")
     IngestJob.objects.bulk_create(jobs)
     if terms.batch is not None:
         count_outcomes(terms.batch, [outcome.status for outcome in outcomes])
@@ -276,11 +279,6 @@ def _label(files: Sequence[UploadedFile]) -> str:
     return (files[0].name or "file") if len(files) == 1 else f"{len(files)} files"
 
 
-def _supersede_archives(collection: Collection, doc_ids: Sequence[str]) -> None:
-    older = IngestJob.objects.active().filter(collection=collection, doc_id__in=doc_ids, kind=IngestJob.Kind.ARCHIVE)
-    cancel(older, "superseded by a newer upload of the same archive")
-
-
 def open_batch(
     collection: Collection, *, kind: str = IngestBatch.Kind.UPLOAD, label: str = "", actor: audit.Actor = None
 ) -> IngestBatch:
@@ -290,7 +288,7 @@ def open_batch(
         kind=kind,
         label=clean_line(label[:LABEL_MAX_CHARS]),
         open=True,
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
     )
 
 
@@ -347,8 +345,3 @@ def lock_doc_ids(collection: Collection, doc_ids: Iterable[str]) -> None:
     """
     lock_names(submission_seed(collection.pk), doc_ids)
     lock_documents(collection, [])
-
-
-def try_lock_doc_id(collection: Collection, doc_id: str) -> bool:
-    """Whether nobody else submits this document now; if so nobody will, until the transaction ends."""
-    return try_lock(named(submission_seed(collection.pk), doc_id))

@@ -18,6 +18,7 @@ from django.db import close_old_connections, connection
 from collections_app.domain.identity import TITLE_MAX_CHARS, clean_metadata, clean_title
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestJob, Upload
+from collections_app.models.library import key_label
 from collections_app.parsing import ParsedDocument
 from collections_app.policies import policy_of
 from collections_app.services.documents.documents import draft_of
@@ -27,7 +28,6 @@ from collections_app.services.endpoints.providers import require_endpoint
 from collections_app.services.generations.builder import build_generation
 from collections_app.services.generations.index_builds import run_index_build
 from collections_app.services.generations.recall_probes import run_probe
-from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
 from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints
 from collections_app.services.indexing.ingestion import CommitHook, Draft, hash_content, in_current_generation, ingest
@@ -270,7 +270,7 @@ def _work(job: IngestJob, progress: JobProgress) -> None:
             kind=job.kind,
             attempt=job.attempts,
             queue_ms=waited_ms(job),
-            api_key=audit.key_label(job.created_by),
+            api_key=key_label(job.created_by),
         ),
     ):
         work.handler(collection, job, progress)

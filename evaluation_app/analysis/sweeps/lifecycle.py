@@ -13,6 +13,7 @@ from django.db import transaction
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from evaluation_app.analysis.sweeps.plan_grid import build_plans, label_of, read_grid, varied
 from evaluation_app.golden.versions import keep_version
@@ -134,7 +135,7 @@ def start_sweep(
             plans=plans,
             measure=draft.measure,
             settings=draft.settings.as_dict(),
-            created_by=audit.name_actor(actor),
+            created_by=name_actor(actor),
         )
         audit.record(actor, [sweep], audit.ADDITION, f"started a sweep of {len(plans)} plans over {golden_set.name}")
         names = varied(plans)
