@@ -26,6 +26,7 @@ from celery.signals import (
     worker_ready,
     worker_shutting_down,
 )
+from django.conf import settings
 from django.db import connection, connections
 from django.utils import timezone
 
@@ -52,7 +53,7 @@ logger = logging.getLogger(__name__)
 # it warns of pickled messages to a worker of root; only JSON is accepted here
 warnings.simplefilter("ignore", SecurityWarning)
 
-SWEEP_EVERY_S = 15.0
+SWEEP_EVERY_S = 15.0  # at most; never longer than a lease
 RETAIN_EVERY_S = 3600.0
 ROLL_UP_EVERY_S = 300.0
 ALIVE_WITHIN_S = 60
@@ -136,10 +137,10 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
 
 
 def sweep_until_stopped() -> None:
-    """Every 15 s send lost jobs again, every 5 minutes add spans up, every hour delete what is past its retention.
-
-    A fault is tried again.
+    """Every 15 s (or lease, where that is shorter) send lost jobs again, every 5 minutes add spans up, every hour
+    delete what is past its retention. A fault is tried again.
     """
+    sweep_every_s = min(SWEEP_EVERY_S, settings.RAGD_JOB_LEASE_S)
     retain_at = roll_up_at = time.monotonic()
     while not stopping.is_set():
         try:
@@ -152,10 +153,10 @@ def sweep_until_stopped() -> None:
                 roll_up_spans()
                 roll_up_at = time.monotonic() + ROLL_UP_EVERY_S
         except Exception:
-            logger.exception("The sweep failed; it is tried again in %.0f s.", SWEEP_EVERY_S)
+            logger.exception("The sweep failed; it is tried again in %.0f s.", sweep_every_s)
         finally:
             connections.close_all()  # the pool forks from this process: no connection may be open then
-        stopping.wait(SWEEP_EVERY_S)
+        stopping.wait(sweep_every_s)
 
 
 def sweep_jobs() -> None:

@@ -134,7 +134,10 @@ def state(name: str) -> SafeString:
     tone, symbol, word = STATES.get(name, ("neutral", "minus", name.replace("_", " ").capitalize()))
     spin = "spin" if name in ("running", "ingesting", "building") else ""
     drawn = icon(symbol, spin)
-    return format_html('<span class="state" data-tone="{}">{}<span class="word">{}</span></span>', tone, drawn, word)
+    return format_html(
+        '<span class="state" data-state="{}" data-tone="{}">{}<span class="word">{}</span></span>',
+        name, tone, drawn, word,
+    )  # fmt: skip
 
 
 @register.simple_tag

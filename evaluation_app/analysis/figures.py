@@ -13,10 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evaluation_app.measures.catalogue import Band, Measure, find, order_of
+from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
 from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import Bands
-from ragd.errors import InvalidInput
 
 GROUPS = {
     "retrieval": "Retrieval",
@@ -159,14 +158,6 @@ def make_figure(
 def means_of(summary: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     result: Mapping[str, Mapping[str, Any]] = summary.get("measures", {})
     return result
-
-
-def measure_of(name: str, bands: Bands | None = None) -> Measure:
-    """One that the catalogue does not know (any more) is shown by its name, without bands."""
-    try:
-        return find(name, bands)
-    except InvalidInput:
-        return Measure(name, name, "outcome", "")
 
 
 def grouped(figures: Sequence[Figure]) -> list[tuple[str, list[Figure]]]:

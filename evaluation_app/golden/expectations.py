@@ -48,7 +48,7 @@ class Drift:
 
 def read_marks(collection_name: str, keys: Iterable[str]) -> dict[str, str]:
     """The mark of each chunk that is there, in two queries; {} for a collection that is gone."""
-    positions = {position: key for key in keys if (position := place_of(key)) is not None}
+    positions = {position: key for key in keys if (position := chunk_of_key(key)) is not None}
     indexes = {index for _, index in positions}
     rows = _chunks(collection_name, {doc_id for doc_id, _ in positions}, indexes) if positions else []
     return {positions[doc_id, index]: mark for doc_id, index, mark in rows if (doc_id, index) in positions}
@@ -67,7 +67,7 @@ def find_drifts(collection_name: str, marks: Iterable[Mapping[str, str]]) -> lis
     requested = list(marks)
     present = read_marks(collection_name, {key for item in requested for key in item})
     drifted = {key for item in requested for key, mark in item.items() if present.get(key) != mark}
-    doc_ids = {position[0] for key in drifted if (position := place_of(key)) is not None}
+    doc_ids = {position[0] for key in drifted if (position := chunk_of_key(key)) is not None}
     locations: dict[tuple[str, str], str] = {}
     for doc_id, index, mark in _chunks(collection_name, doc_ids) if doc_ids else []:
         locations.setdefault((doc_id, mark), f"{doc_id}#{index}")
@@ -81,7 +81,7 @@ def find_drifts(collection_name: str, marks: Iterable[Mapping[str, str]]) -> lis
     ]
 
 
-def place_of(key: str) -> tuple[str, int] | None:
+def chunk_of_key(key: str) -> tuple[str, int] | None:
     """(doc_id, chunk_index); None for what is no key."""
     try:
         return split_chunk(key)
@@ -154,7 +154,7 @@ def read_status(collection_name: str, questions: Iterable[Golden]) -> Expectatio
     requested = list(questions)
     doc_ids = {doc_id for golden in requested for doc_id in golden.expected_doc_ids}
     keys = {key for golden in requested for key in golden.expected_chunks}
-    positions = {key: position for key in keys if (position := place_of(key)) is not None}
+    positions = {key: position for key in keys if (position := chunk_of_key(key)) is not None}
     collection = Collection.objects.live().filter(name=collection_name).first()
     result = _read_documents(collection, doc_ids | {doc_id for doc_id, _ in positions.values()})
     chunks = _read_chunks(collection, positions)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from collections_app.domain.identity import UNSTORABLE, check_doc_id, clean_line
 from evaluation_app.measures.catalogue import find
@@ -113,7 +113,11 @@ def _unique(values: Sequence[str]) -> tuple[str, ...]:
 Text = Annotated[str, AfterValidator(lambda text: normalize(text).strip()), Field(max_length=TEXT_MAX_CHARS)]
 DocId = Annotated[str, _cleaned(check_doc_id)]
 ChunkKey = Annotated[str, _cleaned(lambda key: "{}#{}".format(*split_chunk(key)))]
-Expected = (AfterValidator(_unique), Field(max_length=EXPECTED_MAX))
+Expected = (
+    BeforeValidator(lambda ids: list(ids) if isinstance(ids, tuple) else ids),
+    AfterValidator(_unique),
+    Field(max_length=EXPECTED_MAX),
+)
 MeasureName = Annotated[str, _cleaned(lambda name: find(name).name)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -124,8 +128,8 @@ class _Fields(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     question: Text = "question"
-    expected_doc_ids: Annotated[Sequence[DocId], *Expected] = ()
-    expected_chunks: Annotated[Sequence[ChunkKey], *Expected] = ()
+    expected_doc_ids: Annotated[list[DocId], *Expected] = []
+    expected_chunks: Annotated[list[ChunkKey], *Expected] = []
     expected_answer: Text = ""
     category: Annotated[
         str, AfterValidator(clean_line), Field(max_length=60), AfterValidator(lambda name: name or "factual")

@@ -11,11 +11,10 @@ from evaluation_app.analysis.comparison.run_reader import (
     HeaderRow,
     RunItem,
     compare_headers,
-    measure_of,
     read_items,
     yardstick_differs,
 )
-from evaluation_app.measures.catalogue import order_of
+from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import Mean, Score, mean
 from evaluation_app.measures.statistics import (
     SAME,

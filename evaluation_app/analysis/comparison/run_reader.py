@@ -5,17 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
 from django.db.models.fields.json import KeyTransform
 
-from evaluation_app.measures.catalogue import Measure, find
+from evaluation_app.measures.catalogue import Measure
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import question_misses
-from ragd.errors import InvalidInput
 from ragd.types import canonical_json
 
 ITEM_FIELDS = (
@@ -92,15 +90,6 @@ def passes(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[
     if misses is None:
         return item.outcome != EvaluationItem.Outcome.ERROR and not item.modes
     return not misses
-
-
-@lru_cache(maxsize=512)
-def measure_of(name: str) -> Measure:
-    """The catalogue's measure; for a name that it does not know one without bands, where more is better."""
-    try:
-        return find(name)
-    except InvalidInput:
-        return Measure(name, name.replace("_", " ").capitalize(), "outcome", "")
 
 
 def _run_item(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[str]) -> RunItem:

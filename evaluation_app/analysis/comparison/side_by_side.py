@@ -10,8 +10,8 @@ from django.http import Http404
 
 from collections_app.domain.differences import Part, mark_words
 from evaluation_app.analysis.comparison.run_comparison import Delta, check_comparable
-from evaluation_app.analysis.comparison.run_reader import measure_of, yardstick_differs
-from evaluation_app.measures.catalogue import order_of
+from evaluation_app.analysis.comparison.run_reader import yardstick_differs
+from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import SAME
 from evaluation_app.models import EvaluationItem, EvaluationRun

@@ -18,12 +18,12 @@ from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
 from collections_app.models import Collection
 from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX
-from evaluation_app.analysis.comparison.run_reader import measure_of
 from evaluation_app.analysis.sweeps import lifecycle
 from evaluation_app.analysis.sweeps.forms import SweepForm
 from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, TITLES, estimate_sweep, label_of, spell_value, varied
 from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking, index_of, other_sweeps, rank_sweep
 from evaluation_app.charts.axes import percent
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import GoldenSet, Sweep
 from ragd.errors import RagdError

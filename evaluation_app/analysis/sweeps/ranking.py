@@ -12,8 +12,8 @@ import numpy as np
 from django.db.models.fields.json import KeyTransform
 
 from collections_app.models import Generation
-from evaluation_app.analysis.comparison.run_reader import measure_of
 from evaluation_app.analysis.sweeps.plan_grid import label_of, spell_value, varied
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean, Score, mean
 from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep

@@ -13,17 +13,9 @@ from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
-from evaluation_app.analysis.figures import (
-    GROUPS,
-    Figure,
-    coverage_of,
-    first_names,
-    make_figure,
-    means_of,
-    measure_of,
-    run_figures,
-)
+from evaluation_app.analysis.figures import GROUPS, Figure, coverage_of, first_names, make_figure, means_of, run_figures
 from evaluation_app.charts.score_charts import Distribution, Trend, TrendPoint, draw_trend
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.pages.dashboard.item_rows import ItemRow, items_address, read_rows
 from evaluation_app.pages.dashboard.run_page import comparison_address, distribution_of, mode_counts, mode_rows
@@ -39,13 +31,13 @@ FIRST_GROUP = "main"
 
 @dataclass(frozen=True, slots=True)
 class MeasurePanel:
-    """One measure: the newest run's figure, the trend over runs, how the newest run's scores are spread."""
+    """One measure: the newest run's figure (of live traffic: of all runs), the trend, how its scores are spread."""
 
     figure: Figure
     trend: Trend
     distribution: Distribution
     href: str
-    unscored_href: str
+    unscored_href: str = ""
 
     @property
     def coverage(self) -> dict[str, int]:

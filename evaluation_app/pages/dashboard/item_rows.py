@@ -12,8 +12,7 @@ from django import forms
 from django.http import QueryDict
 from django.urls import reverse
 
-from evaluation_app.analysis.figures import measure_of
-from evaluation_app.measures.catalogue import order_of
+from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import STATES, Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import Miss, question_misses

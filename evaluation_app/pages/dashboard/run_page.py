@@ -22,12 +22,11 @@ from evaluation_app.analysis.figures import (
     first_names,
     grouped,
     make_figure,
-    measure_of,
     run_figures,
     shares_of,
 )
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
-from evaluation_app.measures.catalogue import order_of
+from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, describe_filter, items_address
 from evaluation_app.runs.summaries import run_misses

@@ -24,15 +24,8 @@ from collections_app.http.page_requests import PageRequest, find_or_404, next_ad
 from collections_app.models import Collection, Document
 from collections_app.services.documents.bulk_changes import BulkChange, change_documents
 from collections_app.services.governance import audit
-from evaluation_app.analysis.figures import (
-    Figure,
-    coverage_of,
-    first_names,
-    make_figure,
-    means_of,
-    measure_of,
-    run_figures,
-)
+from evaluation_app.analysis.figures import Figure, coverage_of, first_names, make_figure, means_of, run_figures
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.runs.lifecycle import cancel_run, delete_run, resume_run, retry_failed, start_run
 from evaluation_app.runs.requests import clear_baseline, make_baseline

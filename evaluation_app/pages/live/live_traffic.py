@@ -16,7 +16,7 @@ from django.views.decorators.http import require_GET, require_http_methods
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
 from collections_app.models import Collection
-from evaluation_app.analysis.figures import measure_of
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.models.runs import RunScoreQuerySet

@@ -15,8 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, is_part, render_page
-from evaluation_app.analysis.figures import measure_of
-from evaluation_app.measures.catalogue import Band, Measure, order_of
+from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, RunScore
 from evaluation_app.pages.dashboard.marked_answer import (

@@ -233,7 +233,7 @@ class FigureFilter:
             "key": self.key,
         }
 
-    def place(self, step: datetime) -> int:
+    def index_of(self, step: datetime) -> int:
         return (step - self.period.since) // self.period.step
 
 
@@ -246,7 +246,7 @@ def stage_figures(figure_filter: FigureFilter) -> dict[str, StageFigures]:
         if stage is None:
             stage = result[name] = StageFigures(name, [Counter() for _ in empty], [0 for _ in empty])
         if step is not None:
-            stage.add(figure_filter.place(step), json.loads(durations), failed)
+            stage.add(figure_filter.index_of(step), json.loads(durations), failed)
     order = list(STAGE_WORDS)
     return dict(sorted(result.items(), key=lambda item: (_index(order, item[0]), item[0])))
 
@@ -262,7 +262,7 @@ def consumption(figure_filter: FigureFilter, by: str) -> list[Consumption]:
     values = figure_filter.values(DIMENSIONS[by][0]) | {"types": list(MODEL_TYPES)}
     for step, name, calls, read, written, cost, priced in _rows(CONSUMPTION[by], values):
         part = result.setdefault(name, Consumption(name, [0] * count, [0] * count, [0.0] * count))
-        position = figure_filter.place(step)
+        position = figure_filter.index_of(step)
         part.input_steps[position] += read
         part.output_steps[position] += written
         part.cost_steps[position] += cost

@@ -84,7 +84,7 @@ class TracePosition:
 def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
     """The context of the page. tab: a key of TABS that has something to show; any other gives the first that has."""
     around = list(with_facts(Span.objects.of_trace(span.trace_id))[:SPANS_READ])
-    position = place_of(span, around)
+    position = position_of(span, around)
     violations = violations_of(span, position)
     tabs = tabs_of(span)
     chosen = tab if tab in tabs else next(iter(tabs))
@@ -110,7 +110,7 @@ def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
     }
 
 
-def place_of(span: Span, around: Sequence[Span]) -> TracePosition:
+def position_of(span: Span, around: Sequence[Span]) -> TracePosition:
     """around: the spans of the same trace, the span among them."""
     by_id = {other.span_id: other for other in around}
     above: list[Span] = []

@@ -160,9 +160,9 @@ def base_event(
 def _actor(record: SpanRecord, context: RunContext) -> dict[str, Any]:
     """Who asked, as far as the trace tells: the user, the session, the label of the API key."""
     actor: dict[str, Any] = {"app_name": record.service or "ragd"}
-    user = _known({"uid": _find(record, context, telemetry.USER_ID)})
-    user |= _known({"credential_uid": _find(record, context, telemetry.API_KEY)})
-    session = _find(record, context, telemetry.SESSION_ID)
+    user = _known({"uid": find_value(record, context, telemetry.USER_ID)})
+    user |= _known({"credential_uid": find_value(record, context, telemetry.API_KEY)})
+    session = find_value(record, context, telemetry.SESSION_ID)
     if user:
         actor["user"] = user
     if session is not None:
@@ -170,7 +170,7 @@ def _actor(record: SpanRecord, context: RunContext) -> dict[str, Any]:
     return actor
 
 
-def _find(record: SpanRecord, context: RunContext, name: str) -> Any:
+def find_value(record: SpanRecord, context: RunContext, name: str) -> Any:
     value = record.attributes.get(name)
     return context.find(name) if value is None else value
 
