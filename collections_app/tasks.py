@@ -15,10 +15,7 @@ from collections_app.services.jobs.workers import end_pulse, start_pulse
 from collections_app.services.transfer.import_stage import run_import
 from collections_app.services.worker.dispatch import run_job
 
-
-@shared_task(name=RUN_JOB, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-def run_ingest_job(job_id: str) -> None:
-    run_job(job_id)
+run_ingest_job = shared_task(name=RUN_JOB, ignore_result=True, acks_late=True)(run_job)
 
 
 @shared_task(name=RUN_OPERATION, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]

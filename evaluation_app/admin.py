@@ -1,32 +1,51 @@
+"""Golden sets, evaluation runs, scores, spans and the gate in the admin: checked and changed as everywhere else."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import admin
-from django.db import models
+from django.core.exceptions import ValidationError
+from django.db.models import Count, Model, QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 
+from collections_app.admin.base import Base, ReadOnlyAdmin, page_link, row_action
+from collections_app.models import Collection
 from evaluation_app.conformance import request_run
-from evaluation_app.curation.admin import register_admin as register_curation_admin
-from evaluation_app.golden.admin import register_admin
-from evaluation_app.models import ConformanceResult, Span, SpanWriter
-from evaluation_app.runs.admin import register_admin as register_runs_admin
-from evaluation_app.scoring.admin import register_admin as register_scoring_admin
+from evaluation_app.curation.gate import remove_gate
+from evaluation_app.golden import edits, sets
+from evaluation_app.golden.questions import FIELDS, clean_golden, clean_name
+from evaluation_app.golden.versions import keep_version
+from evaluation_app.models import (
+    ConformanceResult,
+    EvaluationItem,
+    EvaluationRun,
+    GoldenQuestion,
+    GoldenSet,
+    GoldenSetVersion,
+    KeptJudgement,
+    PromotionGate,
+    RunScore,
+    Sampling,
+    Span,
+    SpanWriter,
+)
+from evaluation_app.runs import lifecycle
+from evaluation_app.runs.requests import ITEM_DEFERRED
+from evaluation_app.scoring.judge_selection import clear_stored
+from ragd.errors import InvalidInput
 
 if TYPE_CHECKING:
-    Base = admin.ModelAdmin[Any]
+    Inline = admin.TabularInline[GoldenQuestion, GoldenSet]
+    QuestionModelForm = forms.ModelForm[GoldenQuestion]
+    SetModelForm = forms.ModelForm[GoldenSet]
 else:
-    Base = admin.ModelAdmin
+    Inline = admin.TabularInline
+    QuestionModelForm = SetModelForm = forms.ModelForm
 
-
-class ReadOnlyAdmin(Base):
-    """Rows that the server wrote about itself: to be looked at, not changed."""
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
+CHANGED_HERE = "changed in the admin"
 
 
 @admin.register(Span)
@@ -35,22 +54,14 @@ class SpanAdmin(ReadOnlyAdmin):
     list_filter = ("status_code", "kind", "service", "collection")
     search_fields = ("name__startswith", "=trace_id", "=span_id")
     ordering = ("-started_at", "-id")
-    show_full_result_count = False
-    date_hierarchy = None
-
-    def get_queryset(self, request: HttpRequest) -> models.QuerySet[models.Model]:
-        rows = super().get_queryset(request)
-        is_list = getattr(request.resolver_match, "url_name", "") == "evaluation_app_span_changelist"
-        return rows.defer("attributes", "events", "links", "words") if is_list else rows
-
-    def has_delete_permission(self, request: HttpRequest, obj: models.Model | None = None) -> bool:
-        return False
+    list_deferred = ("attributes", "events", "links", "words")
 
 
 @admin.register(SpanWriter)
 class SpanWriterAdmin(ReadOnlyAdmin):
     list_display = ("name", "written", "lost", "last_error", "updated_at")
     search_fields = ("name",)
+    deletable = True
 
 
 @admin.register(ConformanceResult)
@@ -59,14 +70,204 @@ class ConformanceResultAdmin(ReadOnlyAdmin):
     list_filter = ("passed", "spec_version")
     ordering = ("-started_at", "-id")
     actions = ("try_again",)
+    deletable = True
 
     @admin.action(description="Run the checks again", permissions=["view"])
-    def try_again(self, request: HttpRequest, queryset: models.QuerySet[models.Model]) -> None:
+    def try_again(self, request: HttpRequest, queryset: QuerySet[Model]) -> None:
         request_run(request.user)
         self.message_user(request, "Check started; reload in a moment.")
 
 
-register_admin()
-register_runs_admin()
-register_scoring_admin()
-register_curation_admin()
+class GoldenQuestionForm(QuestionModelForm):
+    """Holds a question to the same rules as pages and API."""
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        explicit = {name: data[name] for name in FIELDS if name in data and data[name] is not None}
+        if "question" not in explicit:
+            return data
+        try:
+            return data | {name: value for name, value in clean_golden(explicit).as_dict().items() if name in data}
+        except InvalidInput as error:
+            field = error.field if error.field in self.fields else None
+            raise ValidationError({field: error.message} if field else error.message) from None
+
+
+class GoldenSetForm(SetModelForm):
+    def clean_name(self) -> str:
+        try:
+            return clean_name(self.cleaned_data["name"])
+        except InvalidInput as error:
+            raise ValidationError(error.message) from None
+
+
+class GoldenQuestionInline(Inline):
+    model = GoldenQuestion
+    form = GoldenQuestionForm
+    fields = ("position", "question", "expected_doc_ids", "expected_answer", "category")
+    extra = 0
+
+
+@admin.register(GoldenSet)
+class GoldenSetAdmin(Base):
+    form = GoldenSetForm
+    list_display = ("name", "collection_name", "version", "questions_count", "updated_at")
+    search_fields = ("name", "collection_name")
+    readonly_fields = ("version", "digest", "baseline")
+    inlines = (GoldenQuestionInline,)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).annotate(questions_total=Count("questions"))
+
+    @admin.display(description="questions", ordering="questions_total")
+    def questions_count(self, golden_set: GoldenSet) -> int:
+        return int(getattr(golden_set, "questions_total", 0))
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        super().save_related(request, form, formsets, change)
+        keep_version(form.instance, reason=CHANGED_HERE, actor=request.user)
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> Any:
+        """Versions go with their set, although nobody may delete one alone."""
+        shown, counts, refused, protected = super().get_deleted_objects(objs, request)
+        return shown, counts, refused - {str(GoldenSetVersion._meta.verbose_name)}, protected
+
+    def delete_model(self, request: HttpRequest, obj: GoldenSet) -> None:
+        sets.delete_set(obj, actor=request.user)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[GoldenSet]) -> None:
+        for golden_set in queryset:
+            sets.delete_set(golden_set, actor=request.user)
+
+
+@admin.register(GoldenQuestion)
+class GoldenQuestionAdmin(Base):
+    form = GoldenQuestionForm
+    list_display = ("question", "golden_set", "category", "expected_doc_ids", "weight", "suggested")
+    list_filter = ("golden_set", "category", "suggested")
+    list_select_related = ("golden_set",)
+    search_fields = ("question", "expected_answer")
+    readonly_fields = ("source_run",)
+    actions = ("accept", "discard")
+
+    def save_model(self, request: HttpRequest, obj: GoldenQuestion, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        keep_version(obj.golden_set, reason=CHANGED_HERE, actor=request.user)
+
+    def delete_model(self, request: HttpRequest, obj: GoldenQuestion) -> None:
+        edits.delete_questions(obj.golden_set, [obj.pk], actor=request.user)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
+        self._by_set(request, queryset, edits.delete_questions)
+
+    @admin.action(description="Accept the selected generated questions", permissions=["change"])
+    def accept(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
+        count = self._by_set(request, queryset, edits.accept_suggestions)
+        self.message_user(request, f"{count} questions accepted.")
+
+    @admin.action(description="Reject the selected generated questions", permissions=["delete"])
+    def discard(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion]) -> None:
+        count = self._by_set(request, queryset, edits.discard_suggestions)
+        self.message_user(request, f"{count} questions rejected.")
+
+    def _by_set(self, request: HttpRequest, queryset: QuerySet[GoldenQuestion], act: Any) -> int:
+        ids: dict[int, list[int]] = {}
+        for pk, set_id in queryset.values_list("pk", "golden_set_id"):
+            ids.setdefault(set_id, []).append(pk)
+        records = GoldenSet.objects.in_bulk(ids)
+        return sum(act(records[set_id], chosen, actor=request.user) for set_id, chosen in ids.items())
+
+
+@admin.register(GoldenSetVersion)
+class GoldenSetVersionAdmin(ReadOnlyAdmin):
+    list_display = ("golden_set", "version", "reason", "made_by", "created_at")
+    list_filter = ("golden_set",)
+    list_select_related = ("golden_set",)
+
+
+@admin.register(EvaluationRun)
+class EvaluationRunAdmin(ReadOnlyAdmin):
+    list_display = (
+        "__str__", "set_name", "collection_name", "state", "progress", "failed", "passed", "judge", "purpose",
+        "created_by", "created_at", "page",
+    )  # fmt: skip
+    list_filter = ("state", "passed", "purpose", "judge", "set_name")
+    search_fields = ("name", "set_name", "collection_name", "plan_hash", "=id")
+    date_hierarchy = "created_at"
+    ordering = ("-created_at", "-id")
+    actions = ("cancel", "resume", "retry_failed", "delete_runs")
+    list_deferred = ("summary", "plan")
+
+    @admin.display(description="questions")
+    def progress(self, run: EvaluationRun) -> str:
+        return f"{run.done} of {run.total}"
+
+    @admin.display(description="page")
+    def page(self, run: EvaluationRun) -> SafeString:
+        return page_link("open", "evaluation:evaluation-run", run.pk)
+
+    cancel = row_action("Cancel the selected runs", lifecycle.cancel_run, "cancelled")
+    resume = row_action("Resume the selected runs", lifecycle.resume_run, "queued again")
+    retry_failed = row_action("Retry what failed in the selected runs", lifecycle.retry_failed, "queued again")
+    delete_runs = row_action("Delete the selected runs with their results", lifecycle.delete_run, "deleted")
+
+
+@admin.register(EvaluationItem)
+class EvaluationItemAdmin(ReadOnlyAdmin):
+    list_display = ("question_text", "run", "position", "category", "outcome", "error_type", "took_ms", "created_at")
+    list_filter = ("outcome", "category", "error_type")
+    list_select_related = ("run",)
+    search_fields = ("question_text", "answer", "=run__id", "=query_run")
+    ordering = ("-created_at", "-id")
+    list_deferred = (*ITEM_DEFERRED, "scores", "golden")
+
+
+@admin.register(RunScore)
+class RunScoreAdmin(ReadOnlyAdmin):
+    list_display = ("question_text", "collection_name", "outcome", "reason", "judge", "asked_at")
+    list_filter = ("reason", "outcome", "judge", "collection_name")
+    search_fields = ("question_text", "=query_run")
+    list_deferred = ("context", "annotation", "details", "answer_sentences")
+
+
+@admin.register(Sampling)
+class SamplingAdmin(ReadOnlyAdmin):
+    list_display = ("collection_name", "enabled", "rate", "per_day", "judge", "looked_until", "updated_by")
+    list_filter = ("enabled", "judge")
+    search_fields = ("collection_name",)
+
+
+@admin.register(KeptJudgement)
+class KeptJudgementAdmin(ReadOnlyAdmin):
+    list_display = ("key", "model", "created_at")
+    list_filter = ("model",)
+    search_fields = ("=key", "model")
+    actions = ("forget_models",)
+    deletable = True
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Without deleting row by row, which the audit log of the server would not tell of."""
+        return {name: action for name, action in super().get_actions(request).items() if name != "delete_selected"}
+
+    @admin.action(description="Forget every judgement of these models", permissions=["delete"])
+    def forget_models(self, request: HttpRequest, queryset: QuerySet[KeptJudgement]) -> None:
+        chosen = sorted(set(queryset.values_list("model", flat=True)))
+        gone = sum(clear_stored(model, actor=request.user) for model in chosen)
+        self.message_user(request, f"{gone} judgements of {', '.join(chosen)} were forgotten.")
+
+
+@admin.register(PromotionGate)
+class PromotionGateAdmin(ReadOnlyAdmin):
+    list_display = ("collection_name", "set_name", "measure", "k", "margin", "updated_by", "updated_at")
+    search_fields = ("collection_name", "set_name")
+    actions = ("take_away",)
+
+    def has_gates_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("evaluation_app.delete_promotiongate")
+
+    @admin.action(description="Delete the quality gates", permissions=["gates"])
+    def take_away(self, request: HttpRequest, queryset: QuerySet[PromotionGate]) -> None:
+        names = list(queryset.values_list("collection_name", flat=True))
+        for collection in Collection.objects.live().filter(name__in=names):
+            remove_gate(collection, actor=request.user)
+        self.message_user(request, f"{len(names)} deleted.")

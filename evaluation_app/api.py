@@ -18,7 +18,7 @@ from evaluation_app.runs.api import router as evaluation_runs_router
 from evaluation_app.scoring.api import router as scoring_router
 from evaluation_app.spans.search.api import router as spans_router
 from evaluation_app.spans.search.schemas import SpanList
-from evaluation_app.spans.store.span_reads import flush_pending, run_spans, span_dict
+from evaluation_app.spans.store.span_reads import flush_pending, run_spans
 from retrieval_app.models import QueryRun
 
 router = Router(auth=BearerAuth(write=False), tags=["telemetry"])
@@ -43,4 +43,4 @@ def list_run_spans(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
             status=404,
         )
     flush_pending(run)
-    return {"spans": [span_dict(span) for span in run_spans(run)]}
+    return {"spans": run_spans(run)}

@@ -12,10 +12,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.services.governance import audit
+from collections_app.work.delivery import enqueue, job_retry_policy, sweep
 from collections_app.work.leases import claim, worker_name
-from collections_app.work.recovery import sweep
-from collections_app.work.retry_policy import job_retry_policy
-from collections_app.work.sending import enqueue
 from evaluation_app.models import ConformanceResult
 from ragd import conformance
 from ragd.types import SPEC_VERSION

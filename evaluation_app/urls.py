@@ -3,22 +3,34 @@ from __future__ import annotations
 from django.urls import path
 from django.views.generic.base import RedirectView
 
-from evaluation_app.analysis.comparison import urls as comparison_urls
-from evaluation_app.analysis.diagnosis import urls as diagnosis_urls
-from evaluation_app.analysis.sweeps import urls as sweeps_urls
-from evaluation_app.curation import urls as curation_urls
-from evaluation_app.golden.pages import urls as golden_urls
-from evaluation_app.pages.dashboard import urls as dashboard_urls
+from evaluation_app.analysis.comparison import pages as comparison
+from evaluation_app.analysis.diagnosis import pages as diagnosis
+from evaluation_app.analysis.sweeps import pages as sweeps
+from evaluation_app.curation import impact_page
+from evaluation_app.curation import pages as curation
+from evaluation_app.golden.pages import questions as golden_questions
+from evaluation_app.golden.pages import questions as golden_runs
+from evaluation_app.golden.pages import questions as golden_suggestions
+from evaluation_app.golden.pages import sets as golden_sets
+from evaluation_app.golden.pages import sets as golden_versions
+from evaluation_app.golden.pages import transfers as golden_transfers
+from evaluation_app.pages.dashboard import dashboard, item_page, run_page, runs_page
+from evaluation_app.pages.dashboard import runs_page as run_actions
 from evaluation_app.pages.explorer import pages as explorer
-from evaluation_app.pages.live import urls as scoring_urls
-from evaluation_app.pages.overview import home, model_prices, upkeep
+from evaluation_app.pages.live import live_traffic, run_scores
+from evaluation_app.pages.overview import home, model_prices
 from evaluation_app.pages.overview import pages as overview_page
 from evaluation_app.pages.traces import views as trace_views
-from evaluation_app.reviews import urls as reviews_urls
-from evaluation_app.runs import urls as runs_urls
-from evaluation_app.runs.calibration import urls as calibration_urls
+from evaluation_app.reviews import pages as reviews
+from evaluation_app.runs import pages as calibration
+from evaluation_app.runs import pages as runs
 from evaluation_app.spans.evidence import pages as evidence_pages
 from evaluation_app.spans.exports import downloads
+
+RUN = "evaluation/runs/<uuid:pk>"
+SET = "evaluation/sets/<int:pk>"
+SWEEP = "evaluation/sweeps/<int:pk>"
+COLLECTION = "collections/<str:name>"
 
 app_name = "evaluation"
 urlpatterns = [
@@ -26,13 +38,17 @@ urlpatterns = [
     path("operations/", home.operations, name="operations"),
     path("operations/retry/", home.retry_failed, name="retry-failed"),
     path("operations/prices/", model_prices.prices_page, name="prices"),
-    path("operations/upkeep/", upkeep.upkeep, name="upkeep"),
+    path("operations/upkeep/", home.upkeep, name="upkeep"),
     path("status/", home.status, name="status"),
     path("status/try/", home.try_rules, name="try-rules"),
+    path("go/", home.palette, name="palette"),
+    path("style/", home.style, name="style"),
+    # traces
     path("traces/", overview_page.show_overview, name="traces"),
     path("traces/list/", explorer.traces, name="trace-list"),
     path("traces/spans/", explorer.spans, name="spans"),
     path("traces/evidence/", evidence_pages.evidence, name="evidence"),
+    path("evidence/", RedirectView.as_view(pattern_name="evaluation:evidence", query_string=True)),
     path("traces/export/", downloads.selection, name="spans-export"),
     path("traces/<str:trace_id>/export/", downloads.trace, name="trace-export"),
     path("runs/<uuid:run_id>/export/", downloads.run, name="run-export"),
@@ -40,21 +56,78 @@ urlpatterns = [
     path("traces/<str:trace_id>/validity/", trace_views.validity_of_trace, name="trace-validity"),
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
-    path("evidence/", RedirectView.as_view(pattern_name="evaluation:evidence", query_string=True)),
     path("runs/<uuid:run_id>/waterfall/", trace_views.waterfall_of_run, name="run-waterfall"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
-    path("collections/<str:name>/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),
-    *dashboard_urls.urlpatterns,
-    *golden_urls.urlpatterns,
-    *runs_urls.urlpatterns,
-    *scoring_urls.urlpatterns,
-    *comparison_urls.urlpatterns,
-    *sweeps_urls.urlpatterns,
-    *diagnosis_urls.urlpatterns,
-    *reviews_urls.urlpatterns,
-    *curation_urls.urlpatterns,
-    *calibration_urls.urlpatterns,
-    path("go/", home.palette, name="palette"),
-    path("style/", home.style, name="style"),
+    path(f"{COLLECTION}/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),
+    # evaluation runs
+    path("evaluation/", dashboard.dashboard, name="index"),
+    path("evaluation/runs/", runs_page.list_runs, name="evaluation-runs"),
+    path("evaluation/runs/new/", runs.new_run, name="new-evaluation-run"),
+    path(f"{RUN}/", run_page.show_run, name="evaluation-run"),
+    path(f"{RUN}/cancel/", run_actions.cancel, name="cancel-evaluation-run"),
+    path(f"{RUN}/resume/", run_actions.resume, name="resume-evaluation-run"),
+    path(f"{RUN}/retry/", run_actions.retry, name="retry-evaluation-run"),
+    path(f"{RUN}/baseline/", run_actions.baseline, name="make-baseline"),
+    path(f"{RUN}/delete/", run_actions.delete, name="delete-evaluation-run"),
+    path(f"{RUN}/jsonl/", runs.download_run, name="evaluation-run-jsonl"),
+    path(f"{RUN}/without/", runs_page.run_without, name="run-without"),
+    path(f"{RUN}/items/<int:position>/", item_page.show_item, name="evaluation-item"),
+    path("evaluation/compare/", comparison.compare, name="compare"),
+    path("evaluation/compare/questions/<int:position>/", comparison.question, name="compare-question"),
+    path("evaluation/last/", curation.last_evaluation, name="last-evaluation"),
+    # golden sets
+    path("evaluation/sets/", golden_sets.list_sets, name="golden-sets"),
+    path("evaluation/sets/new/", golden_sets.new_set, name="new-golden-set"),
+    path("evaluation/sets/from-run/<uuid:run_id>/", golden_runs.question_from_run, name="golden-from-run"),
+    path("evaluation/sets/of-run/<uuid:run_id>/", golden_runs.golden_of_run, name="golden-of-run"),
+    path(f"{SET}/", golden_sets.show_set, name="golden-set"),
+    path(f"{SET}/settings/", golden_sets.set_settings, name="golden-set-settings"),
+    path(f"{SET}/delete/", golden_sets.delete_set, name="delete-golden-set"),
+    path(f"{SET}/change/", golden_sets.change_questions, name="change-golden-questions"),
+    path(f"{SET}/no-baseline/", run_actions.no_baseline, name="no-baseline"),
+    path(f"{SET}/bands/", diagnosis.bands, name="golden-set-bands"),
+    path(f"{SET}/questions/new/", golden_questions.new_question, name="new-golden-question"),
+    path(f"{SET}/questions/<int:question_id>/", golden_questions.edit_question, name="golden-question"),
+    path(f"{SET}/suggestions/", golden_suggestions.suggestions, name="golden-suggestions"),
+    path(f"{SET}/versions/", golden_versions.list_versions, name="golden-versions"),
+    path(f"{SET}/versions/<int:version>/", golden_versions.show_version, name="golden-version"),
+    path(f"{SET}/versions/<int:version>/back/", golden_versions.bring_back, name="bring-back-golden"),
+    path(f"{SET}/versions/<int:before>/<int:after>/", golden_versions.show_difference, name="golden-difference"),
+    path(f"{SET}/import/", golden_transfers.import_questions, name="import-golden"),
+    path(f"{SET}/export.<str:format>", golden_transfers.export_questions, name="export-golden"),
+    # scores of live traffic
+    path("runs/<uuid:run_id>/score/", run_scores.show_score, name="run-score"),
+    path("runs/<uuid:run_id>/judge/", run_scores.judge, name="judge-run"),
+    path("evaluation/live/", live_traffic.live, name="live"),
+    path("evaluation/live/<str:name>/", live_traffic.live_collection, name="live-collection"),
+    # sweeps
+    path("evaluation/sweeps/", sweeps.sweeps, name="sweeps"),
+    path("evaluation/sweeps/new/", sweeps.new_sweep, name="new-sweep"),
+    path(f"{SWEEP}/", sweeps.sweep, name="sweep"),
+    path(f"{SWEEP}/cancel/", sweeps.cancel, name="sweep-cancel"),
+    path(f"{SWEEP}/delete/", sweeps.delete, name="sweep-delete"),
+    path(f"{SWEEP}/save/", sweeps.save, name="sweep-save"),
+    # failure analysis
+    path("evaluation/board/", diagnosis.board, name="board"),
+    path("evaluation/board/modes/", diagnosis.modes, name="failure-modes"),
+    path("evaluation/board/sets/<int:pk>/cards/", diagnosis.decide_card, name="board-decide"),
+    path("evaluation/board/runs/<uuid:pk>/fix/", diagnosis.start_fix, name="board-fix"),
+    path("evaluation/board/fixes/<uuid:pk>/", diagnosis.tried_fix, name="tried-fix"),
+    path("evaluation/board/fixes/<uuid:pk>/keep/", diagnosis.keep_fix, name="keep-fix"),
+    # human review
+    path("evaluation/review/", reviews.queue, name="review"),
+    path("evaluation/review/next/", reviews.go_on, name="review-next"),
+    path("evaluation/review/agreement/", reviews.agreement, name="review-agreement"),
+    path("evaluation/review/reviews.jsonl", reviews.download, name="review-export"),
+    path("evaluation/review/<int:pk>/", reviews.judge, name="review-task"),
+    path("evaluation/review/<int:pk>/skip/", reviews.skip, name="review-skip"),
+    path("evaluation/review/<int:pk>/aside/", reviews.aside, name="review-aside"),
+    # what golden questions say of changes to a collection
+    path(f"{COLLECTION}/impact/", impact_page.show_impact, name="impact"),
+    path(f"{COLLECTION}/gate/", curation.gate_settings, name="gate"),
+    path(f"{COLLECTION}/generations/<int:number>/gate/", curation.gate_report, name="gate-report"),
+    path(f"{COLLECTION}/golden-chunk/<int:index>/<path:doc_id>/", curation.golden_of_chunk, name="golden-of-chunk"),
+    path(f"{COLLECTION}/golden-document/<path:doc_id>/", curation.golden_of_document, name="golden-of-document"),
+    path(f"{COLLECTION}/corrective/calibrate/", calibration.calibrate_page, name="calibrate"),
 ]

@@ -59,9 +59,7 @@ class ChunkPolicy:
         if self.kind not in ("words", "structure"):
             raise InvalidInput(f"chunk policy kind must be 'words' or 'structure', not {self.kind!r}", field="kind")
         for name, low in (("target_tokens", 1), ("overlap_tokens", 0), ("max_chars", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise InvalidInput(f"{name} must be a whole number of at least {low}, not {value!r}", field=name)
+            check_at_least(name, getattr(self, name), low)
         if self.overlap_tokens >= self.target_tokens:
             raise InvalidInput(
                 f"overlap_tokens must be smaller than target_tokens ({self.target_tokens}), not {self.overlap_tokens}",
@@ -311,6 +309,12 @@ def _one_of(name: str, value: object, allowed: Sequence[str]) -> None:
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
+def check_at_least(name: str, value: object, low: int) -> None:
+    """Raises InvalidInput that names the field."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise InvalidInput(f"{name} must be a whole number of at least {low}, not {value!r}", field=name)
 
 
 def _between(name: str, value: object, low: int, high: int) -> None:

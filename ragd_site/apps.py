@@ -6,10 +6,22 @@ from django.apps import AppConfig
 
 
 class SiteConfig(AppConfig):
+    """registrations: modules that say at their import what they add to the apps below: checks, parts of exports, gates.
+
+    The Celery app is among them: it makes itself the one that tasks are sent through.
+    """
+
     name = "ragd_site"
     verbose_name = "ragd"
+    registrations = (
+        "ragd_site.celery",
+        "ragd_site.checks",
+        "retrieval_app.transfer_parts",
+        "evaluation_app.transfer_parts",
+        "evaluation_app.curation.expectations",
+        "evaluation_app.curation.gate",
+    )
 
     def ready(self) -> None:
-        """Make the Celery app the one that tasks are sent through, in every process that sets Django up."""
-        import_module("ragd_site.celery")
-        import_module("ragd_site.checks")
+        for name in self.registrations:
+            import_module(name)

@@ -11,11 +11,10 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
+from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.http.middleware import API_PATHS
 from ragd_site.api import error_response
-
-MEGABYTE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,10 @@
-"""The Celery app: `celery -A ragd_site.celery worker`."""
+"""The Celery app that tasks are sent through; `ragd_site.worker` runs them."""
 
 from __future__ import annotations
 
 import os
 
 from celery import Celery
-from celery.signals import worker_process_init, worker_process_shutdown
 
 from ragd_site import queue_transport
 
@@ -16,18 +15,3 @@ app = Celery("ragd")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.set_default()
-
-
-@worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
-def trace_process(**_: object) -> None:
-    """Each process that runs tasks writes its own spans."""
-    from ragd_site.observability import tracing
-
-    tracing.set_up("worker")
-
-
-@worker_process_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
-def flush_spans(**_: object) -> None:
-    from ragd_site.observability import tracing
-
-    tracing.shut_down()

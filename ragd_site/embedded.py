@@ -24,6 +24,7 @@ from urllib.parse import quote
 
 import psycopg
 
+from ragd_site.environment import read_environment
 from ragd_site.runtime import machine
 from ragd_site.runtime.programs import EmbeddedError, find_binaries, may_enter, run_program, server_account
 
@@ -363,8 +364,6 @@ def run_on(cluster: Cluster, program: str, *arguments: str) -> subprocess.Comple
 
 def main(arguments: list[str]) -> None:
     """`python -m ragd_site.embedded start|stop|url`"""
-    from ragd_site.environment import read_environment
-
     var = read_environment().RAGD_VAR
     match arguments:
         case ["start"]:

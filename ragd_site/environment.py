@@ -12,7 +12,7 @@ import annotated_types
 from pydantic import BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from evaluation_app.measures.bands import read_bands
+from evaluation_app.measures.catalogue import read_bands
 from ragd.errors import InvalidInput
 
 REPOSITORY = Path(__file__).resolve().parent.parent

@@ -15,9 +15,12 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
 
 import django
 from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.staticfiles.finders import get_finders
 from django.core.management import call_command
 
 from ragd_site import embedded
+from ragd_site.checks import UNREACHABLE, check_database
 
 
 def main() -> None:
@@ -31,8 +34,6 @@ def main() -> None:
 
 def check_databases() -> None:
     """Stop with a sentence when a configured database is too old, lacks pgvector or does not answer."""
-    from ragd_site.checks import UNREACHABLE, check_database
-
     problems = check_database("default")
     if "replica" in settings.DATABASES:
         for problem in check_database("replica"):
@@ -56,8 +57,6 @@ def collect_static() -> None:
 
 def digest_static() -> str:
     """Names, sizes and times of all static files, in one hash."""
-    from django.contrib.staticfiles.finders import get_finders
-
     digest = hashlib.sha256()
     for finder in get_finders():
         for name, storage in finder.list([]):
@@ -68,8 +67,6 @@ def digest_static() -> str:
 
 def ensure_admin() -> None:
     """The first administrator. A password that RAGD_ADMIN_PASSWORD does not give is printed once and kept (0600)."""
-    from django.contrib.auth import get_user_model
-
     users = get_user_model().objects
     if users.filter(is_superuser=True).exists():
         return

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from csp.constants import NONE, SELF
 
+from collections_app.domain.units import MEGABYTE
 from ragd_site import embedded
 from ragd_site.broker import describe_broker
 from ragd_site.environment import REPOSITORY, SettingError, read_environment
@@ -22,7 +23,6 @@ except SettingError as error:
     sys.exit(f"ragd does not start.\n{error}")
 
 BASE_DIR = REPOSITORY
-MEGABYTE = 1_000_000
 LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
 # "web" in the web server: there, connections are pooled
 PROCESS = os.environ.get("RAGD_PROCESS", "command")

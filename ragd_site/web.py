@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragd_site.environment import read_environment
+from ragd_site.observability import tracing
 from ragd_site.runtime.machine import SHARED_MEMORY
 
 environment = read_environment()
@@ -24,6 +25,4 @@ loglevel = environment.RAGD_LOG_LEVEL.lower()
 
 
 def worker_exit(server: Any, worker: Any) -> None:
-    from ragd_site.observability import tracing
-
     tracing.shut_down()

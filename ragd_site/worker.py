@@ -17,10 +17,35 @@ from typing import Any
 
 os.environ.setdefault("RAGD_PROCESS", "worker")
 
+import django
 from celery.platforms import SecurityWarning
-from celery.signals import worker_init, worker_ready, worker_shutting_down
+from celery.signals import (
+    worker_init,
+    worker_process_init,
+    worker_process_shutdown,
+    worker_ready,
+    worker_shutting_down,
+)
+from django.conf import settings
+from django.db import connection, connections
+from django.utils import timezone
 
 from ragd_site.celery import app
+
+django.setup()  # before the models are imported
+
+from collections_app.models import IngestJob, Operation, WorkerHeartbeat
+from collections_app.services.worker.maintenance import sweep
+from collections_app.work.leases import forgive_host
+from evaluation_app.conformance import sweep_conformance
+from evaluation_app.models import ConformanceResult
+from evaluation_app.pages.overview import rollups
+from evaluation_app.runs import retention
+from evaluation_app.runs.claims import release_host
+from evaluation_app.runs.lifecycle import send_waiting
+from evaluation_app.scoring.sampling import send_samples
+from ragd_site.checks import stop_unless_supported
+from ragd_site.observability import tracing
 
 __all__ = ["app"]
 
@@ -28,7 +53,7 @@ logger = logging.getLogger(__name__)
 # it warns of pickled messages to a worker of root; only JSON is accepted here
 warnings.simplefilter("ignore", SecurityWarning)
 
-SWEEP_EVERY_S = 15.0
+SWEEP_EVERY_S = 15.0  # at most; never longer than a lease
 RETAIN_EVERY_S = 3600.0
 ROLL_UP_EVERY_S = 300.0
 ALIVE_WITHIN_S = 60
@@ -39,9 +64,18 @@ stopping = threading.Event()
 
 @worker_init.connect(weak=False)  # type: ignore[untyped-decorator]
 def look_at_database(**_: Any) -> None:
-    from ragd_site.checks import stop_unless_supported
-
     stop_unless_supported()
+
+
+@worker_process_init.connect(weak=False)  # type: ignore[untyped-decorator]
+def trace_process(**_: object) -> None:
+    """Each process that runs tasks writes its own spans."""
+    tracing.set_up("worker")
+
+
+@worker_process_shutdown.connect(weak=False)  # type: ignore[untyped-decorator]
+def flush_spans(**_: object) -> None:
+    tracing.shut_down()
 
 
 @worker_ready.connect(weak=False)  # type: ignore[untyped-decorator]
@@ -94,13 +128,6 @@ def end_sweeping(**_: Any) -> None:
 
 
 def forgive_jobs(*, but: Sequence[int] = ()) -> None:
-    from django.db import connection
-
-    from collections_app.models import IngestJob, Operation
-    from collections_app.work.leases import forgive_host
-    from evaluation_app.models import ConformanceResult
-    from evaluation_app.runs.claims import release_host
-
     try:
         for model in (IngestJob, Operation, ConformanceResult):
             forgive_host(model.objects.all(), socket.gethostname(), but=but)
@@ -110,12 +137,10 @@ def forgive_jobs(*, but: Sequence[int] = ()) -> None:
 
 
 def sweep_until_stopped() -> None:
-    """Every 15 s send lost jobs again, every 5 minutes add spans up, every hour delete what is past its retention.
-
-    A fault is tried again.
+    """Every 15 s (or lease, where that is shorter) send lost jobs again, every 5 minutes add spans up, every hour
+    delete what is past its retention. A fault is tried again.
     """
-    from django.db import connections
-
+    sweep_every_s = min(SWEEP_EVERY_S, settings.RAGD_JOB_LEASE_S)
     retain_at = roll_up_at = time.monotonic()
     while not stopping.is_set():
         try:
@@ -128,25 +153,15 @@ def sweep_until_stopped() -> None:
                 roll_up_spans()
                 roll_up_at = time.monotonic() + ROLL_UP_EVERY_S
         except Exception:
-            logger.exception("The sweep failed; it is tried again in %.0f s.", SWEEP_EVERY_S)
+            logger.exception("The sweep failed; it is tried again in %.0f s.", sweep_every_s)
         finally:
             connections.close_all()  # the pool forks from this process: no connection may be open then
-        stopping.wait(SWEEP_EVERY_S)
+        stopping.wait(sweep_every_s)
 
 
 def sweep_jobs() -> None:
-    from collections_app.services.worker import maintenance
-
-    maintenance.sweep()
-    send_evaluations()
-
-
-def send_evaluations() -> None:
-    """Evaluation and conformance runs that wait, and live traffic that is to be scored."""
-    from evaluation_app.conformance import sweep_conformance
-    from evaluation_app.runs.lifecycle import send_waiting
-    from evaluation_app.scoring.sampling import send_samples
-
+    """Send jobs that were lost, evaluation and conformance runs that wait, and live traffic that is to be scored."""
+    sweep()
     send_waiting()
     sweep_conformance()
     send_samples()
@@ -154,29 +169,19 @@ def send_evaluations() -> None:
 
 def apply_retention() -> None:
     """Delete what is past its retention, and once a day have what is stored checked by a worker process."""
-    from evaluation_app.runs import retention
-
     retention.apply_retention()
     retention.check_daily()
 
 
 def roll_up_spans(*, everything: bool = False) -> None:
     """For the overview; everything: also what came late, and what is too old goes."""
-    from evaluation_app.pages.overview import rollups as overview_rollups
-
-    overview_rollups.roll_up(everything=everything)
+    rollups.roll_up(everything=everything)
     if everything:
-        overview_rollups.forget_old_rollups()
+        rollups.forget_old_rollups()
 
 
 def is_alive() -> bool:
     """Whether a worker process of this host gave a sign of life within the last minute."""
-    import django
-    from django.utils import timezone
-
-    django.setup()
-    from collections_app.models import WorkerHeartbeat
-
     since = timezone.now() - timedelta(seconds=ALIVE_WITHIN_S)
     return WorkerHeartbeat.objects.filter(host=socket.gethostname(), beat_at__gte=since).exists()
 

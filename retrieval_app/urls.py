@@ -2,8 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from retrieval_app.pages import ask_stream, collection_panels, playground, retrieval_panels, runs
-from retrieval_app.pages import calibration as corrective_pages
+from retrieval_app.pages import ask_stream, calibration, collection_panels, playground, runs
 
 app_name = "retrieval"
 urlpatterns = [
@@ -15,15 +14,15 @@ urlpatterns = [
     path("runs/<uuid:run_id>/replay/", runs.replay_run, name="replay"),
     path(
         "collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/",
-        retrieval_panels.of_chunk,
+        collection_panels.of_chunk,
         name="retrieved-chunk",
     ),
     path(
         "collections/<str:name>/retrieved/document/<path:doc_id>/",
-        retrieval_panels.of_document,
+        collection_panels.of_document,
         name="retrieved-document",
     ),
-    path("collections/<str:name>/corrective/", corrective_pages.corrective, name="corrective"),
+    path("collections/<str:name>/corrective/", calibration.corrective, name="corrective"),
     path("collections/<str:name>/plans/", collection_panels.plans, name="plans"),
     path("collections/<str:name>/never-retrieved/", collection_panels.never_retrieved, name="never-retrieved"),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),

@@ -20,6 +20,7 @@ if sys.dont_write_bytecode:  # else each of the many processes of a run would co
     sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["RAGD_VAR"] + "/bytecode"
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
 
+from ragd.models import openai_client  # noqa: E402
 from ragd_site import embedded  # noqa: E402  (reads the environment set above)
 from tests.fakes.openai_server import openai_server as openai_server  # noqa: E402
 from tools.nearest_tests import WAITING  # noqa: E402
@@ -55,9 +56,12 @@ def pytest_configure(config: pytest.Config) -> None:
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     }
     settings.STATIC_ROOT.mkdir(exist_ok=True)  # WhiteNoise warns of a folder that is not there
+    openai_client.BACKOFF_MAX_S = 0.2  # an endpoint that fails is asked five times: 0.5, 1, 2 and 4 s after each other
     django.setup()
     from tests.databases import make_template, template_name
+    from tests.embedding_memory import remember_vectors
 
+    remember_vectors()
     if not hasattr(config, "workerinput"):
         make_template(settings.DATABASE_URL)
     settings.DATABASES["default"]["TEST"]["TEMPLATE"] = template_name()

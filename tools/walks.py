@@ -125,9 +125,9 @@ class Walker:
 
 def parse_here(content: bytes) -> None:
     """What the parser's process does with a document, which cannot be seen from this one."""
-    reading = importlib.import_module("collections_app.parsing.reading")
+    assembly = importlib.import_module("collections_app.parsing.assembly")
     types = importlib.import_module("collections_app.parsing.types")
-    reading.read_document(types.Source(data=content, name="parsed.pdf", media_type="", limits=types.ParseLimits()))
+    assembly.read_document(types.Source(data=content, name="parsed.pdf", media_type="", limits=types.ParseLimits()))
 
 
 def walk() -> dict[str, Trace]:

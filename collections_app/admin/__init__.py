@@ -1,6 +1,5 @@
 """The stock admin over every model; what an action changes goes through the services, which write the audit log."""
 
 from collections_app.admin import collections, documents, indexes, keys, operations, prices, sources, work
-from collections_app.admin.base import ReadOnlyAdmin
 
-__all__ = ["ReadOnlyAdmin", "collections", "documents", "indexes", "keys", "operations", "prices", "sources", "work"]
+__all__ = ["collections", "documents", "indexes", "keys", "operations", "prices", "sources", "work"]

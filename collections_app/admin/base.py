@@ -24,11 +24,23 @@ else:
     Base = admin.ModelAdmin
 
 
+Action = Callable[[Any, HttpRequest, QuerySet[Any]], None]
+
+
 class ReadOnlyAdmin(Base):
-    """Rows that services write: looked at here, changed only by actions."""
+    """Rows that services write: looked at here, changed only by actions.
+
+    deletable: whoever has the permission may delete rows as Django does. list_deferred: fields that lists do not read.
+    """
 
     list_per_page = 50
     show_full_result_count = False
+    deletable = False
+    list_deferred: tuple[str, ...] = ()
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = super().get_queryset(request)
+        return rows.defer(*self.list_deferred) if self.list_deferred and is_list(request) else rows
 
     def has_add_permission(self, request: HttpRequest, *_: Any) -> bool:
         return False
@@ -37,7 +49,7 @@ class ReadOnlyAdmin(Base):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
+        return self.deletable and super().has_delete_permission(request, obj)
 
     def may_change(self, request: HttpRequest) -> bool:
         """Whether the user may run actions that change rows of this model."""
@@ -45,17 +57,44 @@ class ReadOnlyAdmin(Base):
 
     has_manage_permission = may_change
 
-    def do_each(self, request: HttpRequest, rows: Iterable[Any], change: Callable[[Any], object], done: str) -> None:
-        """Change one row after the other; a refusal is told and holds up no other. done: "cancelled"."""
-        changed = 0
+    def do_each(
+        self, request: HttpRequest, rows: Iterable[Any], change: Callable[[Any, Any], Any], done: str, noun: str = ""
+    ) -> None:
+        """As `row_action` does."""
+        count = 0
         for row in rows:
             try:
-                change(row)
-                changed += 1
+                result = change(row, request.user)
+                count += result if noun and isinstance(result, int) else 1
             except (ServiceError, RagdError) as error:
                 self.message_user(request, f"{row}: {error.message}", messages.WARNING)
-        noun = f"{self.opts.verbose_name},{self.opts.verbose_name_plural}"
-        self.message_user(request, f"{counted(changed, noun)} {done}.", messages.SUCCESS)
+        self.tell(request, count, noun or f"{self.opts.verbose_name},{self.opts.verbose_name_plural}", done)
+
+    def tell(self, request: HttpRequest, count: int, noun: str, done: str) -> None:
+        self.message_user(request, f"{counted(count, noun)} {done}.", messages.SUCCESS)
+
+
+class CollectionRowsAdmin(ReadOnlyAdmin):
+    """Rows with a `collection`; those of deleted ones are left out."""
+
+    list_select_related = ("collection",)
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).filter(collection__deleted_at__isnull=True)
+
+
+def row_action(description: str, change: Callable[[Any, Any], Any], done: str, *, noun: str = "") -> Action:
+    """An action that changes the chosen rows one after the other: change(row, user).
+
+    A refusal is shown and holds up no other row. The message counts the changed rows, "2 jobs cancelled" where done is
+    "cancelled"; with a noun, as `counted` takes it, the numbers that `change` returns.
+    """
+
+    @admin.action(description=description, permissions=["manage"])
+    def run(model_admin: ReadOnlyAdmin, request: HttpRequest, rows: QuerySet[Any]) -> None:
+        model_admin.do_each(request, rows, change, done, noun)
+
+    return run
 
 
 def is_list(request: HttpRequest) -> bool:

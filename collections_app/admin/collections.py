@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from collections_app.admin.base import ReadOnlyAdmin, list_link, page_link
+from collections_app.admin.base import ReadOnlyAdmin, list_link, page_link, row_action
 from collections_app.api.transfers import stream_export
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
@@ -23,7 +23,6 @@ from collections_app.services.jobs.cancellation import cancel_collection_jobs
 from collections_app.services.jobs.queue import submit_index_build
 from collections_app.services.jobs.retries import retry_collection_jobs
 from collections_app.services.transfer.export import open_export
-from collections_app.templatetags.interface import counted
 from ragd.errors import RagdError
 
 
@@ -57,36 +56,40 @@ class CollectionAdmin(ReadOnlyAdmin):
         change = page_link("build another", "collections:generations", collection.name)
         return format_html("generation {}, {}", generations, change)
 
-    @admin.action(description="Re-index all documents of the selected collections", permissions=["manage"])
-    def reindex_all(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
-        queued = 0
-        for collection in rows:
-            ids = Document.objects.filter(collection=collection).values_list("doc_id", flat=True)
-            queued += len(document_services.reindex_documents(collection, ids, actor=request.user))
-        self.message_user(request, f"{counted(queued, 'document')} queued for indexing again.", messages.SUCCESS)
-
-    @admin.action(description="Build the vector index of the selected collections", permissions=["manage"])
-    def build_index(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
-        jobs = [job for job in map(submit_index_build, rows) if job is not None]
-        self.message_user(request, f"{counted(len(jobs), 'build')} queued; an index that is there stays.")
-
-    @admin.action(description="Measure the recall of the selected collections", permissions=["manage"])
-    def probe_recall(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
-        self.do_each(request, rows, lambda collection: submit_probe(collection, actor=request.user), "being measured")
-
-    @admin.action(description="Check what is stored of the selected collections", permissions=["manage"])
-    def check_stored(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
-        self.do_each(request, rows, lambda collection: request_check(collection, actor=request.user), "being checked")
-
-    @admin.action(description="Retry what failed in the selected collections", permissions=["manage"])
-    def retry_failed(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
-        queued = sum(retry_collection_jobs(collection, actor=request.user) for collection in rows)
-        self.message_user(request, f"{counted(queued, 'job')} queued again.", messages.SUCCESS)
-
-    @admin.action(description="Cancel every job of the selected collections", permissions=["manage"])
-    def cancel_jobs(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:
-        ended = sum(cancel_collection_jobs(collection, actor=request.user) for collection in rows)
-        self.message_user(request, f"{counted(ended, 'job')} cancelled.", messages.SUCCESS)
+    reindex_all = row_action(
+        "Re-index all documents of the selected collections",
+        lambda collection, user: len(document_services.reindex_documents(collection, _doc_ids(collection), actor=user)),
+        "queued for indexing again",
+        noun="document",
+    )
+    build_index = row_action(
+        "Build the vector index of the selected collections",
+        lambda collection, _: submit_index_build(collection) is not None,
+        "queued; an index that is there stays",
+        noun="build",
+    )
+    probe_recall = row_action(
+        "Measure the recall of the selected collections",
+        lambda collection, user: submit_probe(collection, actor=user),
+        "being measured",
+    )
+    check_stored = row_action(
+        "Check what is stored of the selected collections",
+        lambda collection, user: request_check(collection, actor=user),
+        "being checked",
+    )
+    retry_failed = row_action(
+        "Retry what failed in the selected collections",
+        lambda collection, user: retry_collection_jobs(collection, actor=user),
+        "queued again",
+        noun="job",
+    )
+    cancel_jobs = row_action(
+        "Cancel every job of the selected collections",
+        lambda collection, user: cancel_collection_jobs(collection, actor=user),
+        "cancelled",
+        noun="job",
+    )
 
     @admin.action(description="Export the selected collection to one file")
     def export(self, request: HttpRequest, rows: QuerySet[Collection]) -> HttpResponseBase | None:
@@ -114,3 +117,7 @@ class CollectionAdmin(ReadOnlyAdmin):
             text = f"Deleted {collection.name}: {before['documents']} documents, {before['chunks']} chunks."
             words = format_html("{} {} rows are left in any table: {}.", text, left, proof)
             self.message_user(request, words, messages.SUCCESS)
+
+
+def _doc_ids(collection: Collection) -> list[str]:
+    return list(Document.objects.filter(collection=collection).values_list("doc_id", flat=True))

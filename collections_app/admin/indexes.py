@@ -6,14 +6,14 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from collections_app.admin.base import ReadOnlyAdmin
+from collections_app.admin.base import CollectionRowsAdmin, ReadOnlyAdmin, row_action
 from collections_app.models import Collection, Generation, GenerationDocument, StoredProbe
 from collections_app.services.generations.generations import activate_generation, cancel_generation, drop_generation
 from collections_app.services.generations.recall_probes import submit_probe
 
 
 @admin.register(Generation)
-class GenerationAdmin(ReadOnlyAdmin):
+class GenerationAdmin(CollectionRowsAdmin):
     """What each collection's index was, is and is to be."""
 
     list_display = (
@@ -21,14 +21,10 @@ class GenerationAdmin(ReadOnlyAdmin):
         "created_at", "swapped_at",
     )  # fmt: skip
     list_filter = ("state", "embed_model", "collection")
-    list_select_related = ("collection",)
     search_fields = ("hash", "embed_model")
     date_hierarchy = "created_at"
     ordering = ("-created_at", "-id")
     actions = ("activate", "cancel", "drop")
-
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Generation]:
-        return Generation.objects.filter(collection__deleted_at__isnull=True)
 
     @admin.display(description="documents")
     def progress(self, generation: Generation) -> str:
@@ -38,17 +34,17 @@ class GenerationAdmin(ReadOnlyAdmin):
     def short_hash(self, generation: Generation) -> str:
         return generation.hash[:12]
 
-    @admin.action(description="Activate the selected index versions", permissions=["manage"])
-    def activate(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
-        self.do_each(request, rows, lambda row: activate_generation(row, actor=request.user), "queued for activation")
-
-    @admin.action(description="Cancel the selected index builds", permissions=["manage"])
-    def cancel(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
-        self.do_each(request, rows, lambda row: cancel_generation(row, actor=request.user), "cancelled")
-
-    @admin.action(description="Delete the selected inactive index versions", permissions=["manage"])
-    def drop(self, request: HttpRequest, rows: QuerySet[Generation]) -> None:
-        self.do_each(request, rows, lambda row: drop_generation(row, actor=request.user), "dropped")
+    activate = row_action(
+        "Activate the selected index versions",
+        lambda row, user: activate_generation(row, actor=user),
+        "queued for activation",
+    )
+    cancel = row_action(
+        "Cancel the selected index builds", lambda row, user: cancel_generation(row, actor=user), "cancelled"
+    )
+    drop = row_action(
+        "Delete the selected inactive index versions", lambda row, user: drop_generation(row, actor=user), "dropped"
+    )
 
 
 @admin.register(GenerationDocument)
@@ -61,21 +57,17 @@ class GenerationDocumentAdmin(ReadOnlyAdmin):
 
 
 @admin.register(StoredProbe)
-class StoredProbeAdmin(ReadOnlyAdmin):
+class StoredProbeAdmin(CollectionRowsAdmin):
     list_display = (
         "collection", "generation", "chunk_count", "k", "recall", "filtered_recall", "index_ms", "exact_ms",
         "created_at",
     )  # fmt: skip
     list_filter = ("collection",)
-    list_select_related = ("collection",)
     date_hierarchy = "created_at"
     ordering = ("-created_at", "-id")
     actions = ("measure_again",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[StoredProbe]:
-        return StoredProbe.objects.filter(collection__deleted_at__isnull=True)
-
     @admin.action(description="Measure the collections of the selected probes again", permissions=["manage"])
     def measure_again(self, request: HttpRequest, rows: QuerySet[StoredProbe]) -> None:
         collections = Collection.objects.live().filter(pk__in=rows.values("collection_id"))
-        self.do_each(request, collections, lambda results: submit_probe(results, actor=request.user), "being measured")
+        self.do_each(request, collections, lambda each, user: submit_probe(each, actor=user), "being measured")

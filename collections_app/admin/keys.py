@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
-from collections_app.admin.base import ReadOnlyAdmin
+from collections_app.admin.base import ReadOnlyAdmin, row_action
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import refuse
 from collections_app.models import ApiKey, Collection
@@ -85,8 +84,4 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     def status_shown(self, key: ApiKey) -> str:
         return key.status
 
-    @admin.action(description="Revoke the selected keys for good", permissions=["manage"])
-    def revoke(self, request: HttpRequest, rows: QuerySet[ApiKey]) -> None:
-        for key in rows:
-            revoke_key(key, actor=request.user)
-        self.message_user(request, f"{len(rows)} keys revoked.", messages.SUCCESS)
+    revoke = row_action("Revoke the selected keys for good", lambda key, user: revoke_key(key, actor=user), "revoked")

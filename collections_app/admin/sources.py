@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
-from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from collections_app.admin.base import ReadOnlyAdmin
@@ -17,7 +18,7 @@ class FetchedSourceAdmin(ReadOnlyAdmin):
     search_fields = ("address", "document__doc_id")
     ordering = ("-checked_at", "-pk")
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[FetchedSource]:
+    def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request).select_related("document__collection")
         return rows.defer("document__text", "document__page_map", "document__segments")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +15,7 @@ from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import IngestBatch
-from collections_app.services.jobs.batches import BatchProgress, batch_progress
+from collections_app.services.jobs.batches import batch_progress
 from collections_app.services.jobs.cancellation import cancel_batch
 from collections_app.services.jobs.retries import retry_batch
 
@@ -32,12 +31,12 @@ def list_batches(
     if collection is not None:
         rows = rows.filter(collection=find_collection(request, collection))
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return {"items": [item(each) for each in batch_progress(page.items)], "next_cursor": page.next_cursor}
+    return {"items": batch_progress(page.items), "next_cursor": page.next_cursor}
 
 
 @router.get("/batches/{batch_id}", operation_id="batches-get", response={200: BatchItem, **ERRORS})
 def get_batch(request: HttpRequest, batch_id: UUID) -> Any:
-    return _one(_find(request, batch_id))
+    return batch_progress([_find(request, batch_id)])[0]
 
 
 @router.post("/batches/{batch_id}/cancel", operation_id="batches-cancel", response={200: Changed, **ERRORS})
@@ -66,23 +65,3 @@ def _find(request: HttpRequest, batch_id: UUID) -> IngestBatch:
             status=404,
         )
     return record
-
-
-def _one(batch: IngestBatch) -> dict[str, Any]:
-    (progress,) = batch_progress([batch])
-    return item(progress)
-
-
-def item(progress: BatchProgress) -> dict[str, Any]:
-    batch = progress.batch
-    counted = ("kind", "label", "open", "submitted", "skipped", "rejected", "deleted", "created_by", "created_at")
-    values = {name: value for name, value in asdict(progress).items() if name != "batch"}
-    return {
-        "id": batch.pk,
-        "collection": batch.collection.name,
-        "already_unchanged": batch.unchanged,
-        "errors": progress.errors,
-        "percent": progress.percent,
-        **{name: getattr(batch, name) for name in counted},
-        **values,
-    }

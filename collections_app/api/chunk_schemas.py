@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 from ninja import Field, Schema
-from pydantic import StrictBool, StrictInt
+from pydantic import ConfigDict, StrictBool, StrictInt
 
-from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest
+from collections_app.api.schemas import ChunkItem, ChunkPolicyRequest, Request, SegmentRequest, Stored, read_from
 from collections_app.models import Chunk
+from collections_app.services.chunks.chunk_outliers import Outlier
+from collections_app.services.chunks.chunk_preview import Preview
+from collections_app.services.chunks.chunk_preview import PreviewChunk as ChunkOfPreview
+from collections_app.services.chunks.neighbours import Neighbour
+from ragd.types import ChunkPolicy
 
 Flag = Literal["short", "long", "no_letters", "duplicate"]
 
@@ -70,6 +76,8 @@ class OverlayList(Schema):
 
 
 class NeighbourItem(Schema):
+    model_config = ConfigDict(alias_generator=read_from("candidate", own=(*Neighbour.__slots__, "page")))
+
     rank: int
     score: float = Field(description="cosine similarity")
     doc_id: str
@@ -80,6 +88,11 @@ class NeighbourItem(Schema):
     end: int
     page: str | None
     same_document: bool
+
+    @staticmethod
+    def resolve_page(neighbour: Neighbour) -> str | None:
+        page = neighbour.candidate.metadata.get("page")
+        return None if page is None else str(page)
 
 
 class NeighbourList(Schema):
@@ -113,7 +126,7 @@ class PreviewBins(Schema):
 
 
 class PreviewChunk(Schema):
-    chunk_index: int
+    chunk_index: int = Field(validation_alias="index")
     start: int
     end: int
     token_count: int
@@ -124,18 +137,31 @@ class PreviewChunk(Schema):
     overlay: str | None
     kept: bool = Field(description="the same text is a chunk now, so that it keeps its vector")
 
+    @staticmethod
+    def resolve_overlay(chunk: ChunkOfPreview) -> str | None:
+        return chunk.overlay or None
+
 
 class PreviewAnswer(Schema):
-    policy: dict[str, Any]
-    policy_now: dict[str, Any] = Field(description="of the document; for a content, of the collection")
+    policy: Stored[ChunkPolicy] = Field(validation_alias="policy.as_dict")
+    policy_now: Stored[ChunkPolicy] = Field(
+        validation_alias="policy_now.as_dict", description="of the document; for a content, of the collection"
+    )
     size_chars: int
-    read_chars: int = Field(description="how much of the document the preview is of")
-    now: PreviewLengths
-    then: PreviewLengths
+    read_chars: int = Field(validation_alias="chars", description="how much of the document the preview is of")
+    now: PreviewLengths = Field(validation_alias="lengths_now")
+    then: PreviewLengths = Field(validation_alias="lengths_then")
     equal: int = Field(description="chunks that are there now already")
-    waiting_overlays: int | None = Field(description="changes of chunks that would not apply; null: not known")
-    histogram: PreviewBins
+    waiting_overlays: int | None = Field(
+        validation_alias="waiting", description="changes of chunks that would not apply; null: not known"
+    )
+    histogram: PreviewBins = Field(validation_alias="bins")
     chunks: list[PreviewChunk]
+
+    @staticmethod
+    def resolve_chunks(preview: Preview, context: dict[str, slice]) -> Sequence[ChunkOfPreview]:
+        """The slice that the context calls `shown`; counts are of all."""
+        return preview.then[context["shown"]]
 
 
 class LikeItem(Schema):
@@ -154,6 +180,12 @@ class OutlierItem(Schema):
     excerpt: str
     enabled: bool
     like: LikeItem | None
+
+    @staticmethod
+    def resolve_like(outlier: Outlier) -> dict[str, Any] | None:
+        if outlier.like is None:
+            return None
+        return dict(zip(LikeItem.model_fields, outlier.like, strict=True))
 
 
 class ScanItem(Schema):

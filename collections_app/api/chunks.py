@@ -20,7 +20,6 @@ from collections_app.api.chunk_schemas import (
     NeighbourList,
     NewChunk,
     OutlierList,
-    OverlayItem,
     OverlayList,
     OverlayPlace,
     PreviewAnswer,
@@ -30,25 +29,20 @@ from collections_app.api.chunk_schemas import (
 from collections_app.api.documents import router as documents_router
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
-from collections_app.models import ChunkOverlay, DuplicateScan
 from collections_app.services.chunks import chunk_edits
-from collections_app.services.chunks.chunk_edits import ChunkChange
 from collections_app.services.chunks.chunk_outliers import (
     COUNT_TIMEOUT_S,
-    Outlier,
     count_outliers,
     last_scan,
     list_outliers,
     scan_duplicates,
 )
 from collections_app.services.chunks.chunk_preview import (
-    Preview,
-    PreviewChunk,
     preview_content,
     preview_document,
     preview_upload,
 )
-from collections_app.services.chunks.neighbours import NEIGHBOURS, NEIGHBOURS_MAX, Neighbour, find_chunk, nearest_chunks
+from collections_app.services.chunks.neighbours import NEIGHBOURS, NEIGHBOURS_MAX, find_chunk, nearest_chunks
 from collections_app.services.documents.documents import get_document
 from ragd.errors import InvalidInput
 from ragd.types import Segment
@@ -81,7 +75,7 @@ def change_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id
         change = chunk_edits.set_chunk_enabled(
             target, doc_id, chunk_index, enabled=bool(payload.enabled), revision=payload.revision, actor=actor
         )
-    return _changed(change)
+    return change
 
 
 # the list of chunks has the same address, so it is the same router
@@ -101,7 +95,7 @@ def add_chunk(request: HttpRequest, collection: str, payload: NewChunk) -> Any:
         revision=payload.revision,
         actor=request_key(request),
     )
-    return Status(201, _changed(change))
+    return Status(201, change)
 
 
 @router.get("/collections/{collection}/overlays", operation_id="overlays-list", response={200: OverlayList, **ERRORS})
@@ -110,8 +104,7 @@ def list_overlays(
 ) -> Any:
     """What people changed in the chunks of a document, oldest first; applies says whether its text is still there."""
     target = find_collection(request, collection)
-    rows = chunk_edits.list_overlays(target, get_document(target, doc_id).doc_id)
-    return {"items": [_overlay(row) for row in rows]}
+    return {"items": chunk_edits.list_overlays(target, get_document(target, doc_id).doc_id)}
 
 
 @router.patch(ONE_OVERLAY, operation_id="overlays-attach", response={200: ChunkChanged, **ERRORS})
@@ -119,9 +112,7 @@ def attach_overlay(request: HttpRequest, collection: str, overlay_id: int, paylo
     """Lay a change over another chunk of its document, such as one whose own text is gone."""
     target = find_collection(request, collection)
     doc_id = chunk_edits.get_overlay(target, overlay_id).doc_id
-    return _changed(
-        chunk_edits.attach_overlay(target, doc_id, overlay_id, payload.chunk_index, actor=request_key(request))
-    )
+    return chunk_edits.attach_overlay(target, doc_id, overlay_id, payload.chunk_index, actor=request_key(request))
 
 
 @router.delete(ONE_OVERLAY, operation_id="overlays-delete", response={200: ChunkChanged, **ERRORS})
@@ -129,7 +120,7 @@ def remove_overlay(request: HttpRequest, collection: str, overlay_id: int) -> An
     """Undo a change: the chunk is again what the policy cuts."""
     target = find_collection(request, collection)
     doc_id = chunk_edits.get_overlay(target, overlay_id).doc_id
-    return _changed(chunk_edits.remove_overlay(target, doc_id, overlay_id, actor=request_key(request)))
+    return chunk_edits.remove_overlay(target, doc_id, overlay_id, actor=request_key(request))
 
 
 @router.post(
@@ -152,7 +143,7 @@ def preview_file(
     """The same of a file: it is read as an upload would be, and not kept."""
     explicit = {"kind": kind, "target_tokens": target_tokens, "overlap_tokens": overlap_tokens, "max_chars": max_chars}
     preview = preview_upload(find_collection(request, collection), file.name or "file", file, explicit)
-    return preview_answer(preview, offset, limit)
+    return PreviewAnswer.from_orm(preview, context={"shown": slice(offset, offset + limit)})
 
 
 @router.get(
@@ -170,8 +161,7 @@ def list_neighbours(
 ) -> Any:
     """The chunks nearest to a chunk by their vectors, every one compared; itself left out."""
     target = find_collection(request, collection)
-    near = nearest_chunks(target, doc_id, chunk_index, k=k, other_documents=other_documents)
-    return {"items": [_neighbour(each) for each in near]}
+    return {"items": nearest_chunks(target, doc_id, chunk_index, k=k, other_documents=other_documents)}
 
 
 @router.post(
@@ -193,76 +183,13 @@ def preview_chunks(request: HttpRequest, collection: str, payload: PreviewReques
         preview = preview_document(target, get_document(target, payload.doc_id), explicit)
     else:
         preview = preview_content(target, _content(payload), explicit, title=payload.title or "")
-    return preview_answer(preview, payload.offset, payload.limit)
-
-
-def preview_answer(preview: Preview, offset: int, limit: int) -> dict[str, Any]:
-    """limit of the chunks from `offset` on; counts are of all."""
-    bins = preview.bins
-    return {
-        "policy": preview.policy.as_dict(),
-        "policy_now": preview.policy_now.as_dict(),
-        "size_chars": preview.size_chars,
-        "read_chars": preview.chars,
-        "now": preview.lengths_now.as_dict(),
-        "then": preview.lengths_then.as_dict(),
-        "equal": preview.equal,
-        "waiting_overlays": preview.waiting,
-        "histogram": {"step": bins.step, "now": list(bins.now), "then": list(bins.then)},
-        "chunks": [_place(position) for position in preview.then[offset : offset + limit]],
-    }
+    return PreviewAnswer.from_orm(preview, context={"shown": slice(payload.offset, payload.offset + payload.limit)})
 
 
 def _content(payload: PreviewRequest) -> str | list[Segment]:
     if isinstance(payload.content, str):
         return payload.content
     return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content or ()]
-
-
-def _place(preview_chunk: PreviewChunk) -> dict[str, Any]:
-    return {
-        "chunk_index": preview_chunk.index,
-        "start": preview_chunk.start,
-        "end": preview_chunk.end,
-        "token_count": preview_chunk.token_count,
-        "content": preview_chunk.content,
-        "headings": list(preview_chunk.headings),
-        "page": preview_chunk.page,
-        "enabled": preview_chunk.enabled,
-        "overlay": preview_chunk.overlay or None,
-        "kept": preview_chunk.kept,
-    }
-
-
-def _changed(change: ChunkChange) -> dict[str, Any]:
-    return {
-        "doc_id": change.doc_id,
-        "revision": change.revision,
-        "chunk_index": change.chunk_index,
-        "overlay_id": change.overlay_id,
-        "changed": change.changed,
-    }
-
-
-def _overlay(row: ChunkOverlay) -> dict[str, Any]:
-    return {name: getattr(row, name) for name in OverlayItem.model_fields}
-
-
-def _neighbour(near: Neighbour) -> dict[str, Any]:
-    result = near.candidate
-    page = result.metadata.get("page")
-    return {
-        "rank": near.rank,
-        "score": near.score,
-        "doc_id": result.doc_id,
-        "chunk_index": result.chunk_index,
-        "content": result.content,
-        "context": result.context,
-        "start": result.start,
-        "end": result.end,
-        "page": None if page is None else str(page),
-        "same_document": near.same_document,
-    }
 
 
 @router.get("/collections/{collection}/outliers", operation_id="outliers-list", response={200: OutlierList, **ERRORS})
@@ -286,8 +213,8 @@ def outliers(
         "chunks": counts.chunks,
         "flagged": counts.any,
         "by_flag": counts.by_flag,
-        "scan": _scan(last_scan(target)),
-        "items": [_outlier(row) for row in rows],
+        "scan": last_scan(target),
+        "items": rows,
     }
 
 
@@ -296,21 +223,4 @@ def outliers(
 )
 def scan(request: HttpRequest, collection: str) -> Any:
     """Look for near-duplicates anew; answers when that is done, within half a minute."""
-    return _scan(scan_duplicates(find_collection(request, collection), actor=request_key(request)))
-
-
-def _scan(row: DuplicateScan | None) -> dict[str, Any] | None:
-    return None if row is None else {name: getattr(row, name) for name in ScanItem.model_fields}
-
-
-def _outlier(row: Outlier) -> dict[str, Any]:
-    like = None if row.like is None else dict(zip(("doc_id", "chunk_index", "share"), row.like, strict=True))
-    return {
-        "doc_id": row.doc_id,
-        "chunk_index": row.chunk_index,
-        "flags": list(row.flags),
-        "token_count": row.token_count,
-        "excerpt": row.excerpt,
-        "enabled": row.enabled,
-        "like": like,
-    }
+    return scan_duplicates(find_collection(request, collection), actor=request_key(request))

@@ -32,13 +32,12 @@ def create_collection(request: HttpRequest, payload: CollectionRequest) -> HttpR
     key = request_key(request)
     check_collection_scope(key, payload.name)
 
-    def produce() -> tuple[int, Any]:
+    def produce() -> Collection:
         policy = payload.chunk_policy.model_dump(exclude_none=True) if payload.chunk_policy else None
         values = payload.model_dump(exclude={"chunk_policy"})
-        made = service.create_collection(**values, chunk_policy=policy, actor=key)
-        return 200, CollectionBrief.from_orm(made).dict()
+        return service.create_collection(**values, chunk_policy=policy, actor=key)
 
-    return answer(request, produce)
+    return answer(request, produce, CollectionBrief)
 
 
 @router.get("/collections", operation_id="collections-list", response={200: list[CollectionBrief], **ERRORS})

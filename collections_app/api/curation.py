@@ -37,8 +37,7 @@ def list_facets(
 ) -> Any:
     """How many documents each value of a filter would leave, under the filters that are stated."""
     target = find_collection(request, collection)
-    facets = count_facets(target, DocumentFilter(q, tuple(tag), state, media_type))
-    return {name: [{"value": each.value, "count": each.count} for each in listed] for name, listed in facets.items()}
+    return count_facets(target, DocumentFilter(q, tuple(tag), state, media_type))
 
 
 @router.post(
@@ -52,10 +51,9 @@ def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> 
     ).checked()
     names = _choose(target, payload)
     if payload.dry_run:
-        results = [{"doc_id": name, "status": "meant"} for name in names]
+        results = [service.DocumentResult(name, "meant") for name in names]
         return {"counts": {"meant": len(names)}, "removed": {}, "results": results}
-    outcome = service.change_documents(target, change, names, actor=request_key(request))
-    return {"counts": outcome.counts, "removed": outcome.removed, "results": [_item(each) for each in outcome.results]}
+    return service.change_documents(target, change, names, actor=request_key(request))
 
 
 def _choose(collection: Collection, payload: BulkRequest) -> list[str]:
@@ -68,8 +66,3 @@ def _choose(collection: Collection, payload: BulkRequest) -> list[str]:
 
 def _filter(filter_request: FilterRequest) -> DocumentFilter:
     return DocumentFilter(filter_request.q, tuple(filter_request.tags), filter_request.state, filter_request.media_type)
-
-
-def _item(result: service.DocumentResult) -> dict[str, Any]:
-    error = {"type": result.error_type, "message": result.error} if result.error else None
-    return {"doc_id": result.doc_id, "status": result.status, "error": error}

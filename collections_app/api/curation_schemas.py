@@ -8,7 +8,11 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import StrictBool, StrictInt
 
-from collections_app.api.schemas import ChunkPolicyRequest, DocumentBrief, Request
+from collections_app.api.schemas import ChunkPolicyRequest, DocumentBrief, Failure, Request, Stored
+from collections_app.domain.differences import Change, Part
+from collections_app.models import DocumentRevision
+from collections_app.services.documents.bulk_changes import DocumentResult
+from ragd.types import ChunkPolicy
 
 
 class DocumentChanges(Request):
@@ -57,15 +61,18 @@ class BulkRequest(Request):
     only_existing: StrictBool = Field(False, description="set_metadata: only where the key is there already")
 
 
-class BulkError(Schema):
-    type: str
-    message: str
+class BulkError(Failure):
+    pass
 
 
 class BulkItem(Schema):
     doc_id: str
     status: Literal["meant", "changed", "queued", "deleted", "unchanged", "unknown", "refused"]
     error: BulkError | None = None
+
+    @staticmethod
+    def resolve_error(result: DocumentResult) -> DocumentResult | None:
+        return result if result.error else None
 
 
 class BulkAnswer(Schema):
@@ -103,16 +110,24 @@ class RevisionItem(Schema):
     media_type: str
     size_chars: int
     chunk_count: int
-    chunk_policy: dict[str, Any]
+    chunk_policy: Stored[ChunkPolicy]
     content_hash: str
     made_at: datetime
     replaced_at: datetime | None = Field(description="null for the present one")
     replaced_by: str = Field(description="who replaced it")
     reason: str = Field(description="what replaced it: text, upload, re-index, edit, rollback to n ...")
 
+    @staticmethod
+    def resolve_present(revision: DocumentRevision) -> bool:
+        return revision.pk is None
+
+    @staticmethod
+    def resolve_replaced_at(revision: DocumentRevision) -> datetime | None:
+        return None if revision.pk is None else revision.replaced_at
+
 
 class RevisionDetail(RevisionItem):
-    content: str
+    content: str = Field(validation_alias="text")
     page_map: list[Any] = Field(description="[start, end, label] in characters of content")
     segments: list[Any] = Field(description="[start, end, t_start, t_end]; times in seconds")
     warnings: list[str]
@@ -124,7 +139,7 @@ class RevisionPage(Schema):
 
 
 class RevisionChunkItem(Schema):
-    chunk_index: int
+    chunk_index: int = Field(validation_alias="index")
     start: int
     end: int
     content: str
@@ -150,6 +165,18 @@ class ChangeItem(Schema):
     before: int | None = Field(description="chunk_index in the earlier revision")
     after: int | None = Field(description="chunk_index in the later revision")
     parts: list[PartItem] = Field(description="the words of both in order; [] for a run of equal ones")
+
+    @staticmethod
+    def resolve_before(change: Change) -> int | None:
+        return change.before.index if change.before else None
+
+    @staticmethod
+    def resolve_after(change: Change) -> int | None:
+        return change.after.index if change.after else None
+
+    @staticmethod
+    def resolve_parts(change: Change) -> list[Part]:
+        return [] if change.kind == "same" else change.parts()
 
 
 class FieldItem(Schema):

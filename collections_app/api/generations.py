@@ -22,12 +22,6 @@ from collections_app.services.generations.generation_states import GenerationSta
 
 router = Router(auth=BearerAuth(), tags=["generations"])
 
-COPIED = (
-    "number", "state", "hash", "spec_version", "embed_model", "embed_dims", "hybrid_enabled", "language", "automatic",
-    "documents_total", "documents_done", "chars_total", "chars_done", "chunks_per_s", "remaining_s", "percent", "error",
-    "created_by", "created_at", "started_at", "ready_at", "swapped_at", "retired_at", "gate_state", "gate_report",
-    "gate_reason", "gate_by", "gate_at",
-)  # fmt: skip
 ALL = "/collections/{collection}/generations"
 ONE = "/collections/{collection}/generations/{number}"
 
@@ -35,7 +29,7 @@ ONE = "/collections/{collection}/generations/{number}"
 @router.get(ALL, operation_id="generations-list", response={200: GenerationPage, **ERRORS})
 def list_generations(request: HttpRequest, collection: str) -> Any:
     """The generations of a collection, newest first; one of them serves."""
-    return {"items": [item(state) for state in generation_states(find_collection(request, collection))]}
+    return {"items": generation_states(find_collection(request, collection))}
 
 
 @router.post(ALL, operation_id="generations-create", response={202: GenerationItem, **ERRORS})
@@ -47,25 +41,25 @@ def create_generation(request: HttpRequest, collection: str, payload: Generation
     target = find_collection(request, collection)
     key = request_key(request)
 
-    def produce() -> tuple[int, Any]:
+    def produce() -> GenerationState:
         automatic = payload.activate == "automatic"
         made = service.start_generation(target, _choices(payload), automatic=automatic, actor=key)
-        return 202, GenerationItem.model_validate(item(generation_state(target, made))).model_dump(mode="json")
+        return generation_state(target, made)
 
-    return answer(request, produce)
+    return answer(request, produce, GenerationItem, status=202)
 
 
 @router.post(f"{ALL}/estimate", operation_id="generations-estimate", response={200: GenerationEstimate, **ERRORS})
 def estimate(request: HttpRequest, collection: str, payload: GenerationRequest) -> Any:
     """What it would cost to build such a generation. Embeds a few texts to measure, and changes nothing."""
     target = find_collection(request, collection)
-    return estimate_generation(target, service.resolve_target(target, _choices(payload))).as_dict()
+    return estimate_generation(target, service.resolve_target(target, _choices(payload)))
 
 
 @router.get(ONE, operation_id="generations-get", response={200: GenerationItem, **ERRORS})
 def get_generation(request: HttpRequest, collection: str, number: int) -> Any:
     target = find_collection(request, collection)
-    return item(generation_state(target, service.get_generation(target, number)))
+    return generation_state(target, service.get_generation(target, number))
 
 
 @router.post(f"{ONE}/activate", operation_id="generations-activate", response={202: GenerationItem, **ERRORS})
@@ -73,7 +67,7 @@ def activate_generation(request: HttpRequest, collection: str, number: int) -> A
     """Let a generation serve that is ready, or, as the way back, one that is retired, once it has caught up."""
     target = find_collection(request, collection)
     chosen = service.activate_generation(service.get_generation(target, number), actor=request_key(request))
-    return Status(202, item(generation_state(target, chosen)))
+    return Status(202, generation_state(target, chosen))
 
 
 @router.post(f"{ONE}/overrule", operation_id="generations-overrule", response={202: GenerationItem, **ERRORS})
@@ -82,7 +76,7 @@ def overrule_gate(request: HttpRequest, collection: str, number: int, payload: O
     target = find_collection(request, collection)
     held = service.get_generation(target, number)
     chosen = service.activate_generation(held, overrule=payload.reason, actor=request_key(request))
-    return Status(202, item(generation_state(target, chosen)))
+    return Status(202, generation_state(target, chosen))
 
 
 @router.post(f"{ONE}/cancel", operation_id="generations-cancel", response={200: GenerationItem, **ERRORS})
@@ -90,7 +84,7 @@ def cancel_generation(request: HttpRequest, collection: str, number: int) -> Any
     """End the work on a generation; one that was being built is gone, a complete one stays as it was."""
     target = find_collection(request, collection)
     chosen = service.cancel_generation(service.get_generation(target, number), actor=request_key(request))
-    return item(generation_state(target, chosen))
+    return generation_state(target, chosen)
 
 
 @router.delete(ONE, operation_id="generations-delete", response={200: GenerationItem, **ERRORS})
@@ -98,22 +92,9 @@ def drop_generation(request: HttpRequest, collection: str, number: int) -> Any:
     """Give up the chunks of a generation that does not serve; what it was stays on record."""
     target = find_collection(request, collection)
     chosen = service.drop_generation(service.get_generation(target, number), actor=request_key(request))
-    return item(generation_state(target, chosen))
+    return generation_state(target, chosen)
 
 
 def _choices(payload: GenerationRequest) -> dict[str, Any]:
     policy = None if payload.chunk_policy is None else payload.chunk_policy.model_dump(exclude_none=True)
     return payload.model_dump(exclude={"activate", "chunk_policy"}) | {"chunk_policy": policy}
-
-
-def item(state: GenerationState) -> dict[str, Any]:
-    generation = state.generation
-    return {name: getattr(generation, name) for name in COPIED} | {
-        "chunk_policy": generation.policy,
-        "chunk_policy_stated": generation.chunk_policy,
-        "chunks": state.chunks,
-        "bytes": state.bytes,
-        "differences": state.differences,
-        "job_id": state.job.pk if state.job else None,
-        "job_error": state.job.error if state.job else "",
-    }

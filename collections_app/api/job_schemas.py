@@ -7,8 +7,11 @@ from typing import Literal
 from uuid import UUID
 
 from ninja import Field, Schema
+from pydantic import ConfigDict
 
+from collections_app.api.schemas import read_from
 from collections_app.models import IngestJob
+from collections_app.services.jobs.batches import BatchProgress
 from collections_app.services.jobs.queue import jobs_ahead
 
 
@@ -76,15 +79,19 @@ class JobPage(Schema):
 class BatchItem(Schema):
     """What was asked for in one go. documents have jobs; done of them have ended, one way or another."""
 
+    model_config = ConfigDict(alias_generator=read_from("batch", own=(*BatchProgress.__slots__, "errors", "percent")))
+
     id: UUID
-    collection: str
+    collection: str = Field(validation_alias="batch.collection.name")
     kind: str
     label: str
     status: Literal["waiting", "running", "interrupted", "completed", "completed_with_errors", "cancelled", "empty"]
     open: bool = Field(description="more may come")
     submitted: int = Field(description="documents that it named")
     skipped: int
-    already_unchanged: int = Field(description="of them needed no job, because they were stored like that")
+    already_unchanged: int = Field(
+        validation_alias="batch.unchanged", description="of them needed no job, because they were stored like that"
+    )
     rejected: int
     deleted: int
     documents: int

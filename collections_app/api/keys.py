@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
+from ninja import Router, Schema
 
 from collections_app.api.access import ERRORS, answer
 from collections_app.api.schemas import KeyItem, KeyPage, KeyRequest, KeySecret
@@ -31,6 +31,12 @@ FIRST_KEY_ADVICE = (
     "An administrator makes it under Admin, API keys, or in a shell there: "
     "python manage.py ragd create-key --label NAME; send it as Authorization: Bearer <secret>"
 )
+
+
+class KeyNonce(Schema):
+    """What is recorded for a replay: only this server can make the secret again from it."""
+
+    nonce: str
 
 
 class FirstKeyOpen(BearerAuth):
@@ -82,15 +88,15 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
     if not is_first:
         check_unlimited(request_key(request))
 
-    def produce() -> tuple[int, Any]:
-        # What is recorded for a replay is a nonce, from which only this server can make the secret again.
+    def produce() -> KeyNonce:
         nonce = secrets.token_hex(16)
         _make(request, payload, derive_secret(nonce), is_first=is_first)
-        return 200, {"nonce": nonce}
+        return KeyNonce(nonce=nonce)
 
     return answer(
         request,
         produce,
+        KeyNonce,
         owner=NO_KEY_YET if is_first else None,
         render=lambda stored: {"secret_once": derive_secret(stored["nonce"])},
     )

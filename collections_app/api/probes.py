@@ -12,7 +12,7 @@ from collections_app.api.schemas import JobStarted, ProbePage
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models import StoredProbe
-from collections_app.services.generations.recall_probes import recall_warning, submit_probe
+from collections_app.services.generations.recall_probes import submit_probe
 
 router = Router(auth=BearerAuth(), tags=["collections"])
 
@@ -32,33 +32,4 @@ def start_probe(request: HttpRequest, collection: str) -> Any:
 def list_probes(request: HttpRequest, collection: str, limit: int = DEFAULT_LIMIT, cursor: str | None = None) -> Any:
     """The probes of a collection, newest first."""
     rows = StoredProbe.objects.filter(collection=find_collection(request, collection))
-    page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return {"items": [item(probe) for probe in page.items], "next_cursor": page.next_cursor}
-
-
-def item(probe: StoredProbe) -> dict[str, Any]:
-    return {
-        "id": probe.pk,
-        "generation": probe.generation,
-        "k": probe.k,
-        "ef_search": probe.ef_search,
-        "chunk_count": probe.chunk_count,
-        "queries": probe.queries,
-        "plain": {
-            "recall": probe.recall,
-            "lowest": probe.recall_lowest,
-            "selectivity": 1.0,
-            "exact_ms": probe.exact_ms,
-            "index_ms": probe.index_ms,
-        },
-        "filtered": {
-            "recall": probe.filtered_recall,
-            "lowest": probe.filtered_lowest,
-            "selectivity": probe.selectivity,
-            "exact_ms": probe.filtered_exact_ms,
-            "index_ms": probe.filtered_index_ms,
-        },
-        "warning": recall_warning(probe),
-        "created_by": probe.created_by,
-        "created_at": probe.created_at,
-    }
+    return paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)

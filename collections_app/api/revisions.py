@@ -16,7 +16,6 @@ from collections_app.api.curation_schemas import (
     RevisionPage,
     RolledBack,
 )
-from collections_app.domain.differences import Change
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
 from collections_app.models import Document, DocumentRevision
@@ -30,10 +29,6 @@ router = Router(auth=BearerAuth(), tags=["revisions"])
 REVISIONS = "/collections/{collection}/revisions"
 DOC_ID = param.Query(..., description="the document's id")
 AGAINST = param.Query(None, alias="with", description="the later revision; the present one when left out")
-COPIED = (
-    "revision", "title", "tags", "metadata", "source", "media_type", "size_chars", "chunk_count", "chunk_policy",
-    "content_hash", "made_at", "replaced_by", "reason",
-)  # fmt: skip
 
 
 def _document(request: HttpRequest, collection: str, doc_id: str) -> Document:
@@ -52,22 +47,21 @@ def list_revisions(
     document = _document(request, collection, doc_id)
     rows = DocumentRevision.objects.listed().of_document(document.collection_id, document.doc_id)
     page = paginate(rows, ("-revision",), limit=limit, cursor=cursor)
-    present = [] if cursor else [item(service.present_revision(document), present=True)]
-    return {"items": [*present, *(item(row) for row in page.items)], "next_cursor": page.next_cursor}
+    present = [] if cursor else [service.present_revision(document)]
+    return {"items": [*present, *page.items], "next_cursor": page.next_cursor}
 
 
 @router.get(f"{REVISIONS}/{{int:number}}", operation_id="revisions-get", response={200: RevisionDetail, **ERRORS})
 def get_revision(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
     """One revision with its text."""
     document = _document(request, collection, doc_id)
-    document_revision = service.any_revision(document, number)
+    revision = service.any_revision(document, number)
     if number == document.revision:
-        maps: Any = {"page_map": document.page_map, "segments": document.segments}
+        revision.page_map, revision.segments = document.page_map, document.segments
     else:
-        maps = service.revision_maps(document, number)
-    content = service.revision_text(document, number)
-    shown = item(document_revision, present=number == document.revision)
-    return shown | {"content": content, "warnings": document_revision.warnings, **maps}
+        revision.refresh_from_db(fields=["page_map", "segments"])
+    revision.text = service.revision_text(document, number)
+    return revision
 
 
 @router.get(
@@ -86,19 +80,7 @@ def list_revision_chunks(
     """The chunks that the document had in that revision."""
     document = _document(request, collection, doc_id)
     service.any_revision(document, number)
-    page = cut_page(service.revision_chunks(document, number), limit=limit, cursor=cursor)
-    rows = [
-        {
-            "chunk_index": chunk.index,
-            "start": chunk.start,
-            "end": chunk.end,
-            "content": chunk.content,
-            "context": chunk.context,
-            "enabled": chunk.enabled,
-        }
-        for chunk in page.items
-    ]
-    return {"items": rows, "next_cursor": page.next_cursor}
+    return cut_page(service.revision_chunks(document, number), limit=limit, cursor=cursor)
 
 
 @router.get(
@@ -120,10 +102,10 @@ def compare(
     return {
         "before": difference.before.revision,
         "after": difference.after.revision,
-        "fields": [{"name": each.name, "before": each.before, "after": each.after} for each in difference.fields],
+        "fields": difference.fields,
         "counts": difference.chunks.counts,
         "paired_by_order": difference.chunks.by_order,
-        "changes": [_change(change) for change in page.items],
+        "changes": page.items,
         "next_cursor": page.next_cursor,
     }
 
@@ -136,19 +118,3 @@ def compare(
 def rollback(request: HttpRequest, collection: str, number: int, doc_id: str = DOC_ID) -> Any:
     """Make the document what it was in that revision, as a new revision. 409 when archived or being ingested."""
     return roll_back(find_collection(request, collection), doc_id, number, actor=request_key(request))
-
-
-def item(revision: DocumentRevision, *, present: bool = False) -> dict[str, Any]:
-    values = {name: getattr(revision, name) for name in COPIED}
-    return values | {"present": present, "replaced_at": None if present else revision.replaced_at}
-
-
-def _change(change: Change) -> dict[str, Any]:
-    parts = [] if change.kind == "same" else [{"kind": part.kind, "text": part.text} for part in change.parts()]
-    return {
-        "kind": change.kind,
-        "count": change.count,
-        "before": change.before.index if change.before else None,
-        "after": change.after.index if change.after else None,
-        "parts": parts,
-    }

@@ -2,21 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from ninja import Field, Schema
-from pydantic import AwareDatetime, ConfigDict, FiniteFloat, StrictBool, StrictInt
+from pydantic import (
+    AliasGenerator,
+    AwareDatetime,
+    BeforeValidator,
+    ConfigDict,
+    FiniteFloat,
+    GetCoreSchemaHandler,
+    StrictBool,
+    StrictInt,
+)
+from pydantic_core import CoreSchema, core_schema
 
-from collections_app.models import Chunk, Collection
+from collections_app.models import Chunk, Collection, StoredProbe
 from collections_app.policies import policy_for
 from collections_app.services.collections.retention import effective_retention
+from collections_app.services.generations.generation_states import GenerationState
+from collections_app.services.generations.recall_probes import recall_warning
 from collections_app.services.governance.security_policy import effective_security
+from collections_app.services.uploads.folder_sync import Sync
+from collections_app.services.uploads.upload_plan import PlanLine, UploadPlan
+from collections_app.services.uploads.uploads import UploadOutcome
+from ragd.types import ChunkPolicy
 
 
 class Request(Schema):
     model_config = ConfigDict(extra="forbid")
+
+
+class StoredJson:
+    """Marks a field that holds JSON as it was stored: it is described by its type, and answered as it is."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        described = handler(source)
+        return core_schema.any_schema(
+            metadata={"pydantic_js_functions": [lambda _, describe: describe(described)]},
+            serialization=core_schema.wrap_serializer_function_ser_schema(lambda value, _: value, schema=described),
+        )
+
+
+Value = TypeVar("Value")
+Stored = Annotated[Value, StoredJson()]
+IsoTime = Annotated[str, BeforeValidator(datetime.isoformat)]
+Id = Annotated[str, BeforeValidator(str)]
+IsoTimeOrNull = Annotated[str | None, BeforeValidator(lambda moment: moment and moment.isoformat())]
+NullWhenEmpty = BeforeValidator(lambda value: value or None)
+TextOrNull = Annotated[str | None, BeforeValidator(lambda value: str(value) if value else None)]
+
+
+def read_from(part: str, *, own: Container[str]) -> AliasGenerator:
+    """Fields are read from the attribute `part` of the object, but for those of `own`, which are read from itself."""
+    return AliasGenerator(validation_alias=lambda name: name if name in own else f"{part}.{name}")
+
+
+class Failure(Schema):
+    """Why something failed, of an object with error_type and error."""
+
+    type: str = Field(validation_alias="error_type")
+    message: str = Field(validation_alias="error")
 
 
 class ChunkPolicyRequest(Request):
@@ -81,7 +131,7 @@ class CollectionBrief(Schema):
 class CollectionDetail(CollectionBrief):
     description: str
     language: str
-    chunk_policy: dict[str, Any] = Field(description="the policy that holds for new documents")
+    chunk_policy: Stored[ChunkPolicy] = Field(description="the policy that holds for new documents")
     chunk_policy_stated: dict[str, Any] = Field(description="its fields that were stated for this collection")
     retention: dict[str, int] = Field(description="earlier revisions and days of runs that are kept")
     retention_stated: dict[str, int] = Field(description="its fields that were stated for this collection")
@@ -171,6 +221,30 @@ class ProbeItem(Schema):
     created_by: str
     created_at: datetime
 
+    @staticmethod
+    def resolve_plain(probe: StoredProbe) -> dict[str, float | None]:
+        return {
+            "recall": probe.recall,
+            "lowest": probe.recall_lowest,
+            "selectivity": 1.0,
+            "exact_ms": probe.exact_ms,
+            "index_ms": probe.index_ms,
+        }
+
+    @staticmethod
+    def resolve_filtered(probe: StoredProbe) -> dict[str, float | None]:
+        return {
+            "recall": probe.filtered_recall,
+            "lowest": probe.filtered_lowest,
+            "selectivity": probe.selectivity,
+            "exact_ms": probe.filtered_exact_ms,
+            "index_ms": probe.filtered_index_ms,
+        }
+
+    @staticmethod
+    def resolve_warning(probe: StoredProbe) -> str:
+        return recall_warning(probe)
+
 
 class ProbePage(Schema):
     items: list[ProbeItem]
@@ -191,6 +265,10 @@ class GenerationRequest(Request):
 
 
 class GenerationItem(Schema):
+    model_config = ConfigDict(
+        alias_generator=read_from("generation", own=(*GenerationState.__slots__, "job_id", "job_error"))
+    )
+
     number: int
     state: Literal["building", "ready", "serving", "retired", "failed", "cancelled", "dropped"]
     hash: str = Field(description="SHA-256 of everything below that decides chunks and vectors")
@@ -199,8 +277,8 @@ class GenerationItem(Schema):
     embed_dims: int
     hybrid_enabled: bool
     language: str
-    chunk_policy: dict[str, Any]
-    chunk_policy_stated: dict[str, Any]
+    chunk_policy: Stored[ChunkPolicy] = Field(validation_alias="generation.policy")
+    chunk_policy_stated: dict[str, Any] = Field(validation_alias="generation.chunk_policy")
     automatic: bool = Field(description="serves as soon as it is complete")
     documents_total: int = Field(description="when they were last counted, while it was built")
     documents_done: int
@@ -230,6 +308,14 @@ class GenerationItem(Schema):
     gate_reason: str = Field(description="reason for overriding the quality gate")
     gate_by: str
     gate_at: datetime | None
+
+    @staticmethod
+    def resolve_job_id(state: GenerationState) -> UUID | None:
+        return state.job.pk if state.job else None
+
+    @staticmethod
+    def resolve_job_error(state: GenerationState) -> str:
+        return state.job.error if state.job else ""
 
 
 class OverruleRequest(Request):
@@ -312,7 +398,7 @@ class DocumentDetail(DocumentBrief):
     source_hash: str
     page_map: list[Any] = Field(description="[start, end, label] in characters of content")
     segments: list[Any] = Field(description="[start, end, t_start, t_end]; times in seconds")
-    chunk_policy: dict[str, Any]
+    chunk_policy: Stored[ChunkPolicy]
 
 
 class DocumentPage(Schema):
@@ -357,9 +443,8 @@ class JobStarted(Schema):
     job_id: UUID
 
 
-class UploadError(Schema):
-    type: str
-    message: str
+class UploadError(Failure):
+    pass
 
 
 class UploadItem(Schema):
@@ -376,6 +461,14 @@ class UploadItem(Schema):
     reason: str = ""
     job_id: UUID | None = None
     error: UploadError | None = None
+
+    @staticmethod
+    def resolve_job_id(outcome: UploadOutcome) -> UUID | None:
+        return outcome.job.pk if outcome.job else None
+
+    @staticmethod
+    def resolve_error(outcome: UploadOutcome) -> UploadOutcome | None:
+        return outcome if outcome.error else None
 
 
 class UploadAnswer(Schema):
@@ -419,8 +512,25 @@ class PlanItem(Schema):
 class PlanAnswer(Schema):
     """Nothing was written. totals: files by status."""
 
-    items: list[PlanItem]
+    items: list[PlanItem] = Field(validation_alias="lines")
     totals: dict[str, int]
+
+    @staticmethod
+    def resolve_lines(plan: UploadPlan) -> list[PlanLine]:
+        return proposed_lines(plan.lines)
+
+    @staticmethod
+    def resolve_totals(plan: UploadPlan) -> dict[str, int]:
+        return proposed_totals(plan.totals)
+
+
+def proposed_lines(lines: Sequence[PlanLine]) -> list[PlanLine]:
+    """Lines of a plan that is not carried out: nothing is deleted, it would be."""
+    return [replace(line, status="would_delete") if line.status == "deleted" else line for line in lines]
+
+
+def proposed_totals(totals: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in totals.items() if name != "deleted"} | {"would_delete": totals["deleted"]}
 
 
 class SyncEntry(Request):
@@ -439,16 +549,30 @@ class SyncRequest(Request):
 
 
 class SyncSend(Schema):
-    path: str
-    doc_id: str
+    path: str = Field(validation_alias="name")
+    doc_id: str = Field(validation_alias="asked")
 
 
-class SyncAnswer(PlanAnswer):
+class SyncAnswer(Schema):
     """send: what to upload, with batch_id as the form field batch; then commit the batch."""
 
+    items: list[PlanItem] = Field(validation_alias="lines")
+    totals: dict[str, int]
     batch_id: UUID | None
-    send: list[SyncSend]
-    would_delete: list[str]
+    send: list[SyncSend] = Field(validation_alias="plan.to_send")
+    would_delete: list[str] = Field(validation_alias="plan.deletions")
+
+    @staticmethod
+    def resolve_lines(sync: Sync) -> list[PlanLine]:
+        return proposed_lines(sync.plan.lines)
+
+    @staticmethod
+    def resolve_totals(sync: Sync) -> dict[str, int]:
+        return proposed_totals(sync.plan.totals)
+
+    @staticmethod
+    def resolve_batch_id(sync: Sync) -> UUID | None:
+        return sync.batch.pk if sync.batch else None
 
 
 class SyncCommit(Request):

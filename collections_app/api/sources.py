@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from django.http import HttpRequest, HttpResponse, JsonResponse
-from ninja import Router, Schema
+from django.http import HttpRequest
+from ninja import Router, Schema, Status
 from pydantic import Field, StrictBool
 
 from collections_app.api.access import ERRORS, answer, find_collection
-from collections_app.api.schemas import Request
-from collections_app.api.uploads import plan_item
+from collections_app.api.schemas import Request, proposed_lines, proposed_totals
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
 from collections_app.services.governance import audit
 from collections_app.services.sources.buckets import submit_prefix
 from collections_app.services.sources.source_jobs import SourcePlan
 from collections_app.services.sources.url_lists import ADDRESSES_MAX, UrlEntry, submit_urls
+from collections_app.services.uploads.upload_plan import PlanLine
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 
@@ -68,8 +68,20 @@ class SourceAnswer(Schema):
     """batch_id: what GET /v1/batches/{batch_id} follows; null for a dry run. totals: lines by status."""
 
     batch_id: str | None
-    items: list[SourceItem]
+    items: list[SourceItem] = Field(validation_alias="lines")
     totals: dict[str, int]
+
+    @staticmethod
+    def resolve_batch_id(plan: SourcePlan) -> str | None:
+        return str(plan.batch.pk) if plan.batch else None
+
+    @staticmethod
+    def resolve_lines(plan: SourcePlan) -> list[PlanLine]:
+        return plan.lines if plan.batch else proposed_lines(plan.lines)
+
+    @staticmethod
+    def resolve_totals(plan: SourcePlan) -> dict[str, int]:
+        return plan.totals if plan.batch else proposed_totals(plan.totals)
 
 
 @router.post(
@@ -77,7 +89,7 @@ class SourceAnswer(Schema):
     operation_id="documents-fetch",
     response={200: SourceAnswer, 202: SourceAnswer, **ERRORS},
 )
-def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> HttpResponse:
+def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> Any:
     """Queue addresses to be fetched, one job each. An address that is refused says why and holds up no other.
 
     An address that its document came from before is asked whether it has changed. Robots.txt is honoured.
@@ -89,15 +101,7 @@ def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> H
     ]
 
     def submit(actor: audit.Actor) -> SourcePlan:
-        return submit_urls(
-            target,
-            entries,
-            on_clash=payload.on_clash,
-            dry_run=payload.dry_run,
-            tags=payload.tags,
-            metadata=payload.metadata,
-            actor=actor,
-        )
+        return submit_urls(target, entries, **payload.model_dump(exclude={"urls"}), actor=actor)
 
     return _respond(request, payload, submit)
 
@@ -107,7 +111,7 @@ def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> H
     operation_id="documents-fetch-s3",
     response={200: SourceAnswer, 202: SourceAnswer, **ERRORS},
 )
-def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) -> HttpResponse:
+def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) -> Any:
     """List a prefix of a bucket, and queue what is new or changed there by its ETag, one job per object.
 
     The server's keys are used at its own endpoint only; another endpoint must be open.
@@ -115,37 +119,13 @@ def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) 
     target: Collection = find_collection(request, collection)
 
     def submit(actor: audit.Actor) -> SourcePlan:
-        return submit_prefix(
-            target,
-            payload.bucket,
-            payload.prefix,
-            endpoint=payload.endpoint,
-            on_clash=payload.on_clash,
-            delete_missing=payload.delete_missing,
-            dry_run=payload.dry_run,
-            tags=payload.tags,
-            metadata=payload.metadata,
-            actor=actor,
-        )
+        return submit_prefix(target, **payload.model_dump(), actor=actor)
 
     return _respond(request, payload, submit)
 
 
-def _respond(request: HttpRequest, payload: SourceRequest, submit: Any) -> HttpResponse:
+def _respond(request: HttpRequest, payload: SourceRequest, submit: Any) -> Any:
     actor = request_key(request)
     if payload.dry_run:
-        return JsonResponse(source_body(submit(actor)))
-    return answer(request, lambda: (202, source_body(submit(actor))))
-
-
-def source_body(plan: SourcePlan) -> dict[str, Any]:
-    """A plan as JSON; without a batch nothing was done yet, so what is missing would be deleted."""
-    items = []
-    for line in plan.lines:
-        item = plan_item(line)
-        del item["of"]
-        items.append(item | {"status": line.status if plan.batch else item["status"]})
-    totals = plan.totals
-    if plan.batch is None:
-        totals["would_delete"] = totals.pop("deleted")
-    return {"batch_id": str(plan.batch.pk) if plan.batch else None, "items": items, "totals": totals}
+        return Status(200, submit(actor))
+    return answer(request, lambda: submit(actor), SourceAnswer, status=202)

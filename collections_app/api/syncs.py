@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
 from collections_app.api.access import ERRORS, answer, find_collection
 from collections_app.api.schemas import SyncAnswer, SyncCommit, SyncCommitted, SyncRequest
-from collections_app.api.uploads import plan_body
 from collections_app.http.auth import BearerAuth, request_key
-from collections_app.services.uploads.folder_sync import Sync, commit_sync, open_sync
-from collections_app.services.uploads.submissions import find_batch
+from collections_app.services.uploads.folder_sync import Sync, SyncOutcome, commit_sync, open_sync
 from collections_app.services.uploads.upload_plan import Entry
+from collections_app.services.uploads.uploads import find_batch
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 
@@ -26,20 +23,15 @@ def open_folder_sync(request: HttpRequest, collection: str, payload: SyncRequest
     """
     target = find_collection(request, collection)
 
-    def produce() -> tuple[int, Any]:
-        sync = open_sync(
+    def produce() -> Sync:
+        return open_sync(
             target,
             [Entry(each.path, each.sha256, each.size) for each in payload.manifest],
-            prefix=payload.prefix,
-            delete_missing=payload.delete_missing,
-            on_clash=payload.on_clash,
-            dry_run=payload.dry_run,
-            label=payload.label,
+            **payload.model_dump(exclude={"manifest"}),
             actor=request_key(request),
         )
-        return 200, _body(sync)
 
-    return answer(request, produce)
+    return answer(request, produce, SyncAnswer)
 
 
 @router.post(
@@ -51,16 +43,7 @@ def commit_folder_sync(request: HttpRequest, collection: str, batch_id: str, pay
     """Delete the documents that are named, and close the batch. What was changed meanwhile is kept, and told."""
     target = find_collection(request, collection)
 
-    def produce() -> tuple[int, Any]:
-        done = commit_sync(target, find_batch(target, batch_id), payload.delete, actor=request_key(request))
-        return 200, {"deleted": done.deleted, "kept": done.kept}
+    def produce() -> SyncOutcome:
+        return commit_sync(target, find_batch(target, batch_id), payload.delete, actor=request_key(request))
 
-    return answer(request, produce)
-
-
-def _body(sync: Sync) -> dict[str, Any]:
-    return plan_body(sync.plan) | {
-        "batch_id": str(sync.batch.pk) if sync.batch else None,
-        "send": [{"path": line.name, "doc_id": line.asked} for line in sync.plan.to_send],
-        "would_delete": sync.plan.deletions,
-    }
+    return answer(request, produce, SyncCommitted)

@@ -13,11 +13,10 @@ from ninja import Field, Router, Schema
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 
-from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
-from collections_app.http.idempotency import HEADER
 from collections_app.http.paging import paginate
 from collections_app.models import Operation
 from collections_app.services.transfer.export import Export, open_export
@@ -110,13 +109,13 @@ def import_file(
     requested = name or str(read_manifest(source)["collection"]["name"])
     check_collection_scope(key, requested)
 
-    def produce() -> tuple[int, Any]:
-        return 201, import_collection(
+    def produce() -> dict[str, Any]:
+        return import_collection(
             source, name=requested, replace=replace, embed_model=embed_model or None, embed_dims=embed_dims, actor=key
         )
 
     fingerprint = _fingerprint(file, [requested, replace, embed_model, embed_dims]) if HEADER in request.headers else ""
-    return answer(request, produce, fingerprint=fingerprint)
+    return answer(request, produce, Imported, status=201, fingerprint=fingerprint)
 
 
 def _fingerprint(file: UploadedFile, fields: list[Any]) -> str:

@@ -8,21 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest
+from ninja import Status
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 
-from collections_app.api.access import ERRORS, answer, find_collection
+from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
 from collections_app.api.schemas import PlanAnswer, UploadAnswer, UploadPlanRequest
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
-from collections_app.http.idempotency import HEADER
 from collections_app.models import Collection, IngestBatch
-from collections_app.services.uploads.submissions import close_batch, find_batch
-from collections_app.services.uploads.upload_plan import Entry, PlanLine, UploadPlan, plan_uploads
+from collections_app.services.uploads.upload_plan import Entry, UploadPlan, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads
-from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
+from collections_app.services.uploads.uploads import close_batch, find_batch, submit_uploads
 from ragd.errors import InvalidInput
 
 HASHED_AT_ONCE = 1_000_000
@@ -53,7 +52,7 @@ def upload_documents(
     batch: str = BATCH,
     more: bool = MORE,
     dry_run: bool = DRY_RUN,
-) -> HttpResponse:
+) -> Any:
     """Queue files for ingestion, one job each. A file that is refused says why and holds up no other.
 
     A ZIP or TAR makes one job, which makes one of each member. 413 when every file is too large.
@@ -65,10 +64,10 @@ def upload_documents(
         plan = preview_uploads(
             target, files, doc_ids=doc_ids, tags=tags, metadata=explicit, on_clash=choice, choices=choices
         )
-        return JsonResponse(plan_body(plan))
+        return Status(200, plan)
 
     @transaction.atomic
-    def produce() -> tuple[int, Any]:
+    def produce() -> dict[str, Any]:
         adding_to = find_batch(target, batch) if batch else None
         outcomes = submit_uploads(
             target,
@@ -86,11 +85,12 @@ def upload_documents(
             close_batch(adding_to)
         if outcomes and all(outcome.error_type == "too_large" for outcome in outcomes):
             raise ServiceError(outcomes[0].error, type="too_large", status=413, field="files")
-        return 202, {"results": [item(outcome) for outcome in outcomes], "batch_id": batch_of(outcomes)}
+        batches = (outcome.batch.pk for outcome in outcomes if outcome.batch)
+        return {"results": outcomes, "batch_id": next(batches, None)}
 
     fields = [doc_ids, tags, metadata, on_clash, batch, more]
     fingerprint = _fingerprint(files, fields) if HEADER in request.headers else ""
-    return answer(request, produce, fingerprint=fingerprint)
+    return answer(request, produce, UploadAnswer, status=202, fingerprint=fingerprint)
 
 
 @router.post(
@@ -101,57 +101,16 @@ def upload_documents(
 )
 def plan_documents(request: HttpRequest, collection: str, payload: UploadPlanRequest) -> Any:
     """What an upload of files with these hashes would do: new, changed, unchanged, would delete. Writes nothing."""
-    return plan_body(plan_of(find_collection(request, collection), payload))
+    return plan_of(find_collection(request, collection), payload)
 
 
 def plan_of(collection: Collection, payload: UploadPlanRequest) -> UploadPlan:
     """The plan that a request asks for."""
     return plan_uploads(
         collection,
-        [Entry(each.doc_id, each.sha256, each.size, each.name, each.on_clash) for each in payload.entries],
-        on_clash=payload.on_clash,
-        delete_missing=payload.delete_missing,
-        prefix=payload.prefix,
-        tags=payload.tags,
-        metadata=payload.metadata,
+        [Entry(**dict(each)) for each in payload.entries],
+        **payload.model_dump(exclude={"entries"}),
     )
-
-
-def plan_body(plan: UploadPlan) -> dict[str, Any]:
-    totals = plan.totals
-    totals["would_delete"] = totals.pop("deleted")
-    return {"items": [plan_item(line) for line in plan.lines], "totals": totals}
-
-
-def plan_item(line: PlanLine) -> dict[str, Any]:
-    return {
-        "name": line.name,
-        "asked": line.asked,
-        "doc_id": line.doc_id,
-        "status": "would_delete" if line.status == "deleted" else line.status,
-        "reason": line.reason,
-        "error_type": line.error_type,
-        "size": line.size,
-        "job_id": line.job_id,
-        "of": line.of,
-    }
-
-
-def item(outcome: UploadOutcome) -> dict[str, Any]:
-    return {
-        "name": outcome.name,
-        "doc_id": outcome.doc_id,
-        "status": outcome.status,
-        "plan": outcome.plan,
-        "reason": outcome.reason,
-        "job_id": str(outcome.job.pk) if outcome.job else None,
-        "error": {"type": outcome.error_type, "message": outcome.error} if outcome.error else None,
-    }
-
-
-def batch_of(outcomes: Sequence[UploadOutcome]) -> str | None:
-    """The id of the batch that these files were added to."""
-    return next((str(outcome.batch.pk) for outcome in outcomes if outcome.batch is not None), None)
 
 
 def _read_clashes(values: list[str], files: int) -> tuple[str, Sequence[str]]:

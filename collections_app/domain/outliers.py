@@ -31,9 +31,9 @@ def limits_of(policy: ChunkPolicy, window: int | None) -> Limits:
     Too long are chunks above their policy, which only people and other programs make, and chunks of a policy that is
     larger than what the embedder reads.
     """
-    seen = policy.fitted(window)
+    fitted = policy.fitted(window)
     words = max(SHORT_WORDS_MIN, policy.target_tokens // SHORT_SHARE)
-    return Limits(words, words * CHARS_PER_WORD, seen.target_tokens, seen.max_chars)
+    return Limits(words, words * CHARS_PER_WORD, fitted.target_tokens, fitted.max_chars)
 
 
 def flags_of(content: str, limits: Limits) -> list[str]:

@@ -52,15 +52,15 @@ def apply_overlays(chunks: Sequence[Chunk], overlays: Sequence[Overlay]) -> Over
     anchors = place_overlays([(hash_anchor(chunk.content), chunk.start) for chunk in chunks], overlays)
     if not anchors:
         return OverlaidChunks(chunks)
-    laid: dict[int, list[int]] = defaultdict(list)
+    by_anchor: dict[int, list[int]] = defaultdict(list)
     for position in sorted(anchors):
-        laid[anchors[position]].append(position)
+        by_anchor[anchors[position]].append(position)
     made: list[Chunk] = []
     positions: dict[int, int] = {}
     for number, original in enumerate(chunks):
         chunk = replace(original, chunk_index=len(made))
         added: list[int] = []
-        for position in laid.get(number, ()):
+        for position in by_anchor.get(number, ()):
             if overlays[position].kind == ADD:
                 added.append(position)
                 continue
@@ -115,12 +115,12 @@ class ChunkSource:
 
 def trace_sources(anchors: Sequence[tuple[str, int]], overlays: Sequence[Overlay]) -> list[ChunkSource]:
     """Where `apply_overlays` puts what: the entry at n tells of chunk n."""
-    laid: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    by_anchor: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for position, number in sorted(place_overlays(anchors, overlays).items()):
-        laid[number][overlays[position].kind].append(position)
+        by_anchor[number][overlays[position].kind].append(position)
     rows: list[ChunkSource] = []
     for number in range(len(anchors)):
-        own = laid.get(number, {})
+        own = by_anchor.get(number, {})
         rows.append(ChunkSource(number, *(next(iter(own.get(kind, ())), None) for kind in (EDIT, DISABLE))))
         rows += [ChunkSource(number, add=position) for position in own.get(ADD, ())]
     return rows

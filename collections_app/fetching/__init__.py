@@ -4,9 +4,8 @@ Nothing here knows a model or a setting. `collections_app.services.sources.fetch
 """
 
 from collections_app.fetching.addresses import Address, Guard, doc_id_of, read_address
-from collections_app.fetching.client import Answer, Deadline, request
+from collections_app.fetching.client import Answer, Deadline, FetchResult, request
 from collections_app.fetching.errors import FetchError
-from collections_app.fetching.fetch_result import FetchResult
 from collections_app.fetching.robots import Robots
 
 __all__ = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections_app.domain.units import MEGABYTE
+
 
 class FetchError(Exception):
     """What a server, the net or a rule stood in the way of. kind: a stable word; message: what to do about it.
@@ -15,3 +17,11 @@ class FetchError(Exception):
         self.message = message
         self.retryable = retryable
         self.postpone_s = postpone_s
+
+
+def too_large(limit: int) -> FetchError:
+    """limit: in bytes."""
+    return FetchError(
+        "too_large",
+        f"it has more than {limit / MEGABYTE:g} MB; at most that is taken. Raise RAGD_MAX_DOCUMENT_MB, or take a part",
+    )

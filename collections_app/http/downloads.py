@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
 
-from django.http import HttpRequest
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
+from django.utils.http import content_disposition_header
 
 from collections_app.errors import ServiceError
 
 RETRY_AFTER_S = 5
 SEND_TIMEOUT_S = 60.0
+BATCH = 200
 
 
 class DownloadSlots:
@@ -68,3 +72,35 @@ def limit_sending(request: HttpRequest) -> None:
     """Give a reader up who takes nothing for SEND_TIMEOUT_S: the thread of the server belongs to others too."""
     if connection := request.META.get("gunicorn.socket"):
         connection.settimeout(SEND_TIMEOUT_S)
+
+
+def download_response(
+    request: HttpRequest, pieces: Iterable[bytes] | Iterable[str], content_type: str, name: str
+) -> StreamingHttpResponse:
+    """The answer that downloads a file. It ends when its reader leaves, or takes nothing for a minute."""
+    limit_sending(request)
+    headers = {"Content-Disposition": content_disposition_header(True, name) or "attachment", "X-Accel-Buffering": "no"}
+    return StreamingHttpResponse(pieces, content_type=content_type, headers=headers)
+
+
+def read_batches(
+    rows: QuerySet[Any], time_field: str, *, newest_first: bool = False, limit: int | None = None
+) -> Iterator[list[Any]]:
+    """The rows by (time_field, id), each batch by a statement of its own that begins after the last row.
+
+    No transaction stays open, however slow the reader. Rows that are stored meanwhile are read if their place is still
+    to come. limit: at most so many rows.
+    """
+    sign, after = ("-", "lt") if newest_first else ("", "gt")
+    ordered = rows.order_by(f"{sign}{time_field}", f"{sign}id")
+    following = Q()
+    while limit is None or limit > 0:
+        requested = BATCH if limit is None else min(limit, BATCH)
+        batch = list(ordered.filter(following)[:requested])
+        if batch:
+            yield batch
+        if len(batch) < requested:
+            return
+        last = getattr(batch[-1], time_field)
+        following = Q(**{f"{time_field}__{after}": last}) | Q(**{time_field: last, f"id__{after}": batch[-1].pk})
+        limit = None if limit is None else limit - len(batch)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
+from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.paginator import Page, Paginator
 from django.db.models import Model, QuerySet
@@ -75,6 +76,52 @@ def refuse(form: Form, error: ServiceError | RagdError) -> int:
     field = body["error"].get("field")
     form.add_error(field if field in form.fields else None, body["error"]["message"])
     return status
+
+
+def submit_form(request: HttpRequest, form: Form, save: Callable[[], HttpResponse]) -> tuple[HttpResponse | None, int]:
+    """(what `save` answers, 200) for a POST of a valid form; else (None, the status of the page that shows the form).
+
+    That is 200 for a GET, 422 for a form with mistakes, and the status of what a service refuses, which the form tells.
+    """
+    if request.method != "POST":
+        return None, 200
+    if not form.is_valid():
+        return None, 422
+    try:
+        return save(), 200
+    except (ServiceError, RagdError) as error:
+        return None, refuse(form, error)
+
+
+class RefusalMessages:
+    """Around a block: what a service refuses in it ends the block and becomes an error message of the next page."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        self.request = request
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, ServiceError | RagdError):
+            return False
+        messages.error(self.request, describe(error)[1]["error"]["message"])
+        return True
+
+
+def whole_number(text: str | None) -> int | None:
+    """Of at most nine digits; None for anything else."""
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def page_number(request: HttpRequest) -> int:
+    """The page that the address asks for, from 1; 1 when that makes no sense."""
+    return max(1, whole_number(request.GET.get("page")) or 1)
+
+
+def pages_around(number: int, *, has_more: bool) -> dict[str, int | None]:
+    """`number`, and the pages `before` and `after` it, None at an end."""
+    return {"number": number, "before": number - 1 if number > 1 else None, "after": number + 1 if has_more else None}
 
 
 def next_address(request: HttpRequest, otherwise: str) -> str:

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from collections_app.models.library import Collection
 from collections_app.stages import StageRow, stage_rows
-from collections_app.work.leased_work import LeasedWork
+from collections_app.work.leases import LeasedWork
 
 ACTIVE_STATES = ("queued", "running")
 TROUBLED_STATES = ("failed", "quarantined")

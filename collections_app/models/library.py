@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any
 
 from django.apps import apps
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.models import AnonymousUser
 from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.search import SearchVectorField
 from django.db import models
@@ -295,3 +297,20 @@ class ApiKey(models.Model):
         if self.expires_at is not None and self.expires_at <= timezone.now():
             return "expired"
         return "live"
+
+
+Actor = AbstractBaseUser | AnonymousUser | ApiKey | None  # who asked for something; None: the system
+
+KEY_PREFIX = "key "  # no user is called so: names of users have no space
+
+
+def name_actor(actor: Actor) -> str:
+    """Who it was, in words: a user's name, "key <label>", or "the system"."""
+    if isinstance(actor, AbstractBaseUser):
+        return actor.get_username()
+    return f"{KEY_PREFIX}{actor.label}" if isinstance(actor, ApiKey) else "the system"
+
+
+def key_label(name: str) -> str | None:
+    """The label of the key in what `name_actor` wrote; None where it was no key."""
+    return name.removeprefix(KEY_PREFIX) if name.startswith(KEY_PREFIX) else None

@@ -14,7 +14,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from collections_app.models.key_scope import CollectionScope
-from collections_app.work.leased_work import LeasedWork
+from collections_app.work.leases import LeasedWork
 
 SILENT_AFTER = timedelta(minutes=2)
 

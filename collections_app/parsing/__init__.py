@@ -6,9 +6,8 @@ here imports Django.
 
 from __future__ import annotations
 
-from collections_app.parsing.archives import archive_type
 from collections_app.parsing.process.process import parse, stop_server
-from collections_app.parsing.sniffing import sniff
+from collections_app.parsing.sniffing import archive_type, sniff
 from collections_app.parsing.types import (
     ERROR_KINDS,
     Attachment,

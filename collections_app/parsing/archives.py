@@ -7,26 +7,24 @@ import gzip
 import io
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Protocol
 
-from collections_app.parsing.sniffing import sniff
+from collections_app.parsing.sniffing import (
+    COMPRESSED_TYPES,
+    GZIP_TYPE,
+    TAR_TYPE,
+    UNPACK_ERRORS,
+    ZIP_TYPE,
+    archive_type,
+    packed_type,
+)
 from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.types import MEBIBYTE, Member, ParseError, ParseLimits
 
 READ_BYTES = 256 * 1024
 RATIO_FREE_BYTES = 8 * MEBIBYTE
 NAME_CHARS = 1000
-UNPACK_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, ValueError)
-
-ZIP_TYPE = "application/zip"
-TAR_TYPE = "application/x-tar"
-GZIP_TYPE = "application/gzip"
-BZIP2_TYPE = "application/x-bzip2"
-COMPRESSED_TYPES = (GZIP_TYPE, BZIP2_TYPE)
-ARCHIVE_TYPES = (ZIP_TYPE, TAR_TYPE)
-PACKED_STARTS = (b"PK", b"\x1f\x8b", b"BZh")
 
 
 class Readable(Protocol):
@@ -231,35 +229,6 @@ class _Expansion:
         if self.total_bytes > self.limits.max_unpacked_mb * MEBIBYTE:
             raise _too_much(self.limits)
         return content
-
-
-def archive_type(data: bytes) -> str:
-    """The media type when the content is an archive to unpack, a ZIP or a TAR (also packed in gzip or bzip2); else "".
-
-    A ZIP that is a document (office, e-book) is not an archive here, nor is a single compressed file. Cheap and safe
-    in any process: of a compressed file only the first block is unpacked.
-    """
-    kind = packed_type(data)
-    if kind in COMPRESSED_TYPES:
-        return TAR_TYPE if _begins_as_tar(data, kind) else ""
-    return kind
-
-
-def packed_type(data: bytes) -> str:
-    """The media type when the bytes are a ZIP, a TAR or a compressed file, and no document; else ""."""
-    if not data[:4].startswith(PACKED_STARTS) and data[257:262] != b"ustar":
-        return ""
-    media_type = sniff(data, "")
-    return media_type if media_type in ARCHIVE_TYPES or media_type in COMPRESSED_TYPES else ""
-
-
-def _begins_as_tar(data: bytes, kind: str) -> bool:
-    raw = io.BytesIO(data)
-    try:
-        with gzip.open(raw) if kind == GZIP_TYPE else bz2.open(raw) as stream:
-            return stream.read(tarfile.BLOCKSIZE)[257:262] == b"ustar"
-    except UNPACK_ERRORS:
-        return False
 
 
 def member_name(entry: zipfile.ZipInfo) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections_app.parsing.archives import decompress
-from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.reading import read_into
+from collections_app.parsing.assembly import Assembly, read_into
 from collections_app.parsing.types import ParseError, Source
 
 SUFFIXES = (".gz", ".gzip", ".bz2", ".bzip2")

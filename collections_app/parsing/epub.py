@@ -11,7 +11,7 @@ from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.office.ooxml import leaf_texts
 from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.text.html import render_page
-from collections_app.parsing.text.xmlstream import Attributes, stream_xml
+from collections_app.parsing.text.xmlstream import elements
 from collections_app.parsing.types import ParseError, Source
 
 CONTAINER = "META-INF/container.xml"
@@ -45,17 +45,10 @@ def read(source: Source, assembly: Assembly) -> None:
 
 
 def _package_document(package: Package) -> str:
-    result: list[str] = []
-
-    def start(name: str, attributes: Attributes) -> None:
-        path = attributes.get("full-path", "")
-        if name == "rootfile" and path in package:
-            result.append(path)
-
-    stream_xml(package.read(CONTAINER), start, lambda _: None, lambda _: None, doctype_allowed=True)
-    if not result:
-        raise ParseError("broken", "The e-book names no package document. Export it again from its program.")
-    return result[0]
+    for _, attributes in elements(package.read(CONTAINER), "rootfile", doctype_allowed=True):
+        if (path := attributes.get("full-path", "")) in package:
+            return path
+    raise ParseError("broken", "The e-book names no package document. Export it again from its program.")
 
 
 def _read_metadata(data: bytes, assembly: Assembly) -> None:
@@ -77,16 +70,13 @@ def _spine(package: Package, path: str) -> list[str]:
     items: dict[str, str] = {}
     kinds: dict[str, str] = {}
     order: list[str] = []
-
-    def start(name: str, attributes: Attributes) -> None:
-        if name == "item" and "id" in attributes and "href" in attributes:
+    for name, attributes in elements(package.read(path), "item", "itemref", doctype_allowed=True):
+        if name == "itemref":
+            order.append(attributes.get("idref", ""))
+        elif "id" in attributes and "href" in attributes:
             target = posixpath.normpath(posixpath.join(folder, unquote(attributes["href"])))
             items[attributes["id"]] = target
             kinds[attributes["id"]] = attributes.get("media-type", "")
-        elif name == "itemref":
-            order.append(attributes.get("idref", ""))
-
-    stream_xml(package.read(path), start, lambda _: None, lambda _: None, doctype_allowed=True)
     order = [each for each in order if each in items] or [each for each in items if kinds[each] in PAGE_TYPES]
     return [items[each] for each in order if items[each] in package]
 
@@ -95,11 +85,5 @@ def _protected(package: Package) -> frozenset[str]:
     """Members that are encrypted. Obfuscated fonts are listed the same way, and do not matter."""
     if ENCRYPTION not in package:
         return frozenset()
-    result: set[str] = set()
-
-    def start(name: str, attributes: Attributes) -> None:
-        if name == "CipherReference":
-            result.add(unquote(attributes.get("URI", "")))
-
-    stream_xml(package.read(ENCRYPTION), start, lambda _: None, lambda _: None)
-    return frozenset(result)
+    references = elements(package.read(ENCRYPTION), "CipherReference")
+    return frozenset(unquote(attributes.get("URI", "")) for _, attributes in references)

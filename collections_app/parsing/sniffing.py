@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import re
+import tarfile
 import zipfile
+import zlib
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.text.charsets import decode
 from collections_app.parsing.text.markup import words
+
+ZIP_TYPE = "application/zip"
+TAR_TYPE = "application/x-tar"
+GZIP_TYPE = "application/gzip"
+BZIP2_TYPE = "application/x-bzip2"
+COMPRESSED_TYPES = (GZIP_TYPE, BZIP2_TYPE)
+ARCHIVE_TYPES = (ZIP_TYPE, TAR_TYPE)
+UNPACK_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, tarfile.TarError, ValueError)
+PACKED_STARTS = (b"PK", b"\x1f\x8b", b"BZh")
 
 HEAD_BYTES = 16 * 1024
 PDF_WITHIN_BYTES = 1024
@@ -300,3 +313,32 @@ def _sniff_json(start: str, chosen: str) -> str:
 
 def _looks_binary(head: str) -> bool:
     return len(CONTROLS.findall(head)) > CONTROLS_ACCEPTED * len(head) + CONTROLS_ALWAYS_ACCEPTED
+
+
+def archive_type(data: bytes) -> str:
+    """The media type when the content is an archive to unpack, a ZIP or a TAR (also packed in gzip or bzip2); else "".
+
+    A ZIP that is a document (office, e-book) is not an archive here, nor is a single compressed file. Cheap and safe
+    in any process: of a compressed file only the first block is unpacked.
+    """
+    kind = packed_type(data)
+    if kind in COMPRESSED_TYPES:
+        return TAR_TYPE if _begins_as_tar(data, kind) else ""
+    return kind
+
+
+def packed_type(data: bytes) -> str:
+    """The media type when the bytes are a ZIP, a TAR or a compressed file, and no document; else ""."""
+    if not data[:4].startswith(PACKED_STARTS) and data[257:262] != b"ustar":
+        return ""
+    media_type = sniff(data, "")
+    return media_type if media_type in ARCHIVE_TYPES or media_type in COMPRESSED_TYPES else ""
+
+
+def _begins_as_tar(data: bytes, kind: str) -> bool:
+    raw = io.BytesIO(data)
+    try:
+        with gzip.open(raw) if kind == GZIP_TYPE else bz2.open(raw) as stream:
+            return stream.read(tarfile.BLOCKSIZE)[257:262] == b"ustar"
+    except UNPACK_ERRORS:
+        return False

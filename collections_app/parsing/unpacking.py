@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
-from collections_app.parsing.archives import ARCHIVE_TYPES
-from collections_app.parsing.process import process, protocol
-from collections_app.parsing.reading import READER_MODULES
+from collections_app.parsing.assembly import READER_MODULES
+from collections_app.parsing.process import process
+from collections_app.parsing.sniffing import ARCHIVE_TYPES
 from collections_app.parsing.types import Member, ParseError, ParseLimits
 
 
@@ -28,7 +29,7 @@ def iter_members(data: bytes, *, limits: ParseLimits | None = None, keep_bytes: 
                 taken += 1
                 yield member
             return
-        except (protocol.DisconnectedError, ConnectionError):
+        except process.DisconnectedError:
             if taken:
                 break
     raise process.ended_twice()
@@ -45,23 +46,26 @@ def is_readable(media_type: str) -> bool:
 
 
 def _members_once(data: bytes, limits: ParseLimits, keep_bytes: bool, *, fresh: bool) -> Iterator[Member]:
-    wall_s = limits.archive_timeout_s
-    deadline = time.monotonic() + wall_s + process.GRACE_S
-    with process.submit(limits, fresh=fresh, wall_s=wall_s) as connection:
+    wall_s, started = limits.archive_timeout_s, time.monotonic()
+    try:
+        with process.submit(data, {"members": keep_bytes}, limits, wall_s=wall_s, fresh=fresh) as connection:
+            while "end" not in (head := process.receive(connection, limits)):
+                yield _member(head, b"".join(process.receive_pieces(connection, head["sizes"][0])))
+    except (ParseError, process.DisconnectedError) as error:
+        if time.monotonic() - started >= wall_s:
+            raise _timeout(limits) from error
+        raise
 
-        def set_remaining() -> None:
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
 
-        try:
-            request = {"members": keep_bytes, "limits": limits.as_dict()}
-            process.send_request(connection, request, data, set_remaining)
-            while member := protocol.unpack_member(*process.receive_frame(connection, limits, set_remaining)):
-                yield member
-        except (TimeoutError, ParseError, protocol.DisconnectedError) as error:
-            # a child that is killed while the caller is busy leaves no trailer: the socket's buffer is full
-            if time.monotonic() > deadline - process.GRACE_S:
-                raise _timeout(limits) from error
-            raise
+def _member(head: dict[str, Any], data: bytes) -> Member:
+    return Member(
+        name=head["name"].encode("utf-8", "replace").decode(),
+        data=data,
+        error=ParseError(*head["refused"]) if "refused" in head else None,
+        size_bytes=head["size_bytes"],
+        sha256=head["sha256"],
+        media_type=head["media_type"],
+    )
 
 
 def _timeout(limits: ParseLimits) -> ParseError:

@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from collections_app.services.governance.audit_log import tell
+from collections_app.services.governance.audit import tell
 from collections_app.stages import StageRow
 
 register = template.Library()
@@ -115,6 +115,11 @@ def icon(name: str, extra: str = "") -> SafeString:
     return format_html('<svg class="icon {}" aria-hidden="true"><use href="#i-{}"/></svg>', extra, name)
 
 
+def chip(tone: str, *parts: object) -> SafeString:
+    """A small label in the colour of its tone, "" for none: its parts one after the other."""
+    return format_html('<span class="chip" data-tone="{}">{}</span>', tone, format_html_join("", "{}", zip(parts)))
+
+
 @register.simple_tag(takes_context=True)
 def theme(context: Context) -> str:
     """light, dark or system: what the person chose, from the cookie; system when there is no request or no choice."""
@@ -129,15 +134,17 @@ def state(name: str) -> SafeString:
     tone, symbol, word = STATES.get(name, ("neutral", "minus", name.replace("_", " ").capitalize()))
     spin = "spin" if name in ("running", "ingesting", "building") else ""
     drawn = icon(symbol, spin)
-    return format_html('<span class="state" data-tone="{}">{}<span class="word">{}</span></span>', tone, drawn, word)
+    return format_html(
+        '<span class="state" data-state="{}" data-tone="{}">{}<span class="word">{}</span></span>',
+        name, tone, drawn, word,
+    )  # fmt: skip
 
 
 @register.simple_tag
 def planned(status: str, total: int | None = None) -> SafeString:
     """What would happen to a document, as a chip; with a number behind the word where one is given."""
     tone, word = PLANNED.get(status, ("", status.replace("_", " ").capitalize()))
-    shown = word if total is None else f"{word} {total:,}"
-    return format_html('<span class="chip" data-tone="{}">{}</span>', tone, shown)
+    return chip(tone, word if total is None else f"{word} {total:,}")
 
 
 @register.filter
@@ -256,8 +263,8 @@ def amount(value: float | None, unit: str) -> str:
         return "–"
     if unit == "bytes":
         return size(round(value))
-    shown = f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
-    return f"{shown} {'characters' if unit == 'chars' else unit}".strip()
+    text = f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
+    return f"{text} {'characters' if unit == 'chars' else unit}".strip()
 
 
 @register.filter
@@ -395,14 +402,8 @@ def rank_change(gain: int | None) -> SafeString:
     """How many ranks were won (above 0) or lost, as a chip with arrow and words. "" for None and for no move."""
     if not gain:
         return SafeString("")
-    tone, symbol, word = ("good", "up", "up") if gain > 0 else ("watch", "down", "down")
-    return format_html(
-        '<span class="chip" data-tone="{}">{}<span class="sr-only">{} by </span>{}</span>',
-        tone,
-        icon(symbol),
-        word,
-        abs(gain),
-    )
+    tone, word = ("good", "up") if gain > 0 else ("watch", "down")
+    return chip(tone, icon(word), format_html('<span class="sr-only">{} by </span>', word), abs(gain))
 
 
 @register.simple_tag
@@ -450,25 +451,35 @@ def seconds(value: float | None) -> str:
 @register.simple_tag
 def histogram(counts: Sequence[int], label: str) -> SafeString:
     """Bars of equal width, left to right."""
-    highest = max(counts, default=0) or 1
+    bars = histogram_bars(counts, "", 0.06, 0.88, max(counts, default=0) or 1)
+    return draw_histogram("histogram", label, bars)
+
+
+def histogram_bars(counts: Sequence[int], kind: str, offset: float, breadth: float, highest: int) -> SafeString:
+    """One bar per count. offset, breadth: of the room that each has, 0 to 1. kind: their class, "" for none."""
     width = 100 / max(len(counts), 1)
-    bars = format_html_join(
+    return format_html_join(
         "",
-        '<rect x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
+        '<rect{} x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>',
         (
             (
-                f"{index * width + width * 0.06:.2f}",
+                format_html(' class="{}"', kind) if kind else "",
+                f"{(index + offset) * width:.2f}",
                 f"{60 - 58 * count / highest:.2f}",
-                f"{width * 0.88:.2f}",
+                f"{width * breadth:.2f}",
                 f"{58 * count / highest:.2f}",
                 count,
             )
             for index, count in enumerate(counts)
         ),
     )
+
+
+def draw_histogram(classes: str, label: str, bars: SafeString) -> SafeString:
     return format_html(
-        '<svg class="histogram" role="img" aria-label="{}" viewBox="0 0 100 60" preserveAspectRatio="none">{}'
+        '<svg class="{}" role="img" aria-label="{}" viewBox="0 0 100 60" preserveAspectRatio="none">{}'
         '<line x1="0" y1="60" x2="100" y2="60"/></svg>',
+        classes,
         label,
         bars,
     )

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from collections_app.templatetags.interface import icon
+from collections_app.templatetags.interface import chip, icon
 from ragd.security import FAMILIES
 
 register = template.Library()
@@ -64,33 +63,26 @@ def by_rule(findings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted(grouped.values(), key=lambda item: (-item["score"], item["family"], item["rule"]))
 
 
+def _tone(family: str) -> str:
+    return TONES.get(FAMILIES[family].severity if family in FAMILIES else "medium", "watch")
+
+
 @register.simple_tag
 def finding_chip(finding: Mapping[str, Any]) -> SafeString:
     """Family and rule, with the count where there are several."""
-    family = str(finding["family"])
-    count = int(finding.get("count", 1))
-    return format_html(
-        '<span class="chip" data-tone="{}">{}{}: {}{}</span>',
-        TONES.get(FAMILIES[family].severity if family in FAMILIES else "medium", "watch"),
-        icon("alert"),
-        family_words(family),
-        str(finding["rule"]).replace("_", " "),
-        f" × {count}" if count > 1 else "",
-    )
+    family, count = str(finding["family"]), int(finding.get("count", 1))
+    words = f"{family_words(family)}: {str(finding['rule']).replace('_', ' ')}"
+    return chip(_tone(family), icon("alert"), words, f" × {count}" if count > 1 else "")
 
 
 @register.simple_tag
 def family_chip(finding: Mapping[str, Any]) -> SafeString:
     """The family alone."""
     family = str(finding["family"])
-    tone = TONES.get(FAMILIES[family].severity if family in FAMILIES else "medium", "watch")
-    return format_html('<span class="chip" data-tone="{}">{}{}</span>', tone, icon("alert"), family_words(family))
+    return chip(_tone(family), icon("alert"), family_words(family))
 
 
 @register.simple_tag
 def risk_chip(score: float | None) -> SafeString | str:
     """The risk of a run where there is any; "" for none."""
-    if not score:
-        return ""
-    tone = "bad" if score >= HIGH else "watch"
-    return format_html('<span class="chip" data-tone="{}">{}Risk {}</span>', tone, icon("alert"), round(score))
+    return chip("bad" if score >= HIGH else "watch", icon("alert"), f"Risk {round(score)}") if score else ""

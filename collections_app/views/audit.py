@@ -7,7 +7,7 @@ from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, page_of, render_page
 from collections_app.models import Collection
-from collections_app.services.governance.audit_log import AuditFilter, list_entries, list_subject_kinds
+from collections_app.services.governance.audit import AuditFilter, list_entries, list_subject_kinds
 
 PER_PAGE = 50
 

@@ -15,7 +15,7 @@ from django_htmx.http import HttpResponseClientRedirect
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, find_or_404, next_address, render_page
-from collections_app.models import Chunk, Collection, Document
+from collections_app.models import Chunk, Collection
 from collections_app.services.chunks.chunk_edits import (
     ChunkChange,
     add_chunk,
@@ -26,7 +26,7 @@ from collections_app.services.chunks.chunk_edits import (
     set_chunk_enabled,
 )
 from collections_app.services.chunks.neighbours import nearest_chunks
-from collections_app.views.collections import find_collection
+from collections_app.views.collections import find_document
 from collections_app.views.forms.collections import ChunkChangeForm
 from collections_app.views.reading import show_chunk
 from ragd.errors import RagdError
@@ -37,22 +37,23 @@ SAID = {"edit": "edited", "add": "added", "disable": "disabled", "enable": "enab
 @require_POST
 def change(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """Edit, add behind, disable, enable, undo, attach; then back to where it was asked, at the chunk."""
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, document = find_document(name, doc_id)
     form = ChunkChangeForm(request.POST)
     if not form.is_valid():
-        return show_chunk(request, collection, document, index, refused=_first_error(form), status=422)
+        return show_chunk(
+            request, collection, document, index, refused=str(next(iter(form.errors.values()))[0]), status=422
+        )
     data = form.cleaned_data
     try:
-        made = _change(request, collection, doc_id, index, data)
+        chunk_change = _change(request, collection, doc_id, index, data)
     except (ServiceError, RagdError) as error:
         status, body = describe(error)
         if data["action"] in ("edit", "add") and not request.htmx:
             return show_chunk(request, collection, document, index, refused=body["error"]["message"], status=status)
         messages.error(request, body["error"]["message"])
         return _back(request, reverse("collections:document", args=[name, doc_id]))
-    messages.success(request, _say(collection, data["action"], index, made))
-    return _back(request, _address(name, made))
+    messages.success(request, _say(collection, data["action"], index, chunk_change))
+    return _back(request, _address(name, chunk_change))
 
 
 def _change(
@@ -66,36 +67,40 @@ def _change(
         return attach_overlay(
             collection, doc_id, values["overlay_id"] or 0, -1 if target is None else target, actor=user
         )
-    seen = {"revision": values["revision"], "actor": user}
+    options = {"revision": values["revision"], "actor": user}
     if action == "edit":
-        return edit_chunk(collection, doc_id, index, values["content"], **seen)
+        return edit_chunk(collection, doc_id, index, values["content"], **options)
     if action == "add":
-        return add_chunk(collection, doc_id, values["content"], after=index, **seen)
-    return set_chunk_enabled(collection, doc_id, index, enabled=action == "enable", **seen)
+        return add_chunk(collection, doc_id, values["content"], after=index, **options)
+    return set_chunk_enabled(collection, doc_id, index, enabled=action == "enable", **options)
 
 
-def _say(collection: Collection, action: str, index: int, made: ChunkChange) -> SafeString | str:
+def _say(collection: Collection, action: str, index: int, chunk_change: ChunkChange) -> SafeString | str:
     """What was done; a change that is new can be undone from there."""
-    if not made.changed:
+    if not chunk_change.changed:
         return f"Chunk {index}: no changes."
     if action == "attach":
-        return f"Edit attached to chunk {made.chunk_index}."
+        return f"Edit attached to chunk {chunk_change.chunk_index}."
     if action == "undo":
         return "Edit reverted."
     message = "Chunk added." if action == "add" else f"Chunk {index} {SAID[action]}."
-    if made.overlay_id is None or made.before is not None:
+    if chunk_change.overlay_id is None or chunk_change.before is not None:
         return message
     return format_html(
         '{} <button type="button" class="button small" hx-post="{}" hx-vals="{}" hx-swap="none">Undo</button>',
         message,
-        reverse("collections:chunk-change", args=[collection.name, index, made.doc_id]),
-        f'{{"action": "undo", "overlay_id": {made.overlay_id}}}',
+        reverse("collections:chunk-change", args=[collection.name, index, chunk_change.doc_id]),
+        f'{{"action": "undo", "overlay_id": {chunk_change.overlay_id}}}',
     )
 
 
-def _address(name: str, made: ChunkChange) -> str:
-    address = reverse("collections:document", args=[name, made.doc_id])
-    return address if made.chunk_index is None else f"{address}?chunk={made.chunk_index}#chunk-{made.chunk_index}"
+def _address(name: str, chunk_change: ChunkChange) -> str:
+    address = reverse("collections:document", args=[name, chunk_change.doc_id])
+    return (
+        address
+        if chunk_change.chunk_index is None
+        else f"{address}?chunk={chunk_change.chunk_index}#chunk-{chunk_change.chunk_index}"
+    )
 
 
 def _back(request: PageRequest, otherwise: str) -> HttpResponse:
@@ -103,15 +108,10 @@ def _back(request: PageRequest, otherwise: str) -> HttpResponse:
     return HttpResponseClientRedirect(address) if request.htmx else redirect(address)
 
 
-def _first_error(form: ChunkChangeForm) -> str:
-    return str(next(iter(form.errors.values()))[0])
-
-
 @require_GET
 def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Every change of a document's chunks; those whose text is gone can be attached elsewhere or removed."""
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, document = find_document(name, doc_id)
     context = {"collection": collection, "document": document, "overlays": list_overlays(collection, doc_id)}
     return render_page(request, "collections/overlays.html", context)
 
@@ -119,8 +119,7 @@ def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 @require_GET
 def neighbours(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """The chunks nearest to one; ?others=1 leaves its own document out."""
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, document = find_document(name, doc_id)
     chunk = find_or_404(Chunk.objects.light(), collection=collection, doc_id=doc_id, chunk_index=index)
     others = request.GET.get("others") == "1"
     result = nearest_chunks(collection, doc_id, index, other_documents=others)

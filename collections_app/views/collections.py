@@ -11,7 +11,14 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, next_address, refuse, render_page
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    next_address,
+    render_page,
+    submit_form,
+)
 from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.policies import resolve_policy
 from collections_app.services.collections.collections import (
@@ -27,17 +34,25 @@ from collections_app.services.generations.recall_probes import last_probe, recal
 from collections_app.stores import embedder_for
 from collections_app.templatetags.interface import THEMES
 from collections_app.views.forms.collections import CollectionForm, CollectionSettingsForm, DeleteCollectionForm
-from ragd.errors import RagdError
 from ragd.store.store import partition_name
 from ragd.types import ChunkPolicy
 
 YEAR_S = 365 * 24 * 3600
 SWITCHER_ROWS = 30
+CREATED_WITH = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims")
 
 
 def find_collection(name: str) -> Collection:
     """The live collection of that name with its counts, or 404."""
     return find_or_404(Collection.objects.live().with_counts(), name=name)
+
+
+def find_document(name: str, doc_id: str) -> tuple[Collection, Document]:
+    """(the live collection of that name with its counts, its document as lists show it), or 404."""
+    collection = find_collection(name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    document.collection = collection
+    return collection, document
 
 
 @require_GET
@@ -52,37 +67,20 @@ def list_collections(request: PageRequest) -> HttpResponse:
 def create(request: PageRequest) -> HttpResponse:
     form = CollectionForm(request.POST or None)
     form.suggest(usual_policy(site.RAGD_EMBED_MODEL, site.RAGD_EMBED_DIMS))
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            try:
-                made = _create(form, request)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-            else:
-                messages.success(request, f"Collection {made.name} created. Add documents.")
-                return redirect("collections:upload", made.name)
-    return render_page(request, "collections/create.html", {"form": form}, status=status)
+
+    def save() -> HttpResponse:
+        options = {name: form.cleaned_data[name] for name in CREATED_WITH}
+        collection = create_collection(**options, chunk_policy=form.chunk_policy(), actor=request.user)
+        messages.success(request, f"Collection {collection.name} created. Add documents.")
+        return redirect("collections:upload", collection.name)
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "collections/create.html", {"form": form}, status=status)
 
 
 def usual_policy(model: str, dims: int) -> ChunkPolicy:
     """What documents are cut by when the collection states nothing."""
     return resolve_policy({}, embedder_for(model, dims).window)
-
-
-def _create(form: CollectionForm, request: PageRequest) -> Collection:
-    data = form.cleaned_data
-    return create_collection(
-        name=data["name"],
-        description=data["description"],
-        hybrid_enabled=data["hybrid_enabled"],
-        language=data["language"],
-        embed_model=data["embed_model"],
-        embed_dims=data["embed_dims"],
-        chunk_policy=form.chunk_policy(),
-        actor=request.user,
-    )
 
 
 @require_http_methods(["GET", "POST"])
@@ -93,25 +91,21 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
     form = CollectionSettingsForm(request.POST or None, initial=initial)
     form.suggest(usual_policy(collection.embed_model, collection.embed_dims))
     form.suggest_retention()
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            changes = {
-                "description": form.cleaned_data["description"],
-                "chunk_policy": form.chunk_policy(),
-                "retention": form.retention(),
-                "security": form.security(),
-            }
-            try:
-                update_collection(collection, changes=changes, actor=request.user)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-            else:
-                messages.success(request, "Settings saved. They apply to newly indexed documents.")
-                return redirect("collections:settings", name)
+
+    def save() -> HttpResponse:
+        changes = {
+            "description": form.cleaned_data["description"],
+            "chunk_policy": form.chunk_policy(),
+            "retention": form.retention(),
+            "security": form.security(),
+        }
+        update_collection(collection, changes=changes, actor=request.user)
+        messages.success(request, "Settings saved. They apply to newly indexed documents.")
+        return redirect("collections:settings", name)
+
+    response, status = submit_form(request, form, save)
     context = {"collection": collection, "form": form, "tab": "settings", **recent_transfers(collection.name)}
-    return render_page(request, "collections/settings.html", context, status=status)
+    return response or render_page(request, "collections/settings.html", context, status=status)
 
 
 @require_GET
@@ -139,12 +133,8 @@ def statistics(request: PageRequest, name: str) -> HttpResponse:
 
 @require_POST
 def probe(request: PageRequest, name: str) -> HttpResponse:
-    collection = find_collection(name)
-    try:
-        submit_probe(collection, actor=request.user)
-    except ServiceError as error:
-        messages.error(request, str(error))
-    else:
+    with RefusalMessages(request):
+        submit_probe(find_collection(name), actor=request.user)
         messages.success(request, "Recall measurement started.")
     return redirect("collections:statistics", name)
 

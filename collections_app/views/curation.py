@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.contrib import messages
 from django.db.models import Sum
@@ -12,8 +13,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from collections_app.domain.identity import can_be_stored
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, find_or_404, next_address, refuse, render_page
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    next_address,
+    render_page,
+    submit_form,
+)
 from collections_app.models import Collection, Document
 from collections_app.policies import policy_for
 from collections_app.services.documents.bulk_changes import BulkChange, BulkOutcome, DocumentResult, change_documents
@@ -23,9 +29,8 @@ from collections_app.services.documents.selection import count_facets
 from collections_app.services.governance.delete_guards import is_guarded
 from collections_app.services.indexing.revisions import count_revisions
 from collections_app.templatetags.interface import counted
-from collections_app.views.collections import find_collection
+from collections_app.views.collections import find_collection, find_document
 from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, Selection
-from ragd.errors import RagdError
 
 LISTED_MAX = 20
 REASONS_MAX = 3
@@ -64,7 +69,7 @@ def change(request: PageRequest, name: str) -> HttpResponse:
     if action not in (*SIMPLE, "label") or (selection.filter is None and not selection.doc_ids):
         messages.warning(request, "Select documents first.")
         return redirect(back)
-    try:
+    with RefusalMessages(request):
         chosen = selection.choose(collection)
         if action == "label":
             return _label(request, collection, selection, chosen)
@@ -75,8 +80,6 @@ def change(request: PageRequest, name: str) -> HttpResponse:
         ):
             return _confirm(request, collection, selection, chosen, action)
         _tell(request, action, change_documents(collection, BulkChange(action), chosen, actor=request.user))
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
     return redirect(back)
 
 
@@ -102,55 +105,50 @@ def _confirm(
     request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str], action: str
 ) -> HttpResponse:
     rows = Document.objects.filter(collection=collection, doc_id__in=chosen)
-    documents = list(rows.listed().by_doc_id()[:LISTED_MAX])
-    if not documents:
+    context = _describe_chosen(request, collection, selection, chosen)
+    if not context["documents"]:
         raise Http404("none of these documents is in the collection")
-    context = {
-        "collection": collection,
+    context |= {
         "action": action,
         "word": WORDS[action][0],
         "explained": EXPLAINED[action],
-        "documents": documents,
         "total": rows.count(),
-        "more": max(len(chosen) - LISTED_MAX, 0),
-        "matching": selection.filter is not None,
         "chunk_total": rows.aggregate(total=Sum("chunk_count"))["total"] or 0,
         "attached": attached_to(collection, chosen) if action == "delete" else [],
         "revision_total": count_revisions(collection.pk, chosen) if action == "delete" else 0,
-        "hidden_fields": selection.hidden_fields(len(chosen)),
-        "next": next_address(request, collection_address(collection)),
     }
     return render_page(request, "collections/change_documents.html", context)
 
 
-def _label(request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]) -> HttpResponse:
-    """Tags and metadata of the chosen documents: the form first, then the changes."""
-    back = next_address(request, collection_address(collection))
-    form = BulkLabelForm(request.POST if request.POST.get("confirmed") else None)
-    status = 200
-    if form.is_bound and form.is_valid():
-        try:
-            outcomes = [change_documents(collection, each, chosen, actor=request.user) for each in form.changes()]
-        except (ServiceError, RagdError) as error:
-            status = refuse(form, error)
-        else:
-            _tell(request, "label", _joined(outcomes))
-            return redirect(back)
-    elif form.is_bound:
-        status = 422
+def _describe_chosen(
+    request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]
+) -> dict[str, Any]:
+    """What both pages that ask back tell of the chosen documents, of which the first are listed."""
     rows = Document.objects.filter(collection=collection, doc_id__in=chosen)
-    context = {
+    return {
         "collection": collection,
-        "form": form,
-        "total": len(chosen),
         "documents": list(rows.listed().by_doc_id()[:LISTED_MAX]),
+        "total": len(chosen),
         "more": max(len(chosen) - LISTED_MAX, 0),
         "matching": selection.filter is not None,
-        "present_tags": count_facets(collection, selection.filter)["tags"] if selection.filter else [],
         "hidden_fields": selection.hidden_fields(len(chosen)),
-        "next": back,
+        "next": next_address(request, collection_address(collection)),
     }
-    return render_page(request, "collections/label_documents.html", context, status=status)
+
+
+def _label(request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]) -> HttpResponse:
+    """Tags and metadata of the chosen documents: the form first, then the changes."""
+    form = BulkLabelForm(request.POST if request.POST.get("confirmed") else None)
+
+    def save() -> HttpResponse:
+        outcomes = [change_documents(collection, each, chosen, actor=request.user) for each in form.changes()]
+        _tell(request, "label", _joined(outcomes))
+        return redirect(next_address(request, collection_address(collection)))
+
+    response, status = submit_form(request, form, save) if form.is_bound else (None, 200)
+    present_tags = count_facets(collection, selection.filter)["tags"] if selection.filter else []
+    context = _describe_chosen(request, collection, selection, chosen) | {"form": form, "present_tags": present_tags}
+    return response or render_page(request, "collections/label_documents.html", context, status=status)
 
 
 def _joined(outcomes: Sequence[BulkOutcome]) -> BulkOutcome:
@@ -172,29 +170,18 @@ def collection_address(collection: Collection) -> str:
 @require_http_methods(["GET", "POST"])
 def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Title, tags, metadata and chunk policy of one document."""
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    document.collection = collection
+    collection, document = find_document(name, doc_id)
     form = DocumentForm(request.POST) if request.method == "POST" else DocumentForm.of(document)
     form.suggest(policy_for(collection))
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            requested = form.wanted(document)
-            expected = form.cleaned_data["expected_revision"]
-            try:
-                edited = edit_document(collection, doc_id, requested, expected_revision=expected, actor=request.user)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-            else:
-                messages.success(request, _describe_edit(document, edited))
-                return redirect("collections:document", name, doc_id)
+
+    def save() -> HttpResponse:
+        expected = form.cleaned_data["expected_revision"]
+        changes = form.changes(document)
+        edited = edit_document(collection, doc_id, changes, expected_revision=expected, actor=request.user)
+        saved = f" saved as revision {edited.revision}."
+        messages.success(request, f"{doc_id}{': no changes.' if edited.revision == document.revision else saved}")
+        return redirect("collections:document", name, doc_id)
+
+    response, status = submit_form(request, form, save)
     context = {"collection": collection, "document": document, "form": form, "part": "edit"}
-    return render_page(request, "collections/edit_document.html", context, status=status)
-
-
-def _describe_edit(before: Document, after: Document) -> str:
-    if before.revision == after.revision:
-        return f"{after.doc_id}: no changes."
-    return f"{after.doc_id} saved as revision {after.revision}."
+    return response or render_page(request, "collections/edit_document.html", context, status=status)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
+from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.documents.selection import count_facets
@@ -19,7 +16,6 @@ from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import TextForm
 from collections_app.views.forms.curation import DOCUMENT_SORTS, filter_of_address
 from collections_app.views.jobs import active_jobs
-from ragd.errors import RagdError
 
 DOCUMENTS_PER_PAGE = 50
 
@@ -50,32 +46,15 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
 def write_text(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     form = TextForm(request.POST or None)
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            data = form.cleaned_data
-            try:
-                outcome = ingest_text(
-                    collection,
-                    data["doc_id"],
-                    data["content"],
-                    title=data["title"],
-                    tags=data["tags"],
-                    metadata=data["metadata"],
-                    source="page",
-                    actor=request.user,
-                )
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-            else:
-                messages.success(request, _describe_outcome(data["doc_id"], outcome))
-                return redirect("collections:document", name, data["doc_id"])
+
+    def save() -> HttpResponse:
+        data = dict(form.cleaned_data)
+        doc_id = data.pop("doc_id")
+        outcome = ingest_text(collection, doc_id, data.pop("content"), source="page", actor=request.user, **data)
+        indexed = f" indexed: {counted(outcome.chunks_written, 'chunk')}."
+        messages.success(request, f"{doc_id}{': no changes.' if outcome.unchanged else indexed}")
+        return redirect("collections:document", name, doc_id)
+
+    response, status = submit_form(request, form, save)
     context = {"collection": collection, "form": form, "tab": "documents"}
-    return render_page(request, "collections/text.html", context, status=status)
-
-
-def _describe_outcome(doc_id: str, outcome: Any) -> str:
-    if outcome.unchanged:
-        return f"{doc_id}: no changes."
-    return f"{doc_id} indexed: {counted(outcome.chunks_written, 'chunk')}."
+    return response or render_page(request, "collections/text.html", context, status=status)

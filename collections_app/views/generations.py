@@ -10,8 +10,8 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods, require_POST
 
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import PageRequest, RefusalMessages, is_part, refuse, render_page
 from collections_app.models import Collection, Generation
 from collections_app.policies import policy_for
 from collections_app.services.generations.estimate import Estimate, estimate_generation
@@ -84,11 +84,9 @@ def _initial(collection: Collection) -> dict[str, Any]:
 
 def _start(request: PageRequest, collection: Collection, form: GenerationForm) -> HttpResponse:
     automatic = form.cleaned_data["activate"] == "automatic"
-    made = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
-    messages.success(
-        request,
-        f"Building index version {made.number}. Version {collection.generation} stays active until it is complete.",
-    )
+    generation = start_generation(collection, form.choices(), automatic=automatic, actor=request.user)
+    active = f"Version {collection.generation} stays active until it is complete."
+    messages.success(request, f"Building index version {generation.number}. {active}")
     return redirect("collections:generations", collection.name)
 
 
@@ -109,11 +107,8 @@ def change(request: PageRequest, name: str, number: int, action: str) -> HttpRes
         "cancel": (cancel_generation, "cancelled"),
     }
     act, message = acts[action]
-    try:
+    with RefusalMessages(request):
         act(result, actor=request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-    else:
         messages.success(request, f"Index version {result.number} {message}.")
     return redirect("collections:generations", name)
 
@@ -123,11 +118,8 @@ def drop(request: PageRequest, name: str, number: int) -> HttpResponse:
     """Asks first: the way back to it is gone afterwards."""
     result = _find(name, number)
     if request.method == "POST":
-        try:
+        with RefusalMessages(request):
             drop_generation(result, actor=request.user)
-        except (ServiceError, RagdError) as error:
-            messages.error(request, describe(error)[1]["error"]["message"])
-        else:
             messages.success(request, f"Index version {result.number} deleted.")
         return redirect("collections:generations", name)
     states = {state.generation.pk: state for state in generation_states(result.collection)}

@@ -1,4 +1,4 @@
-"""Jobs of a collection: the strip and the lines that follow the work, the list, one job, retry and cancel."""
+"""Jobs and uploads of a collection: the strip and the lines that follow the work, lists, one of each, retry, cancel."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 from django_htmx.http import trigger_client_event
 
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, next_address, page_of, render_page
-from collections_app.models import Collection, Document, IngestJob
+from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, page_of, render_page
+from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES, TROUBLED_STATES
-from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
+from collections_app.services.jobs.batches import batch_jobs, batch_progress, find_batches
+from collections_app.services.jobs.cancellation import cancel_batch, cancel_collection_jobs, cancel_job
 from collections_app.services.jobs.queue import jobs_ahead
-from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
+from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
 from collections_app.views.collections import find_collection
-from ragd.errors import RagdError
 
 JOBS_PER_PAGE = 50
 STRIP_ROWS = 4
@@ -35,6 +34,7 @@ STATE_LINKS = (
     ("succeeded", "Succeeded"),
     ("cancelled", "Cancelled"),
 )
+BATCHES_PER_PAGE = 20
 
 
 def active_jobs(collection: Collection) -> dict[str, Any]:
@@ -133,11 +133,8 @@ def change_job(request: PageRequest, name: str, job_id: uuid.UUID, action: str) 
     """Retry or cancel one job, then back to where the button was."""
     target = get_object_or_404(IngestJob.objects.listed(), collection=find_collection(name), pk=job_id)
     act, message = {"retry": (retry_job, "queued for retry"), "cancel": (cancel_job, "cancelled")}[action]
-    try:
+    with RefusalMessages(request):
         act(target, actor=request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-    else:
         messages.success(request, f"Job {target.doc_id or target.get_kind_display()} {message}.")
     return redirect(next_address(request, reverse("collections:jobs", args=[name])))
 
@@ -156,9 +153,48 @@ def change_jobs(request: PageRequest, name: str, action: str) -> HttpResponse:
 
 def answer_changed(request: PageRequest, change: Callable[[], int], message: str) -> None:
     """Do it, and tell how many jobs it was, or why not."""
-    try:
+    with RefusalMessages(request):
         count = change()
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-    else:
         messages.success(request, f"{count:,} job{'s were' if count != 1 else ' was'} {message}.")
+
+
+@require_GET
+def list_batches(request: PageRequest, name: str) -> HttpResponse:
+    collection = find_collection(name)
+    page = page_of(request, find_batches(collection), BATCHES_PER_PAGE)
+    progresses = batch_progress(list(page))
+    context: dict[str, Any] = {
+        "collection": collection,
+        "tab": "jobs",
+        "work_view": "attempts",
+        "page": page,
+        "progresses": progresses,
+        "is_active": any(progress.is_active for progress in progresses),
+    }
+    return render_page(
+        request, "collections/batches.html", context, parts={"batches": "collections/parts/batches.html"}
+    )
+
+
+@require_GET
+def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
+    """One attempt and its documents, what failed first."""
+    collection = find_collection(name)
+    result = get_object_or_404(IngestBatch, collection=collection, pk=batch_id)
+    (progress,) = batch_progress([result])
+    context = {
+        "collection": collection,
+        "batch": result,
+        "progress": progress,
+        "page": page_of(request, batch_jobs(result), JOBS_PER_PAGE),
+    }
+    return render_page(request, "collections/batch.html", context, parts={"batch": "collections/parts/batch.html"})
+
+
+@require_POST
+def change_batch(request: PageRequest, name: str, batch_id: uuid.UUID, action: str) -> HttpResponse:
+    """Retry what failed of it, or cancel what waits and runs."""
+    target = get_object_or_404(IngestBatch, collection=find_collection(name), pk=batch_id)
+    act, message = {"retry": (retry_batch, "queued for retry"), "cancel": (cancel_batch, "cancelled")}[action]
+    answer_changed(request, lambda: act(target, actor=request.user), message)
+    return redirect(next_address(request, reverse("collections:batch", args=[name, batch_id])))

@@ -12,7 +12,15 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.passages import ChunkSpan, compare_pieces
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, is_part, refuse, render_page
+from collections_app.http.page_requests import (
+    PageRequest,
+    find_or_404,
+    is_part,
+    page_number,
+    pages_around,
+    refuse,
+    render_page,
+)
 from collections_app.models import Document
 from collections_app.policies import policy_for, policy_of
 from collections_app.services.chunks.chunk_preview import Preview, PreviewChunk, preview_collection, preview_document
@@ -96,22 +104,19 @@ def _stated_query(form: TryPolicyForm) -> str:
 def _window(request: PageRequest, preview: Preview) -> dict[str, Any]:
     """The chunks of one page with the text that they are of, under both cuts."""
     total = max(1, -(-len(preview.then) // CHUNKS_PER_PAGE))
-    asked = request.GET.get("page", "")
-    number = min(max(int(asked), 1), total) if asked.isascii() and asked.isdecimal() and len(asked) < 10 else 1
+    number = min(page_number(request), total)
     first = (number - 1) * CHUNKS_PER_PAGE
-    shown = preview.then[first : first + CHUNKS_PER_PAGE]
+    page_chunks = preview.then[first : first + CHUNKS_PER_PAGE]
     following = preview.then[first + CHUNKS_PER_PAGE :]
-    start = shown[0].start if first else 0
-    end = max([following[0].start if following else preview.chars, *(position.end for position in shown)])
+    start = page_chunks[0].start if first else 0
+    end = max([following[0].start if following else preview.chars, *(position.end for position in page_chunks)])
     cut = [position for position in preview.now if position.start < position.end]  # what was added by hand has no edge
     now = [position for position in cut if start <= position.start < end]
     return {
-        "pieces": compare_pieces(preview.text[start:end], start, _spans(shown), _spans(now)),
-        "shown": shown,
-        "number": number,
+        "pieces": compare_pieces(preview.text[start:end], start, _spans(page_chunks), _spans(now)),
+        "shown": page_chunks,
         "total": total,
-        "before": number - 1 if number > 1 else None,
-        "after": number + 1 if number < total else None,
+        **pages_around(number, has_more=number < total),
         "edges": len(cut),
         "stay": len(
             {position.start for position in cut}

@@ -14,13 +14,20 @@ from django.views.decorators.http import require_GET
 from collections_app.domain.outliers import DUPLICATE, Limits, flags_of, limits_of
 from collections_app.domain.overlays import EDIT, MARK
 from collections_app.domain.passages import ChunkSpan, Piece, cut_pieces, join_chunks
-from collections_app.http.page_requests import PageRequest, find_or_404, render_page
+from collections_app.http.page_requests import (
+    PageRequest,
+    find_or_404,
+    page_number,
+    pages_around,
+    render_page,
+    whole_number,
+)
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
 from collections_app.policies import policy_for, window_of
 from collections_app.services.chunks.finding_scan import find_in_chunk
-from collections_app.services.indexing.chunk_overlays import overlays_of_chunk
-from collections_app.views.collections import find_collection
-from collections_app.views.revisions import cited_elsewhere
+from collections_app.services.indexing.stored_documents import overlays_of_chunk
+from collections_app.views.collections import find_document
+from collections_app.views.revisions import cited_elsewhere, cited_span
 from ragd.types import ChunkPolicy
 
 CHUNKS_PER_PAGE = 40
@@ -30,12 +37,11 @@ AROUND_CHARS = 240  # of text around a chunk that is shown without the rest
 @require_GET
 def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text with its chunks' edges beside the chunks, some chunks at a time; ?start=&end= marks a cited place."""
-    collection = find_collection(name)
-    records = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, records = find_document(name, doc_id)
     elsewhere, moved_from = cited_elsewhere(request, records)
     if elsewhere:
         return redirect(elsewhere)
-    cited = _cited_span(request, records)
+    cited = cited_span(request, records.size_chars)
     limits = _limits(collection, records)
     flagged = request.GET.get("flagged") == "1"
     chunks = Chunk.objects.light().of_document(records)
@@ -52,6 +58,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
         "moved_from": moved_from if cited else None,
+        **pages_around(reading.number, has_more=reading.number < reading.total),
     }
     return render_page(request, "collections/document.html", context)
 
@@ -73,14 +80,6 @@ class Reading:
     def cited_chunks(self) -> set[int]:
         return {index for piece in self.pieces if piece.cited for index in piece.chunks}
 
-    @property
-    def before(self) -> int | None:
-        return self.number - 1 if self.number > 1 else None
-
-    @property
-    def after(self) -> int | None:
-        return self.number + 1 if self.number < self.total else None
-
 
 def _read(
     request: PageRequest,
@@ -94,15 +93,15 @@ def _read(
     total = max(1, -(-count // CHUNKS_PER_PAGE))
     number = min(_page_number(request, chunks, cited), total)
     first = (number - 1) * CHUNKS_PER_PAGE
-    shown = list(chunks[first : first + CHUNKS_PER_PAGE + 1])
-    following = shown[CHUNKS_PER_PAGE:]
-    shown = shown[:CHUNKS_PER_PAGE]
+    page_chunks = list(chunks[first : first + CHUNKS_PER_PAGE + 1])
+    following = page_chunks[CHUNKS_PER_PAGE:]
+    page_chunks = page_chunks[:CHUNKS_PER_PAGE]
     if flagged:
-        return Reading(number, total, _stretches(document, shown), shown)
-    start = shown[0].start_char if shown and first else 0
+        return Reading(number, total, _stretches(document, page_chunks), page_chunks)
+    start = page_chunks[0].start_char if page_chunks and first else 0
     end = following[0].start_char if following else document.size_chars
-    end = max([end, *(chunk.end_char for chunk in shown)])
-    return Reading(number, total, [_cut(document, start, end, shown, cited)], shown)
+    end = max([end, *(chunk.end_char for chunk in page_chunks)])
+    return Reading(number, total, [_cut(document, start, end, page_chunks, cited)], page_chunks)
 
 
 def _cut(
@@ -115,9 +114,9 @@ def _cut(
     return [*pieces, Piece("", end, (), behind, crowded=True)] if behind else pieces
 
 
-def _stretches(document: Document, shown: Sequence[Chunk]) -> list[list[Piece]]:
+def _stretches(document: Document, page_chunks: Sequence[Chunk]) -> list[list[Piece]]:
     """The shown chunks with a little text around, put together from the chunks beside them: no text is read for it."""
-    requested = {chunk.chunk_index + step for chunk in shown for step in (-1, 0, 1)}
+    requested = {chunk.chunk_index + step for chunk in page_chunks for step in (-1, 0, 1)}
     rows = Chunk.objects.light().of_document(document).filter(chunk_index__in=requested)
     stretches: list[list[Chunk]] = []
     for row in rows:
@@ -125,19 +124,19 @@ def _stretches(document: Document, shown: Sequence[Chunk]) -> list[list[Piece]]:
             stretches[-1].append(row)
         else:
             stretches.append([row])
-    indexes = {chunk.chunk_index for chunk in shown}
+    indexes = {chunk.chunk_index for chunk in page_chunks}
     return [_stretch(document, rows, [row for row in rows if row.chunk_index in indexes]) for rows in stretches]
 
 
-def _stretch(document: Document, rows: Sequence[Chunk], shown: Sequence[Chunk]) -> list[Piece]:
+def _stretch(document: Document, rows: Sequence[Chunk], page_chunks: Sequence[Chunk]) -> list[Piece]:
     start, end = rows[0].start_char, max(row.end_char for row in rows)
     if any(row.metadata.get(MARK) == EDIT for row in rows):
         text = _text_of(document, start, end)  # what the document has there is in no chunk
     else:
         text = join_chunks([(row.start_char, row.content) for row in rows if row.end_char > row.start_char])
-    first = max(0, shown[0].start_char - start - AROUND_CHARS)
-    last = max(row.end_char for row in shown) - start + AROUND_CHARS
-    spans = [ChunkSpan(row.chunk_index, row.start_char, row.end_char) for row in shown]
+    first = max(0, page_chunks[0].start_char - start - AROUND_CHARS)
+    last = max(row.end_char for row in page_chunks) - start + AROUND_CHARS
+    spans = [ChunkSpan(row.chunk_index, row.start_char, row.end_char) for row in page_chunks]
     return cut_pieces(text[first:last], start + first, spans)
 
 
@@ -183,29 +182,14 @@ def _page_number(request: PageRequest, chunks: QuerySet[Chunk], cited: tuple[int
     if cited is not None:
         holders = chunks.filter(start_char__lte=cited[0]).order_by("-chunk_index")
         return (holders.values_list("chunk_index", flat=True).first() or 0) // CHUNKS_PER_PAGE + 1
-    asked = _whole_number(request.GET.get("chunk"))
-    if asked is not None:
-        return asked // CHUNKS_PER_PAGE + 1
-    return max(_whole_number(request.GET.get("page")) or 1, 1)
-
-
-def _cited_span(request: PageRequest, document: Document) -> tuple[int, int] | None:
-    """start and end of the address when they name a place inside the document, else None."""
-    start, end = _whole_number(request.GET.get("start")), _whole_number(request.GET.get("end"))
-    if start is None or end is None or not 0 <= start < end or start >= document.size_chars:
-        return None
-    return start, min(end, document.size_chars)
-
-
-def _whole_number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
+    index = whole_number(request.GET.get("chunk"))
+    return page_number(request) if index is None else index // CHUNKS_PER_PAGE + 1
 
 
 @require_GET
 def chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """One chunk with its numbers, its neighbours, what can be done with it and, with ?start=&end=, the cited place."""
-    collection = find_collection(name)
-    records = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    collection, records = find_document(name, doc_id)
     elsewhere, _ = cited_elsewhere(request, records)
     if elsewhere:
         return redirect(elsewhere)
@@ -222,29 +206,29 @@ def show_chunk(
     status: int = 200,
 ) -> HttpResponse:
     """The page of a chunk. refused: why what was typed into it was not taken; it is kept in the form."""
-    shown = find_or_404(Chunk.objects.light(), collection=collection, doc_id=document.doc_id, chunk_index=index)
-    cited = _cited_span(request, document)
-    span = ChunkSpan(shown.chunk_index, shown.start_char, shown.end_char)
-    overlay = shown.metadata.get(MARK)
+    row = find_or_404(Chunk.objects.light(), collection=collection, doc_id=document.doc_id, chunk_index=index)
+    cited = cited_span(request, document.size_chars)
+    span = ChunkSpan(row.chunk_index, row.start_char, row.end_char)
+    overlay = row.metadata.get(MARK)
     if overlay:  # its offsets are those of the text that it stands for
-        pieces = [Piece(shown.content, shown.start_char, (index,), ())]
+        pieces = [Piece(row.content, row.start_char, (index,), ())]
     else:
-        pieces = cut_pieces(shown.content, shown.start_char, [span], cited)
-    original = _text_of(document, shown.start_char, shown.end_char) if overlay or shown.switched_off else ""
+        pieces = cut_pieces(row.content, row.start_char, [span], cited)
+    original = _text_of(document, row.start_char, row.end_char) if overlay or row.switched_off else ""
     context = {
         "collection": collection,
         "document": document,
-        "chunk": shown,
+        "chunk": row,
         "pieces": pieces,
         "original": original if overlay == EDIT else "",
-        "overlays": overlays_of_chunk(shown, original) if overlay or shown.switched_off else [],
+        "overlays": overlays_of_chunk(row, original) if overlay or row.switched_off else [],
         "overlay": overlay,
-        "findings": find_in_chunk(shown.content, shown.context),
-        "flags": flags_of(shown.content, _limits(collection, document)),
+        "findings": find_in_chunk(row.content, row.context),
+        "flags": flags_of(row.content, _limits(collection, document)),
         "refused": refused,
         "typed": request.POST.get("content", "") if refused else "",
         "typed_action": request.POST.get("action", "") if refused else "",
-        "size_chars": len(shown.content),
+        "size_chars": len(row.content),
         "before": index - 1 if index else None,
         "after": index + 1 if index + 1 < document.chunk_count else None,
         "tab": "documents",

@@ -13,9 +13,16 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.domain.passages import ChunkSpan, cut_pieces
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, find_or_404, page_of, render_page
-from collections_app.models import Collection, Document, DocumentRevision
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    page_number,
+    page_of,
+    render_page,
+    whole_number,
+)
+from collections_app.models import Document, DocumentRevision
 from collections_app.services.documents.edits import is_busy, roll_back
 from collections_app.services.documents.revision_diff import compare_revisions, rollback_changes
 from collections_app.services.indexing.revisions import (
@@ -27,8 +34,7 @@ from collections_app.services.indexing.revisions import (
     revision_text,
     revisions_kept,
 )
-from collections_app.views.collections import find_collection
-from ragd.errors import RagdError
+from collections_app.views.collections import find_document
 
 PER_PAGE = 50
 CHUNKS_PER_PAGE = 40
@@ -52,7 +58,7 @@ class HistoryRow:
 @require_GET
 def history(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Every revision that is kept, the present one first."""
-    collection, document = _find(name, doc_id)
+    collection, document = find_document(name, doc_id)
     rows = DocumentRevision.objects.listed().of_document(collection.pk, doc_id)
     page = page_of(request, rows, PER_PAGE)
     stored = list(page)
@@ -94,22 +100,22 @@ def _history_row(states: list[DocumentRevision], number: int, document: Document
 @require_GET
 def revision(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
     """The text of a revision, to be read; ?start=&end= marks a cited place."""
-    collection, document = _find(name, doc_id)
+    collection, document = find_document(name, doc_id)
     result = _or_404(document, number)
-    cited = _cited(request, result)
+    cited = cited_span(request, result.size_chars)
     chunk_places = revision_places(document, number)
     total = max(1, -(-len(chunk_places) // CHUNKS_PER_PAGE))
     shown_page = min(_page_number(request, chunk_places, cited), total)
     first = (shown_page - 1) * CHUNKS_PER_PAGE
-    shown = chunk_places[first : first + CHUNKS_PER_PAGE]
-    start = shown[0].start if shown and first else 0
+    page_chunks = chunk_places[first : first + CHUNKS_PER_PAGE]
+    start = page_chunks[0].start if page_chunks and first else 0
     end = (
         chunk_places[first + CHUNKS_PER_PAGE].start
         if first + CHUNKS_PER_PAGE < len(chunk_places)
         else result.size_chars
     )
-    end = max([end, *(position.end for position in shown)])
-    spans = [ChunkSpan(position.index, position.start, position.end) for position in shown]
+    end = max([end, *(position.end for position in page_chunks)])
+    spans = [ChunkSpan(position.index, position.start, position.end) for position in page_chunks]
     context = {
         "collection": collection,
         "document": document,
@@ -128,14 +134,14 @@ def _page_number(request: PageRequest, positions: list[Any], cited: tuple[int, i
     if cited is not None:
         holders = [number for number, position in enumerate(positions) if position.start <= cited[0]]
         return (holders[-1] if holders else 0) // CHUNKS_PER_PAGE + 1
-    return max(_whole_number(request.GET.get("page")) or 1, 1)
+    return page_number(request)
 
 
 @require_GET
 def difference(request: PageRequest, name: str, before: int, after: int, doc_id: str) -> HttpResponse:
     """What differs between two revisions: fields, then chunks with their words marked."""
-    collection, document = _find(name, doc_id)
-    chosen = _whole_number(request.GET.get("before")), _whole_number(request.GET.get("after"))
+    collection, document = find_document(name, doc_id)
+    chosen = whole_number(request.GET.get("before")), whole_number(request.GET.get("after"))
     if None not in chosen:  # from the form that chooses
         return redirect("collections:difference", name, *chosen, doc_id)
     numbers = DocumentRevision.objects.of_document(collection.pk, doc_id).values_list("revision", flat=True)
@@ -162,18 +168,16 @@ def difference(request: PageRequest, name: str, before: int, after: int, doc_id:
 @require_http_methods(["GET", "POST"])
 def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
     """Ask, then make the document what it was."""
-    collection, document = _find(name, doc_id)
+    collection, document = find_document(name, doc_id)
     if request.method == "POST":
-        try:
+        with RefusalMessages(request):
             outcome = roll_back(collection, doc_id, number, actor=request.user)
-        except (ServiceError, RagdError) as error:
-            messages.error(request, describe(error)[1]["error"]["message"])
-            return redirect("collections:history", name, doc_id)
-        if outcome.unchanged:
-            messages.success(request, f"No changes: {doc_id} already has the content of revision {number}.")
-        else:
-            messages.success(request, f"Rolled back to revision {number} (now revision {outcome.revision}).")
-        return redirect("collections:document", name, doc_id)
+            if outcome.unchanged:
+                messages.success(request, f"No changes: {doc_id} already has the content of revision {number}.")
+            else:
+                messages.success(request, f"Rolled back to revision {number} (now revision {outcome.revision}).")
+            return redirect("collections:document", name, doc_id)
+        return redirect("collections:history", name, doc_id)
     result = _or_404(document, number, earlier=True)
     context = {
         "collection": collection,
@@ -184,13 +188,6 @@ def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
         "is_busy": is_busy(collection, doc_id),
     }
     return render_page(request, "collections/rollback.html", context)
-
-
-def _find(name: str, doc_id: str) -> tuple[Collection, Document]:
-    collection = find_collection(name)
-    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    document.collection = collection
-    return collection, document
 
 
 def _or_404(document: Document, number: int, *, earlier: bool = False) -> DocumentRevision:
@@ -206,7 +203,7 @@ def cited_elsewhere(request: PageRequest, document: Document) -> tuple[str | Non
     address: of the place in that revision, where it is kept and had another text. number: of the revision, where it is
     not kept any more, so that nobody can tell whether the place has moved. (None, None): the place is here.
     """
-    number, start, end = (_whole_number(request.GET.get(name)) for name in ("revision", "start", "end"))
+    number, start, end = (whole_number(request.GET.get(name)) for name in ("revision", "start", "end"))
     if number is None or start is None or end is None or number == document.revision:
         return None, None
     rows = DocumentRevision.objects.of_document(document.collection_id, document.doc_id)
@@ -218,12 +215,9 @@ def cited_elsewhere(request: PageRequest, document: Document) -> tuple[str | Non
     return f"{address}?start={start}&end={end}", None
 
 
-def _cited(request: PageRequest, revision: DocumentRevision) -> tuple[int, int] | None:
-    start, end = _whole_number(request.GET.get("start")), _whole_number(request.GET.get("end"))
-    if start is None or end is None or not 0 <= start < end or start >= revision.size_chars:
+def cited_span(request: PageRequest, size_chars: int) -> tuple[int, int] | None:
+    """start and end of the address when they name a place inside a text of this size, else None."""
+    start, end = whole_number(request.GET.get("start")), whole_number(request.GET.get("end"))
+    if start is None or end is None or not 0 <= start < end or start >= size_chars:
         return None
-    return start, min(end, revision.size_chars)
-
-
-def _whole_number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
+    return start, min(end, size_chars)

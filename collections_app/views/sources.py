@@ -19,7 +19,8 @@ from collections_app.services.sources.source_jobs import SENT, SourcePlan
 from collections_app.services.sources.url_lists import submit_urls
 from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
-from collections_app.views.forms.sources import BucketForm, SourceForm, UrlsForm
+from collections_app.views.forms.collections import IntakeFields
+from collections_app.views.forms.sources import BucketForm, UrlsForm
 from collections_app.views.jobs import active_jobs
 from ragd.errors import RagdError
 
@@ -65,7 +66,12 @@ def fetch_bucket(request: PageRequest, name: str) -> HttpResponse:
 
 
 def _answer(
-    request: PageRequest, collection: Collection, form: SourceForm, submit: Submit, template: str, more: dict[str, Any]
+    request: PageRequest,
+    collection: Collection,
+    form: IntakeFields,
+    submit: Submit,
+    template: str,
+    more: dict[str, Any],
 ) -> HttpResponse:
     plan, status = None, 200
     if request.method == "POST":
@@ -77,7 +83,7 @@ def _answer(
             except (ServiceError, RagdError) as error:
                 status = refuse(form, error)
     if plan is not None and plan.batch is not None:
-        messages.success(request, _said(plan))
+        messages.success(request, _describe_plan(plan))
         return redirect("collections:batch", collection.name, plan.batch.pk)
     context = {
         "collection": collection,
@@ -91,7 +97,7 @@ def _answer(
     return render_page(request, template, context | more | active_jobs(collection), status=status)
 
 
-def _must_look(request: PageRequest, form: SourceForm, submit: Submit) -> bool:
+def _must_look(request: PageRequest, form: IntakeFields, submit: Submit) -> bool:
     """Whether only the plan is asked for, or deletes something else than what was seen and agreed to."""
     if "go" not in request.POST:
         return True
@@ -100,7 +106,7 @@ def _must_look(request: PageRequest, form: SourceForm, submit: Submit) -> bool:
     return str(len(submit(True).deletions)) != request.POST.get("agreed", "")
 
 
-def _said(plan: SourcePlan) -> str:
+def _describe_plan(plan: SourcePlan) -> str:
     sent = sum(line.status in SENT for line in plan.lines)
     message = f"{counted(sent, 'document')} queued"
     if plan.deletions:

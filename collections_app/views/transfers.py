@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from django.contrib import messages
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.api.transfers import stream_export
-from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
+from collections_app.http.page_requests import PageRequest, RefusalMessages, find_or_404, render_page, submit_form
 from collections_app.models import Collection, Operation
 from collections_app.services.collections.invariant_check import request_check
 from collections_app.services.collections.operations import recent_transfers
 from collections_app.services.transfer.export import open_export
 from collections_app.services.transfer.import_stage import request_import
 from collections_app.views.forms.collections import ImportForm
-from ragd.errors import RagdError
 
 PROOF_FIRST = ("documents", "chunks", "chunk_tables")
 COUNTS_FIRST = ("documents", "chunks", "sources", "revisions", "overlays")
@@ -29,11 +27,9 @@ COUNTS_FIRST = ("documents", "chunks", "sources", "revisions", "overlays")
 def export(request: PageRequest, name: str) -> HttpResponseBase:
     """The download; the page that asked for it stays."""
     collection = find_or_404(Collection.objects.live(), name=name)
-    try:
+    with RefusalMessages(request):
         return stream_export(open_export(collection, actor=request.user))
-    except (ServiceError, RagdError) as error:
-        messages.error(request, str(error))
-        return redirect("collections:settings", name)
+    return redirect("collections:settings", name)
 
 
 @require_GET
@@ -48,20 +44,15 @@ def strip(request: PageRequest, name: str) -> HttpResponse:
 def import_file(request: PageRequest) -> HttpResponse:
     """A file is looked at while the browser waits; a worker imports what it holds, followed on the operation's page."""
     form = ImportForm(request.POST or None, request.FILES or None)
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            options = {field: form.cleaned_data[field] or None for field in ("name", "embed_model", "embed_dims")}
-            try:
-                requested = request_import(
-                    form.cleaned_data["file"], **options, replace=form.cleaned_data["replace"], actor=request.user
-                )
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-            else:
-                return redirect("collections:operation", requested.pk)
-    return render_page(request, "collections/import.html", {"form": form}, status=status)
+
+    def save() -> HttpResponse:
+        data = form.cleaned_data
+        options = {field: data[field] or None for field in ("name", "embed_model", "embed_dims")}
+        requested = request_import(data["file"], **options, replace=data["replace"], actor=request.user)
+        return redirect("collections:operation", requested.pk)
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "collections/import.html", {"form": form}, status=status)
 
 
 @require_GET
@@ -77,11 +68,12 @@ def operation(request: PageRequest, operation_id: UUID) -> HttpResponse:
 def _counts(results: Operation) -> list[tuple[str, int]]:
     """(what, how many) of an export or import, documents and chunks first."""
     counts = results.report.get("counts", {})
-    return [(noun, counts[noun]) for noun in sorted(counts, key=lambda noun: (_place(COUNTS_FIRST, noun), noun))]
+    return [(noun, counts[noun]) for noun in _ordered(counts, COUNTS_FIRST)]
 
 
-def _place(order: tuple[str, ...], noun: str) -> int:
-    return order.index(noun) if noun in order else len(order)
+def _ordered(nouns: Iterable[str], first: Sequence[str]) -> list[str]:
+    """Those of `first` in its order, then the others by name."""
+    return sorted(nouns, key=lambda noun: (first.index(noun) if noun in first else len(first), noun))
 
 
 def _proof(results: Operation) -> list[tuple[str, int, int]]:
@@ -89,8 +81,7 @@ def _proof(results: Operation) -> list[tuple[str, int, int]]:
     if results.kind != Operation.Kind.DELETION or "before" not in results.report:
         return []
     before, after = results.report["before"], results.report["after"]
-    order = sorted(before, key=lambda noun: (_place(PROOF_FIRST, noun), noun))
-    return [(noun, before[noun], after.get(noun, 0)) for noun in order]
+    return [(noun, before[noun], after.get(noun, 0)) for noun in _ordered(before, PROOF_FIRST)]
 
 
 @require_POST

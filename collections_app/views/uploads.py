@@ -11,15 +11,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
-from collections_app.api.schemas import UploadPlanRequest
-from collections_app.api.uploads import plan_body, plan_of
+from collections_app.api.schemas import PlanAnswer, UploadPlanRequest
+from collections_app.api.uploads import plan_of
 from collections_app.errors import ServiceError, error_response
 from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
 from collections_app.models import IngestBatch
 from collections_app.services.uploads.folder_sync import commit_sync
-from collections_app.services.uploads.submissions import close_batch, find_batch, open_batch
 from collections_app.services.uploads.upload_preview import preview_uploads
-from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
+from collections_app.services.uploads.uploads import UploadOutcome, close_batch, find_batch, open_batch, submit_uploads
 from collections_app.validation import describe_problems
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import UploadForm
@@ -50,11 +49,9 @@ def upload(request: PageRequest, name: str) -> HttpResponse:
                     data["uploads"],
                     doc_ids=request.POST.getlist("doc_ids"),
                     choices=request.POST.getlist("choices"),
-                    tags=data["tags"] or None,
-                    metadata=data["metadata"] or None,
-                    on_clash=data["on_clash"] or "replace",
                     batch=batch,
                     actor=request.user,
+                    **form.labels(),
                 )
                 status = 200
             except (ServiceError, RagdError) as error:
@@ -83,7 +80,7 @@ def plan(request: PageRequest, name: str) -> HttpResponse:
         return error_response(request, InvalidInput(message, field=field))
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
-    return JsonResponse(plan_body(upload_plan))
+    return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
 
 
 @require_POST
@@ -93,19 +90,12 @@ def members(request: PageRequest, name: str) -> HttpResponse:
     form = UploadForm(request.POST, request.FILES)
     if not form.is_valid():
         return error_response(request, InvalidInput("one archive and its labels were expected", field="uploads"))
-    data = form.cleaned_data
+    doc_ids = request.POST.getlist("doc_ids")
     try:
-        upload_plan = preview_uploads(
-            collection,
-            data["uploads"],
-            doc_ids=request.POST.getlist("doc_ids"),
-            tags=data["tags"] or None,
-            metadata=data["metadata"] or None,
-            on_clash=data["on_clash"] or "replace",
-        )
+        upload_plan = preview_uploads(collection, form.cleaned_data["uploads"], doc_ids=doc_ids, **form.labels())
     except (ServiceError, RagdError) as error:
         return error_response(request, error)
-    return JsonResponse(plan_body(upload_plan))
+    return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
 
 
 @require_POST
@@ -124,9 +114,9 @@ def finish(request: PageRequest, name: str) -> HttpResponse:
     """Close a batch; that of a sync deletes the documents that are named. JSON with what went and what stayed."""
     collection = find_collection(name)
     try:
-        asked: Any = json.loads(request.body)
-        batch = find_batch(collection, str(asked["batch"]))
-        doomed = [str(doc_id) for doc_id in asked.get("delete", [])]
+        body: Any = json.loads(request.body)
+        batch = find_batch(collection, str(body["batch"]))
+        doomed = [str(doc_id) for doc_id in body.get("delete", [])]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return error_response(request, InvalidInput('a JSON object with "batch" and "delete" was expected'))
     except ServiceError as error:

@@ -1,13 +1,17 @@
 """Leases: work is claimed by one process at a time, held by heartbeats, and released, cancelled or taken over.
 
 Every write of an attempt says which attempt it belongs to; one that finds the work cancelled, taken over or gone
-changes nothing and raises LeaseLostError.
+changes nothing and raises LeaseLostError. A thread beside the attempt notices the loss (`Lease.hold`) and signals the
+main thread, where the handler raises LeaseLostError if the attempt has said that it may be interrupted there: while it
+waits for a parser, an endpoint, a pause. Elsewhere, such as in a transaction, nothing is raised: the attempt's next
+write finds out by itself.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import threading
 import time
@@ -15,21 +19,102 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, connection
+from django.db import DatabaseError, InterfaceError, connection, models
 from django.db.models import F, Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
-
-from collections_app.work.interrupting import LeaseLostError, interrupt, watched
-from collections_app.work.leased_work import LeasedWork
 
 log = logging.getLogger(__name__)
 
+SIGNAL = signal.SIGUSR2
+LOOK_EVERY_S = 1.0  # for whether the work was cancelled
+WRITE_EVERY_S = 0.5
+
+# One statement, so that of two processes one gets it; who finds the row held by another transaction takes nothing.
+CLAIM = """
+UPDATE {table} SET attempts = attempts + 1, {assignments}
+WHERE {pk} = ({free} FOR NO KEY UPDATE SKIP LOCKED) RETURNING *
+"""
+
+
+class LeasedWork(models.Model):
+    """Work whose whole state is its row. The broker carries the row's id and may lose or repeat it.
+
+    worker: host:pid of the process that claimed it last, "" when it was given back. attempts: how often it was claimed;
+    the number fences the writes of an attempt. attempts_forgiven: those that do not count against the limit, because
+    progress was stored for good after them or because the work is not to blame for their end. sent_at: when its message
+    was last sent, or the moment before which it is not to be sent. lease_until: null while nobody holds it.
+    """
+
+    worker = models.TextField(default="", blank=True)
+    attempts = models.IntegerField(default=0)
+    attempts_forgiven = models.IntegerField(default=0)
+    sent_at = models.DateTimeField(default=timezone.now, editable=False)
+    lease_until = models.DateTimeField(null=True, blank=True)
+    heartbeat_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        abstract = True
+
+    @property
+    def tries(self) -> int:
+        """The attempts that count against the limit."""
+        return self.attempts - self.attempts_forgiven
+
+
 W = TypeVar("W", bound=LeasedWork)
 
-LOOK_EVERY_S = 1.0  # for whether the work was cancelled
+
+class LeaseLostError(Exception):
+    """This attempt no longer holds its work: that was cancelled, superseded, taken over or deleted."""
+
+
+_run = {"is_lost": False, "may_raise": False}
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """Around an attempt, which begins with nothing lost. The signal does nothing outside of the main thread."""
+    _run.update(is_lost=False, may_raise=False)
+    if threading.current_thread() is threading.main_thread():
+        # never taken back: a signal that comes a moment after the run would otherwise end the process
+        signal.signal(SIGNAL, _on_signal)
+    try:
+        yield
+    finally:
+        _run.update(is_lost=False)  # what comes after it in this process has lost nothing
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Around what may take long and holds nothing: the loss of the lease raises LeaseLostError in it, at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _run["may_raise"] = True
+    try:
+        if _run["is_lost"]:
+            raise LeaseLostError
+        yield
+    finally:
+        _run["may_raise"] = False
+
+
+def interrupt(run: threading.Thread) -> None:
+    """From another thread: the lease of the attempt in this thread is lost."""
+    if run is threading.main_thread() and run.ident is not None:
+        _run["is_lost"] = True
+        signal.pthread_kill(run.ident, SIGNAL)
+
+
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    if _run["may_raise"]:
+        _run["may_raise"] = False  # once: what cleans up is left in peace
+        raise LeaseLostError
 
 
 def worker_name() -> str:
@@ -49,13 +134,21 @@ def claimable(now: datetime) -> Q:
 def claim(rows: QuerySet[W], pk: object, owner: str, **values: Any) -> Lease[W] | None:
     """Take the work of this id, if it is one of `rows` and claimable; None when it is not.
 
-    One conditional update, so that of two processes one gets it. values: further columns to set with it.
+    values: further columns to set with it, as values or RawSQL.
     """
-    now = timezone.now()
-    holding = {"worker": owner, "heartbeat_at": now, "lease_until": now + lease_length(), "attempts": F("attempts") + 1}
-    if not rows.filter(claimable(now), pk=pk).update(**holding | values):
-        return None
-    work = rows.model._default_manager.filter(pk=pk).first()
+    now, model = timezone.now(), rows.model
+    free, free_params = rows.filter(claimable(now), pk=pk).order_by().values("pk").query.sql_with_params()
+    fields = {field.name: field for field in model._meta.concrete_fields}
+    assignments: list[str] = []
+    params: list[Any] = []
+    for name, value in {"worker": owner, "heartbeat_at": now, "lease_until": now + lease_length(), **values}.items():
+        field, is_sql = fields[name], isinstance(value, RawSQL)
+        assignments.append(f"{field.column} = {value.sql if is_sql else '%s'}")
+        params += value.params if is_sql else [field.get_db_prep_save(value, connection)]
+    statement = CLAIM.format(
+        table=model._meta.db_table, pk=model._meta.pk.column, assignments=", ".join(assignments), free=free
+    )
+    work = next(iter(model._default_manager.raw(statement, [*params, *free_params])), None)
     return None if work is None else Lease(work, work.attempts)
 
 
@@ -92,18 +185,18 @@ class Lease(Generic[W]):
         """Extend the lease from a thread of its own while the block runs, however long one step of it takes.
 
         The event is set when the lease is lost. interrupts: the loss also raises LeaseLostError in the block, where
-        that says that it may be interrupted (`interrupting.interruptible`).
+        that says that it may be interrupted (`interruptible`).
         """
         ended, lost = threading.Event(), threading.Event()
         run = threading.current_thread() if interrupts else None
         keeper = threading.Thread(target=self._keep, args=(ended, lost, run), daemon=True, name="ragd-lease")
-        keeper.start()
-        try:
-            with watched():
+        with watched():
+            keeper.start()
+            try:
                 yield lost
-        finally:
-            ended.set()
-            keeper.join()
+            finally:
+                ended.set()
+                keeper.join()
 
     def _keep(self, ended: threading.Event, lost: threading.Event, run: threading.Thread | None) -> None:
         extend_every_s = max(0.5, settings.RAGD_JOB_LEASE_S / 4)
@@ -145,3 +238,23 @@ def held_by_host(rows: QuerySet[Any], host: str, *, but: Iterable[int] = ()) -> 
     """What the workers of a host hold. but: processes that died by themselves, whose work may be to blame."""
     blamed = [f"{host}:{pid}" for pid in but]
     return rows.filter(lease_until__isnull=False, worker__startswith=f"{host}:").exclude(worker__in=blamed)
+
+
+class Progress(Generic[W]):
+    """Writes through the lease: every write says which attempt it belongs to, and extends the lease."""
+
+    def __init__(self, lease: Lease[W]) -> None:
+        self.lease = lease
+        self.written_at = time.monotonic()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the last write is half a second ago. What changes quickly is written only then."""
+        return time.monotonic() - self.written_at >= WRITE_EVERY_S
+
+    def write(self, **values: Any) -> None:
+        """Set these columns of the row and of `lease.work`. Raises LeaseLostError; the row is then as it was."""
+        self.lease.heartbeat(**values)
+        self.written_at = time.monotonic()
+        for name, value in values.items():
+            setattr(self.lease.work, name, value)

@@ -1,17 +1,21 @@
-"""The figures of one run as pages show them: a measure's mean with its interval, band, coverage and what it is held
-against. Read from the run's summary, so that no item has to be read."""
+"""The figures of one run as pages show them: a measure's mean with its interval, band, coverage and what it is compared
+with. Read from the run's summary, so that no item has to be read.
+
+A mean is placed among the published labels of RAGBench, counted by a benchmark (ragbench_share): the validation rows of
+seven sets, labelled by GPT-4, with lengths in sentences. Each set counts alike."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from evaluation_app.analysis.ragbench import percentile_of
-from evaluation_app.measures.catalogue import Band, Measure, find, order_of
+from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
 from evaluation_app.models import EvaluationRun
-from evaluation_app.scoring.modes.bands import Bands
-from ragd.errors import InvalidInput
+from evaluation_app.scoring.modes.catalogue import Bands
 
 GROUPS = {
     "retrieval": "Retrieval",
@@ -23,6 +27,43 @@ GROUPS = {
 }
 # what a page begins with, where there is room for few; a run has those that it measured
 FIRST = ("ndcg", "recall", "context_relevance", "completeness", "adherence", "faithfulness", "right_outcome", "f1")
+
+
+TABLE = Path(__file__).with_name("ragbench.json")
+STEPS = 100  # scores are counted by hundredths, so a percentile is exact to one
+
+
+@cache
+def stored_counts() -> Mapping[str, Mapping[str, Sequence[int]]]:
+    """Measure -> set -> how many rows are at 0.00, 0.01, ... 1.00."""
+    values: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+    counts: Mapping[str, Mapping[str, Sequence[int]]] = values["measures"]
+    return counts
+
+
+def percentile_of(name: str, value: float) -> float | None:
+    """The share of rows that score less, with half of those that score the same to a hundredth; 0 to 1.
+
+    None for a measure that RAGBench has no labels of.
+    """
+    sets = stored_counts().get(name)
+    if not sets:
+        return None
+    index = min(max(round(value * STEPS), 0), STEPS)
+    shares = [(sum(counts[:index]) + counts[index] / 2) / sum(counts) for counts in sets.values()]
+    return sum(shares) / len(shares)
+
+
+def shares_of(name: str, bins: int) -> Sequence[float] | None:
+    """Which share of rows lies in each of so many equal bins of 0 to 1; the last holds 1.0. None as above."""
+    sets = stored_counts().get(name)
+    if not sets:
+        return None
+    shares = [0.0] * bins
+    for counts in sets.values():
+        for index, count in enumerate(counts):
+            shares[min(index * bins // STEPS, bins - 1)] += count / sum(counts) / len(sets)
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +158,6 @@ def make_figure(
 def means_of(summary: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
     result: Mapping[str, Mapping[str, Any]] = summary.get("measures", {})
     return result
-
-
-def measure_of(name: str, bands: Bands | None = None) -> Measure:
-    """One that the catalogue does not know (any more) is shown by its name, without bands."""
-    try:
-        return find(name, bands)
-    except InvalidInput:
-        return Measure(name, name, "outcome", "")
 
 
 def grouped(figures: Sequence[Figure]) -> list[tuple[str, list[Figure]]]:

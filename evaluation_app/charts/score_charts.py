@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from evaluation_app.charts.axes import AxisWord, Scale, line_path, percent, rounded
 from evaluation_app.measures.catalogue import Band, Measure
 
 BINS = 20
@@ -68,7 +69,6 @@ class Distribution:
     bars: tuple[Bar, ...]
     bounds: tuple[Bound, ...]
     mean_at: float | None
-    mean_text: str
     reference: str
     scored: int
     height: int = DISTRIBUTION_HEIGHT
@@ -101,9 +101,8 @@ def draw_distribution(
         name=measure.name,
         title=f"{summary}, mean {format_value(mean)}" if mean is not None else summary,
         bars=bars,
-        bounds=tuple(Bound(_percent(at), name, format_value(at)) for name, at in bounds_of(measure)),
-        mean_at=None if mean is None else _percent(mean),
-        mean_text=format_value(mean),
+        bounds=tuple(Bound(percent(at), name, format_value(at)) for name, at in bounds_of(measure)),
+        mean_at=None if mean is None else percent(mean),
         reference=_outline(outline, highest),
         scored=len(values),
     )
@@ -128,7 +127,7 @@ def _bar(measure: Measure, index: int, count: int, highest: int | float, address
     low, high = index / BINS, (index + 1) / BINS
     # the last bar is the one of 1.0, which alone passes where nothing less does
     stands_for = 1.0 if index == BINS - 1 else (low + high) / 2 if index else 0.0
-    height = _round((DISTRIBUTION_HEIGHT - HEAD) * count / highest)
+    height = rounded((DISTRIBUTION_HEIGHT - HEAD) * count / highest)
     height = max(height, 2.0) if count else 0.0
     width = 100 / BINS
     return Bar(
@@ -136,9 +135,9 @@ def _bar(measure: Measure, index: int, count: int, highest: int | float, address
         high=high,
         count=count,
         band=measure.band(stands_for) or "",
-        x=_round(index * width + 0.08 * width),
-        width=_round(0.84 * width),
-        y=_round(DISTRIBUTION_HEIGHT - height),
+        x=rounded(index * width + 0.08 * width),
+        width=rounded(0.84 * width),
+        y=rounded(DISTRIBUTION_HEIGHT - height),
         height=height,
         href=address(low, high) if address and count else "",
         readout=f"{format_value(low)} to {format_value(high)}: {count}",
@@ -152,8 +151,8 @@ def _outline(levels: Sequence[float], highest: float) -> str:
     width = 1000 / len(levels)
     parts = [f"M0,{DISTRIBUTION_HEIGHT}"]
     for index, level in enumerate(levels):
-        y = _round(DISTRIBUTION_HEIGHT - (DISTRIBUTION_HEIGHT - HEAD) * level / highest)
-        parts.append(f"L{_round(index * width):g},{y:g}H{_round((index + 1) * width):g}")
+        y = rounded(DISTRIBUTION_HEIGHT - (DISTRIBUTION_HEIGHT - HEAD) * level / highest)
+        parts.append(f"L{rounded(index * width):g},{y:g}H{rounded((index + 1) * width):g}")
     return "".join([*parts, f"V{DISTRIBUTION_HEIGHT}"])
 
 
@@ -185,13 +184,6 @@ class Dot:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
-    x: float
-    text: str
-    anchor: str
-
-
-@dataclass(frozen=True, slots=True)
 class Trend:
     """paths: the line between runs that may be compared, in a box of 1000 by `height`. cuts: where the set changed."""
 
@@ -203,8 +195,7 @@ class Trend:
     cuts: tuple[float, ...]
     bounds: tuple[Bound, ...]
     baseline_y: float | None
-    baseline_text: str
-    words: tuple[Word, ...]
+    words: tuple[AxisWord, ...]
     rows: tuple[tuple[str, str, str, str], ...]
     height: int = TREND_HEIGHT
 
@@ -221,15 +212,15 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
     """
     known = [point for point in points if point.value is not None]
     span = [value for point in known for value in (point.value, point.low, point.high) if value is not None]
-    scale = _Scale.over([*span, *([baseline] if baseline is not None else [])])
+    scale = _trend_scale([*span, *([baseline] if baseline is not None else [])])
     width = 100 / max(len(points), 1)
     positions = [(index + 0.5) * width for index in range(len(points))]
     dots = tuple(
-        _dot(measure, point, _round(x), scale, is_last=point is known[-1])
+        _dot(measure, point, rounded(x), scale, is_last=point is known[-1])
         for point, x in zip(points, positions, strict=True)
         if point.value is not None
     )
-    cuts = [_round((index + 1) * width) for index, (one, two) in enumerate(pairwise(points)) if one.group != two.group]
+    cuts = [rounded((index + 1) * width) for index, (one, two) in enumerate(pairwise(points)) if one.group != two.group]
     return Trend(
         name=measure.name,
         title=f"{measure.title} over {len(known)} runs, oldest first",
@@ -239,7 +230,6 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
         cuts=tuple(cuts),
         bounds=tuple(Bound(scale.y(at), name, format_value(at)) for name, at in bounds_of(measure) if scale.holds(at)),
         baseline_y=None if baseline is None else scale.y(baseline),
-        baseline_text=format_value(baseline),
         words=_words(points, positions),
         rows=tuple((point.title, point.href, format_value(point.value), spell_interval(point.low, point.high))
                    for point in reversed(points)),
@@ -250,7 +240,7 @@ def spell_interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{format_value(low)} to {format_value(high)}"
 
 
-def _dot(measure: Measure, point: TrendPoint, x: float, scale: _Scale, *, is_last: bool) -> Dot:
+def _dot(measure: Measure, point: TrendPoint, x: float, scale: Scale, *, is_last: bool) -> Dot:
     value = point.value or 0.0
     interval = spell_interval(point.low, point.high)
     summary = f"{point.title}: {format_value(value)}" + ("" if interval == "–" else f", 95 % interval {interval}")
@@ -267,53 +257,39 @@ def _dot(measure: Measure, point: TrendPoint, x: float, scale: _Scale, *, is_las
     )
 
 
-def _line(points: Sequence[TrendPoint], positions: Sequence[float], scale: _Scale) -> str:
+def _line(points: Sequence[TrendPoint], positions: Sequence[float], scale: Scale) -> str:
     """Broken where a run has no mean and where the group changes; a run alone has no line."""
     parts = []
     pairs = list(zip(points, positions, strict=True))
     for _, run in groupby(pairs, key=lambda pair: (pair[0].group, pair[0].value is None)):
         placed = [(x, point.value) for point, x in run if point.value is not None]
         if len(placed) > 1:
-            parts.append("M" + "L".join(f"{_round(10 * x):g},{scale.y(value):g}" for x, value in placed))
+            parts.append(line_path((rounded(10 * x), scale.y(value)) for x, value in placed))
     return "".join(parts)
 
 
-def _words(points: Sequence[TrendPoint], positions: Sequence[float]) -> tuple[Word, ...]:
+def _words(points: Sequence[TrendPoint], positions: Sequence[float]) -> tuple[AxisWord, ...]:
     """At most AXIS_WORDS labels; the newest run always has one, a label that says the same again is left out."""
     stride = max(1, math.ceil(len(points) / AXIS_WORDS))
     chosen = reversed(range(len(points) - 1, -1, -stride))
-    words: list[Word] = []
+    words: list[AxisWord] = []
     for position in chosen:
         if words and words[-1].text == points[position].label:
             continue
         anchor = "start" if positions[position] < 6 else "end" if positions[position] > 94 else "middle"
-        words.append(Word(_round(positions[position]), points[position].label, anchor))
+        words.append(AxisWord(rounded(positions[position]), points[position].label, anchor))
     return tuple(words)
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-
-    @classmethod
-    def over(cls, values: Sequence[float]) -> _Scale:
-        """From a round number below all values to one above, at least LEAST_REACH apart; 0 to 1 for no value."""
-        low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        missing = max(LEAST_REACH - (high - low), 0.0) / 2
-        low, high = max(low - missing, min(low, 0.0)), min(high + missing, max(high, 1.0))
-        step = next((step for step in TICK_STEPS if (high - low) / step <= MOST_TICKS - 1), TICK_STEPS[-1])
-        first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-        ticks = tuple(round(number * step, 2) for number in range(first, max(last, first + 1) + 1))
-        return cls(ticks[0], ticks[-1], ticks)
-
-    def y(self, value: float) -> float:
-        share = (value - self.low) / (self.high - self.low)
-        return _round(TREND_HEIGHT - HEAD - min(max(share, 0.0), 1.0) * (TREND_HEIGHT - 2 * HEAD))
-
-    def holds(self, value: float) -> bool:
-        return self.low <= value <= self.high
+def _trend_scale(values: Sequence[float]) -> Scale:
+    """From a round number below all values to one above, at least LEAST_REACH apart; 0 to 1 for no value."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    missing = max(LEAST_REACH - (high - low), 0.0) / 2
+    low, high = max(low - missing, min(low, 0.0)), min(high + missing, max(high, 1.0))
+    step = next((step for step in TICK_STEPS if (high - low) / step <= MOST_TICKS - 1), TICK_STEPS[-1])
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    ticks = tuple(round(number * step, 2) for number in range(first, max(last, first + 1) + 1))
+    return Scale(ticks[0], ticks[-1], ticks, TREND_HEIGHT - HEAD, HEAD)
 
 
 def coverage_parts(counts: Mapping[str, int]) -> list[tuple[str, int, float, float]]:
@@ -322,14 +298,6 @@ def coverage_parts(counts: Mapping[str, int]) -> list[tuple[str, int, float, flo
     for name, count in counts.items():
         if count:
             width = 100 * count / total
-            parts.append((name, count, _round(at), _round(width)))
+            parts.append((name, count, rounded(at), rounded(width)))
             at += width
     return parts
-
-
-def _percent(value: float) -> float:
-    return _round(100 * min(max(value, 0.0), 1.0))
-
-
-def _round(value: float) -> float:
-    return round(value, 2)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from evaluation_app.charts.axes import AxisWord, Scale, line_path, rounded
+
 HEIGHT = 168  # px of the plot, as in static/css/charts.css
 HEAD = 8  # px above the highest value
 LABEL_GAP = 15  # px between two labels at the ends of lines
@@ -43,15 +45,6 @@ class Series:
 class Tick:
     y: float
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class AxisWord:
-    """anchor: start, middle or end, as SVG has it."""
-
-    x: float
-    text: str
-    anchor: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +158,7 @@ def draw_bars(
             value = each.values[index] or 0.0
             if value > 0:
                 top, bottom = scale.y(below + value), scale.y(below)
-                blocks.append(Block(number, _round((index + 0.14) * width), _round(0.72 * width), top, bottom - top))
+                blocks.append(Block(number, rounded((index + 0.14) * width), rounded(0.72 * width), top, bottom - top))
             below += value
     keys = [Key(number, each.name, spell(_total(each)), each.href) for number, each in enumerate(shown, 1)]
     return Picture(
@@ -193,39 +186,23 @@ def fold_series(series: Sequence[Series]) -> list[Series]:
     return [*ordered[:SHOWN_SERIES], Series(f"{len(rest)} {OTHERS}", sums)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-    log: bool = False
-
-    def y(self, value: float) -> float:
-        """Where the value stands: HEIGHT at the lower end, HEAD at the upper; what lies outside stands at the end."""
-        if self.log:
-            share = math.log(max(value, self.low) / self.low) / math.log(self.high / self.low)
-        else:
-            share = (value - self.low) / (self.high - self.low)
-        return _round(HEIGHT - min(max(share, 0.0), 1.0) * (HEIGHT - HEAD))
-
-
-def _plain_scale(highest: float, least: float = 0.0) -> _Scale:
+def _plain_scale(highest: float, least: float = 0.0) -> Scale:
     """From 0 to the next round number, with three to five ticks that are at least `least` apart."""
     if highest <= 0:
-        return _Scale(0.0, 1.0, (0.0,))
+        return Scale(0.0, 1.0, (0.0,), HEIGHT, HEAD)
     rough = highest / 4
     power = 10.0 ** math.floor(math.log10(rough))
     factors = (1, 2, 5, 10) if least else (1, 2, 2.5, 5, 10)
     unit = max(next(factor * power for factor in factors if factor * power >= rough * 0.999), least)
     count = math.ceil(highest / unit - 1e-9)
-    return _Scale(0.0, count * unit, tuple(number * unit for number in range(count + 1)))
+    return Scale(0.0, count * unit, tuple(number * unit for number in range(count + 1)), HEIGHT, HEAD)
 
 
-def _log_scale(values: Sequence[float]) -> _Scale:
+def _log_scale(values: Sequence[float]) -> Scale:
     """From the power of ten below the lowest value to the 1, 2 or 5 above the highest, a tick at each power."""
     above = [value for value in values if value > 0]
     if not above:
-        return _Scale(1.0, 10.0, (1.0, 10.0), log=True)
+        return Scale(1.0, 10.0, (1.0, 10.0), HEIGHT, HEAD, log=True)
     first = math.floor(math.log10(min(above)) + 1e-9)
     last = math.log10(max(above))
     power = 10.0 ** math.floor(last + 1e-9)
@@ -235,43 +212,39 @@ def _log_scale(values: Sequence[float]) -> _Scale:
     ticks = [10.0**exponent for exponent in decades]
     if len(ticks) <= 2:
         ticks = [factor * tick for tick in ticks for factor in (1, 2, 5) if factor * tick <= high * 1.001]
-    return _Scale(10.0**first, high, tuple(ticks), log=True)
+    return Scale(10.0**first, high, tuple(ticks), HEIGHT, HEAD, log=True)
 
 
-def _places(values: Sequence[float | None], scale: _Scale) -> list[list[tuple[float, float]]]:
+def _places(values: Sequence[float | None], scale: Scale) -> list[list[tuple[float, float]]]:
     """The known values as points, in runs without a gap."""
     width = 1000 / max(len(values), 1)
     points = [
-        (None if value is None else (_round((index + 0.5) * width), scale.y(value)))
+        (None if value is None else (rounded((index + 0.5) * width), scale.y(value)))
         for index, value in enumerate(values)
     ]
     runs = [list(run) for known, run in groupby(points, key=lambda point: point is not None) if known]
     return [[point for point in run if point is not None] for run in runs]
 
 
-def _path(values: Sequence[float | None], scale: _Scale) -> str:
+def _path(values: Sequence[float | None], scale: Scale) -> str:
     """A value between two gaps is a line across its step: a point would be too small to be seen."""
-    width = _round(1000 / max(len(values), 1))
+    width = rounded(1000 / max(len(values), 1))
     return "".join(
-        "M" + "L".join(f"{x:g},{y:g}" for x, y in run)
-        if len(run) > 1
-        else f"M{_round(run[0][0] - width / 2):g},{run[0][1]:g}h{width:g}"
+        line_path(run) if len(run) > 1 else f"M{rounded(run[0][0] - width / 2):g},{run[0][1]:g}h{width:g}"
         for run in _places(values, scale)
     )
 
 
-def _band(low: Sequence[float | None], high: Sequence[float | None], scale: _Scale) -> str:
+def _band(low: Sequence[float | None], high: Sequence[float | None], scale: Scale) -> str:
     both = [(one, other) for one, other in zip(low, high, strict=True)]
     lower = _places([one if other is not None else None for one, other in both], scale)
     upper = _places([other if one is not None else None for one, other in both], scale)
     return "".join(
-        "M" + "L".join(f"{x:g},{y:g}" for x, y in [*below, *reversed(above)]) + "Z"
-        for below, above in zip(lower, upper, strict=True)
-        if len(below) > 1
+        line_path([*below, *reversed(above)]) + "Z" for below, above in zip(lower, upper, strict=True) if len(below) > 1
     )
 
 
-def _last_y(values: Sequence[float | None], scale: _Scale) -> float | None:
+def _last_y(values: Sequence[float | None], scale: Scale) -> float | None:
     return next((scale.y(value) for value in reversed(values) if value is not None), None)
 
 
@@ -297,7 +270,7 @@ def _axis_words(steps: Sequence[Step]) -> tuple[AxisWord, ...]:
     for index in range(0, len(steps), stride):
         middle = (index + 0.5) * 100 / len(steps)
         anchor = "start" if middle < 4 else "end" if middle > 96 else "middle"
-        words.append(AxisWord({"start": 0.0, "end": 100.0}.get(anchor, _round(middle)), steps[index].label, anchor))
+        words.append(AxisWord({"start": 0.0, "end": 100.0}.get(anchor, rounded(middle)), steps[index].label, anchor))
     return tuple(words)
 
 
@@ -308,7 +281,7 @@ def _columns(steps: Sequence[Step], series: Sequence[Series], spell: Spell) -> t
         known = [(each.name, each.values[index]) for each in series]
         details = [f"{name} {spell(value)}" for name, value in known if value is not None]
         readout = f"{step.title}: {', '.join(details) or 'nothing'}"
-        columns.append(Column(_round(index * width), _round(width), step.href, step.title, readout))
+        columns.append(Column(rounded(index * width), rounded(width), step.href, step.title, readout))
     return tuple(columns)
 
 
@@ -324,7 +297,3 @@ def _rows(steps: Sequence[Step], series: Sequence[Series], spell: Spell) -> tupl
 
 def _total(series: Series) -> float:
     return sum(value or 0.0 for value in series.values)
-
-
-def _round(value: float) -> float:
-    return round(value, 2)

@@ -10,9 +10,8 @@ from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.models import GoldenSet
-from evaluation_app.runs.calibration.calibrate import calibrate
-from evaluation_app.runs.calibration.fitting import TARGET
-from retrieval_app.confidence.rules import ACTIONS
+from evaluation_app.runs.calibration_fit import TARGET, calibrate
+from retrieval_app.confidence.evaluator import ACTIONS
 from retrieval_app.corrective.calibrations import calibration_of, forget_calibration, switch_corrective
 from retrieval_app.runs.plans import choose_plan
 

@@ -9,19 +9,20 @@ from pathlib import Path
 
 from collections_app.errors import ServiceError
 from collections_app.services.collections.collections import get_collection
+from evaluation_app.analysis.comparison.api import ChangeOut
 from evaluation_app.analysis.comparison.run_comparison import MeasureChange, check_comparable, compare_runs
-from evaluation_app.commands.bars import Bar
-from evaluation_app.commands.batch_watch import StoppedError
+from evaluation_app.commands.progress import Bar, StoppedError
 from evaluation_app.commands.query import add_plan_arguments, read_plan, split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs import lifecycle
-from evaluation_app.runs.baselines import make_baseline
+from evaluation_app.runs.json_lines import run_lines
 from evaluation_app.runs.junit import Finding, junit_xml
-from evaluation_app.runs.requests import find_run, read_settings
-from evaluation_app.runs.responses import run_lines, run_response
+from evaluation_app.runs.requests import find_run, make_baseline, read_settings
+from evaluation_app.runs.schemas import EvaluationRunOut
+from evaluation_app.runs.summaries import misses_of
 from evaluation_app.scoring.run_settings import CUT, JUDGES
 from ragd.errors import InvalidInput, RagdError
 
@@ -68,9 +69,9 @@ def run(options: Options) -> Answer:
     _write(options, ended, regressions)
     if options["make_baseline"] and not reasons:
         make_baseline(ended)
-    return run_response(ended) | {
+    return EvaluationRunOut.from_orm(ended).model_dump(mode="json", exclude_unset=True) | {
         "comparison": None if baseline is None else {
-            "baseline": str(baseline.pk), "changes": [change.as_dict() for change in changes],
+            "baseline": str(baseline.pk), "changes": [ChangeOut.from_orm(change).dict() for change in changes],
         },
         "verdict": {"passed": not reasons, "reasons": reasons},
     }  # fmt: skip
@@ -189,9 +190,9 @@ def _reasons(ended: EvaluationRun, regressions: Sequence[Finding]) -> list[str]:
         reasons.append(f"the run is {ended.state}: {ended.error or 'it was ended'}")
     if ended.failed:
         reasons.append(f"{ended.failed} of {ended.total} questions failed or could not be scored")
-    for miss in run_response(ended)["misses"]:
-        shown = "nothing" if miss["value"] is None else f"{miss['value']:.4f}"
-        reasons.append(f"{miss['measure']} is {shown}, and {miss['threshold']:g} must be reached")
+    for miss in misses_of(ended):
+        shown = "nothing" if miss.value is None else f"{miss.value:.4f}"
+        reasons.append(f"{miss.measure} is {shown}, and {miss.bound:g} must be reached")
     own = ended.summary.get("own_thresholds", {}).get("failed", 0)
     if own:
         reasons.append(f"{own} questions miss a threshold of their own")

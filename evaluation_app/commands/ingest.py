@@ -15,11 +15,10 @@ from collections_app.services.sources.buckets import submit_prefix
 from collections_app.services.sources.source_jobs import SourcePlan
 from collections_app.services.sources.url_lists import UrlEntry, submit_urls
 from collections_app.services.uploads.folder_sync import commit_sync, open_sync
-from collections_app.services.uploads.submissions import close_batch, open_batch
 from collections_app.services.uploads.upload_plan import CLASHES, PlanLine, plan_uploads
-from collections_app.services.uploads.uploads import UploadOutcome
-from evaluation_app.commands.batch_watch import StoppedError, follow, has_worker, troubles
+from collections_app.services.uploads.uploads import UploadOutcome, close_batch, open_batch
 from evaluation_app.commands.local_files import find_files, hash_files, send_files
+from evaluation_app.commands.progress import StoppedError, follow, has_worker, troubles
 from evaluation_app.commands.query import split_pair
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from ragd.errors import UnknownCollection

@@ -16,8 +16,7 @@ from collections_app.models import IngestBatch, IngestJob
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.jobs.cancellation import cancel_job
 from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
-from evaluation_app.commands.bars import Bar
-from evaluation_app.commands.batch_watch import LOOK_EVERY_S, StoppedError, has_worker
+from evaluation_app.commands.progress import LOOK_EVERY_S, Bar, StoppedError, has_worker
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 
 ERROR_SHOWN_CHARS = 200

@@ -13,7 +13,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch
 from collections_app.services.uploads.upload_plan import Entry
 from collections_app.services.uploads.uploads import LocalFile, UploadOutcome, submit_uploads
-from evaluation_app.commands.bars import Bar
+from evaluation_app.commands.progress import Bar
 from evaluation_app.commands.subcommand import UsageError
 
 GROUP_FILES = 100

@@ -11,7 +11,8 @@ from collections_app.services.collections.collections import get_collection
 from evaluation_app.commands.subcommand import Answer, Options
 from ragd.errors import InvalidInput
 from ragd.types import COMPRESS_KINDS, EXACT_CHOICES, FINAL_K, MODES
-from retrieval_app.api.responses import ask_response, search_response
+from retrieval_app.api.responses import body_of
+from retrieval_app.api.schemas import AskResponse, SearchResponse
 from retrieval_app.runs import query_pipeline as retrieval_services
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, ChosenPlan, choose_plan
 
@@ -51,7 +52,7 @@ def add_ask_arguments(parser: ArgumentParser) -> None:
 def run_search(options: Options) -> Answer:
     collection, chosen = _choose_plan(options)
     run = retrieval_services.search(collection, options["query"], chosen.plan, door="cli", plan_name=chosen.name)
-    return search_response(run)
+    return body_of(SearchResponse.from_orm(run))
 
 
 def run_ask(options: Options) -> Answer:
@@ -65,7 +66,7 @@ def run_ask(options: Options) -> Answer:
         corrective=options["corrective"],
         plan_name=chosen.name,
     )
-    return ask_response(run)
+    return body_of(AskResponse.from_orm(run))
 
 
 def _choose_plan(options: Options) -> tuple[Collection, ChosenPlan]:

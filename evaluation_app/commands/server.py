@@ -1,4 +1,4 @@
-"""`manage.py ragd load-sample`, `status` and `conformance`."""
+"""`manage.py ragd load-sample`, `status`, `conformance`, `create-key` and `judgements`."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from dataclasses import asdict
 from django.db import connection
 
 from collections_app.errors import ServiceError
-from evaluation_app.commands.subcommand import Answer, Options
+from collections_app.services.governance.api_keys import create_key, expiry_after
+from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from evaluation_app.conformance import run_now
 from evaluation_app.pages.overview.summaries import operations_summary
 from evaluation_app.sample.loading import evaluate_sample, load_sample
-from evaluation_app.spans.store.collector_state import collector_state
+from evaluation_app.scoring.judge_selection import clear_stored, count_stored
+from evaluation_app.spans.store.span_reads import collector_state
 from ragd.conformance import Report
 from ragd.types import SPEC_VERSION
 
@@ -105,3 +107,62 @@ def show_conformance(answer: Answer) -> str:
         answer | {"database": answer["database"]["server"], "pgvector": answer["database"]["pgvector"]}
     )
     return report.table()
+
+
+def add_key_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--label", required=True, help="what the key is for")
+    parser.add_argument("--scope", choices=("read", "write"), default="write")
+    parser.add_argument(
+        "--collection", action="append", default=[], help="limit the key to this collection; repeatable"
+    )
+    parser.add_argument(
+        "--expires-days", type=int, default=None, help="days until the key ends, at most 3652; never when left out"
+    )
+
+
+def run_create_key(options: Options) -> Answer:
+    days = options["expires_days"]
+    key, secret = create_key(
+        options["label"],
+        scope=options["scope"],
+        collections=options["collection"],
+        expires_at=None if days is None else expiry_after(days),
+    )
+    expires_at = key.expires_at.isoformat() if key.expires_at else None
+    limits = list(key.collections)
+    return {
+        "label": key.label,
+        "scope": key.scope,
+        "collections": limits,
+        "expires_at": expires_at,
+        "secret_once": secret,
+    }
+
+
+def show_key(answer: Answer) -> str:
+    return f"{answer['secret_once']}\nThis is the only time that the secret of {answer['label']!r} is shown."
+
+
+def add_judgements_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--clear", action="store_true", help="forget them; the next run asks the model again")
+    parser.add_argument("--model", default=None, help="with --clear: those of this model alone")
+
+
+def run_judgements(options: Options) -> Answer:
+    if options["model"] and not options["clear"]:
+        raise UsageError("--model goes with --clear: it says whose judgements are forgotten")
+    cleared = clear_stored(options["model"], actor=None) if options["clear"] else None
+    stored = [
+        {"model": each.model, "count": each.count, "oldest": each.oldest.isoformat(), "newest": each.newest.isoformat()}
+        for each in count_stored()
+    ]
+    return {"cleared": cleared, "kept": stored}
+
+
+def show_judgements(answer: Answer) -> str:
+    lines = [] if answer["cleared"] is None else [f"{answer['cleared']} judgements forgotten."]
+    lines += [
+        f"{each['count']} judgements of {each['model']}, {each['oldest'][:10]} to {each['newest'][:10]}"
+        for each in answer["kept"]
+    ]
+    return "\n".join(lines) or "No judgement is kept."

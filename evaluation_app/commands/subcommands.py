@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-from evaluation_app.commands import (
-    calibrate,
-    checks,
-    evaluate,
-    evidence,
-    export_spans,
-    ingest,
-    jobs,
-    judgements,
-    keys,
-    query,
-    rebuild,
-    scan,
-    server,
-    transfers,
-    validate_spans,
-)
+from evaluation_app.commands import calibrate, collections, evaluate, ingest, jobs, query, server, spans
 from evaluation_app.commands.subcommand import Subcommand, no_arguments
 
 SUBCOMMANDS: dict[str, Subcommand] = {
@@ -29,7 +13,7 @@ SUBCOMMANDS: dict[str, Subcommand] = {
         server.show_sample,
     ),
     "create-key": Subcommand(
-        "make an API key and print its secret once", keys.add_key_arguments, keys.run_create_key, keys.show_key
+        "make an API key and print its secret once", server.add_key_arguments, server.run_create_key, server.show_key
     ),
     "ingest": Subcommand(
         "bring files, folders, archives, addresses and buckets into a collection",
@@ -55,9 +39,9 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     "ask": Subcommand("answer a question from a collection", query.add_ask_arguments, query.run_ask, query.show_answer),
     "judgements": Subcommand(
         "count or forget what chat models said as judges and is kept",
-        judgements.add_arguments,
-        judgements.run,
-        judgements.show,
+        server.add_judgements_arguments,
+        server.run_judgements,
+        server.show_judgements,
     ),
     "evaluate": Subcommand(
         "evaluate a golden set and check its pass criteria",
@@ -68,24 +52,27 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "export": Subcommand(
         "write a collection into one file",
-        transfers.add_export_arguments,
-        transfers.run_export,
-        transfers.show_export,
+        collections.add_export_arguments,
+        collections.run_export,
+        collections.show_export,
     ),
     "import": Subcommand(
-        "make a collection of an export", transfers.add_import_arguments, transfers.run_import, transfers.show_import
+        "make a collection of an export",
+        collections.add_import_arguments,
+        collections.run_import,
+        collections.show_import,
     ),
     "export-spans": Subcommand(
         "write spans as OTLP JSON, OpenInference JSON Lines or OCSF events",
-        export_spans.add_arguments,
-        export_spans.run,
-        export_spans.show,
+        spans.add_export_arguments,
+        spans.run_export,
+        spans.show_export,
     ),
     "evidence": Subcommand(
         "report the field coverage of framework controls",
-        evidence.add_arguments,
-        evidence.run,
-        evidence.show,
+        spans.add_evidence_arguments,
+        spans.run_evidence,
+        spans.show_evidence,
     ),
     "conformance": Subcommand(
         "try every rule of the specification on this database, and keep the result",
@@ -96,10 +83,10 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "rebuild": Subcommand(
         "rebuild a collection's index as a new index version",
-        rebuild.add_arguments,
-        rebuild.run,
-        rebuild.show,
-        rebuild.has_passed,
+        collections.add_rebuild_arguments,
+        collections.run_rebuild,
+        collections.show_rebuild,
+        collections.has_rebuilt,
     ),
     "calibrate": Subcommand(
         "fit on golden questions when a retrieval is correct or incorrect; exit status 1 without thresholds",
@@ -110,23 +97,23 @@ SUBCOMMANDS: dict[str, Subcommand] = {
     ),
     "check": Subcommand(
         "check the consistency of stored data; exit status 1 on problems",
-        checks.add_arguments,
-        checks.run,
-        checks.show,
-        checks.has_passed,
+        collections.add_check_arguments,
+        collections.run_check,
+        collections.show_check,
+        collections.has_consistent_data,
     ),
     "scan": Subcommand(
         "scan stored chunks for prompt injection, secrets and personal data",
-        scan.add_arguments,
-        scan.run,
-        scan.show,
+        collections.add_scan_arguments,
+        collections.run_scan,
+        collections.show_scan,
     ),
     "validate-spans": Subcommand(
         "check stored spans, or those of a file, against the span conventions; exit status 1 when one is wrong",
-        validate_spans.add_arguments,
-        validate_spans.run,
-        validate_spans.show,
-        validate_spans.has_passed,
+        spans.add_validate_arguments,
+        spans.run_validate,
+        spans.show_validate,
+        spans.has_valid_spans,
     ),
     "status": Subcommand(
         "workers, jobs, runs and spans at a glance", no_arguments, server.run_status, server.show_status

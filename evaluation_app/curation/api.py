@@ -13,7 +13,7 @@ from collections_app.models import Collection
 from collections_app.services.documents.documents import get_document
 from evaluation_app.curation import proposed_changes
 from evaluation_app.curation.expectations import expectations_of
-from evaluation_app.curation.gate_settings import find_gate, find_own_set, gate_dict, remove_gate, set_gate
+from evaluation_app.curation.gate import find_gate, find_own_set, remove_gate, set_gate
 from evaluation_app.curation.impact import impact_of
 from evaluation_app.curation.proposed_changes import ProposedChange
 from evaluation_app.curation.schemas import ExpectationsOut, GateOut, GateRequest, ImpactOut, ImpactRequest
@@ -42,7 +42,7 @@ def tell_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -
         budget_s=payload.budget_s,
         estimate=proposal.estimate,
         by_document=proposal.renumbers,
-    ).as_dict()
+    )
 
 
 def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenSet | None) -> ProposedChange:
@@ -69,7 +69,7 @@ def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenS
 
 @router.get(GATE, operation_id="promotion-gate-get", response={200: GateOut, **ERRORS})
 def get_gate(request: HttpRequest, collection: str) -> Any:
-    return gate_dict(find_gate(find_collection(request, collection)))
+    return find_gate(find_collection(request, collection))
 
 
 @router.put(GATE, operation_id="promotion-gate-put", response={200: GateOut, **ERRORS})
@@ -77,14 +77,14 @@ def put_gate(request: HttpRequest, collection: str, payload: GateRequest) -> Any
     """From now on a generation serves only if the set's mean of the measure does not fall by more than the margin."""
     target = find_collection(request, collection)
     values = payload.model_dump(exclude={"set"})
-    return gate_dict(set_gate(target, payload.set, **values, actor=request_key(request)))
+    return set_gate(target, payload.set, **values, actor=request_key(request))
 
 
 @router.delete(GATE, operation_id="promotion-gate-delete", response={200: GateOut, **ERRORS})
 def delete_gate(request: HttpRequest, collection: str) -> Any:
     """Every complete generation may serve again. Without a gate nothing changes."""
     remove_gate(find_collection(request, collection), actor=request_key(request))
-    return {"enabled": False}
+    return None
 
 
 @router.get(
@@ -96,14 +96,4 @@ def list_expectations(request: HttpRequest, collection: str, doc_id: str, chunk_
     """The golden questions that expect a document or a chunk, and what it contributed to answers."""
     target = find_collection(request, collection)
     get_document(target, doc_id)
-    expectations = expectations_of(target, doc_id, chunk_index)
-    questions = [
-        {
-            "set": row.golden_set.name,
-            "question": row.question,
-            "last_rank": last.rank if last else None,
-            "last_asked_at": last.item.created_at if last else None,
-        }
-        for row, last in expectations.questions
-    ]
-    return {"questions": questions, "contribution": expectations.worth.as_dict()}
+    return expectations_of(target, doc_id, chunk_index)

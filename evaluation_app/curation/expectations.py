@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import connection
 from django.db.models import Q
 
 from collections_app.models import Collection
+from collections_app.services.governance.delete_guards import register_delete_guard
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion
-from evaluation_app.scoring.retrieval_scores import document_of
+from evaluation_app.scoring.scorer import document_of
 from ragd.store.store import fetch_all
 
 RUNS_READ = 30  # newest evaluation runs of the collection whose items are read
@@ -76,16 +76,6 @@ class Worth:
     def plus(self, other: Worth) -> Worth:
         return Worth(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "counted": self.counted,
-            "measured": self.measured,
-            "mean": self.mean,
-            "helpful": self.helpful,
-            "neutral": self.neutral,
-            "harmful": self.harmful,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
@@ -127,6 +117,9 @@ def expects_any(collection: Collection, doc_ids: Sequence[str]) -> bool:
         if not requested.isdisjoint(documents) or not requested.isdisjoint(map(document_of, chunks)):
             return True
     return False
+
+
+register_delete_guard("golden questions", expects_any)
 
 
 def _has_chunk_of(row: GoldenQuestion, doc_id: str) -> bool:

@@ -1,9 +1,8 @@
-"""The promotion gate: the golden questions' retrieval on a new generation beside the one that serves.
+"""The promotion gate: its settings, and the golden questions' retrieval on a new generation beside the one that serves.
 
 The same questions, the same plan, the same measure over documents; each question counts once. Held is a generation
-whose mean is lower by more than the margin. The interval of the difference is told beside it and decides nothing: with
-few questions it is wide, and a gate that lets everything through until it is narrow would be none.
-"""
+whose mean is lower by more than the margin. The interval of the difference is reported and decides nothing: with few
+questions it is wide, and a gate that lets everything through until it is narrow would be none."""
 
 from __future__ import annotations
 
@@ -16,27 +15,104 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.domain.identity import can_be_stored
+from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation
-from collections_app.services.generations.promotion_gate import Verdict
+from collections_app.models.library import name_actor
+from collections_app.services.generations.promotion_gate import Verdict, register_gate
 from collections_app.services.generations.swap import spec_of
+from collections_app.services.governance import audit
 from collections_app.stores import embedder_for, open_rerankers, open_store
-from evaluation_app.curation.gate_settings import find_gate
-from evaluation_app.curation.golden_retrieval import StoredQuestion, first_rank, keys_of, questions_of, vectors_of
+from evaluation_app.curation.impact import StoredQuestion, first_rank, keys_of, questions_of, vectors_of
+from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.statistics import Interval, paired_difference
 from evaluation_app.models import GoldenSet, PromotionGate
-from evaluation_app.scoring.retrieval_scores import retrieval_scores
+from evaluation_app.scoring.scorer import retrieval_scores
+from ragd.errors import InvalidInput
 from ragd.insight.what_if import Supposed, WhatIf
 from ragd.store.generations import open_generation
 from ragd.store.store import Store
 from ragd.types import RetrievePlan
 from retrieval_app.runs.plans import choose_plan
 
+K_MAX = 100
+DEFAULTS = {"measure": "recall", "k": 10, "margin": 0.02}
 QUESTIONS_KEPT = 500
 TOLERANCE = 1e-9  # sums of fractions: a fall that equals the margin is not above it
 
 
+def find_gate(collection: Collection) -> PromotionGate | None:
+    """None: every generation of the collection may serve."""
+    return PromotionGate.objects.select_related("golden_set").filter(collection_name=collection.name).first()
+
+
+def set_gate(
+    collection: Collection,
+    set_name: str,
+    *,
+    measure: str = "recall",
+    k: int = 10,
+    margin: float = 0.02,
+    actor: audit.Actor = None,
+) -> PromotionGate:
+    """From now on a generation serves only if the set's mean of the measure falls by no more than the margin.
+
+    Raises ServiceError 404 (field "set") for a set that the collection does not have, InvalidInput that names a field.
+    """
+    golden_set = find_own_set(collection, set_name)
+    check_gate(measure, k, margin)
+    with transaction.atomic():
+        gate, _ = PromotionGate.objects.update_or_create(
+            collection_name=collection.name,
+            defaults={
+                "golden_set": golden_set,
+                "set_name": golden_set.name,
+                "measure": measure,
+                "k": k,
+                "margin": float(margin),
+                "updated_by": name_actor(actor),
+            },
+        )
+        message = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"
+        audit.record(actor, [collection], audit.CHANGE, message)
+    return gate
+
+
+def find_own_set(collection: Collection, name: str) -> GoldenSet:
+    """The set of that name over the collection. Raises ServiceError 404 (field "set")."""
+    own = GoldenSet.objects.filter(collection_name=collection.name)
+    record = own.filter(name=name).first() if can_be_stored(name) else None
+    if record is None:
+        raise ServiceError(
+            f"collection {collection.name!r} has no golden set {name!r}; choose one of its own",
+            type="unknown_golden_set",
+            status=404,
+            field="set",
+        )
+    return record
+
+
+def remove_gate(collection: Collection, *, actor: audit.Actor = None) -> bool:
+    """Let every generation serve again; whether there was a gate."""
+    with transaction.atomic():
+        gone, _ = PromotionGate.objects.filter(collection_name=collection.name).delete()
+        if gone:
+            audit.record(actor, [collection], audit.CHANGE, "deleted the quality gate")
+    return gone > 0
+
+
+def check_gate(measure: object, k: object, margin: object) -> None:
+    """Raises InvalidInput that names the field."""
+    if measure not in MEASURES:
+        raise InvalidInput(f"measure must be one of {', '.join(MEASURES)}, not {measure!r}", field="measure")
+    if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= K_MAX:
+        raise InvalidInput(f"k must be a whole number from 1 to {K_MAX}, not {k!r}", field="k")
+    if not isinstance(margin, int | float) or isinstance(margin, bool) or not 0 <= margin <= 1:  # NaN neither
+        raise InvalidInput(f"margin must be a number from 0 to 1, not {margin!r}", field="margin")
+
+
 @dataclass(frozen=True, slots=True)
-class Pair:
+class QuestionPair:
     """One question on both generations: the measure and the best rank of what is expected, None where it is absent."""
 
     asked: StoredQuestion
@@ -86,7 +162,7 @@ def compare_generations(
     gate: PromotionGate,
     *,
     alive: Callable[[], object] = lambda: None,
-) -> list[Pair]:
+) -> list[QuestionPair]:
     """Each question on the generation that serves and on the given one, in order."""
     plan = choose_plan(collection, None, {}).plan
     plan = replace(plan, k=max(plan.k, gate.k), compress=None, token_budget=None)
@@ -97,7 +173,7 @@ def compare_generations(
     for each, before, after in zip(asked, now, then, strict=True):
         scores = [retrieval_scores(keys, each.golden, gate.k)[name].value for keys in (before, after)]
         ranks = [first_rank(keys, each.golden, by_document=True) for keys in (before, after)]
-        pairs.append(Pair(each, scores[0] or 0.0, scores[1] or 0.0, *ranks))
+        pairs.append(QuestionPair(each, scores[0] or 0.0, scores[1] or 0.0, *ranks))
     return pairs
 
 
@@ -147,7 +223,9 @@ def _head(gate: PromotionGate, collection: Collection) -> dict[str, Any]:
     }
 
 
-def _verdict(gate: PromotionGate, golden_set: GoldenSet, head: dict[str, Any], pairs: Sequence[Pair]) -> Verdict:
+def _verdict(
+    gate: PromotionGate, golden_set: GoldenSet, head: dict[str, Any], pairs: Sequence[QuestionPair]
+) -> Verdict:
     before, after = [pair.before for pair in pairs], [pair.after for pair in pairs]
     difference = paired_difference(before, after)
     assert difference is not None
@@ -184,3 +262,6 @@ def _reason(gate: PromotionGate, difference: Interval, *, passed: bool) -> str:
         return f"{moved}; allowed regression {gate.margin:g}"
     noise = "" if difference.excludes_zero else ", not significant"
     return f"{moved}, more than the allowed regression of {gate.margin:g}{noise}"
+
+
+register_gate("golden questions", ask_gate)

@@ -1,16 +1,14 @@
 """What a change to documents, chunks or a policy would do to the golden questions: from retrieval alone, before it.
 
 Each question is asked twice, as the index is and as it would be (`ragd.insight.what_if`), in one transaction that is
-rolled
-back. Nobody else sees anything of it. Questions that expect what is touched come first, so that a preview that runs out
-of time has looked at what matters most.
-"""
+rolled back. Nobody else sees anything of it. Questions that expect what is touched come first, so that a preview that
+runs out of time has looked at what matters most."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,21 +16,96 @@ from django.db import transaction
 
 from collections_app.models import Collection
 from collections_app.stores import open_store
-from evaluation_app.curation.golden_retrieval import StoredQuestion, first_rank, keys_of, questions_of, vectors_of
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.versions import asked_questions
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Mean, mean
 from evaluation_app.models import GoldenSet
-from evaluation_app.scoring.retrieval_scores import retrieval_scores
+from evaluation_app.scoring.scorer import document_of, retrieval_scores
 from ragd.insight.what_if import Supposed, WhatIf
-from ragd.types import RetrievePlan
+from ragd.models.caching_embedder import CachingEmbedder
+from ragd.models.embedding import Embedder
+from ragd.normalization import normalize
+from ragd.types import Candidate, RetrievePlan
+from retrieval_app.citations.result_records import chunk_key
 from retrieval_app.runs.plans import choose_plan
 
+KEPT_VECTORS = 4000
 BUDGET_S = 4.0
 BUDGET_MOST_S = 60.0
 SHOWN_MEASURES = ("hit", "recall", "mrr")
 
 Effect = Literal["lost", "worse", "gained", "better", "changed", "same"]
 EFFECTS: tuple[Effect, ...] = ("lost", "worse", "gained", "better", "changed", "same")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredQuestion:
+    """A golden question with its place: pk of its row, name and pk of its set."""
+
+    pk: int
+    set_pk: int
+    set_name: str
+    golden: Golden
+
+    @property
+    def text(self) -> str:
+        """As every door normalizes a query."""
+        return normalize(self.golden.question).strip()
+
+
+def questions_of(collection: Collection, golden_set: GoldenSet | None = None) -> list[StoredQuestion]:
+    """Those of one set, else of all sets of the collection by name; suggestions are left out, as in a run."""
+    sets: Iterable[GoldenSet] = (
+        [golden_set] if golden_set else GoldenSet.objects.filter(collection_name=collection.name).order_by("name")
+    )
+    return [
+        StoredQuestion(row.pk, each.pk, each.name, golden) for each in sets for row, golden in asked_questions(each)
+    ]
+
+
+def first_rank(keys: Sequence[str], golden: Golden, *, by_document: bool = False) -> int | None:
+    """The best rank, from 1, of anything that the question expects among "doc_id#index" keys; None where none is there.
+
+    Expected chunks count where the question names some, else documents; by_document: always documents.
+    """
+    if golden.expected_chunks and not by_document:
+        requested = set(golden.expected_chunks)
+        return next((rank for rank, key in enumerate(keys, 1) if key in requested), None)
+    documents = set(golden.relevant_docs)
+    return next((rank for rank, key in enumerate(keys, 1) if document_of(key) in documents), None)
+
+
+def keys_of(candidates: Iterable[Candidate]) -> list[str]:
+    return [chunk_key(candidate) for candidate in candidates]
+
+
+# by the embedder's id; each holds its embedder, so that no other takes the id
+_caches: dict[int, CachingEmbedder] = {}
+
+
+def vectors_of(
+    texts: Iterable[str],
+    embedder: Embedder | None,
+    *,
+    until: float | None = None,
+    alive: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """text -> its vector, in order, as far as time allows. until: time.monotonic() at which no other is begun.
+
+    embedder None (a lexical plan): no vectors at all. alive: called between texts. Raises EmbedderError.
+    """
+    result: dict[str, Any] = {}
+    if embedder is None:
+        return result
+    cache = _caches.setdefault(id(embedder), CachingEmbedder(embedder, queries=KEPT_VECTORS))
+    for text in texts:
+        if until is not None and result and time.monotonic() >= until:
+            break
+        if text not in result:
+            result[text] = cache.embed_query(text)
+            alive()
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +123,6 @@ class QuestionImpact:
     came: tuple[str, ...]
     effect: Effect
     touched: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "set": self.asked.set_name,
-            "question": self.asked.golden.question,
-            "category": self.asked.golden.category,
-            "effect": self.effect,
-            "rank_before": self.before,
-            "rank_after": self.after,
-            "left": list(self.left),
-            "came": list(self.came),
-            "touched": self.touched,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,29 +149,6 @@ class Impact:
     @property
     def is_whole(self) -> bool:
         return self.looked == self.total
-
-    @property
-    def is_harmless(self) -> bool:
-        """Whether nothing that is expected is lost or moves down, among those looked at."""
-        return not self.counts["lost"] and not self.counts["worse"]
-
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "questions": self.total,
-            "looked_at": self.looked,
-            "k": self.k,
-            "plan": self.plan_name,
-            "plan_hash": self.plan.hash,
-            "documents": self.documents,
-            "counts": dict(self.counts),
-            "means": {
-                name: {"before": before.as_dict(), "after": after.as_dict()}
-                for name, (before, after) in self.means.items()
-            },
-            "changed": [each.as_dict() for each in self.changed],
-            "estimate": self.estimate,
-            "took_ms": self.took_ms,
-        }
 
 
 def impact_of(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
@@ -11,16 +14,153 @@ from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
-from collections_app.models import Chunk, Document, Generation
+from collections_app.models import Chunk, Collection, Document, Generation
 from collections_app.services.generations.generation_states import generation_states
 from collections_app.services.generations.generations import activate_generation, get_generation
 from collections_app.views.collections import find_collection
 from evaluation_app.curation.expectations import expectations_of
-from evaluation_app.curation.forms import GateForm, OverruleForm
-from evaluation_app.curation.gate_settings import find_gate, remove_gate, set_gate
-from evaluation_app.curation.latest_runs import latest_of
-from evaluation_app.models import GoldenSet
-from ragd.errors import RagdError
+from evaluation_app.curation.gate import DEFAULTS, K_MAX, find_gate, remove_gate, set_gate
+from evaluation_app.measures.catalogue import find, order_of
+from evaluation_app.measures.ranking import MEASURES
+from evaluation_app.models import EvaluationRun, GoldenSet, PromotionGate
+from ragd.errors import InvalidInput, RagdError
+
+SIDE_PURPOSES = (EvaluationRun.Purpose.SWEEP, EvaluationRun.Purpose.FIX, EvaluationRun.Purpose.GATE)
+SHOWN = ("recall", "hit", "adherence", "f1")
+SHOWN_MOST = 3
+TITLES = {
+    "recall": "Recall: share of expected results that are retrieved",
+    "hit": "Hit rate: any expected result retrieved",
+    "mrr": "MRR: reciprocal rank of the first expected result",
+    "map": "MAP: mean average precision",
+    "ndcg": "nDCG: normalized discounted cumulative gain",
+    "precision": "Precision: share of results that are expected",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One measure of a run. moved: against the baseline, None where there is none to be held against."""
+
+    name: str
+    title: str
+    value: float
+    scored: int
+    total: int
+    moved: float | None
+
+    @property
+    def tone(self) -> str:
+        if self.moved is None or abs(self.moved) < 0.0005:
+            return "neutral"
+        return "good" if self.moved > 0 else "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The newest run of one set. against: the baseline it is held against, None without one or where it is itself.
+
+    why: why it is not compared, "" where it is.
+    """
+
+    run: EvaluationRun
+    readings: Sequence[Reading]
+    against: EvaluationRun | None
+    why: str
+
+
+def latest_of(collection_names: Sequence[str] | None = None, *, most: int = 6) -> list[Latest]:
+    """The newest finished run per set, newest first; of these collections, None for all. [] without any run.
+
+    Runs of sweeps, of tried fixes and of gates are left out.
+    """
+    rows = EvaluationRun.objects.filter(state=EvaluationRun.State.SUCCEEDED).exclude(purpose__in=SIDE_PURPOSES)
+    if collection_names is not None:
+        rows = rows.filter(collection_name__in=list(collection_names))
+    newest = rows.order_by("collection_name", "set_name", "-created_at", "-id").distinct("collection_name", "set_name")
+    runs = EvaluationRun.objects.filter(pk__in=newest.values("pk")).select_related("golden_set__baseline")
+    return [_read(run) for run in runs.order_by("-created_at", "-id")[:most]]
+
+
+def _read(run: EvaluationRun) -> Latest:
+    baseline = run.golden_set.baseline if run.golden_set else None
+    why = ""
+    if baseline is None:
+        why = "no baseline"
+    elif baseline.pk == run.pk:
+        baseline, why = None, "this is the baseline"
+    elif baseline.set_digest != run.set_digest:
+        why = "baseline used another version"
+    before = {} if baseline is None or why else _measures(baseline)
+    return Latest(run, _readings(_measures(run), before), None if why else baseline, why)
+
+
+def _measures(run: EvaluationRun) -> dict[str, Any]:
+    value = run.summary.get("measures")
+    return value if isinstance(value, dict) else {}
+
+
+def _readings(measures: dict[str, Any], before: dict[str, Any]) -> list[Reading]:
+    names = sorted((name for name in measures if name.partition("@")[0] in SHOWN), key=_place)
+    readings = []
+    for name in names:
+        details = measures[name]
+        if details.get("value") is None:
+            continue
+        earlier = before.get(name, {}).get("value")
+        moved = None if earlier is None else details["value"] - earlier
+        readings.append(Reading(name, _title(name), details["value"], details["scored"], details["total"], moved))
+    return readings[:SHOWN_MOST]
+
+
+def _place(name: str) -> tuple[int, tuple[int, str]]:
+    return SHOWN.index(name.partition("@")[0]), order_of(name)
+
+
+def _title(name: str) -> str:
+    try:
+        return find(name).title
+    except InvalidInput:
+        return name
+
+
+class GateForm(forms.Form):
+    """What golden questions must say of a generation before it serves. No set: no gate."""
+
+    set = forms.ChoiceField(label="Test set", required=False)
+    measure = forms.ChoiceField(
+        label="Metric", choices=[(name, TITLES[name]) for name in TITLES if name in MEASURES], initial="recall"
+    )
+    k = forms.IntegerField(label="k", min_value=1, max_value=K_MAX, help_text="Number of results that count.")
+    margin = forms.FloatField(
+        label="Allowed regression",
+        min_value=0,
+        max_value=1,
+        help_text="0.02: blocked if the mean falls by more than 0.02.",
+    )
+
+    def __init__(self, *args: Any, collection: Collection, gate: PromotionGate | None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial = dict(DEFAULTS)
+        if gate is not None:
+            name = gate.golden_set.name if gate.golden_set else ""
+            self.initial = {"set": name, "measure": gate.measure, "k": gate.k, "margin": gate.margin}
+        names = (
+            GoldenSet.objects.filter(collection_name=collection.name).order_by("name").values_list("name", flat=True)
+        )
+        choices = [("", "None: no quality gate"), *((name, name) for name in names)]
+        self.fields["set"].choices = choices  # type: ignore[attr-defined]
+
+
+class OverruleForm(forms.Form):
+    """Why a generation is to serve although the gate holds it."""
+
+    reason = forms.CharField(
+        label="Reason for the override",
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 3}),
+        help_text="Recorded in the audit log.",
+    )
 
 
 @require_GET

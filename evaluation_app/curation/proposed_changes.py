@@ -14,12 +14,12 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.policies import check_policy, policy_for, policy_of, window_of
 from collections_app.services.chunks.chunk_edits import propose_edit, propose_switch
-from collections_app.services.chunks.proposed_chunks import chunks_after_edit, chunks_by_policy
+from collections_app.services.chunks.document_snapshot import chunks_after_edit, chunks_by_policy
 from collections_app.services.documents.document_tree import with_attachments
 from collections_app.services.documents.documents import get_document
 from collections_app.services.documents.selection import NAMED_MAX, choose_named
 from collections_app.stores import open_store
-from evaluation_app.curation.golden_retrieval import StoredQuestion, questions_of, vectors_of
+from evaluation_app.curation.impact import StoredQuestion, questions_of, vectors_of
 from evaluation_app.models import GoldenSet
 from ragd.errors import InvalidInput
 from ragd.insight.what_if import Supposed, WhatIf, suppose_chunks

@@ -9,6 +9,11 @@ from ninja import Schema
 from pydantic import Field, StrictFloat, StrictInt
 
 from collections_app.api.schemas import ChunkPolicyRequest, Request
+from evaluation_app.curation.expectations import Expectations
+from evaluation_app.curation.impact import Impact
+from evaluation_app.measures.schemas import MeanOut
+from evaluation_app.measures.scores import Mean
+from evaluation_app.models import PromotionGate
 
 
 class ImpactRequest(Request):
@@ -25,29 +30,40 @@ class ImpactRequest(Request):
 
 
 class QuestionImpactOut(Schema):
-    set: str
-    question: str
-    category: str
+    set: str = Field(validation_alias="asked.set_name")
+    question: str = Field(validation_alias="asked.golden.question")
+    category: str = Field(validation_alias="asked.golden.category")
     effect: Literal["lost", "worse", "gained", "better", "changed", "same"]
-    rank_before: int | None = Field(description="of the first that is expected; null: not among the first k")
-    rank_after: int | None
+    rank_before: int | None = Field(
+        validation_alias="before", description="of the first that is expected; null: not among the first k"
+    )
+    rank_after: int | None = Field(validation_alias="after")
     left: list[str] = Field(description='"doc_id#chunk_index" that would leave the results')
     came: list[str]
     touched: bool = Field(description="it expects a document that the change touches")
 
 
+class MeanImpactOut(Schema):
+    before: MeanOut
+    after: MeanOut
+
+
 class ImpactOut(Schema):
-    questions: int
-    looked_at: int = Field(description="fewer than questions when the time was over")
+    questions: int = Field(validation_alias="total")
+    looked_at: int = Field(validation_alias="looked", description="fewer than questions when the time was over")
     k: int
-    plan: str = Field(description='the saved plan, "" for the server\'s')
-    plan_hash: str
+    plan: str = Field(validation_alias="plan_name", description='the saved plan, "" for the server\'s')
+    plan_hash: str = Field(validation_alias="plan.hash")
     documents: int = Field(description="that the change touches")
     counts: dict[str, int]
-    means: dict[str, Any] = Field(description="measure@k -> before and after, each a mean with its coverage")
+    means: dict[str, MeanImpactOut] = Field(description="measure@k -> before and after, each a mean with its coverage")
     changed: list[QuestionImpactOut] = Field(description="the worst first")
     estimate: str = Field(description="why the figures are not exact, empty where they are")
     took_ms: float
+
+    @staticmethod
+    def resolve_means(impact: Impact) -> dict[str, dict[str, Mean]]:
+        return {name: {"before": before, "after": after} for name, (before, after) in impact.means.items()}
 
 
 class GateRequest(Request):
@@ -69,6 +85,20 @@ class GateOut(Schema):
     updated_by: str | None = None
     updated_at: datetime | None = None
 
+    @staticmethod
+    def resolve_enabled(gate: PromotionGate | None) -> bool:
+        return gate is not None
+
+    @staticmethod
+    def resolve_set(gate: PromotionGate | None) -> str | None:
+        if gate is None:
+            return None
+        return gate.golden_set.name if gate.golden_set else gate.set_name
+
+    @staticmethod
+    def resolve_set_exists(gate: PromotionGate | None) -> bool | None:
+        return None if gate is None else gate.golden_set is not None
+
 
 class ExpectingOut(Schema):
     set: str
@@ -77,6 +107,29 @@ class ExpectingOut(Schema):
     last_asked_at: datetime | None
 
 
+class ContributionOut(Schema):
+    counted: int = Field(description="how often it was retrieved and judged")
+    measured: int = Field(description="in how many of these its contribution is known")
+    mean: float | None
+    helpful: int
+    neutral: int
+    harmful: int
+
+
 class ExpectationsOut(Schema):
     questions: list[ExpectingOut]
-    contribution: dict[str, Any] = Field(description="mean and counts over the evaluations of the index that serves")
+    contribution: ContributionOut = Field(
+        validation_alias="worth", description="mean and counts over the evaluations of the index that serves"
+    )
+
+    @staticmethod
+    def resolve_questions(expectations: Expectations) -> list[dict[str, Any]]:
+        return [
+            {
+                "set": question.golden_set.name,
+                "question": question.question,
+                "last_rank": last.rank if last else None,
+                "last_asked_at": last.item.created_at if last else None,
+            }
+            for question, last in expectations.questions
+        ]

@@ -18,9 +18,8 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
-from evaluation_app.golden.expected_chunks import choose_marks, find_drifts, read_marks
-from evaluation_app.golden.question_rules import FIELDS, clean_golden
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.expectations import choose_marks, find_drifts, read_marks
+from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import hold_set
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion

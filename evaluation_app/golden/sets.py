@@ -12,7 +12,7 @@ from collections_app.errors import ServiceError
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
-from evaluation_app.golden.question_rules import clean_description, clean_name
+from evaluation_app.golden.questions import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet
 

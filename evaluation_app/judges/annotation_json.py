@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from evaluation_app.judges.protocol import Case
-from evaluation_app.measures.annotations import SUPPORTED_WITHOUT, Annotation, Support, check_annotation
+from evaluation_app.measures.trace import SUPPORTED_WITHOUT, Annotation, Support, check_annotation
 
 FaultKind = Literal["bad_json", "cut_off", "bad_schema", "unknown_key", "contradiction"]
 # The first kind of these that is among the faults names the whole reply.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation_app.judges.case_reading import REFUSAL, SHORT_WORDS, Numbers, Reading, share_in
+from evaluation_app.judges.protocol import REFUSAL, SHORT_WORDS, Numbers, Reading, share_in
 from retrieval_app.answerers.extractive_answerer import list_stems
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")

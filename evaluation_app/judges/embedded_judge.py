@@ -24,13 +24,11 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from evaluation_app.judges.case_reading import Numbers, is_refusal, texts_of
 from evaluation_app.judges.feature_model import JudgeModel, stored_model
 from evaluation_app.judges.features import Features, measure_case
-from evaluation_app.judges.protocol import Case, Judgement
-from evaluation_app.measures.annotations import Annotation, Sentence, Support
+from evaluation_app.judges.protocol import Case, Judgement, Numbers, is_refusal, texts_of
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, UNITS, Unit
+from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, UNITS, Annotation, Sentence, Support, Unit
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluation_app.judges.answer_features import ANSWER_NAMES
-from evaluation_app.judges.case_reading import Numbers
 from evaluation_app.judges.features import CONTEXT_NAMES
 from evaluation_app.judges.logistic import Logistic
+from evaluation_app.judges.protocol import Numbers
 
 FILE = Path(__file__).with_name("embedded.json")
 HEADS = ("relevant", "utilized", "both")

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluation_app.judges.answer_features import answer_table
-from evaluation_app.judges.case_reading import REFUSAL, SHORT_WORDS, Numbers, Reading, share_in
-from evaluation_app.judges.protocol import Case
+from evaluation_app.judges.protocol import REFUSAL, SHORT_WORDS, Case, Numbers, Reading, share_in
 
 BM25_K1, BM25_B = 1.2, 0.75
 MEANING = 0.7

@@ -15,12 +15,10 @@ from typing import Any
 
 from collections_app.errors import ServiceError
 from evaluation_app.judges.annotation_json import AnnotationFaults, Fault, JudgedAnswer, check_answer, read_reply
-from evaluation_app.judges.judgement_cache import JudgementCache, judgement_key
 from evaluation_app.judges.prompts import PROMPT_HASH, QUESTION, Message, build_messages, build_repair
-from evaluation_app.judges.protocol import Case, Judgement
-from evaluation_app.measures.annotations import Annotation, Support
+from evaluation_app.judges.protocol import Case, Judgement, JudgementCache, judgement_key
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, REFUSED, Unit, trace_scores
+from evaluation_app.measures.trace import NO_ANSWER, REFUSED, Annotation, Support, Unit, trace_scores
 from ragd import telemetry
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.llm.model_calls import ModelAnswer, TokenCounter, call_model

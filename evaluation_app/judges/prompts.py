@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from evaluation_app.judges.annotation_json import GRADES, Fault
 from evaluation_app.judges.protocol import Case
-from evaluation_app.measures.annotations import SUPPORTED_WITHOUT, Sentence
+from evaluation_app.measures.trace import SUPPORTED_WITHOUT, Sentence
 from ragd.telemetry import hash_prompt
 
 FAULTS_SHOWN_MAX = 20

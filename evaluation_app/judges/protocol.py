@@ -1,13 +1,36 @@
-"""What every judge is given and gives back."""
+"""What a judge is: a case, the case read once, a judgement, and the cache of a model's accepted annotations, by which a
+repeated run asks nothing and gives the same numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from evaluation_app.measures.annotations import Annotation, Sentence, key_answer, key_documents
+import numpy as np
+import numpy.typing as npt
+
 from evaluation_app.measures.scores import Score
+from evaluation_app.measures.trace import Annotation, Sentence, key_answer, key_documents
+from retrieval_app.answerers.extractive_answerer import list_stems
+
+Numbers = npt.NDArray[np.float64]
+SHORT_WORDS = 4
+REFUSAL = re.compile(
+    r"(?:does|do|did|is|are|was|were|has|have)(?:\s+not|n['\u2019]t)\s+(?:\w+\s+){0,3}"
+    r"(?:provide|contain|mention|specif|include|state|enough|sufficient|information|address|give|find|discuss|explicit"
+    r"|direct|clear|answer|cover|say|tell)"
+    r"|not\s+(?:provided|mentioned|specified|stated|available|clear|addressed|explicitly|enough)"
+    r"|no\s+(?:information|mention|specific|direct|answer)"
+    r"|can(?:not|['\u2019]t|\s+not)\s+(?:answer|be\s+(?:determined|answered))"
+    r"|unable\s+to|insufficient|i(?:['\u2019]m|\s+am)\s+sorry|i\s+do(?:n['\u2019]t|\s+not)\s+know",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +79,93 @@ class Judge(Protocol):
     def judge(self, case: Case) -> Judgement:
         """Never raises for what a case holds: what cannot be judged is an unscorable or failed score in the result."""
         ...
+
+
+class JudgementCache(Protocol):
+    """Of several judgements under one key the first stays, so that runs side by side end with the same numbers."""
+
+    def get(self, key: str) -> Mapping[str, Any] | None:
+        """The annotation as the model gave it (see `annotation_json`), None when there is none."""
+        ...
+
+    def put(self, key: str, model: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Keep it unless there is one already; what is kept now. model: for people who look at or clear the cache."""
+        ...
+
+
+def judgement_key(messages: Sequence[Mapping[str, str]], model: str, parameters: Mapping[str, Any]) -> str:
+    """SHA-256, 64 hexadecimal digits, of the prompt, the model and the parameters. Raises TypeError for no JSON."""
+    text = json.dumps([list(messages), model, dict(parameters)], sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A case read once. texts: of the context; documents: the place of each one's document among those that have any.
+    *_words: content words in order; *_vectors: unit rows, a row of 0 for a blank text."""
+
+    question: str
+    texts: list[str]
+    documents: npt.NDArray[np.int64]
+    answer: list[str]
+    question_words: list[str]
+    words: list[list[str]]
+    answer_words: list[list[str]]
+    question_vector: Numbers
+    vectors: Numbers
+    answer_vectors: Numbers
+    idf: Mapping[str, float]
+    unseen_idf: float
+
+    @classmethod
+    def of(cls, case: Case, vectors: Mapping[str, npt.ArrayLike]) -> Reading:
+        filled = [document for document in case.context if document]
+        texts = [sentence.text for document in filled for sentence in document]
+        positions = [index for index, document in enumerate(filled) for _ in document]
+        answer = [sentence.text for sentence in case.answer]
+        words = [list_stems(text) for text in texts]
+        counts = Counter(word for line in words for word in set(line))
+        number = len(texts)
+        dims = next((len(np.atleast_1d(np.asarray(vector))) for vector in vectors.values()), 1)
+
+        def rows(lines: Sequence[str]) -> Numbers:
+            table = np.zeros((len(lines), dims))
+            for row, line in enumerate(lines):
+                if line.strip():
+                    table[row] = vectors[line]
+            return table
+
+        return cls(
+            question=case.question,
+            texts=texts,
+            documents=np.asarray(positions, dtype=np.int64),
+            answer=answer,
+            question_words=list_stems(case.question),
+            words=words,
+            answer_words=[list_stems(text) for text in answer],
+            question_vector=rows([case.question])[0],
+            vectors=rows(texts),
+            answer_vectors=rows(answer),
+            idf={word: math.log(1 + (number - count + 0.5) / (count + 0.5)) for word, count in counts.items()},
+            unseen_idf=math.log(1 + (number + 0.5) / 0.5),
+        )
+
+
+def texts_of(case: Case) -> list[str]:
+    """What has to be embedded for a case: the question and every sentence, blank ones left out."""
+    sentences = [sentence.text for document in case.context for sentence in document]
+    texts = [case.question, *sentences, *(sentence.text for sentence in case.answer)]
+    return [text for text in texts if text.strip()]
+
+
+def is_refusal(case: Case) -> bool:
+    """Whether half of the answer's words or more stand in sentences that say that the question is not answered."""
+    counts = [(len(sentence.text.split()), bool(REFUSAL.search(sentence.text))) for sentence in case.answer]
+    words = sum(count for count, _ in counts)
+    return words > 0 and 2 * sum(count for count, refuses in counts if refuses) >= words
+
+
+def share_in(part: Iterable[object], whole: Set[object]) -> float:
+    """The share of the items that the whole holds; an item that is there twice counts twice. 0 for no item."""
+    items = list(part)
+    return sum(item in whole for item in items) / len(items) if items else 0.0

@@ -2,19 +2,66 @@
 
 Names with a cut are written "recall@10"; `find` reads them. Bands are the two sets of thresholds of the diagnostics:
 from `good` on a value passes, below `poor` it fails, between it is to be watched. They are configurable
-(RAGD_EVALUATION_BANDS), because published data rarely reaches `good`.
-"""
+(RAGD_EVALUATION_BANDS), because published data rarely reaches `good`."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from ragd.errors import InvalidInput
 
+Bands = Mapping[str, tuple[float, float]]
 Group = Literal["retrieval", "trace", "answer", "erag", "noise", "outcome"]
 Band = Literal["pass", "watch", "fail"]
+
+
+def read_bands(value: object) -> dict[str, tuple[float, float]]:
+    """From {"measure": [good, poor]} or its JSON text; "" is none.
+
+    Raises InvalidInput (field bands) for an unknown measure, for what is no pair of finite numbers from 0 to 1, and for
+    a pair on the wrong side: good is at least poor, or at most where lower is better.
+    """
+    values = _parse(value)
+    return {name: _pair(name, pair) for name, pair in values.items()}
+
+
+def _parse(values: object) -> Mapping[str, Any]:
+    if isinstance(values, str):
+        try:
+            values = json.loads(values) if values.strip() else {}
+        except ValueError:
+            values = None
+    if not isinstance(values, Mapping):
+        raise InvalidInput(
+            'thresholds must be an object such as {"completeness": [0.8, 0.6]}, the good threshold first', field="bands"
+        )
+    return values
+
+
+def _pair(name: str, pair: object) -> tuple[float, float]:
+    measure = MEASURES.get(name)
+    if measure is None:
+        raise InvalidInput(f"there is no measure {name!r}; known are {', '.join(MEASURES)}", field="bands")
+    numbers = list(pair) if isinstance(pair, list | tuple) else []
+    if len(numbers) != 2 or not all(_is_share(number) for number in numbers):
+        raise InvalidInput(f"the thresholds of {name} must be two numbers from 0 to 1, not {pair!r}", field="bands")
+    good, poor = float(numbers[0]), float(numbers[1])
+    if good != poor and (good > poor) != measure.higher_is_better:
+        side = "at least" if measure.higher_is_better else "at most"
+        raise InvalidInput(
+            f"the good threshold of {name} must be {side} its poor one, not {good} and {poor}", field="bands"
+        )
+    return good, poor
+
+
+def _is_share(number: object) -> bool:
+    return (
+        isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number) and 0 <= number <= 1
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +156,14 @@ def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> M
     if of_chunks:
         title = f"Chunk {title if title.isupper() or title == 'nDCG' else title.lower()}"
     return replace(value, name=name, title=f"{title}@{cut}" if has_cut else title)
+
+
+def measure_of(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:
+    """As `find`; one that the catalogue does not know (any more) has its name for a title, and no bands."""
+    try:
+        return find(name, bands)
+    except InvalidInput:
+        return Measure(name, name.replace("_", " ").capitalize(), "outcome", "")
 
 
 def order_of(name: str) -> tuple[int, str]:

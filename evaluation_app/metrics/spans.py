@@ -25,7 +25,6 @@ STAGES = frozenset(
 log = logging.getLogger(__name__)
 
 Values = Mapping[str, Any]
-Totals = Mapping[metrics.Metric, Callable[[], int]]
 
 
 class SpanMeter(SpanProcessor):

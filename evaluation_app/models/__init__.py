@@ -1,8 +1,7 @@
 """The span store, metrics, golden questions, evaluation runs, reviews, conformance results."""
 
 from evaluation_app.models.conformance import ConformanceResult
-from evaluation_app.models.gates import PromotionGate
-from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion
+from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
 from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
 from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling, Sweep
 from evaluation_app.models.spans import Span, SpanRollup, SpanSender, SpanWriter

@@ -7,7 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils import timezone
 
-from collections_app.work.leased_work import LeasedWork
+from collections_app.work.leases import LeasedWork
 
 
 class ConformanceQuerySet(models.QuerySet["ConformanceResult"]):

@@ -12,7 +12,7 @@ from django.db import models
 from django.urls import reverse
 from django.utils import timezone
 
-from collections_app.work.leased_work import LeasedWork
+from collections_app.work.leases import LeasedWork
 
 
 class EvaluationRun(LeasedWork):

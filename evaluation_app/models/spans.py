@@ -113,8 +113,8 @@ class SpanWriter(models.Model):
 class SpanRollup(models.Model):
     """What the spans of one hour, or one day, add up to: of one type, of one collection, model and key or of all.
 
-    hours: 1 or 24, from `hour` on. summed_over: which of the three were added up, see `overview_rollups.SUMMED`; those
-    columns are "" then. buckets, counts: how many spans took how long, ascending, see `overview_rollups.BASE`. priced:
+    hours: 1 or 24, from `hour` on. summed_over: which of the three were added up, see `rollups.SUMMED`; those
+    columns are "" then. buckets, counts: how many spans took how long, ascending, see `rollups.BASE`. priced:
     how many of the spans have a cost; cost_usd is of those alone.
     """
 

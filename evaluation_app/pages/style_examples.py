@@ -11,13 +11,12 @@ from django.http import HttpRequest
 
 from collections_app.domain.passages import ChunkSpan, cut_pieces
 from collections_app.templatetags.interface import STATES, duration
-from evaluation_app.analysis.figures import make_figure
-from evaluation_app.analysis.ragbench import shares_of
+from evaluation_app.analysis.figures import make_figure, shares_of
 from evaluation_app.charts.score_charts import BINS, TrendPoint, draw_distribution, draw_trend
 from evaluation_app.charts.series_charts import Series, Step, draw_bars, draw_lines
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import Span
-from evaluation_app.pages.traces.stage_styles import STAGE_WORDS
+from evaluation_app.pages.traces.span_usage import STAGE_WORDS
 from evaluation_app.pages.traces.waterfall import build_waterfall
 
 COLOURS = (

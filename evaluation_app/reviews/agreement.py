@@ -6,9 +6,10 @@ Agreement between people pairs all reviews of the same task. Intervals: percenti
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
@@ -16,13 +17,18 @@ from typing import Any
 from uuid import UUID
 
 import numpy as np
+from django.db.models import QuerySet
 
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.measures.statistics import LEVEL, SEED, pearson, rmse, spearman
-from evaluation_app.models import ReviewTask, RunScore
+from evaluation_app.models import Review, ReviewTask, RunScore
 from evaluation_app.reviews.labels import DERIVED, LABEL_REQUESTS
 
 ADHERENCE = "adherence"
+CONTENT_TYPE = "application/jsonl"
+AT_ONCE = 200
+
+
 CONTINUOUS = (*(item.measure for item in LABEL_REQUESTS if item.measure != ADHERENCE), DERIVED)
 RESAMPLES = 500
 PAIRS_MIN = 2  # resamples in which a statistic is defined, below which there is no interval
@@ -269,3 +275,34 @@ def _between(names: str, both: Sequence[tuple[Mapping[str, float | None], Mappin
 
     numeric = tuple(_numeric(name, pairs) for name in CONTINUOUS if (pairs := pairs_of(name)))
     return Between(names, len(both), compare_yes_no(pairs_of(ADHERENCE)), numeric)
+
+
+def export_reviews(rows: QuerySet[Review, Review]) -> Iterator[str]:
+    """One line per review, the oldest first. A score that is not known is null, never a number."""
+    ordered = rows.select_related("task", "task__item").order_by("created_at", "id")
+    for review in ordered.iterator(chunk_size=AT_ONCE):
+        yield json.dumps(record_of(review), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def record_of(review: Review) -> dict[str, Any]:
+    task = review.task
+    return {
+        "task": task.pk,
+        "question": task.question_text,
+        "answer": task.answer,
+        "expected_answer": task.expected_answer,
+        "context": task.context,
+        "answer_sentences": task.answer_sentences,
+        "collection": task.collection_name,
+        "set": task.set_name,
+        "run": str(task.item.run_id) if task.item else None,
+        "query_run": str(task.query_run) if task.query_run else None,
+        "reviewer": review.reviewer_name,
+        "reviewed_at": review.created_at.isoformat(),
+        "verdicts": review.verdicts,
+        "unsupported": review.unsupported,
+        "note": review.note,
+        "judge": task.judge,
+        "judge_scores": {name: score.get("value") for name, score in task.judged.items()},
+        "judge_annotation": annotation_of(task),
+    }

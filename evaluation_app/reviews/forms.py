@@ -9,9 +9,8 @@ from django import forms
 from django.db.models import Exists, OuterRef
 
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
-from evaluation_app.reviews.labels import LABEL_REQUESTS
+from evaluation_app.reviews.labels import LABEL_REQUESTS, NOTE_CHARS_MAX
 from evaluation_app.reviews.queue import TASKS_MAX, WANTED_MAX, WHICH, WORDS
-from evaluation_app.reviews.tasks import NOTE_CHARS_MAX
 
 RUNS_OFFERED = 50
 LIVE = "live:"

@@ -17,17 +17,27 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
-from evaluation_app.golden.addresses import key_address
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
-from evaluation_app.pages.dashboard.marked_answer import mark_answer, mark_context, mark_tally
-from evaluation_app.pages.live.presenters import ShownPassage, live_documents
-from evaluation_app.reviews.agreement import annotation_of, judge_value, read_agreement
-from evaluation_app.reviews.export import CONTENT_TYPE, export_reviews
+from evaluation_app.pages.dashboard.marked_answer import (
+    context_keys,
+    document_addresses,
+    mark_answer,
+    mark_context,
+    mark_tally,
+)
+from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
 from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm
-from evaluation_app.reviews.labels import LABEL_REQUESTS, MEASURES, format_value
-from evaluation_app.reviews.queue import Made, queue_live, queue_run
-from evaluation_app.reviews.tasks import count_queue, next_task, review, set_aside
+from evaluation_app.reviews.labels import (
+    LABEL_REQUESTS,
+    MEASURES,
+    count_queue,
+    format_value,
+    next_task,
+    review,
+    set_aside,
+)
+from evaluation_app.reviews.queue import QueuedCount, queue_live, queue_run
 from ragd.errors import RagdError
 
 TASKS_PER_PAGE = 25
@@ -178,7 +188,7 @@ def download(request: PageRequest) -> StreamingHttpResponse:
     return response
 
 
-def _queue(values: dict[str, Any], request: PageRequest) -> Made:
+def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:
     source, which = values["source"], values["which"]
     numbers = {"number": values["number"], "wanted": values["wanted"]}
     if source.startswith(LIVE):
@@ -187,7 +197,7 @@ def _queue(values: dict[str, Any], request: PageRequest) -> Made:
     return queue_run(run, which, **numbers, actor=request.user)
 
 
-def _tell(request: PageRequest, made: Made) -> None:
+def _tell(request: PageRequest, made: QueuedCount) -> None:
     known = f"; {made.known} already queued" if made.known else ""
     if made.created:
         messages.success(request, f"{made.created} answers added to the queue{known}.")
@@ -222,15 +232,9 @@ def _said(task: ReviewTask) -> dict[str, Any]:
 
 def _passages(task: ReviewTask, annotation: Mapping[str, Any]) -> dict[str, Any]:
     """The context, marked by the judge where an annotation is given."""
-    passages = mark_context(_as_item(task, annotation))
-    live = live_documents(task.collection_name, (passage.doc_id for passage in passages))
-    return {
-        "passages": [
-            ShownPassage(passage, key_address(task.collection_name, passage.key) if passage.doc_id in live else "")
-            for passage in passages
-        ],
-        "tally": mark_tally(passages),
-    }
+    item = _as_item(task, annotation)
+    passages = mark_context(item, document_addresses(task.collection_name, context_keys(item)))
+    return {"passages": passages, "tally": mark_tally(passages)}
 
 
 def _as_item(task: ReviewTask, annotation: Mapping[str, Any]) -> EvaluationItem:

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from django.db import transaction
 from django.db.models import Q
 
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from evaluation_app.models import EvaluationItem, EvaluationRun, ReviewTask, RunScore
 from evaluation_app.scoring.modes.catalogue import mode_title
@@ -29,7 +30,7 @@ LONG = ("context", "answer_sentences", "annotation", "contributions", "answer", 
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class QueuedCount:
     """created: new tasks; known: answers that were in the queue already."""
 
     created: int
@@ -37,7 +38,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class TaskCandidate:
     """An answer with why it is chosen and how early it comes: the higher the earlier."""
 
     row: EvaluationItem | RunScore
@@ -45,7 +46,9 @@ class Chosen:
     priority: float
 
 
-def queue_run(run: EvaluationRun, which: str, *, number: int = 50, wanted: int = 1, actor: audit.Actor = None) -> Made:
+def queue_run(
+    run: EvaluationRun, which: str, *, number: int = 50, wanted: int = 1, actor: audit.Actor = None
+) -> QueuedCount:
     """Tasks of at most `number` answered questions of the run. wanted: how many people are to judge each.
 
     all: as they were asked. failing: those in most modes first. random: the same ones each time for the same run.
@@ -61,12 +64,12 @@ def queue_run(run: EvaluationRun, which: str, *, number: int = 50, wanted: int =
         tasks = [_task_of_item(each, run, wanted, actor) for each in fresh]
         made = ReviewTask.objects.bulk_create(tasks, ignore_conflicts=True)
         audit.record(actor, [run], audit.CHANGE, f"queued {len(made)} answers of {run} for review ({which})")
-    return Made(len(fresh), len(chosen) - len(fresh))
+    return QueuedCount(len(fresh), len(chosen) - len(fresh))
 
 
 def queue_live(
     collection_name: str, which: str, *, number: int = 50, wanted: int = 1, actor: audit.Actor = None
-) -> Made:
+) -> QueuedCount:
     """The same for scored live traffic of a collection, the newest first where `which` is "all"."""
     rows = RunScore.objects.filter(collection_name=collection_name, outcome=EvaluationItem.Outcome.ANSWERED)
     chosen = _choose(list(rows.order_by("-asked_at", "-query_run")[:TASKS_MAX]), which, number, wanted)
@@ -79,7 +82,7 @@ def queue_live(
         audit.record(
             actor, made[:1], audit.ADDITION, f"queued {len(made)} live answers of {collection_name} for review"
         )
-    return Made(len(made), len(chosen) - len(fresh))
+    return QueuedCount(len(made), len(chosen) - len(fresh))
 
 
 def unsureness(row: EvaluationItem | RunScore) -> float:
@@ -96,7 +99,7 @@ def unsureness(row: EvaluationItem | RunScore) -> float:
     return max((1 - 2 * abs(chance - 0.5) for chance in chances), default=0.0)
 
 
-def _choose(rows: Sequence[EvaluationItem | RunScore], which: str, number: int, requested: int) -> list[Chosen]:
+def _choose(rows: Sequence[EvaluationItem | RunScore], which: str, number: int, requested: int) -> list[TaskCandidate]:
     if which not in WHICH:
         raise InvalidInput(f"which must be one of {', '.join(WHICH)}, not {which!r}", field="which")
     _between("number", number, TASKS_MAX)
@@ -104,21 +107,21 @@ def _choose(rows: Sequence[EvaluationItem | RunScore], which: str, number: int, 
     return CHOICES[which](rows)[:number]
 
 
-def _all(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
-    return [Chosen(row, "all answers", 0.0) for row in rows]
+def _all(rows: Iterable[EvaluationItem | RunScore]) -> list[TaskCandidate]:
+    return [TaskCandidate(row, "all answers", 0.0) for row in rows]
 
 
-def _failing(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
+def _failing(rows: Iterable[EvaluationItem | RunScore]) -> list[TaskCandidate]:
     result = [
-        Chosen(row, ", ".join(mode_title(key) for key in row.modes).lower(), float(len(row.modes)))
+        TaskCandidate(row, ", ".join(mode_title(key) for key in row.modes).lower(), float(len(row.modes)))
         for row in rows
         if row.modes
     ]
     return sorted(result, key=lambda each: -each.priority)
 
 
-def _random(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
-    return [Chosen(row, "random sample", 0.0) for row in sorted(rows, key=_lot)]
+def _random(rows: Iterable[EvaluationItem | RunScore]) -> list[TaskCandidate]:
+    return [TaskCandidate(row, "random sample", 0.0) for row in sorted(rows, key=_lot)]
 
 
 def _lot(row: EvaluationItem | RunScore) -> str:
@@ -126,12 +129,12 @@ def _lot(row: EvaluationItem | RunScore) -> str:
     return hashlib.sha256(name.encode()).hexdigest()
 
 
-def _unsure(rows: Iterable[EvaluationItem | RunScore]) -> list[Chosen]:
-    result = [Chosen(row, "low judge confidence", unsureness(row)) for row in rows]
+def _unsure(rows: Iterable[EvaluationItem | RunScore]) -> list[TaskCandidate]:
+    result = [TaskCandidate(row, "low judge confidence", unsureness(row)) for row in rows]
     return sorted((each for each in result if each.priority > 0), key=lambda each: -each.priority)
 
 
-CHOICES: Mapping[str, Callable[[Iterable[EvaluationItem | RunScore]], list[Chosen]]] = {
+CHOICES: Mapping[str, Callable[[Iterable[EvaluationItem | RunScore]], list[TaskCandidate]]] = {
     "all": _all,
     "failing": _failing,
     "random": _random,
@@ -139,7 +142,7 @@ CHOICES: Mapping[str, Callable[[Iterable[EvaluationItem | RunScore]], list[Chose
 }
 
 
-def _task_of_item(chosen: Chosen, run: EvaluationRun, requested: int, actor: audit.Actor) -> ReviewTask:
+def _task_of_item(chosen: TaskCandidate, run: EvaluationRun, requested: int, actor: audit.Actor) -> ReviewTask:
     item = chosen.row
     assert isinstance(item, EvaluationItem)
     return _task(
@@ -155,7 +158,7 @@ def _task_of_item(chosen: Chosen, run: EvaluationRun, requested: int, actor: aud
     )
 
 
-def _task_of_score(chosen: Chosen, requested: int, actor: audit.Actor) -> ReviewTask:
+def _task_of_score(chosen: TaskCandidate, requested: int, actor: audit.Actor) -> ReviewTask:
     score = chosen.row
     assert isinstance(score, RunScore)
     return _task(
@@ -168,7 +171,7 @@ def _task_of_score(chosen: Chosen, requested: int, actor: audit.Actor) -> Review
     )
 
 
-def _task(chosen: Chosen, requested: int, actor: audit.Actor, **values: Any) -> ReviewTask:
+def _task(chosen: TaskCandidate, requested: int, actor: audit.Actor, **values: Any) -> ReviewTask:
     row = chosen.row
     return ReviewTask(
         question_text=row.question_text,
@@ -179,7 +182,7 @@ def _task(chosen: Chosen, requested: int, actor: audit.Actor, **values: Any) -> 
         reason=chosen.reason,
         priority=chosen.priority,
         wanted=requested,
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
         **values,
     )
 

@@ -14,10 +14,10 @@ from collections_app.http.auth import BearerAuth, check_collection_scope, reques
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.golden.sets import find_set
-from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.models import EvaluationRun
 from evaluation_app.runs import lifecycle
+from evaluation_app.runs.json_lines import run_lines
 from evaluation_app.runs.requests import ITEM_DEFERRED, find_run, listed_runs, read_settings
-from evaluation_app.runs.responses import item_response, run_lines, run_response
 from evaluation_app.runs.schemas import (
     EvaluationItemPage,
     EvaluationRunDeleted,
@@ -47,9 +47,9 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
     collection = get_collection(golden_set.collection_name)
     base_run = find_run(payload.base_run, key.visible) if payload.base_run else None
 
-    def produce() -> tuple[int, Any]:
+    def produce() -> EvaluationRun:
         chosen = choose_plan(collection, payload.plan, payload.stated())
-        run = lifecycle.start_run(
+        return lifecycle.start_run(
             golden_set,
             plan=chosen.plan,
             plan_name=chosen.name,
@@ -60,9 +60,8 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
             base_run=base_run,
             actor=key,
         )
-        return 202, EvaluationRunOut.model_validate(run_response(run)).model_dump(mode="json")
 
-    return answer(request, produce)
+    return answer(request, produce, EvaluationRunOut, status=202)
 
 
 @router.get(ALL, operation_id="evaluation-runs-list", response={200: EvaluationRunPage, **ERRORS})
@@ -83,14 +82,13 @@ def list_runs(
     if any("\x00" in value for value in requested.values() if value):
         rows = rows.none()
     rows = rows.filter(**{name: value for name, value in requested.items() if value})
-    page = paginate(rows, ORDER, limit=limit, cursor=cursor)
-    return {"items": [run_response(run) for run in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ORDER, limit=limit, cursor=cursor)
 
 
 @router.get(ONE, operation_id="evaluation-runs-get", response={200: EvaluationRunOut, **ERRORS})
 def get_run(request: HttpRequest, run_id: UUID) -> Any:
     """Header, progress and figures; the figures grow while it runs."""
-    return run_response(_find(request, run_id))
+    return _find(request, run_id)
 
 
 @router.get(f"{ONE}/results", operation_id="evaluation-runs-results", response={200: EvaluationItemPage, **ERRORS})
@@ -104,8 +102,7 @@ def list_results(
     cursor: str | None = Cursor,
 ) -> Any:
     """The questions that are done, by their place in the set."""
-    run = _find(request, run_id)
-    rows = EvaluationItem.objects.filter(run=run)
+    rows = _find(request, run_id).items.all()
     if mode is not None:
         rows = rows.none() if "\x00" in mode else rows.filter(modes__contains=[mode])
     if outcome is not None:
@@ -113,8 +110,10 @@ def list_results(
     if not content:
         rows = rows.defer(*ITEM_DEFERRED)
     page = paginate(rows, ("position",), limit=limit, cursor=cursor)
-    items = [item_response(item, run, whole=content) for item in page.items]
-    return {"items": items, "next_cursor": page.next_cursor}
+    for item in () if content else page.items:
+        for name in ITEM_DEFERRED:
+            setattr(item, name, None)
+    return page
 
 
 @router.get(
@@ -131,19 +130,19 @@ def export_run(request: HttpRequest, run_id: UUID) -> StreamingHttpResponse:
 @router.post(f"{ONE}/cancel", operation_id="evaluation-runs-cancel", response={200: EvaluationRunOut, **ERRORS})
 def cancel_run(request: HttpRequest, run_id: UUID) -> Any:
     """End a run after the question that it is at; what it found stays. 409 when it has ended."""
-    return run_response(lifecycle.cancel_run(_find(request, run_id), request_key(request)))
+    return lifecycle.cancel_run(_find(request, run_id), request_key(request))
 
 
 @router.post(f"{ONE}/resume", operation_id="evaluation-runs-resume", response={202: EvaluationRunOut, **ERRORS})
 def resume_run(request: HttpRequest, run_id: UUID) -> Any:
     """Go on with a run that was cancelled or stopped. 409 when nothing is left or it cannot go on."""
-    return _accepted(lifecycle.resume_run(_find(request, run_id), request_key(request)))
+    return Status(202, lifecycle.resume_run(_find(request, run_id), request_key(request)))
 
 
 @router.post(f"{ONE}/retry", operation_id="evaluation-runs-retry", response={202: EvaluationRunOut, **ERRORS})
 def retry_run(request: HttpRequest, run_id: UUID) -> Any:
     """Ask again only those questions that failed. 409 when none did."""
-    return _accepted(lifecycle.retry_failed(_find(request, run_id), request_key(request)))
+    return Status(202, lifecycle.retry_failed(_find(request, run_id), request_key(request)))
 
 
 @router.delete(ONE, operation_id="evaluation-runs-delete", response={200: EvaluationRunDeleted, **ERRORS})
@@ -162,7 +161,3 @@ def jsonl_response(run: EvaluationRun) -> StreamingHttpResponse:
 
 def _find(request: HttpRequest, run_id: UUID) -> EvaluationRun:
     return find_run(run_id, request_key(request).visible)
-
-
-def _accepted(run: EvaluationRun) -> Any:
-    return Status(202, run_response(run))

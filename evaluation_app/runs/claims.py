@@ -8,12 +8,12 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, QuerySet
-from django.db.models.functions import Coalesce
+from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, lock, whole
+from collections_app.work.delivery import RESEND_AFTER
 from collections_app.work.leases import Lease, claim, held_by_host
-from collections_app.work.recovery import RESEND_AFTER
 from evaluation_app.models import EvaluationRun
 
 State = EvaluationRun.State
@@ -38,7 +38,7 @@ def claim_run(run_id: UUID | str, worker: str, *, most: int | None) -> Lease[Eva
             lock(whole(LockSpace.EVALUATION_CLAIM))
             if held_runs().exclude(pk=run_id).count() >= most:
                 return None
-        started_at = Coalesce("started_at", timezone.now())
+        started_at = RawSQL("coalesce(started_at, %s)", (timezone.now(),))
         return claim(active_runs(), run_id, worker, state=State.RUNNING, started_at=started_at)
 
 

@@ -15,14 +15,14 @@ from collections_app.models import Collection
 from collections_app.stores import embedder_for
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.scoring.modes.bands import bands_for
+from evaluation_app.scoring.modes.catalogue import bands_for
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.scoring.scorer import Scored, Scorer
+from evaluation_app.scoring.scorer import ScoredRun, Scorer
 from ragd import telemetry
 from ragd.normalization import normalize
 from ragd.types import RetrievePlan
-from retrieval_app.answerers.selection import ExtractiveAnswerer
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline as retrieval_services
 
@@ -160,7 +160,7 @@ class ItemExecutor:
             item.cost_usd = 0.0
 
     def _score(self, item: EvaluationItem, query_run: QueryRun, golden: Golden) -> None:
-        scored: Scored = self.scorer.score(query_run, golden)
+        scored: ScoredRun = self.scorer.score(query_run, golden)
         item.outcome = scored.outcome
         item.scores = {name: score.as_dict() for name, score in scored.scores.items()}
         item.context, item.answer_sentences = scored.context, scored.answer_sentences

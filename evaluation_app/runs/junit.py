@@ -10,7 +10,7 @@ from collections_app.domain.identity import UNSTORABLE
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.item_execution import has_failed
 from evaluation_app.runs.requests import ITEM_DEFERRED
-from evaluation_app.runs.threshold_results import question_misses, run_misses
+from evaluation_app.runs.summaries import question_misses, run_misses
 
 
 @dataclass(frozen=True, slots=True)

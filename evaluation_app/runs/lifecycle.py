@@ -15,19 +15,18 @@ from django.utils import timezone
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
-from collections_app.work.interrupting import LeaseLostError
-from collections_app.work.leases import Lease, worker_name
-from collections_app.work.recovery import RESEND_AFTER, overdue
-from collections_app.work.sending import enqueue, send
+from collections_app.work.delivery import RESEND_AFTER, enqueue, overdue, send
+from collections_app.work.leases import Lease, LeaseLostError, worker_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet, Sweep
 from evaluation_app.runs.claims import active_runs, claim_run, held_runs, release_run
 from evaluation_app.runs.item_execution import has_failed
 from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
 from evaluation_app.runs.runner import FINAL, OnItem, RunExecutor
-from evaluation_app.runs.threshold_results import check_thresholds
+from evaluation_app.runs.summaries import check_thresholds
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
@@ -107,7 +106,7 @@ def start_run(
             thresholds=bounds,
             cost_usd=0.0,
             judge_cost_usd=0.0,
-            created_by=audit.name_actor(actor),
+            created_by=name_actor(actor),
         )
         audit.record(actor, [run], audit.ADDITION, f"started evaluation of {golden_set.name} on {collection.name}")
         if send:

@@ -1,4 +1,4 @@
-"""What every door that starts a run reads in one way: settings from stated fields, runs by their id."""
+"""Runs and settings as callers name them, and the run that later runs of a set are compared with."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import Case, QuerySet, When
 
 from collections_app.errors import ServiceError
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
-from evaluation_app.models import EvaluationRun
+from collections_app.services.governance import audit
+from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.run_settings import RunSettings
 
 LISTED = 10
@@ -55,3 +57,39 @@ def under_way(most: int = LISTED) -> list[EvaluationRun]:
     sweeps_last = Case(When(purpose=EvaluationRun.Purpose.SWEEP, then=1), default=0)
     active = EvaluationRun.objects.filter(state__in=(EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING))
     return list(active.order_by("-state", sweeps_last, "created_at", "id").defer("summary")[:most])
+
+
+@transaction.atomic
+def make_baseline(run: EvaluationRun, *, actor: audit.Actor = None) -> GoldenSet:
+    """Later runs of the set are held against this one. Making it twice changes nothing.
+
+    Raises ServiceError 409: "not_finished" for a run that has not succeeded, "set_gone" where the set was deleted.
+    """
+    golden_set = GoldenSet.objects.select_for_update().filter(pk=run.golden_set_id or 0).first()
+    if golden_set is None:
+        raise ServiceError(
+            f"the golden set {run.set_name!r} of this run was deleted; it has no baseline", type="set_gone", status=409
+        )
+    if run.state != EvaluationRun.State.SUCCEEDED:
+        raise ServiceError(
+            f"only a run that is done can be a baseline, and this one is {run.get_state_display().lower()}; wait for "
+            "it, or choose another",
+            type="not_finished",
+            status=409,
+        )
+    if golden_set.baseline_id != run.pk:
+        golden_set.baseline = run
+        golden_set.save(update_fields=["baseline", "updated_at"])
+        audit.record(actor, [golden_set], audit.CHANGE, f"made run {run} the baseline")
+    return golden_set
+
+
+@transaction.atomic
+def clear_baseline(golden_set: GoldenSet, *, actor: audit.Actor = None) -> GoldenSet:
+    """Later runs are held against nothing. Without a baseline nothing changes."""
+    held = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
+    if held.baseline_id is not None:
+        held.baseline = None
+        held.save(update_fields=["baseline", "updated_at"])
+        audit.record(actor, [held], audit.CHANGE, "took the baseline away")
+    return held

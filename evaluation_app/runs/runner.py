@@ -12,17 +12,14 @@ from django.utils import timezone
 
 from collections_app.errors import describe
 from collections_app.models import Collection, IngestJob
-from collections_app.work.interrupting import LeaseLostError
-from collections_app.work.leases import Lease
-from collections_app.work.progress import Progress
+from collections_app.work.leases import Lease, LeaseLostError, Progress
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
 from evaluation_app.runs.claims import release_run
 from evaluation_app.runs.item_execution import GenerationMovedError, ItemExecutor, Pending, has_failed
-from evaluation_app.runs.item_summaries import Line, summarize
 from evaluation_app.runs.run_header import code_version, read_answerer, read_calibration
-from evaluation_app.runs.threshold_results import run_verdict
-from evaluation_app.scoring.judgement_store import StoredJudgements
+from evaluation_app.runs.summaries import Line, run_verdict, summarize
+from evaluation_app.scoring.judge_selection import StoredJudgements
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 

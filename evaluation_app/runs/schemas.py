@@ -8,8 +8,15 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import ConfigDict, FiniteFloat, StrictBool, StrictInt
 
-from evaluation_app.scoring.run_settings import CUT, CUT_MAX
-from retrieval_app.api.schemas import PlanFields
+from collections_app.api.schemas import Failure, IsoTime, IsoTimeOrNull, Stored
+from evaluation_app.golden.questions import Golden
+from evaluation_app.measures.scores import Score
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.runs.summaries import Miss as MissedThreshold
+from evaluation_app.runs.summaries import misses_of, question_misses
+from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
+from ragd.types import RetrievePlan
+from retrieval_app.api.schemas import PlanOptions
 
 
 class SettingsRequest(Schema):
@@ -38,15 +45,11 @@ class SettingsRequest(Schema):
         return self.model_dump(exclude_none=True)
 
 
-class EvaluationRunRequest(PlanFields):
+class EvaluationRunRequest(PlanOptions):
     """A golden set, and the plan to ask it by: fields that are stated, over a saved plan."""
 
     golden_set: str = Field(description="The set's name")
     name: str = Field("", description="For people; at most 200 characters")
-    plan: str | None = Field(
-        None,
-        description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
-    )
     settings: SettingsRequest | None = None
     thresholds: dict[str, FiniteFloat] = Field(
         default_factory=dict, description='The least mean that passes, by measure, such as {"recall@10": 0.8}'
@@ -54,30 +57,29 @@ class EvaluationRunRequest(PlanFields):
     base_run: UUID | None = Field(None, description="The base run of a fix")
 
 
-class Fault(Schema):
-    type: str
-    message: str
+class Fault(Failure):
+    pass
 
 
 class Miss(Schema):
     measure: str
-    threshold: float
+    threshold: float = Field(validation_alias="bound")
     value: float | None = None
     reason: str = ""
 
 
 class EvaluationRunOut(Schema):
     id: UUID
-    golden_set: str
-    collection: str
+    golden_set: str = Field(validation_alias="set_name")
+    collection: str = Field(validation_alias="collection_name")
     name: str
     purpose: str
     set_version: int
     set_digest: str = Field(description="SHA-256 of the questions; runs are compared over the same one")
-    plan: dict[str, Any]
+    plan: Stored[RetrievePlan]
     plan_hash: str
     plan_name: str
-    settings: dict[str, Any]
+    settings: Stored[RunSettings]
     answerer: str
     prompt_hash: str = Field(description="SHA-256 of the answerer's instructions, empty where it has none")
     calibration: str = Field(description="By which answers were corrected, empty where the corrective step was off")
@@ -94,7 +96,6 @@ class EvaluationRunOut(Schema):
     failed: int = Field(description="Questions that failed, or of which a score did")
     passed: bool | None = Field(description="null: no threshold is set, or the run has not ended")
     thresholds: dict[str, float]
-    misses: list[Miss] = Field(description="The thresholds of the run that its means do not reach")
     summary: dict[str, Any] = Field(description="Means with coverage and intervals, categories, outcomes, modes")
     cost_usd: float | None = Field(description="Of the answers; null: a price is not known")
     judge_cost_usd: float | None
@@ -102,13 +103,22 @@ class EvaluationRunOut(Schema):
     took_ms: float = Field(description="Time at work, over all attempts")
     attempts: int
     retries: int
-    base_run: UUID | None
-    sweep: int | None
-    error: Fault | None
     created_by: str
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
+    base_run: UUID | None = Field(validation_alias="base_run_id")
+    sweep: int | None = Field(validation_alias="sweep_id")
+    misses: list[Miss] = Field(description="The thresholds of the run that its means do not reach")
+    error: Fault | None
+    created_at: IsoTime
+    started_at: IsoTimeOrNull
+    finished_at: IsoTimeOrNull
+
+    @staticmethod
+    def resolve_misses(run: EvaluationRun) -> list[dict[str, Any]]:
+        return [{"measure": miss.measure, "bound": miss.bound, "value": miss.value} for miss in misses_of(run)]
+
+    @staticmethod
+    def resolve_error(run: EvaluationRun) -> EvaluationRun | None:
+        return run if run.error_type else None
 
 
 class EvaluationRunPage(Schema):
@@ -119,18 +129,12 @@ class EvaluationRunPage(Schema):
 class EvaluationItemOut(Schema):
     position: int
     question_text: str
-    question_id: int | None
     category: str
     weight: float
-    golden: dict[str, Any] = Field(description="The golden question as it was asked")
-    query_run: UUID | None = Field(description="GET /v1/runs/{run_id} gives it, while it is kept")
-    trace_id: str
     outcome: Literal["answered", "abstained", "refused", "searched", "error"]
-    passed: bool | None
-    misses: list[Miss]
     answer: str
     retrieved_ids: list[str]
-    scores: dict[str, dict[str, Any]] = Field(
+    scores: Stored[dict[str, Score]] = Field(
         description='By measure: {"state": "scored", "value"}, or {"state": "unscorable" or "error", "reason"}'
     )
     modes: list[str]
@@ -139,12 +143,32 @@ class EvaluationItemOut(Schema):
     cost_usd: float | None
     judge_usage: dict[str, Any]
     took_ms: float
+    trace_id: str
+    question_id: int | None
+    golden: Stored[Golden] = Field(description="The golden question as it was asked")
+    query_run: UUID | None = Field(description="GET /v1/runs/{run_id} gives it, while it is kept")
+    passed: bool | None
+    misses: list[Miss]
     error: Fault | None
     context: list[dict[str, Any]] | None = None
     answer_sentences: list[list[str]] | None = None
     annotation: dict[str, Any] | None = None
     contributions: list[dict[str, Any]] | None = None
     details: dict[str, Any] | None = None
+
+    @staticmethod
+    def resolve_passed(item: EvaluationItem) -> bool | None:
+        """By the run's thresholds with the question's own over them; None where none speaks of it."""
+        misses = question_misses(item, item.run.thresholds)
+        return None if misses is None else not misses
+
+    @staticmethod
+    def resolve_misses(item: EvaluationItem) -> list[MissedThreshold]:
+        return question_misses(item, item.run.thresholds) or []
+
+    @staticmethod
+    def resolve_error(item: EvaluationItem) -> EvaluationItem | None:
+        return item if item.error_type else None
 
 
 class EvaluationItemPage(Schema):

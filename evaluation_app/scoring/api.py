@@ -13,7 +13,7 @@ from collections_app.api.access import ERRORS, find_collection
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from evaluation_app.models import RunScore, Sampling
+from evaluation_app.models import RunScore
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.sampling import sampling_of, save_sampling
@@ -38,7 +38,7 @@ def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAUL
     """Have a stored run judged now; what was kept of it is replaced. 409 for a run that failed or was turned away."""
     run = _find_run(request, run_id)
     settings = RunSettings.from_dict(payload.model_dump())
-    return score_response(judge_run(run, settings, actor=request_key(request)), whole=True)
+    return judge_run(run, settings, actor=request_key(request))
 
 
 @router.get("/runs/{run_id}/scores", operation_id="runs-scores", response={200: RunScoreDetails, **ERRORS})
@@ -53,7 +53,7 @@ def get_scores(request: HttpRequest, run_id: UUID) -> Any:
             type="not_judged",
             status=404,
         )
-    return score_response(stored, whole=True)
+    return stored
 
 
 @router.get("/run-scores", operation_id="run-scores-list", response={200: RunScoreList, **ERRORS})
@@ -74,8 +74,7 @@ def list_scores(
     if any("\x00" in value for value in (collection, mode) if value):
         rows = rows.none()
     rows = rows.filter(**{name: value for name, value in requested.items() if value})
-    page = paginate(rows, ORDER, limit=limit, cursor=cursor)
-    return {"items": [score_response(stored) for stored in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ORDER, limit=limit, cursor=cursor)
 
 
 @router.get(
@@ -83,7 +82,7 @@ def list_scores(
 )
 def get_sampling(request: HttpRequest, collection: str) -> Any:
     """Which share of the collection's answers is scored while it serves."""
-    return sampling_response(sampling_of(find_collection(request, collection).name))
+    return sampling_of(find_collection(request, collection).name)
 
 
 @router.put(
@@ -92,7 +91,7 @@ def get_sampling(request: HttpRequest, collection: str) -> Any:
 def put_sampling(request: HttpRequest, collection: str, payload: SamplingIn) -> Any:
     """Change it. What was asked before it is enabled is left alone."""
     target = find_collection(request, collection)
-    return sampling_response(save_sampling(target, **payload.model_dump(), actor=request_key(request)))
+    return save_sampling(target, **payload.model_dump(), actor=request_key(request))
 
 
 def _find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
@@ -105,31 +104,3 @@ def _find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
             status=404,
         )
     return run
-
-
-def score_response(run_score: RunScore, *, whole: bool = False) -> dict[str, Any]:
-    """whole: with context, answer and marks."""
-    values: dict[str, Any] = {
-        "run_id": str(run_score.query_run),
-        "collection": run_score.collection_name,
-        "query": run_score.question_text,
-        "outcome": run_score.outcome,
-        "reason": run_score.reason,
-        "judge": run_score.judge,
-        "judge_version": run_score.judge_version,
-        "scores": run_score.scores,
-        "modes": run_score.modes,
-        "judge_usage": run_score.judge_usage,
-        "took_ms": run_score.took_ms,
-        "trace_id": run_score.trace_id or None,
-        "asked_at": run_score.asked_at,
-        "judged_at": run_score.created_at,
-    }
-    if whole:
-        values |= {name: getattr(run_score, name) for name in ("context", "answer_sentences", "annotation", "details")}
-    return values
-
-
-def sampling_response(sampling: Sampling) -> dict[str, Any]:
-    names = ("enabled", "rate", "per_day", "judge", "judge_model", "enabled_at", "looked_until")
-    return {"collection": sampling.collection_name} | {name: getattr(sampling, name) for name in names}

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from collections_app.services.governance.security_policy import SecurityPolicy
 from evaluation_app.judges.protocol import Case
-from evaluation_app.measures.annotations import Annotation
-from evaluation_app.scoring.answer_text import without_markers
+from evaluation_app.measures.trace import Annotation
 from ragd.types import Candidate
 from retrieval_app.models import QueryRun
 
+TRAILING = " \t"
 Outcome = Literal["answered", "abstained", "refused", "searched", "error"]
+
+
+def without_markers(answer: str, citations: Iterable[Mapping[str, Any]]) -> str:
+    """The answer without the markers [n] of these citations and the blanks before them: they are no words of it."""
+    positions = sorted((int(item["answer_start"]), int(item["answer_end"])) for item in citations)
+    pieces, position = [], 0
+    for start, end in positions:
+        if start < position or end > len(answer):  # a record of another text
+            continue
+        pieces.append(answer[position:start].rstrip(TRAILING))
+        position = end
+    return "".join((*pieces, answer[position:])).strip()
 
 
 @dataclass(frozen=True, slots=True)

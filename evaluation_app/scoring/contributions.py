@@ -18,21 +18,21 @@ from typing import Any
 from django.db import connections
 
 from collections_app.errors import ServiceError
-from evaluation_app.measures import erag
+from evaluation_app.measures import downstream
 from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.scores import Score, failed, unscorable
-from evaluation_app.scoring.answer_text import without_markers
-from evaluation_app.scoring.cases import candidate_of, spans_of
+from evaluation_app.scoring.cases import candidate_of, spans_of, without_markers
 from ragd import telemetry
 from ragd.errors import RagdError
-from retrieval_app.answerers.selection import Answerer, ChatAnswerer
+from retrieval_app.answerers.chat_answerer import ChatAnswerer
+from retrieval_app.answerers.protocol import Answerer
 from retrieval_app.llm.model_calls import call_model
 
 BINARY_MEASURES = ("exact_match", "accuracy", "contains")
 NO_EXPECTED = "no expected answer is known"
 NO_RESULTS = "no document was retrieved"
 NOT_BINARY = "{measure} gives other labels than 0 and 1"
-NAMES = tuple(f"erag_{name}" for name in erag.BINARY)
+NAMES = tuple(f"erag_{name}" for name in downstream.BINARY)
 DIGITS = 6
 CALLS_AT_ONCE = 4
 UNKNOWN = "I do not know."
@@ -91,10 +91,10 @@ def aggregates(labels: Sequence[float], measure: str) -> dict[str, Score]:
     """
     binary = measure in BINARY_MEASURES
     return {
-        f"erag_{name}": erag.aggregate(labels, name)
-        if binary or name in erag.CONTINUOUS
+        f"erag_{name}": downstream.aggregate(labels, name)
+        if binary or name in downstream.CONTINUOUS
         else unscorable(NOT_BINARY.format(measure=measure))
-        for name in erag.BINARY
+        for name in downstream.BINARY
     }
 
 
@@ -198,6 +198,6 @@ def _record(result: Mapping[str, Any], label: _Label, without: _Label) -> dict[s
         "effect": None,
     }
     if label.worth is not None and without.worth is not None:
-        contributed = erag.contribution(label.worth, without.worth)
-        return record | {"contribution": round(contributed, DIGITS), "effect": erag.effect(contributed)}
+        contributed = downstream.contribution(label.worth, without.worth)
+        return record | {"contribution": round(contributed, DIGITS), "effect": downstream.effect(contributed)}
     return record | {"error": label.error or without.error}

@@ -1,22 +1,72 @@
-"""Which judge judges: none, the embedded one, or a chat model."""
+"""Which judge judges (none, the embedded one, or a chat model), and the stored judgements of chat models."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 from django.conf import settings as site
+from django.db import transaction
+from django.db.models import Count, Max, Min
 
 from collections_app.errors import ServiceError
+from collections_app.services.governance import audit
 from collections_app.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
-from evaluation_app.judges.judgement_cache import JudgementCache
 from evaluation_app.judges.llm_judge import LlmJudge
-from evaluation_app.judges.protocol import Judge
+from evaluation_app.judges.protocol import Judge, JudgementCache
 from evaluation_app.measures.trace import Unit
-from evaluation_app.scoring.embedding_cache import RememberingEmbedder
-from evaluation_app.scoring.judgement_store import StoredJudgements
+from evaluation_app.models import KeptJudgement
 from evaluation_app.scoring.run_settings import RunSettings
+from ragd.models.caching_embedder import CachingEmbedder
 from retrieval_app.llm.chat_endpoint import Endpoint
+
+
+class StoredJudgements:
+    """A `JudgementCache` over the table of kept judgements. Processes may share it: the first of a key stays."""
+
+    def get(self, key: str) -> Mapping[str, Any] | None:
+        record = KeptJudgement.objects.filter(pk=key).values_list("value", flat=True).first()
+        return None if record is None else dict(record)
+
+    def put(self, key: str, model: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        row, _ = KeptJudgement.objects.get_or_create(key=key, defaults={"model": model, "value": dict(value)})
+        return dict(row.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelJudgements:
+    """How many judgements of one model are kept, and from when to when they were made."""
+
+    model: str
+    count: int
+    oldest: datetime
+    newest: datetime
+
+
+def count_stored() -> list[ModelJudgements]:
+    """By model name; [] when nothing is kept."""
+    rows = KeptJudgement.objects.order_by("model").values("model")
+    counted = rows.annotate(count=Count("pk"), oldest=Min("created_at"), newest=Max("created_at"))
+    return [ModelJudgements(row["model"], row["count"], row["oldest"], row["newest"]) for row in counted]
+
+
+@transaction.atomic
+def clear_stored(model: str | None = None, *, actor: audit.Actor) -> int:
+    """Forget the judgements of one model, None: of all; returns how many went. The next run asks the model again.
+
+    What runs have stored stays as it is.
+    """
+    rows = KeptJudgement.objects.all() if model is None else KeptJudgement.objects.filter(model=model)
+    deleted, _ = rows.delete()
+    if deleted:
+        message = "of every model" if model is None else f"of {model}"
+        subject = KeptJudgement(key="", model=model or "every model")
+        audit.record(actor, [subject], audit.DELETION, f"forgot {deleted} kept judgements {message}")
+    return deleted
 
 
 def open_judge(settings: RunSettings, cache: JudgementCache | None = None) -> Judge | None:
@@ -77,9 +127,9 @@ def _api_key() -> str:
 
 
 @lru_cache(maxsize=1)
-def judging_embedder() -> RememberingEmbedder:
+def judging_embedder() -> CachingEmbedder:
     """The local model, whatever the collection uses: the judge and the noise figures are made for its vectors."""
-    return RememberingEmbedder(embedder_for(LOCAL_MODEL, LOCAL_DIMS))
+    return CachingEmbedder(embedder_for(LOCAL_MODEL, LOCAL_DIMS))
 
 
 @lru_cache(maxsize=4)

@@ -15,7 +15,7 @@ from evaluation_app.models import RunScore
 from evaluation_app.scoring.cases import outcome_of
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.scoring.scorer import Scored, Scorer
+from evaluation_app.scoring.scorer import ScoredRun, Scorer
 from retrieval_app.models import QueryRun
 
 Reason = Literal["asked", "sampled"]
@@ -77,7 +77,7 @@ def keep_score(run: QueryRun, scorer: Scorer, reason: Reason) -> RunScore:
     return stored
 
 
-def _fields(scored: Scored) -> dict[str, object]:
+def _fields(scored: ScoredRun) -> dict[str, object]:
     return {
         "outcome": scored.outcome,
         "scores": {name: score.as_dict() for name, score in scored.scores.items()},

@@ -17,9 +17,10 @@ from django.utils import timezone
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
+from collections_app.work.delivery import send
 from collections_app.work.leases import claim, worker_name
-from collections_app.work.sending import send
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.scoring.run_scores import SAMPLED, keep_score
 from evaluation_app.scoring.run_settings import RunSettings
@@ -73,7 +74,7 @@ def save_sampling(
     if enabled and not held.enabled:
         held.enabled_at = held.looked_until = timezone.now()
     held.enabled, held.rate, held.per_day = enabled, rate, per_day
-    held.judge, held.judge_model, held.updated_by = judge, clean_line(judge_model), audit.name_actor(actor)
+    held.judge, held.judge_model, held.updated_by = judge, clean_line(judge_model), name_actor(actor)
     held.save()
     message = (
         f"scores {rate:.2%} of the answers, at most {per_day} a day, by {judge}" if enabled else "scores no answers"

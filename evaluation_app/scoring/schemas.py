@@ -8,6 +8,9 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
+from collections_app.api.schemas import Id, Stored, TextOrNull
+from evaluation_app.measures.scores import Score
+
 
 class JudgeRequest(Schema):
     model_config = ConfigDict(extra="forbid")
@@ -18,22 +21,22 @@ class JudgeRequest(Schema):
 
 
 class RunScoreOut(Schema):
-    run_id: str
-    collection: str
-    query: str
+    run_id: Id = Field(validation_alias="query_run")
+    collection: str = Field(validation_alias="collection_name")
+    query: str = Field(validation_alias="question_text")
     outcome: str
     reason: str = Field(description="asked: on request; sampled: by online evaluation")
     judge: str
     judge_version: str
-    scores: dict[str, dict[str, Any]] = Field(
+    scores: Stored[dict[str, Score]] = Field(
         description='measure: {"state": "scored", "value"} or {"state": "unscorable" or "error", "reason"}'
     )
     modes: list[str] = Field(description="keys of the failure modes that it shows")
     judge_usage: dict[str, Any]
     took_ms: float
-    trace_id: str | None
+    trace_id: TextOrNull
     asked_at: datetime
-    judged_at: datetime
+    judged_at: datetime = Field(validation_alias="created_at")
 
 
 class RunScoreDetails(RunScoreOut):
@@ -61,6 +64,6 @@ class SamplingIn(Schema):
 
 
 class SamplingOut(SamplingIn):
-    collection: str
+    collection: str = Field(validation_alias="collection_name")
     enabled_at: datetime | None
     looked_until: datetime | None

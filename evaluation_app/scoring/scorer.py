@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,22 +12,23 @@ from collections_app.models import Collection
 from collections_app.services.governance.security_policy import SecurityPolicy, policy_of, redacted_spans
 from collections_app.stores import LOCAL_MODEL, embedder_for
 from evaluation_app.golden.questions import Golden
-from evaluation_app.judges.judgement_cache import JudgementCache
-from evaluation_app.judges.protocol import Case, Judgement
+from evaluation_app.judges.protocol import Case, Judgement, JudgementCache
+from evaluation_app.measures.catalogue import CHUNK
 from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, REFUSED
 from evaluation_app.scoring.cases import Outcome, RunCase, annotation_dict, sentences_of
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import Contributions, measure_contributions
-from evaluation_app.scoring.embedding_cache import RememberingEmbedder
 from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
 from evaluation_app.scoring.judge_selection import judging_embedder, open_judge
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
-from evaluation_app.scoring.retrieval_scores import retrieval_scores
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError, UnknownCollection
-from retrieval_app.answerers.selection import Answerer, open_answerer
+from ragd.models.caching_embedder import CachingEmbedder
+from retrieval_app.answerers.protocol import Answerer
+from retrieval_app.answerers.selection import open_answerer
 from retrieval_app.models import QueryRun
 
 TRACE = ("context_relevance", "context_utilization", "completeness", "adherence")  # the keys of `trace_scores`
@@ -38,8 +39,38 @@ SILENT: Mapping[Outcome, str] = {"abstained": REFUSED, "refused": TURNED_AWAY, "
 LIKELY_DIGITS = 4
 
 
+def retrieval_scores(retrieved_ids: Sequence[str], golden: Golden, cut: int) -> dict[str, Score]:
+    """Every ranking measure at the cut: "recall@10" over documents, "chunk_recall@10" over chunks.
+
+    retrieved_ids: "doc_id#chunk_index", best first. A document stands where its best chunk stands; so a list of ten
+    chunks may hold fewer than ten documents, and precision still divides by the cut. The chunk_* measures are there
+    only where the question expects chunks. A question that expects nothing makes all unscorable. Raises ValueError for
+    a cut below 1 or a chunk that is there twice.
+    """
+    scores = _measure("", unique_documents(retrieved_ids), golden.relevant_docs, cut)
+    if golden.expected_chunks:
+        scores |= _measure(CHUNK, retrieved_ids, golden.expected_chunks, cut)
+    return scores
+
+
+def unique_documents(retrieved_ids: Iterable[str]) -> list[str]:
+    """The documents of these chunks, each once, by its best chunk. An id without "#" is that of a document."""
+    return list(dict.fromkeys(document_of(key) for key in retrieved_ids))
+
+
+def document_of(key: str) -> str:
+    """ "guide.md#3" -> "guide.md"; an id may hold "#" itself, so the last one counts."""
+    document, mark, index = key.rpartition("#")
+    return document if mark and index.isdecimal() else key
+
+
+def _measure(prefix: str, ranking: Sequence[str], expected: Iterable[str], cut: int) -> dict[str, Score]:
+    relevant = dict.fromkeys(expected, 1.0)
+    return {f"{prefix}{name}@{cut}": measure(ranking, relevant, cut) for name, measure in MEASURES.items()}
+
+
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     """What was found of one run; the shapes are those of EvaluationItem.
 
     scores: measure -> Score, only what the settings ask for. context, answer_sentences and annotation: what the judge
@@ -78,7 +109,7 @@ class Scorer:
         """Changes when the same run may get other figures from the judge; "" without a judge."""
         return "" if self.judge is None else self.judge.version
 
-    def score(self, run: QueryRun, golden: Golden | None) -> Scored:
+    def score(self, run: QueryRun, golden: Golden | None) -> ScoredRun:
         """Everything that can be measured of the run. golden: None for traffic that nobody expected anything of.
 
         Never raises for what a run holds. A run that failed has the failed score of its kind for everything. The run's
@@ -133,7 +164,7 @@ class Scorer:
         golden: Golden | None,
         judged: tuple[Case, Judgement | None],
         contributions: Contributions | None,
-    ) -> Scored:
+    ) -> ScoredRun:
         as_case, judgement = judged
         outcome: Outcome = case.outcome
         if outcome == "answered" and judgement is not None and judgement.refused:
@@ -156,7 +187,7 @@ class Scorer:
                 )
         if contributions is not None:
             scores |= contributions.scores
-        return Scored(
+        return ScoredRun(
             outcome=outcome,
             scores=scores,
             context=context,
@@ -179,7 +210,7 @@ class Scorer:
             for name in JUDGED
         }
 
-    def _lost(self, run: QueryRun, case: RunCase, golden: Golden | None) -> Scored:
+    def _lost(self, run: QueryRun, case: RunCase, golden: Golden | None) -> ScoredRun:
         """An error is a hole, never a zero: every measure that the settings ask for is failed."""
         kind = run.error_type or "internal_error"
         names: list[str] = []
@@ -190,9 +221,9 @@ class Scorer:
         if golden is not None and run.kind == QueryRun.Kind.ASK:
             names += [*DOWNSTREAM, "right_outcome", *(NOISE if self.judge is not None else ())]
             names += ERAG_NAMES if self.settings.contributions else ()
-        return Scored("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
+        return ScoredRun("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
 
-    def _keep(self, run: QueryRun, results: Scored, contributions: Contributions | None) -> None:
+    def _keep(self, run: QueryRun, results: ScoredRun, contributions: Contributions | None) -> None:
         """Onto the run, as far as it was stored; a run is not given back a figure that this setting did not make."""
         values: dict[str, Any] = {}
         if self.judge is not None:
@@ -205,12 +236,12 @@ class Scorer:
             QueryRun.objects.filter(pk=run.pk).update(**values)
 
 
-def _embedder_of(collection: Collection | None) -> RememberingEmbedder:
+def _embedder_of(collection: Collection | None) -> CachingEmbedder:
     """One that remembers: the sentences of a chunk are read for the list and again for the chunk alone. What the judge
     has read serves too, where the collection has the model of the judge."""
     if collection is None or collection.embed_model == LOCAL_MODEL:
         return judging_embedder()
-    return RememberingEmbedder(embedder_for(collection.embed_model, collection.embed_dims))
+    return CachingEmbedder(embedder_for(collection.embed_model, collection.embed_dims))
 
 
 def trace_record(scores: Mapping[str, Score]) -> dict[str, float | None]:

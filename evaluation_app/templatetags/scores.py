@@ -1,4 +1,4 @@
-"""Scores in words and small pictures: bands, means on their scale, changes, coverage. Each once."""
+"""Scores in words and small pictures: bands, means on their scale, changes, differences, coverage. Each once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from collections_app.templatetags.interface import icon
 from evaluation_app.analysis.figures import Figure
 from evaluation_app.charts.score_charts import bounds_of, coverage_parts, format_value, spell_interval
 from evaluation_app.measures.catalogue import MEASURES, Measure
-from evaluation_app.measures.scores import Score
+from evaluation_app.measures.scores import Mean, Score
+from evaluation_app.measures.statistics import Interval
 from evaluation_app.scoring.modes.catalogue import mode_title
 
 register = template.Library()
@@ -21,6 +22,9 @@ register = template.Library()
 # band -> (icon, word)
 BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
+MINUS = "\N{MINUS SIGN}"
+DIFFERENCE_REACH_MIN = 0.05
+DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220, 26
 COVERAGE_WORDS = {"scored": "scored", "unscorable": "unscorable", "errors": "failed"}
 
 
@@ -33,7 +37,7 @@ def measure_title(name: str) -> str:
 
 @register.filter
 def score_text(value: float | None) -> str:
-    """Two digits after the point, an en dash for None: see `score_charts.spell`."""
+    """Two digits after the point, an en dash for None: see `score_charts.format_value`."""
     return format_value(value)
 
 
@@ -196,3 +200,85 @@ def score_spark(values: Sequence[float | None], label: str) -> SafeString:
         f"{x:.1f}",
         f"{y:.1f}",
     )
+
+
+@register.filter
+def score3(value: float | None) -> str:
+    """Three digits after the point; an en dash for None."""
+    return "–" if value is None else f"{value:.3f}".replace("-", MINUS)
+
+
+@register.filter
+def signed3(value: float | None) -> str:
+    """A difference with its sign; what rounds to nothing has none."""
+    return _signed(value, 3)
+
+
+def _signed(value: float | None, digits: int) -> str:
+    if value is None:
+        return "–"
+    if round(value, digits) == 0:
+        return f"{0:.{digits}f}"
+    return f"{value:+.{digits}f}".replace("-", MINUS)
+
+
+@register.filter
+def abs3(value: float | None) -> str:
+    return score3(None if value is None else abs(value))
+
+
+@register.filter
+def interval3(interval: Interval) -> str:
+    """ "0.020 to 0.140": the smaller end first, without signs where both ends have the same."""
+    ends = (interval.low, interval.high)
+    if min(ends) >= 0 or max(ends) <= 0:
+        low, high = sorted(abs(end) for end in ends)
+        return f"{score3(low)} to {score3(high)}"
+    return f"{signed3(interval.low)} to {signed3(interval.high)}"
+
+
+@register.filter
+def coverage(mean: Mean) -> str:
+    """ "18 of 20 scored", with what failed; "not scored" without a score at all."""
+    if not mean.total:
+        return "not scored"
+    summary = f"{mean.scored:,} of {mean.total:,} scored"
+    return f"{summary}, {mean.errors:,} failed" if mean.errors else summary
+
+
+@register.simple_tag
+def score_words(score: Score | None) -> SafeString | str:
+    """One score as a number, or why there is none."""
+    if score is None:
+        return "–"
+    if score.value is not None:
+        return score3(score.value)
+    word = "failed" if score.state == "error" else "unscorable"
+    return format_html('<span class="muted small" title="{}">{}: {}</span>', score.reason, word, score.reason)
+
+
+@register.simple_tag
+def difference_picture(difference: Mapping[str, float], margin: float) -> SafeString:
+    """The interval of a difference on an axis with zero in its middle, its mean as a dot, the margin as a line.
+
+    difference: `Interval.as_dict()`. "" without one.
+    """
+    if not difference:
+        return SafeString("")
+    width, height = DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT
+    low, high, mean = (float(difference[name]) for name in ("low", "high", "mean"))
+    reach = 1.1 * max(DIFFERENCE_REACH_MIN, abs(low), abs(high), margin)
+
+    def x(value: float) -> str:
+        return f"{width / 2 * (1 + value / reach):.1f}"
+
+    tone = "bad" if mean < -margin else "good" if mean > 0 else "neutral"
+    message = f"{mean:+.3f}, between {low:+.3f} and {high:+.3f}; allowed regression {margin:g}"
+    return format_html(
+        '<svg class="difference" data-tone="{}" role="img" aria-label="{}" width="{}" height="{}" viewBox="0 0 {} {}">'
+        '<rect class="allowed" x="{}" y="0" width="{}" height="{}"/><line class="zero" x1="{}" x2="{}" y1="0" y2="{}"/>'
+        '<line class="reach" x1="{}" x2="{}" y1="{}" y2="{}"/><circle cx="{}" cy="{}" r="4.5"/></svg>',
+        tone, message, width, height, width, height,
+        x(-margin), f"{width - float(x(-margin)):.1f}", height, x(0), x(0), height,
+        x(low), x(high), height / 2, height / 2, x(mean), height / 2,
+    )  # fmt: skip

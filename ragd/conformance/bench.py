@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import ragd
 from ragd.conformance import corpus
 from ragd.conformance.embedder import SimHashEmbedder
+from ragd.conformance.report import Cases
 from ragd.store.store import Connection, Store, apply_schema, check_database, create_collection, execute, fetch_all
 from ragd.types import Candidate, Chunk, RetrievePlan
 
@@ -143,3 +145,23 @@ def result_of(candidate: Candidate) -> dict[str, Any]:
 
 def chunk_rows(chunks: Sequence[Chunk]) -> list[tuple[int, int, int, str, str, Mapping[str, Any]]]:
     return [(item.chunk_index, item.start, item.end, item.content, item.context, item.metadata) for item in chunks]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule: its section, one line, the check, and whether the check reads the loaded corpus."""
+
+    section: str
+    title: str
+    check: Callable[[Bench, Cases], None]
+    needs_corpus: bool = False
+
+
+def rule(section: str, title: str, *, needs_corpus: bool = False) -> Callable[[Callable[[Bench, Cases], None]], Rule]:
+    """Make a rule of the function below it."""
+    return lambda check: Rule(section, title, check, needs_corpus)
+
+
+def rules_of(module: object) -> list[Rule]:
+    """The rules of a module, in the order in which they stand there."""
+    return [value for value in vars(module).values() if isinstance(value, Rule)]

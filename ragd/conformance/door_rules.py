@@ -7,9 +7,8 @@ from typing import Any
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import Bench, result_of
+from ragd.conformance.bench import Bench, Rule, result_of
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import Rule
 from ragd.types import RetrievePlan, canonical_json
 
 Door = Callable[[str, RetrievePlan], Sequence[Mapping[str, Any]]]

@@ -7,9 +7,8 @@ from typing import Any
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys
+from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.store.store import Store
 from ragd.types import MODES, Filters, RetrievePlan
 

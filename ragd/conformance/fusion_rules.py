@@ -5,9 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 
 import ragd
-from ragd.conformance.bench import Bench, keys, make_candidate
+from ragd.conformance.bench import Bench, keys, make_candidate, rule
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.types import MODES, Candidate, RetrievePlan
 
 ROUNDING = Fraction(1, 10**15)

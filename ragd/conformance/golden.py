@@ -90,8 +90,8 @@ def make_chunk_table() -> dict[str, Any]:
     for document in corpus.documents():
         table[document.doc_id] = _cuts(ragd.chunk(document.text, corpus.POLICY))
     policies: dict[str, ChunkPolicy] = {**corpus.HARD_POLICIES, "corpus": corpus.POLICY}
-    shown = {name: policy.as_dict() for name, policy in policies.items()}
-    return {"spec_version": SPEC_VERSION, "policies": shown, "cuts": table}
+    named = {name: policy.as_dict() for name, policy in policies.items()}
+    return {"spec_version": SPEC_VERSION, "policies": named, "cuts": table}
 
 
 def make_embedding_table() -> dict[str, Any]:

@@ -7,9 +7,8 @@ from collections.abc import Callable
 
 import ragd
 from ragd.conformance import corpus, golden
-from ragd.conformance.bench import Bench, corpus_chunks
+from ragd.conformance.bench import Bench, Rule, corpus_chunks, rule
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import Rule, rule
 from ragd.types import SPEC_VERSION, RetrievePlan
 
 SEMVER = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import Bench, chunk_rows, corpus_chunks, make_chunks
+from ragd.conformance.bench import Bench, chunk_rows, corpus_chunks, make_chunks, rule
 from ragd.conformance.embedder import DIMS, SimHashEmbedder
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.normalization import normalize
 from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk, ChunkPolicy, canonical_json
@@ -57,8 +56,8 @@ def composes_everything(bench: Bench, cases: Cases) -> None:
         ):
             got, expected = normalize(text), unicodedata.normalize("NFC", text)
             index = next((n for n, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), 0)
-            shown = (ascii(expected[index : index + 4]), ascii(got[index : index + 4]))
-            cases.holds(f"U+{first:04X}, {name}", got == expected, expected=shown[0], got=shown[1])
+            pieces = (ascii(expected[index : index + 4]), ascii(got[index : index + 4]))
+            cases.holds(f"U+{first:04X}, {name}", got == expected, expected=pieces[0], got=pieces[1])
 
 
 @rule("1.1.1", "every line ending becomes one line feed")

@@ -7,10 +7,9 @@ import inspect
 from collections.abc import Callable, Sequence
 
 import ragd
-from ragd.conformance.bench import Bench, make_candidate, make_chunks
+from ragd.conformance.bench import Bench, make_candidate, make_chunks, rule
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.store.store import Store
 from ragd.types import MODES, RetrievePlan, Vector
 
@@ -26,31 +25,31 @@ DEFAULTS = {"method": "rrf", "params": None, "model": None}
 CHUNK_FIELDS = {"doc_id", "chunk_index", "content", "tags", "metadata"}
 
 
-class AskedEmbedder(SimHashEmbedder):
-    """Keeps what it was asked."""
+class RecordingEmbedder(SimHashEmbedder):
+    """Keeps the queries that it embeds."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.queries: list[str] = []
 
     def embed(self, texts: Sequence[str]) -> list[Vector]:
-        return [super(AskedEmbedder, self).embed_query(text) for text in texts]
+        return [super(RecordingEmbedder, self).embed_query(text) for text in texts]
 
     def embed_query(self, text: str) -> Vector:
-        self.asked.append(text)
+        self.queries.append(text)
         return super().embed_query(text)
 
 
 @rule("1.2.1", "the normalized query is embedded once, by the collection's embedder")
 def embeds_the_query(bench: Bench, cases: Cases) -> None:
     bench.make_store("asked")
-    embedder = AskedEmbedder()
+    embedder = RecordingEmbedder()
     store = Store(bench.connection, "asked", embedder)
     ragd.index(make_chunks("d", "cafe\u0301 and tea".replace("e\u0301", "\u00e9"), "tea"), store)
     for mode in MODES:
         times = 0 if mode == "lexical" else 1
-        embedder.asked.clear()
+        embedder.queries.clear()
         ragd.retrieve("cafe\u0301\r\nand tea\x00", RetrievePlan(mode=mode), store)
-        cases.equal(mode, embedder.asked, ["caf\u00e9\nand tea"] * times)
+        cases.equal(mode, embedder.queries, ["caf\u00e9\nand tea"] * times)
     for blank in ("", "  \n", "\x00"):
         refusal = lambda text=blank: ragd.retrieve(text, RetrievePlan(), store)  # noqa: E731
         cases.refused(f"query {blank!r}", refusal, field="query", error=ragd.InvalidInput)

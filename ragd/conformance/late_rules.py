@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import Bench, keys, make_candidate, retrieve_keys
+from ragd.conformance.bench import Bench, keys, make_candidate, retrieve_keys, rule
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.search.compression import CompressPolicy
 from ragd.types import RetrievePlan
 

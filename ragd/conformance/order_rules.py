@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import Bench, keys, make_candidate, make_chunks, retrieve_keys
+from ragd.conformance.bench import Bench, keys, make_candidate, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.types import MODES, Candidate, RetrievePlan
 
 TEXT = "the same text in every document"

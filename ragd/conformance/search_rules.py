@@ -6,10 +6,9 @@ import math
 from dataclasses import replace
 
 import ragd
-from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys
+from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.embedder import DIMS, ENTRY
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.types import Chunk, RetrievePlan
 
 TOLERANCE = 1e-5

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import ragd
-from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys
+from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
-from ragd.conformance.rule import rule
 from ragd.store.store import Store, apply_schema, execute, fetch_all
 from ragd.types import MODES, Filters, RetrievePlan, Vector
 

@@ -22,10 +22,9 @@ from ragd.conformance import (
     search_rules,
     store_rules,
 )
-from ragd.conformance.bench import Bench, scratch
+from ragd.conformance.bench import Bench, Rule, rules_of, scratch
 from ragd.conformance.door_rules import Doors, make_rules
 from ragd.conformance.report import Cases, Failure, Report, RuleResult
-from ragd.conformance.rule import Rule, rules_of
 from ragd.errors import InvalidInput
 from ragd.store.store import Connection, execute, fetch_all
 from ragd.types import SPEC_VERSION

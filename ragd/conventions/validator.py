@@ -1,4 +1,4 @@
-"""validate(): spans against the normative tables. It knows the tables as data: see `tables`."""
+"""validate(): spans against the normative tables, which it knows as data (`tables`); `holds`: when a row applies."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ragd.conventions.conditions import holds
 from ragd.conventions.report import Report, TypeReport, Violation
 from ragd.conventions.tables import LIST_MARK, TABLES, VOCABULARIES, EventTable, Field, SpanTable, Tables
 
+OWN_SYSTEMS = "ragd."
+SYSTEM, PARAMETERS = "gen_ai.system", "llm.invocation_parameters"
+EVALUATION_NAME, EVALUATION_SCORE = "gen_ai.evaluation.name", "gen_ai.evaluation.score.value"
+
+Attributes = Mapping[str, Any]
 PLACE = re.compile(r"\{([^}]+)\}")
 ITEM = re.compile(r"(.+?)\.(\d+)\.(.+)", re.DOTALL)
 HASHED = re.compile(r"sha256:[0-9a-f]{64}")
 REDACTED = "__REDACTED__"
 SpanDict = Mapping[str, Any]
-Attributes = Mapping[str, Any]
-
 TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "json": (str,),
@@ -28,7 +30,53 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "double": (int, float),
     "boolean": (bool,),
 }
+
 LISTS = {"string[]": "string", "double[]": "double"}
+
+
+def holds(
+    condition: str,
+    value: Any,
+    *,
+    attributes: Attributes,
+    failed: bool,
+    events: Sequence[tuple[str, Attributes]],
+    children: Sequence[str],
+) -> bool:
+    """Whether one condition holds for a span, or for the event whose attributes these are.
+
+    succeeded, failed; remote: the model is not of this program; present, without, true, above_zero: of the attribute
+    `value`, without also of several; event: the span has one of that name; child: a span of that type stands in it;
+    stated: the parameter was sent; evaluated: that metric has a score. children: the types of the spans in it.
+    Raises ValueError for a condition that there is not: the tables are wrong then.
+    """
+    match condition:
+        case "succeeded":
+            return not failed
+        case "failed":
+            return failed
+        case "remote":
+            return not str(attributes.get(SYSTEM, "")).startswith(OWN_SYSTEMS)
+        case "present":
+            return value in attributes
+        case "without":
+            return not any(name in attributes for name in ([value] if isinstance(value, str) else value))
+        case "true":
+            return attributes.get(value) is True
+        case "above_zero":
+            number = attributes.get(value)
+            return isinstance(number, int | float) and number > 0
+        case "event":
+            return any(name == value for name, _ in events)
+        case "child":
+            return value in children
+        case "stated":
+            return f'"{value}"' in str(attributes.get(PARAMETERS, ""))
+        case "evaluated":
+            return any(
+                match.get(EVALUATION_NAME) == value and match.get(EVALUATION_SCORE) is not None for _, match in events
+            )
+    raise ValueError(f"the tables use the condition {condition!r}, which the validator does not know")
 
 
 def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
@@ -40,12 +88,12 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
     report. Raises nothing for whatever the spans hold.
     """
     everything = [span for span in spans if isinstance(span, Mapping)]
-    by_id = {_place(span, "span_id"): span for span in everything}
+    by_id = {_span_key(span, "span_id"): span for span in everything}
     children: dict[tuple[str, str], list[SpanDict]] = defaultdict(list)
     governed: dict[str, list[SpanDict]] = defaultdict(list)
     carriers = {event.name: _carrier_table(event) for event in tables.events if not event.span_type}
     for span in everything:
-        children[_place(span, "parent_span_id")].append(span)
+        children[_span_key(span, "parent_span_id")].append(span)
         if table := tables.table_of(span) or _carrier(span, carriers):
             governed[table.type].append(span)
     report = Report(other=len(everything) - sum(map(len, governed.values())))
@@ -55,8 +103,8 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
             continue
         each = report.types[table.type] = TypeReport(spans=len(value))
         for span in value:
-            parent = by_id.get(_place(span, "parent_span_id")) if span.get("parent_span_id") else None
-            inside = children.get(_place(span, "span_id"), [])
+            parent = by_id.get(_span_key(span, "parent_span_id")) if span.get("parent_span_id") else None
+            inside = children.get(_span_key(span, "span_id"), [])
             wrong = list(_Check(span, table, tables, parent, inside, report.rows).violations())
             each.conformant += not wrong
             each.violations += wrong
@@ -69,7 +117,7 @@ def validate_all(spans: Iterable[SpanDict]) -> dict[str, Report]:
     return {tables.name: validate(everything, tables) for tables in VOCABULARIES}
 
 
-def _place(span: SpanDict, name: str) -> tuple[str, str]:
+def _span_key(span: SpanDict, name: str) -> tuple[str, str]:
     """(trace, span) as `name` tells the latter; what is not given is the empty text."""
     return str(span.get("trace_id") or ""), str(span.get(name) or "")
 

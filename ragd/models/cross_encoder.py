@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ragd.errors import InvalidInput, RerankerError
+from ragd.errors import RerankerError
 from ragd.text.windows import LONE_SURROGATE
+from ragd.types import check_at_least
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -38,9 +39,8 @@ class CrossEncoder:
     """
 
     def __init__(self, path: Path | str, *, window: int = WINDOW, threads: int = 1) -> None:
-        for name, value, low in (("window", window, 16), ("threads", threads, 1)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise InvalidInput(f"{name} must be a whole number of at least {low}, not {value!r}", field=name)
+        check_at_least("window", window, 16)
+        check_at_least("threads", threads, 1)
         self.path = Path(path)
         self.window, self.threads = window, threads
         self._lock = Lock()
@@ -60,8 +60,8 @@ class CrossEncoder:
         if not texts:
             return []
         tokenizer, session = self._open()
-        asked = self._shortened(LONE_SURROGATE.sub("\ufffd", query), tokenizer)
-        pairs = [list(self._windows(asked, LONE_SURROGATE.sub("\ufffd", text), tokenizer)) for text in texts]
+        question = self._shortened(LONE_SURROGATE.sub("\ufffd", query), tokenizer)
+        pairs = [list(self._windows(question, LONE_SURROGATE.sub("\ufffd", text), tokenizer)) for text in texts]
         if self.threads == 1:
             return [max(self._run(session, window) for window in windows) for windows in pairs]
         with ThreadPoolExecutor(self.threads, thread_name_prefix="ragd-rerank") as pool:

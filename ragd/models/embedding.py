@@ -15,7 +15,7 @@ from ragd.models.openai_client import OPENAI_URL, RetryPolicy
 from ragd.models.openai_endpoint import OpenAIEndpoint
 from ragd.telemetry.providers import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
-from ragd.types import Vector
+from ragd.types import Vector, check_at_least
 
 OPENAI_WINDOW = 8191
 NATIVE_DIMS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
@@ -137,11 +137,11 @@ class OpenAIEmbedder:
         send_dimensions: bool | None = None,
         system: str | None = None,
     ) -> None:
-        _at_least("dims", dims, 1)
-        _at_least("batch_size", batch_size, 1)
-        _at_least("batch_tokens", batch_tokens, 1)
+        check_at_least("dims", dims, 1)
+        check_at_least("batch_size", batch_size, 1)
+        check_at_least("batch_tokens", batch_tokens, 1)
         if window is not None:
-            _at_least("window", window, 1)
+            check_at_least("window", window, 1)
         self.model, self.dims, self.window = model, dims, window
         self.batch_size, self.batch_tokens = batch_size, batch_tokens
         if send_dimensions is None:
@@ -216,8 +216,3 @@ class OpenAIEmbedder:
 def available_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _at_least(name: str, value: object, low: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < low:
-        raise InvalidInput(f"{name} must be a whole number of at least {low}, not {value!r}", field=name)

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.errors import InvalidInput
 from ragd.models import minilm
 from ragd.models.embedding import available_cores
 from ragd.text.windows import LONE_SURROGATE, FloatArray, average_windows
-from ragd.types import Candidate
+from ragd.types import Candidate, check_at_least
 
 HalfArray = npt.NDArray[np.float16]
 
@@ -76,8 +75,8 @@ class LateInteraction:
         folder: Path | None = None,
     ) -> None:
         for name, value, low in (("depth", depth, 1), ("threads", threads, 1), ("cached_windows", cached_windows, 0)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < low):
-                raise InvalidInput(f"{name} must be a whole number of at least {low}, not {value!r}", field=name)
+            if value is not None:
+                check_at_least(name, value, low)
         self.depth, self.folder = depth, folder
         self.threads = threads or available_cores()
         self._token_vectors = lru_cache(maxsize=cached_windows)(self._compute)
@@ -104,8 +103,8 @@ class LateInteraction:
         if not read:
             return [[] for _ in candidates]
         model = minilm.open_model(self.folder)
-        asked = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
-        spelt = model.spell([minilm.FIRST_TOKEN, *asked, minilm.LAST_TOKEN])
+        query_ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
+        spelt = model.spell([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
         parts = self.compare(query, [candidate.text for candidate in read])
         weights = _token_weights(parts, IDF_MIN)
         words = [_bm25(candidate) for candidate in read]
@@ -131,8 +130,8 @@ class LateInteraction:
         if not texts:
             return []
         model = minilm.open_model(self.folder)
-        asked = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
-        question = model.token_vectors(asked)
+        query_ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
+        question = model.token_vectors(query_ids)
         read = {
             text: model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", text)))
             for text in dict.fromkeys(texts)
@@ -140,7 +139,7 @@ class LateInteraction:
         vectors = self._vectors_of(read.values())
         best = _best_cosines(question, vectors)
         query_mean = average_windows([question.mean(axis=0)], [1]).astype(np.float64)
-        ids = np.asarray([minilm.FIRST_TOKEN, *asked, minilm.LAST_TOKEN])
+        ids = np.asarray([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
         parts = {}
         for index, (text, windows) in enumerate(read.items()):
             means = [window.mean(axis=0, dtype=np.float32) for window in vectors[index]]

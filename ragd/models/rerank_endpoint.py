@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from ragd.errors import InvalidInput, RerankerError
+from ragd.errors import RerankerError
 from ragd.models.openai_client import (
     QUOTED_CHARS,
     EndpointError,
@@ -29,6 +29,7 @@ from ragd.models.openai_client import (
     request_timeout,
     shortened,
 )
+from ragd.types import check_at_least
 
 BATCH_SIZE = 100
 TEI_BATCH_SIZE = 32  # what TEI accepts unless it is started with --max-client-batch-size
@@ -59,10 +60,7 @@ class EndpointReranker:
     ) -> None:
         check_base_url(base_url)
         address = urlsplit(base_url)
-        if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-            raise InvalidInput(
-                f"batch_size must be a whole number of at least 1, not {batch_size!r}", field="batch_size"
-            )
+        check_at_least("batch_size", batch_size, 1)
         path = address.path.rstrip("/")
         self.url = address._replace(path=path if path.endswith("/rerank") else f"{path}/rerank").geturl()
         self.model, self._api_key, self.batch_size = model, api_key, batch_size

@@ -11,7 +11,7 @@ from typing import Any
 
 from ragd.errors import InvalidInput
 from ragd.text.sentences import split_sentences
-from ragd.types import COMPRESS_KINDS, Candidate, CompressKind
+from ragd.types import COMPRESS_KINDS, Candidate, CompressKind, check_at_least
 
 _UNSPACED_SCRIPTS = r"\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # kana, Han, Hangul
 _WORD = re.compile(rf"[{_UNSPACED_SCRIPTS}]+|[^\W_{_UNSPACED_SCRIPTS}]+")
@@ -37,10 +37,8 @@ class CompressPolicy:
             raise InvalidInput(f"compress policy kind must be 'sentences' or 'window', not {self.kind!r}", field="kind")
         for name, low, optional in (("token_budget", 1, True), ("max_sentences", 1, True), ("window", 0, False)):
             value = getattr(self, name)
-            if optional and value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < low:
-                raise InvalidInput(f"{name} must be a whole number of at least {low}, not {value!r}", field=name)
+            if not optional or value is not None:
+                check_at_least(name, value, low)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -108,10 +106,10 @@ def _unique_sentences(query: str, candidates: Sequence[Candidate]) -> list[_Sent
     covered: dict[str, _Covered] = {}
     sentences = []
     for index, candidate in enumerate(candidates):
-        seen = covered.setdefault(candidate.doc_id, _Covered())
+        known = covered.setdefault(candidate.doc_id, _Covered())
         for number, (start, end) in enumerate(split_sentences(candidate.content)):
             written = "overlay" in candidate.metadata  # by a person: its sentences lie nowhere in the document
-            if not written and not seen.add(candidate.start + start, candidate.start + end):
+            if not written and not known.add(candidate.start + start, candidate.start + end):
                 continue
             text = candidate.content[start:end]
             shared = set() if _HEADING.match(text) else _terms(text) & terms

@@ -60,8 +60,8 @@ class View:
 def views_of(text: str) -> Iterator[View]:
     """The readings that differ from the text, none for nearly every text."""
     if not text.isascii() and (DRESSED.search(text) or (ALIEN.search(text) and MIXED.search(text))):
-        if seen := _as_seen(text):
-            yield seen
+        if reading := _as_seen(text):
+            yield reading
     if LEET_SIGN.search(text) and (leet := _without_digits(text)):
         yield leet
     if joined := _joined(text):
@@ -90,8 +90,8 @@ def _as_seen(text: str) -> View | None:
             sign = unicodedata.normalize("NFKC", sign)
         signs += sign
         positions += [index] * len(sign)
-    seen = "".join(signs)
-    return View(seen, positions) if seen != text and positions else None
+    reading = "".join(signs)
+    return View(reading, positions) if reading != text and positions else None
 
 
 def _without_digits(text: str) -> View | None:

@@ -13,7 +13,8 @@ from ragd.security.secrets import find_secrets
 CHARS_MAX = 100_000
 REMEMBERED_MAX = 20_000
 QUERY = "query"  # said to the assistant itself: there "your instructions" are its own
-SOURCES = ("instructions.toml", "instructions.py", "disguises.py", "secrets.py", "personal.py")
+FILES = ("instructions.toml", "secrets.toml", "personal.toml", "instructions.py", "disguises.py", "secrets.py")
+SOURCES = (*FILES, "personal.py", "patterns.py")
 # Changes with the rules, so that what an older set of them found can be told.
 RULES_VERSION = sha256(b"".join(files("ragd.security").joinpath(name).read_bytes() for name in SOURCES)).hexdigest()
 

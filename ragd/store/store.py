@@ -366,7 +366,9 @@ class Store:
         if not rows:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
         (made, name, model, dims, hybrid, language, generation, policy) = rows[0]
-        return CollectionInfo(made, name, model, dims, hybrid, language, generation, _policy(policy))
+        return CollectionInfo(
+            made, name, model, dims, hybrid, language, generation, ChunkPolicy.from_dict(json.loads(policy))
+        )
 
     def _check_embedder(self, embedder: Embedder) -> None:
         requested = self.collection
@@ -435,7 +437,3 @@ class Store:
         execute(self.connection, DROP_INDEX.format(**names))
         execute(self.connection, CREATE_VECTOR_INDEX.format(**names))
         return True
-
-
-def _policy(stored: str) -> ChunkPolicy:
-    return ChunkPolicy.from_dict(json.loads(stored))

@@ -58,12 +58,12 @@ class EmbeddingsCall:
     def record_vectors(self, vectors: Sequence[Iterable[float]]) -> None:
         """The vectors of the texts that the span shows, in order, where this process keeps vectors."""
         if keeps_vectors() and self.span.is_recording():
-            shown = vectors[: self.texts_kept]
+            listed = vectors[: self.texts_kept]
             set_attributes(
                 self.span,
                 {
                     f"{names.OI_EMBEDDINGS}.{number}.embedding.vector": [float(value) for value in vector]
-                    for number, vector in enumerate(shown)
+                    for number, vector in enumerate(listed)
                 },
             )
 
@@ -122,11 +122,11 @@ def embeddings_span(
             {"model": model, "dimensions": dims, "encoding_format": encoding_format}
         ),
     }  # fmt: skip
-    shown = texts if texts is not None and len(texts) <= EMBEDDED_TEXTS_MAX else ()
-    if shown:
-        attributes |= {f"{names.OI_EMBEDDINGS}.{number}.embedding.text": text for number, text in enumerate(shown)}
+    listed = texts if texts is not None and len(texts) <= EMBEDDED_TEXTS_MAX else ()
+    if listed:
+        attributes |= {f"{names.OI_EMBEDDINGS}.{number}.embedding.text": text for number, text in enumerate(listed)}
     with open_span(f"{names.EMBEDDINGS} {model}", SpanKind.CLIENT, attributes) as span:
-        call = EmbeddingsCall(span, time.perf_counter(), system, model, estimated_tokens, texts_kept=len(shown))
+        call = EmbeddingsCall(span, time.perf_counter(), system, model, estimated_tokens, texts_kept=len(listed))
         call.waited_ms = _take_wait()
         try:
             yield call

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
+from django.utils.module_loading import import_string
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
@@ -83,11 +84,9 @@ def set_up(service: str) -> TracerProvider:
 def find_cost(
     system: str, model: str, input_tokens: int, output_tokens: int, cached_tokens: int
 ) -> telemetry.Cost | None:
-    """`collections_app.services.governance.prices.find_cost`, loaded at the first call: spans are set up before the
-    models."""
-    from collections_app.services.governance import prices
-
-    return prices.find_cost(system, model, input_tokens, output_tokens, cached_tokens)
+    """`prices.find_cost`, loaded at the first call: spans are set up before the models."""
+    pricer: telemetry.Pricer = import_string("collections_app.services.governance.prices.find_cost")
+    return pricer(system, model, input_tokens, output_tokens, cached_tokens)
 
 
 def shut_down() -> None:

@@ -14,10 +14,10 @@ from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
 from retrieval_app.citations.citations import CheckedAnswer, check_citations
 from retrieval_app.citations.live_citations import AnswerPart, LiveCitations
+from retrieval_app.llm.chat_completion import TokenUsage
 from retrieval_app.llm.chat_endpoint import Endpoint
-from retrieval_app.llm.model_calls import ModelAnswer, TokenCounter, call_model
+from retrieval_app.llm.model_calls import TokenCounter, call_model
 from retrieval_app.llm.model_parameters import ModelParameters
-from retrieval_app.llm.token_usage import TokenUsage
 
 DEFAULTS = ModelParameters()
 SOURCES_CHARS_MAX = 60_000
@@ -82,8 +82,18 @@ class ChatAnswerer:
         messages = self.build_messages(query, candidates, excerpts_of(candidates, spans))
         estimated = sum(self.counter.count_tokens(message["content"]) for message in messages)
         live = AnswerEmitter(listener, candidates) if listener else None
-        asked = self._ask(messages, estimated, live, self._template(query, candidates))
-        text = asked.completion.text
+        answer = call_model(
+            self.endpoint,
+            self.model,
+            messages,
+            self.counter,
+            estimated=estimated,
+            parameters=self.parameters,
+            template=self._template(query, candidates),
+            conversation_id=self.conversation_id,
+            on_text=live.tell if live else None,
+        )
+        text = answer.completion.text
         checked = check_citations(text, candidates)
         if live:
             live.finish(checked)
@@ -91,9 +101,9 @@ class ChatAnswerer:
         return Draft(
             checked,
             abstained,
-            asked.usage,
+            answer.usage,
             len(candidates),
-            first_token_ms=asked.first_token_ms,
+            first_token_ms=answer.first_token_ms,
             was_told=live is not None,
         )
 
@@ -109,25 +119,6 @@ class ChatAnswerer:
             *self.history,
             {"role": "user", "content": QUESTION.format(sources=blocks, question=query)},
         ]
-
-    def _ask(
-        self,
-        messages: list[dict[str, str]],
-        estimated: int,
-        live: AnswerEmitter | None,
-        template: telemetry.PromptTemplate,
-    ) -> ModelAnswer:
-        return call_model(
-            self.endpoint,
-            self.model,
-            messages,
-            self.counter,
-            estimated=estimated,
-            parameters=self.parameters,
-            template=template,
-            conversation_id=self.conversation_id,
-            on_text=live.tell if live else None,
-        )
 
     def _template(self, query: str, sources: Sequence[Candidate]) -> telemetry.PromptTemplate:
         """What the prompt is made of; the sources by their place, because the prompt itself holds their texts."""

@@ -20,8 +20,15 @@ from ragd.models.embedding import Embedder
 from ragd.text.chunking import split_sentences
 from ragd.types import Candidate
 from retrieval_app.answerers.protocol import AnswerListener, Draft
-from retrieval_app.citations.citations import AnswerSentence, CheckedAnswer, Citation, is_written, place_in_document
-from retrieval_app.llm.token_usage import TokenUsage
+from retrieval_app.citations.citations import (
+    AnswerSentence,
+    CheckedAnswer,
+    Citation,
+    is_written,
+    page_of,
+    place_in_document,
+)
+from retrieval_app.llm.chat_completion import TokenUsage
 
 SOURCES_READ = 8
 SENTENCES_EMBEDDED = 12
@@ -93,11 +100,8 @@ class ExtractiveAnswerer:
         With spans only what they hold is read and quoted. The listener is not told: the answer is there all at once.
         """
         used_sources = sources[:SOURCES_READ]
-        texts = (
-            [span["content"] for span in spans if span["rank"] <= len(used_sources)]
-            if spans
-            else _contents(used_sources)
-        )
+        texts = [span["content"] for span in spans if span["rank"] <= len(used_sources)]
+        texts = texts if spans else [source.content for source in used_sources]
         read = sum(self.embedder.count_tokens(text) for text in texts)
         question = [{"role": "user", "content": query}]
         with telemetry.chat_span(self.system, self.model, messages=question, estimated_input_tokens=read) as call:
@@ -143,7 +147,7 @@ class ExtractiveAnswerer:
 
 def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
     """The sentences of the sources in rank order, each place of a document once, headings and scraps left out."""
-    seen: set[tuple[str, int, int]] = set()
+    known: set[tuple[str, int, int]] = set()
     sentences = []
     for number, source in enumerate(sources):
         for start, end in split_sentences(source.content):
@@ -152,15 +156,11 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             written = is_written(source.metadata)  # then it stands nowhere else
             first = start if written else source.start + start
             index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
-            if index in seen or not _is_quotable(text):
+            if index in known or not _is_quotable(text):
                 continue
-            seen.add(index)
+            known.add(index)
             sentences.append(Sentence(number, start, start + len(text), text, stems(text)))
     return sentences
-
-
-def _contents(sources: Sequence[Candidate]) -> list[str]:
-    return [source.content for source in sources]
 
 
 def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str, Any]]) -> bool:
@@ -205,7 +205,6 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
             answer += " " if chosen[index - 1].text.endswith(CLOSED) and "\n" not in sentence.text else "\n"
         source, marker, start = sources[sentence.source], sentence.source + 1, len(answer)
         answer += f"{sentence.text} [{marker}]"
-        page = source.metadata.get("page")
         start_char, end_char = place_in_document(source, sentence.start, sentence.end)
         citations.append(
             Citation(
@@ -219,7 +218,7 @@ def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAn
                 sentence=index,
                 answer_start=len(answer) - len(f"[{marker}]"),
                 answer_end=len(answer),
-                page=None if page is None else str(page),
+                page=page_of(source.metadata),
             )
         )
         exact = source.content[sentence.start : sentence.end] == sentence.text

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ragd.types import Candidate
 from retrieval_app.citations.citations import CheckedAnswer, Citation
-from retrieval_app.llm.token_usage import TokenUsage
+from retrieval_app.llm.chat_completion import TokenUsage
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,9 @@ from collections_app.errors import ServiceError
 from ragd.models.embedding import Embedder
 from retrieval_app.answerers.chat_answerer import DEFAULTS, ChatAnswerer
 from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
-from retrieval_app.answerers.protocol import Answerer, Draft
+from retrieval_app.answerers.protocol import Answerer
 from retrieval_app.llm.chat_endpoint import Endpoint
 from retrieval_app.llm.model_parameters import ModelParameters
-from retrieval_app.llm.token_usage import TokenUsage
-
-__all__ = ["Answerer", "ChatAnswerer", "Draft", "ExtractiveAnswerer", "TokenUsage", "has_chat_model", "open_answerer"]
 
 
 def has_chat_model() -> bool:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextvars import copy_context
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from django.conf import settings
@@ -22,7 +22,9 @@ from django.http import HttpRequest, StreamingHttpResponse
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.downloads import limit_sending
-from retrieval_app.api.responses import encode, search_response
+from retrieval_app.api.event_schemas import CitationEvent
+from retrieval_app.api.responses import body_of, encode
+from retrieval_app.api.schemas import SearchResponse
 from retrieval_app.citations.citations import Citation
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.query_pipeline import RunListener
@@ -100,7 +102,7 @@ class AnswerStream(RunListener):
     # --- the thread that makes the answer
     def found(self, run: QueryRun) -> None:
         self.run_id = str(run.pk)
-        self.put(Event("search_results", search_response(run)))
+        self.put(Event("search_results", body_of(SearchResponse.from_orm(run))))
         self.rest()
 
     def rest(self) -> None:
@@ -111,7 +113,7 @@ class AnswerStream(RunListener):
         self.put(Event("token", {"text": text}))
 
     def cite(self, citation: Citation) -> None:
-        self.put(Event("citation", {name: value for name, value in asdict(citation).items() if name != "sentence"}))
+        self.put(Event("citation", body_of(CitationEvent.from_orm(citation))))
 
     def make(self, work: Callable[[RunListener], dict[str, Any]]) -> None:
         """Do the work and tell how it ended. Never raises."""

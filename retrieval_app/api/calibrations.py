@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from ninja import Field, Router, Schema
 
 from collections_app.api.access import ERRORS, find_collection
+from collections_app.api.schemas import IsoTime
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
@@ -19,7 +20,7 @@ PATH = "/collections/{collection}/calibration"
 
 
 class CalibrationOut(Schema):
-    collection: str
+    collection: str = Field(validation_alias="collection.name")
     upper: float | None = Field(description="From this confidence on a retrieval is correct; null: never")
     lower: float | None = Field(description="Below this one it is incorrect; null: never")
     corrects: bool = Field(description="Whether answers take the corrective step where a request does not say")
@@ -29,7 +30,11 @@ class CalibrationOut(Schema):
     data: dict[str, Any] = Field(description="What it was fitted on")
     figures: dict[str, Any] = Field(description="How well it told questions that it was not fitted on")
     created_by: str
-    created_at: str
+    created_at: IsoTime
+
+    @staticmethod
+    def resolve_holds(calibration: Calibration) -> bool:
+        return calibration.embed_model == calibration.collection.embed_model
 
 
 class CalibrationChanges(Schema):
@@ -43,8 +48,7 @@ class CalibrationDeleted(Schema):
 @router.get(PATH, operation_id="calibration-get", response={200: CalibrationOut, **ERRORS})
 def get_calibration(request: HttpRequest, collection: str) -> Any:
     """404 for a collection that is not calibrated."""
-    target = find_collection(request, collection)
-    return _response(target, _find(target))
+    return _find(find_collection(request, collection))
 
 
 @router.patch(PATH, operation_id="calibration-update", response={200: CalibrationOut, **ERRORS})
@@ -52,7 +56,7 @@ def update_calibration(request: HttpRequest, collection: str, payload: Calibrati
     """Let answers take the corrective step, or not."""
     target = find_collection(request, collection)
     _find(target)
-    return _response(target, switch_corrective(target, payload.corrects, actor=request_key(request)))
+    return switch_corrective(target, payload.corrects, actor=request_key(request))
 
 
 @router.delete(PATH, operation_id="calibration-delete", response={200: CalibrationDeleted, **ERRORS})
@@ -71,19 +75,3 @@ def _find(collection: Collection) -> Calibration:
             status=404,
         )
     return calibration
-
-
-def _response(collection: Collection, calibration: Calibration) -> dict[str, Any]:
-    return {
-        "collection": collection.name,
-        "upper": calibration.upper,
-        "lower": calibration.lower,
-        "corrects": calibration.corrects,
-        "holds": calibration.embed_model == collection.embed_model,
-        "embed_model": calibration.embed_model,
-        "weights": calibration.weights,
-        "data": calibration.data,
-        "figures": calibration.figures,
-        "created_by": calibration.created_by,
-        "created_at": calibration.created_at.isoformat(),
-    }

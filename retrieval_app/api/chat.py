@@ -20,7 +20,8 @@ from collections_app.http.auth import BearerAuth, check_collection_scope, reques
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from ragd.errors import UnknownCollection
-from retrieval_app.answerers.selection import ExtractiveAnswerer, has_chat_model
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.answerers.selection import has_chat_model
 from retrieval_app.api.answer_streams import HEARTBEAT_S, Event, event_response
 from retrieval_app.api.chat_schemas import (
     ChatCompletion,
@@ -29,11 +30,12 @@ from retrieval_app.api.chat_schemas import (
     ChatModels,
     ChatOptions,
     ChatRequest,
+    OpenAIError,
     OpenAIErrorAnswer,
+    Usage,
 )
 from retrieval_app.api.handlers import run_ask, stream_ask
-from retrieval_app.api.queries import json_response
-from retrieval_app.api.responses import encode
+from retrieval_app.api.responses import body_of, encode, json_response
 from retrieval_app.api.schemas import AskRequest, ModelFields
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.plans import PLAN_FIELDS
@@ -62,7 +64,7 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
     asked, turns = _ask_request(payload, question, system), fit_history(history)
     if not payload.stream:
         answer = run_ask(collection, asked, door=QueryRun.Door.CHAT, api_key=key, history=turns)
-        return json_response(completion(payload.model, answer))
+        return json_response(completion(payload.model, body_of(answer)))
     stream = stream_ask(collection, asked, door=QueryRun.Door.CHAT, api_key=key, history=turns)
     stream.start(("token", "final"), HEARTBEAT_S)  # a model that refuses at once is told by the status
     with_usage = bool(payload.stream_options and payload.stream_options.include_usage)
@@ -74,7 +76,7 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
 )
 def list_models(request: HttpRequest) -> HttpResponse:
     rows = Collection.objects.live().allowed_to(request_key(request).visible).by_name()
-    return json_response({"object": "list", "data": [model_item(collection) for collection in rows]})
+    return json_response(ChatModels(object="list", data=[model_item(collection) for collection in rows]))
 
 
 @router.get("/models/{path:model}", response={200: ChatModel, **ERRORS}, operation_id="models-get")
@@ -82,13 +84,9 @@ def get_model(request: HttpRequest, model: str) -> HttpResponse:
     return json_response(model_item(_find_collection(request, model)))
 
 
-def model_item(collection: Collection) -> dict[str, Any]:
-    return {
-        "id": PREFIX + collection.name,
-        "object": "model",
-        "created": int(collection.created_at.timestamp()),
-        "owned_by": "ragd",
-    }
+def model_item(collection: Collection) -> ChatModel:
+    created = int(collection.created_at.timestamp())
+    return ChatModel(id=PREFIX + collection.name, object="model", created=created, owned_by="ragd")
 
 
 def read_messages(messages: Sequence[ChatMessage]) -> tuple[str, list[dict[str, str]], str]:
@@ -187,13 +185,8 @@ def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
 def _openai_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     error = body["error"]
     kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    message = {
-        "message": error["message"],
-        "type": kind,
-        "param": _parameter(error.get("field")),
-        "code": error["type"],
-    }
-    return {"error": message}
+    answer = OpenAIError(message=error["message"], type=kind, param=_parameter(error.get("field")), code=error["type"])
+    return OpenAIErrorAnswer(error=answer).dict()
 
 
 def _parameter(field: str | None) -> str | None:
@@ -261,12 +254,7 @@ def _head(model: str, run_id: str | None, kind: str) -> dict[str, Any]:
 
 
 def _usage(answer: Mapping[str, Any]) -> dict[str, int]:
-    usage = answer["token_usage"]
-    return {
-        "prompt_tokens": usage["context_tokens"],
-        "completion_tokens": usage["generation_tokens"],
-        "total_tokens": usage["total_tokens"],
-    }
+    return Usage.from_orm(answer["token_usage"]).dict()
 
 
 def _extension(answer: Mapping[str, Any]) -> dict[str, Any]:

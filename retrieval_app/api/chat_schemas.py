@@ -7,7 +7,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
-from retrieval_app.api.schemas import AskResponse, ModelFields, QueryOptions
+from retrieval_app.api.schemas import AnswererOptions, AskResponse, ModelFields, QueryOptions
 
 
 class ContentPart(Schema):
@@ -30,15 +30,8 @@ class ResponseFormat(Schema):
     type: str = "text"
 
 
-class ChatOptions(QueryOptions):
+class ChatOptions(AnswererOptions, QueryOptions):
     """The plan of the search, field by field as for the ask call, who answers, and whose conversation it is."""
-
-    llm_model: str | None = Field(
-        None, max_length=200, description="Another chat model than the server's, or 'extractive' for quotations"
-    )
-    conversation_id: str | None = Field(
-        None, max_length=200, description="Your name of the conversation; its spans carry it"
-    )
 
 
 class ChatRequest(ModelFields):
@@ -72,8 +65,8 @@ class Choice(Schema):
 
 
 class Usage(Schema):
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: int = Field(validation_alias="context_tokens")
+    completion_tokens: int = Field(validation_alias="generation_tokens")
     total_tokens: int
 
 

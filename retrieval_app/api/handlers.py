@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from collections_app.models import ApiKey, Collection
 from ragd.types import RetrievePlan
 from retrieval_app.api.answer_streams import AnswerStream, open_stream
-from retrieval_app.api.responses import ask_response, search_response
-from retrieval_app.api.schemas import AskRequest, SearchRequest
+from retrieval_app.api.responses import body_of
+from retrieval_app.api.schemas import AskRequest, AskResponse, SearchRequest, SearchResponse
 from retrieval_app.explanations.ranking import explain
-from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
 from retrieval_app.runs.plans import choose_plan
 
+SomeResponse = TypeVar("SomeResponse", bound=SearchResponse)
 
-def run_search(collection: Collection, payload: SearchRequest, *, door: str, api_key: ApiKey | None) -> dict[str, Any]:
+
+def run_search(collection: Collection, payload: SearchRequest, *, door: str, api_key: ApiKey | None) -> SearchResponse:
     """The answer to a search, the same for REST and MCP."""
     chosen = choose_plan(collection, payload.plan, payload.stated())
     run = query_pipeline.search(
         collection, payload.query, chosen.plan, door=door, plan_name=chosen.name, api_key=api_key
     )
-    return search_response(run) | explained(collection, payload, run, chosen.plan)
+    return explained(SearchResponse.from_orm(run), collection, payload, chosen.plan)
 
 
 def run_ask(
@@ -33,7 +34,7 @@ def run_ask(
     api_key: ApiKey | None,
     history: Sequence[Mapping[str, str]] = (),
     listener: query_pipeline.RunListener | None = None,
-) -> dict[str, Any]:
+) -> AskResponse:
     """The answer to a question, the same for REST, MCP and chat. listener: told of it while it is made."""
     chosen = choose_plan(collection, payload.plan, payload.stated())
     run = query_pipeline.ask(
@@ -51,7 +52,7 @@ def run_ask(
         listener=listener,
         corrective=payload.corrective,
     )
-    return ask_response(run) | explained(collection, payload, run, chosen.plan)
+    return explained(AskResponse.from_orm(run), collection, payload, chosen.plan)
 
 
 def stream_ask(
@@ -65,11 +66,13 @@ def stream_ask(
     """The same answer as events, the last of which is the answer of `run_ask`. Raises ServiceError 503."""
 
     def work(listener: query_pipeline.RunListener) -> dict[str, Any]:
-        return run_ask(collection, payload, door=door, api_key=api_key, history=history, listener=listener)
+        return body_of(run_ask(collection, payload, door=door, api_key=api_key, history=history, listener=listener))
 
     return open_stream(work)
 
 
-def explained(collection: Collection, payload: SearchRequest, run: QueryRun, plan: RetrievePlan) -> dict[str, Any]:
-    """{"explanation": ...} where it was asked for, else {}."""
-    return {"explanation": explain(collection, run.query, plan)} if payload.explain else {}
+def explained(answer: SomeResponse, collection: Collection, payload: SearchRequest, plan: RetrievePlan) -> SomeResponse:
+    """The answer, with its explanation where that was asked for."""
+    if payload.explain:
+        answer.explanation = explain(collection, payload.query, plan)
+    return answer

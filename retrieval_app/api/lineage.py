@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -99,16 +100,11 @@ def list_runs_of_document(
     if doc_id is None:
         counts = retrieval_counts(target, since=since)
         ordered = sorted(counts.items(), key=lambda item: (-item[1].runs, item[0]))
-        return {"items": [{"doc_id": name} | _count(count) for name, count in ordered]}
+        return {"items": [{"doc_id": name} | asdict(count) for name, count in ordered]}
     document = get_document(target, doc_id)
     runs = runs_of_document(target, document.doc_id, limit=limit)
     return _answer(count_retrievals(target, document.doc_id), runs)
 
 
-def _count(count: Retrievals) -> dict[str, Any]:
-    return {"runs": count.runs, "cited": count.cited, "last_at": count.last_at}
-
-
 def _answer(count: Retrievals, runs: list[RetrievedBy]) -> dict[str, Any]:
-    items = [{name: getattr(run, name) for name in RetrievedItem.model_fields} for run in runs]
-    return _count(count) | {"items": items}
+    return asdict(count) | {"items": runs}

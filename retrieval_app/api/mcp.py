@@ -42,7 +42,7 @@ from collections_app.services.documents import documents
 from ragd.types import SPEC_VERSION
 from retrieval_app.api.handlers import run_ask, run_search
 from retrieval_app.api.responses import encode
-from retrieval_app.api.schemas import AskRequest, SearchRequest
+from retrieval_app.api.schemas import AskRequest, AskResponse, SearchRequest, SearchResponse
 
 KEY = "ragd.api_key"
 ACCEPTED = b"application/json, text/event-stream"
@@ -75,11 +75,11 @@ class ListArguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-def search_collection(arguments: SearchArguments, key: ApiKey) -> dict[str, Any]:
+def search_collection(arguments: SearchArguments, key: ApiKey) -> SearchResponse:
     return run_search(_find_collection(arguments, key), arguments, door="mcp", api_key=key)
 
 
-def ask_collection(arguments: AskArguments, key: ApiKey) -> dict[str, Any]:
+def ask_collection(arguments: AskArguments, key: ApiKey) -> AskResponse:
     return run_ask(_find_collection(arguments, key), arguments, door="mcp", api_key=key)
 
 

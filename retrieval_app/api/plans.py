@@ -11,7 +11,6 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from retrieval_app.api.responses import plan_response
 from retrieval_app.api.schemas import PlanChanges, PlanDeleted, SavedPlanList, SavedPlanOut, SavedPlanRequest
 from retrieval_app.models import SavedPlan
 from retrieval_app.runs import plans
@@ -28,13 +27,12 @@ def list_plans(
 ) -> Any:
     """The saved plans of a collection, by name."""
     rows = SavedPlan.objects.of(find_collection(request, collection)).select_related("collection")
-    page = paginate(rows, ("name",), limit=limit, cursor=cursor)
-    return {"items": [plan_response(saved) for saved in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ("name",), limit=limit, cursor=cursor)
 
 
 @router.get("/collections/{collection}/plans/{plan}", operation_id="plans-get", response={200: SavedPlanOut, **ERRORS})
 def get_plan(request: HttpRequest, collection: str, plan: str) -> Any:
-    return plan_response(plans.find_plan(find_collection(request, collection), plan))
+    return plans.find_plan(find_collection(request, collection), plan)
 
 
 @router.put("/collections/{collection}/plans/{plan}", operation_id="plans-put", response={200: SavedPlanOut, **ERRORS})
@@ -42,7 +40,7 @@ def put_plan(request: HttpRequest, collection: str, plan: str, payload: SavedPla
     """Save a plan under this name, instead of one that has it. Fields that are left out are the server's defaults."""
     target = find_collection(request, collection)
     requested = plans.choose_plan(target, plans.SERVER_PLAN, payload.stated()).plan
-    saved = plans.save_plan(
+    return plans.save_plan(
         target,
         plan,
         requested,
@@ -50,7 +48,6 @@ def put_plan(request: HttpRequest, collection: str, plan: str, payload: SavedPla
         is_default=payload.is_default,
         actor=request_key(request),
     )
-    return plan_response(saved)
 
 
 @router.patch(
@@ -58,7 +55,7 @@ def put_plan(request: HttpRequest, collection: str, plan: str, payload: SavedPla
 )
 def update_plan(request: HttpRequest, collection: str, plan: str, payload: PlanChanges) -> Any:
     """Rename a plan, describe it, make it the collection's default or not. 409 when the new name is taken."""
-    saved = plans.update_plan(
+    return plans.update_plan(
         find_collection(request, collection),
         plan,
         new_name=payload.name,
@@ -66,7 +63,6 @@ def update_plan(request: HttpRequest, collection: str, plan: str, payload: PlanC
         is_default=payload.is_default,
         actor=request_key(request),
     )
-    return plan_response(saved)
 
 
 @router.delete(

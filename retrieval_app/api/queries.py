@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from ninja import Router
+from ninja import Query, Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
@@ -20,10 +18,12 @@ from retrieval_app.api.event_schemas import ASK_EVENTS
 from retrieval_app.api.handlers import run_ask, run_search, stream_ask
 from retrieval_app.api.lineage import router as lineage_router
 from retrieval_app.api.plans import router as plan_router
-from retrieval_app.api.responses import encode, run_response, run_summary
+from retrieval_app.api.responses import json_response
 from retrieval_app.api.schemas import (
     AskRequest,
     AskResponse,
+    ListedRunFilters,
+    LoggedRunFilters,
     Replay,
     Run,
     RunList,
@@ -34,9 +34,6 @@ from retrieval_app.api.unretrieved_documents import router as never_router
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.replay import replay
 from retrieval_app.runs.run_log import JSON_LINES, RunLog, send_log
-
-SINCE = param.Query(None, description="asked then or later")
-UNTIL = param.Query(None, description="asked before")
 
 router = Router(auth=BearerAuth(write=False))
 router.add_router("", plan_router)
@@ -84,36 +81,16 @@ def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -
 )
 def list_runs(
     request: HttpRequest,
-    collection: str | None = None,
-    kind: Literal["search", "ask"] | None = None,
-    status: Literal["ok", "abstained", "error", "refused"] | None = None,
-    model: str | None = param.Query(None, description="what wrote the answer, or embedded the question"),
-    min_ms: float | None = param.Query(None, ge=0),
-    max_ms: float | None = param.Query(None, ge=0),
-    min_cost: float | None = param.Query(None, ge=0, description="US dollars; a run of unknown cost is left out"),
-    max_cost: float | None = param.Query(None, ge=0),
+    filters: Query[ListedRunFilters],
     limit: int = DEFAULT_LIMIT,
     cursor: str | None = param.Query(None, description="next_cursor of the page before"),
 ) -> HttpResponse:
     key = request_key(request)
-    if collection is not None:
-        check_collection_scope(key, collection)
-    rows = (
-        QueryRun.objects.visible_to(key.visible)
-        .filtered(
-            collection=collection,
-            kind=kind,
-            status=status,
-            model=model,
-            min_ms=min_ms,
-            max_ms=max_ms,
-            min_cost=min_cost,
-            max_cost=max_cost,
-        )
-        .for_lists()
-    )
+    if filters.collection is not None:
+        check_collection_scope(key, filters.collection)
+    rows = QueryRun.objects.visible_to(key.visible).filtered(**filters.dict()).for_lists()
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
-    return json_response({"items": [run_summary(run) for run in page.items], "next_cursor": page.next_cursor})
+    return json_response(RunList.from_orm(page))
 
 
 @router.get(
@@ -126,20 +103,14 @@ def list_runs(
 )
 def export_runs(
     request: HttpRequest,
-    collection: str | None = None,
-    kind: Literal["search", "ask"] | None = None,
-    status: Literal["ok", "abstained", "error", "refused"] | None = None,
-    since: datetime | None = SINCE,
-    until: datetime | None = UNTIL,
+    filters: Query[LoggedRunFilters],
     limit: int | None = param.Query(None, ge=1, description="at most so many, the newest"),
 ) -> StreamingHttpResponse:
     """A stream, newest first. 429 when three downloads run already."""
     key = request_key(request)
-    if collection is not None:
-        check_collection_scope(key, collection)
-    rows = QueryRun.objects.visible_to(key.visible).filtered(
-        collection=collection, kind=kind, status=status, since=since, until=until
-    )
+    if filters.collection is not None:
+        check_collection_scope(key, filters.collection)
+    rows = QueryRun.objects.visible_to(key.visible).filtered(**filters.dict())
     return send_log(request, RunLog(rows, limit=limit))
 
 
@@ -151,7 +122,7 @@ def export_runs(
     summary="One stored query, with the minimal logging fields",
 )
 def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    return json_response(run_response(find_run(request, run_id)))
+    return json_response(Run.from_orm(find_run(request, run_id)))
 
 
 @router.post(
@@ -162,7 +133,8 @@ def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
     summary="Run a stored plan and question again, and compare the rankings",
 )
 def replay_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    return json_response(replay(find_run(request, run_id), door="api", api_key=request_key(request)))
+    replayed = replay(find_run(request, run_id), door="api", api_key=request_key(request))
+    return json_response(Replay.from_orm(replayed))
 
 
 def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
@@ -175,7 +147,3 @@ def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
             status=404,
         )
     return run
-
-
-def json_response(body: Any) -> HttpResponse:
-    return HttpResponse(encode(body), content_type="application/json")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from ninja import Field, Schema
 from pydantic import ConfigDict
 
-from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode
+from collections_app.api.schemas import Failure, Id, IsoTime, NullWhenEmpty, Stored, TextOrNull
+from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, Exact, Mode, RetrievePlan
 from retrieval_app.llm.model_parameters import ModelParameters
-from retrieval_app.runs.plans import PLAN_FIELDS
+from retrieval_app.models import QueryRun
 
 Tags = Annotated[list[str] | None, Field(description="Exact tags; an empty list is no restriction")]
 
@@ -39,14 +42,17 @@ class PlanFields(Schema):
 
     def stated(self) -> dict[str, Any]:
         """The plan's fields that the caller sent, as `plans.choose_plan` takes them."""
-        return self.model_dump(include=set(PLAN_FIELDS), exclude_unset=True)
+        return self.model_dump(include=set(PlanFields.model_fields), exclude_unset=True)
 
 
-class QueryOptions(PlanFields):
+class PlanOptions(PlanFields):
     plan: str | None = Field(
         None,
         description="A saved plan to begin from; default: the collection's default plan; server: the server's defaults",
     )
+
+
+class QueryOptions(PlanOptions):
     explain: bool = Field(False, description="Also answer with how the ranking came about, as explanation")
 
 
@@ -75,32 +81,26 @@ class ModelFields(Schema):
 
     def parameters(self) -> ModelParameters:
         stop = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        return ModelParameters(
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            max_tokens=self.max_tokens,
-            seed=self.seed,
-            stop=tuple(stop),
-            frequency_penalty=self.frequency_penalty,
-            presence_penalty=self.presence_penalty,
-            response_format=getattr(self, "response_format", None),
-        )
+        values = self.model_dump(include={field.name for field in fields(ModelParameters)})
+        return ModelParameters(**values | {"stop": tuple(stop)})
 
 
-class AskRequest(ModelFields, SearchRequest):
+class AnswererOptions(Schema):
     llm_model: str | None = Field(
         None, max_length=200, description="Another chat model than the server's, or 'extractive' for quotations"
     )
+    conversation_id: str | None = Field(
+        None, max_length=200, description="Your name of the conversation; its spans carry it"
+    )
+
+
+class AskRequest(AnswererOptions, ModelFields, SearchRequest):
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
     response_format: Literal["text"] | None = Field(None, description="Sent to the chat model when stated")
     corrective: bool | None = Field(
         None,
         description="Weigh what was found, then refine, complete or refuse it; default: as the collection says. It "
         "must be calibrated",
-    )
-    conversation_id: str | None = Field(
-        None, max_length=200, description="Your name of the conversation; its spans carry it"
     )
 
 
@@ -124,15 +124,15 @@ class PlanChanges(Schema):
 
 
 class SavedPlanOut(Schema):
-    collection: str
+    collection: str = Field(validation_alias="collection.name")
     name: str
-    plan: dict[str, Any] = Field(description="Every field, also those that were not stated")
-    plan_hash: str
+    plan: Stored[RetrievePlan] = Field(description="Every field, also those that were not stated")
+    plan_hash: str = Field(validation_alias="retrieve_plan.hash")
     description: str
     is_default: bool
     created_by: str
-    created_at: str
-    updated_at: str
+    created_at: IsoTime
+    updated_at: IsoTime
 
 
 class SavedPlanList(Schema):
@@ -190,21 +190,30 @@ class ShortResultOut(Schema):
 
 
 class SearchResponse(Schema):
-    results: list[SearchResult]
-    run_id: str | None
-    mode: Mode
-    short_result: ShortResultOut | None = Field(description="Why fewer than k came back; null when k did")
-    exact: bool | None = Field(description="Whether every vector was compared; null without a vector list")
+    """run_id: null when the run could not be stored."""
+
+    results: Stored[list[SearchResult]]
+    run_id: TextOrNull = Field(validation_alias="pk")
+    mode: Mode = Field(validation_alias="plan_mode")
+    short_result: Stored[ShortResultOut | None] = Field(description="Why fewer than k came back; null when k did")
+    exact: bool | None = Field(
+        validation_alias="exact_used", description="Whether every vector was compared; null without a vector list"
+    )
     generation: int
-    timings_ms: dict[str, float]
-    trace_id: str | None
-    plan_name: str | None = Field(description="The saved plan that the plan began from")
+    timings_ms: Stored[dict[str, float]]
+    trace_id: TextOrNull
+    plan_name: TextOrNull = Field(description="The saved plan that the plan began from")
     plan_hash: str = Field(description="SHA-256 of the plan's canonical JSON")
-    compression: CompressionOut | None = Field(description="null where the plan does not compress")
-    cost_usd: float | None = Field(
+    compression: Stored[CompressionOut | None] = Field(description="null where the plan does not compress")
+    cost_usd: Stored[float | None] = Field(
         description="Of all model calls, US dollars; null where none has a price, or one is not known"
     )
     explanation: dict[str, Any] | None = Field(None, description="Only when explain was asked for")
+
+    @staticmethod
+    def resolve_explanation(run: QueryRun) -> dict[str, Any]:
+        """`explained` sets it. Looking for it in the run would take 45 of 75 microseconds of every answer."""
+        raise AttributeError("explanation")
 
 
 class Source(Schema):
@@ -253,45 +262,78 @@ class AnswerSentenceOut(Schema):
 class AskResponse(SearchResponse):
     answer: str
     status: Literal["ok", "abstained"]
-    sources: list[Source]
-    citations: list[CitationOut]
-    sentences: list[AnswerSentenceOut]
+    sources: Stored[list[Source]]
+    citations: Stored[list[CitationOut]]
+    sentences: Stored[list[AnswerSentenceOut]]
     removed_citations: int
     answerer: str
-    evidence: float | None = Field(description="0 to 1 of the best sentence; null where it is not measured")
-    retrieval_confidence: float | None = Field(description="0 to 1; null where the collection is not calibrated")
-    retrieval_action: Literal["correct", "ambiguous", "incorrect"] | None
+    evidence: Stored[float | None] = Field(description="0 to 1 of the best sentence; null where it is not measured")
+    retrieval_confidence: Stored[float | None] = Field(
+        description="0 to 1; null where the collection is not calibrated"
+    )
+    retrieval_action: Annotated[Literal["correct", "ambiguous", "incorrect"] | None, NullWhenEmpty]
     fallback_triggered: bool
     token_usage: dict[str, Any]
 
 
-class RunError(Schema):
-    type: str
-    message: str
+class RunError(Failure):
+    pass
 
 
 class RunSummary(Schema):
-    run_id: str
+    run_id: Id = Field(validation_alias="pk")
     kind: Literal["search", "ask"]
-    collection: str
+    collection: str = Field(validation_alias="collection_name")
     query: str
     answer: str | None
     status: Literal["ok", "abstained", "error", "refused"]
     error: RunError | None
     mode: str | None
     plan_hash: str
-    plan_name: str | None
-    answerer: str | None
-    retrieved_ids: list[str] = Field(description="doc_id#chunk_index, in rank order")
+    plan_name: TextOrNull
+    answerer: TextOrNull
+    retrieved_ids: Stored[list[str]] = Field(description="doc_id#chunk_index, in rank order")
     token_usage: dict[str, Any]
     cost_usd: float | None = Field(description="US dollars; null: not priced")
     risk_score: float | None = Field(description="0 to 100 of everything that was found; null: not looked for")
     took_ms: float
     door: str
     user: str | None
-    api_key: str | None
-    trace_id: str | None
-    created_at: str
+    api_key: TextOrNull = Field(validation_alias="api_key_label")
+    trace_id: TextOrNull
+    created_at: IsoTime
+
+    @staticmethod
+    def resolve_error(run: QueryRun) -> QueryRun | None:
+        return run if run.error else None
+
+    @staticmethod
+    def resolve_mode(run: QueryRun) -> str | None:
+        mode: str | None = run.plan.get("mode")
+        return mode
+
+    @staticmethod
+    def resolve_user(run: QueryRun) -> str | None:
+        return run.user.get_username() if run.user else None
+
+
+class RunFilters(Schema):
+    collection: str | None = None
+    kind: Literal["search", "ask"] | None = None
+    status: Literal["ok", "abstained", "error", "refused"] | None = None
+
+
+class ListedRunFilters(RunFilters):
+    model: str | None = Field(None, description="what wrote the answer, or embedded the question")
+    min_ms: float | None = Field(None, ge=0)
+    max_ms: float | None = Field(None, ge=0)
+    min_cost: float | None = Field(None, ge=0, description="US dollars; a run of unknown cost is left out")
+    max_cost: float | None = Field(None, ge=0)
+
+
+class LoggedRunFilters(RunFilters):
+    since: datetime | None = Field(None, description="asked then or later")
+    until: datetime | None = Field(None, description="asked before")
 
 
 class RunList(Schema):
@@ -300,39 +342,39 @@ class RunList(Schema):
 
 
 class Run(RunSummary):
-    citations: list[str] = Field(description="Ids of the documents that the answer cites")
-    citation_details: list[CitationOut]
-    trace_scores: dict[str, float | None] | None = Field(
+    citations: list[str] = Field(validation_alias="cited_ids", description="Ids of the documents that the answer cites")
+    citation_details: Stored[list[CitationOut]] = Field(validation_alias="citations")
+    trace_scores: Stored[dict[str, float | None] | None] = Field(
         description="context_relevance, context_utilization, completeness and adherence, each null where it could not "
         "be told; null until the run is scored"
     )
     retrieval_confidence: float | None
-    doc_contribution_scores: dict[str, float] | None = Field(
+    doc_contribution_scores: Stored[dict[str, float] | None] = Field(
         description="doc_id#chunk_index: what an answer from this chunk alone is worth, 0 to 1; null until it was tried"
     )
-    retrieval_action: str | None
+    retrieval_action: TextOrNull
     fallback_triggered: bool
     correction: dict[str, Any] | None = Field(description="How confidence and action came about, and what was done")
     evidence: float | None
-    plan: dict[str, Any]
+    plan: Stored[RetrievePlan]
     generation: int
     embed_model: str
     spec_version: str
-    results: list[SearchResult]
-    lists: dict[str, list[list[Any]]]
-    short_result: ShortResultOut | None
-    exact: bool | None
-    compression: CompressionOut | None
-    sources: list[Source]
-    sentences: list[AnswerSentenceOut]
+    results: Stored[list[SearchResult]]
+    lists: Stored[dict[str, list[list[Any]]]]
+    short_result: Stored[ShortResultOut | None]
+    exact: bool | None = Field(validation_alias="exact_used")
+    compression: Stored[CompressionOut | None]
+    sources: Stored[list[Source]]
+    sentences: Stored[list[AnswerSentenceOut]]
     removed_citations: int
-    system_prompt: str | None
-    history: list[dict[str, str]]
-    replay_of: str | None = Field(description="The run whose plan and question were run again")
-    findings: list[dict[str, Any]] = Field(
+    system_prompt: TextOrNull
+    history: Stored[list[dict[str, str]]]
+    replay_of: TextOrNull = Field(description="The run whose plan and question were run again")
+    findings: Stored[list[dict[str, Any]]] = Field(
         description="place, key, family, rule, owasp, severity, score, action; no text"
     )
-    timings_ms: dict[str, float]
+    timings_ms: Stored[dict[str, float]]
 
 
 class RankDifference(Schema):
@@ -345,15 +387,17 @@ class RankDifference(Schema):
 
 
 class Replay(Schema):
-    run_id: str = Field(description="The stored run")
-    replay_run_id: str | None = Field(description="The run that was made now")
-    query: str
-    plan: dict[str, Any]
-    plan_hash: str
+    run_id: Id = Field(validation_alias="run.pk", description="The stored run")
+    replay_run_id: TextOrNull = Field(validation_alias="again.pk", description="The run that was made now")
+    query: str = Field(validation_alias="run.query")
+    plan: Stored[RetrievePlan] = Field(validation_alias="run.plan")
+    plan_hash: str = Field(validation_alias="again.plan_hash")
     same: bool = Field(description="Whether both results are the same, byte for byte")
     store_changed: bool | None = Field(description="Whether documents changed since; null: the run does not say")
     generation_changed: bool
     notes: list[str] = Field(description="What may explain a difference, in words")
-    differences: list[RankDifference] = Field(description="What has another rank or score; by rank now, then before")
-    before: list[SearchResult]
-    now: list[SearchResult]
+    differences: Stored[list[RankDifference]] = Field(
+        description="What has another rank or score; by rank now, then before"
+    )
+    before: Stored[list[SearchResult]] = Field(validation_alias="run.results")
+    now: Stored[list[SearchResult]] = Field(validation_alias="again.results")

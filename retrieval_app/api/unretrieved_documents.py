@@ -12,7 +12,7 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.errors import ServiceError
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX
-from retrieval_app.runs.unretrieved import DAYS_MAX, USUAL_DAYS, list_unretrieved
+from retrieval_app.runs.lineage import DAYS_MAX, USUAL_DAYS, list_unretrieved
 
 router = Router(tags=["collections"])
 

@@ -143,7 +143,7 @@ def _rewrite(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:
         selected = [number for number in numbers if 1 <= number <= known]
         removed += len(numbers) - len(selected)
         if numbers and not selected:
-            length -= _trim_gap(pieces)
+            pieces[-1] = pieces[-1].rstrip(" \t")  # places count only where nothing is removed: see rewrite_markers
         for number in selected:
             mark = f"[{number}]"
             placed.append(PlacedMarker(number, length, length + len(mark)))
@@ -152,16 +152,6 @@ def _rewrite(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:
         pieces.append(text)
         length += len(text)
     return "".join(pieces), placed, removed
-
-
-def _trim_gap(pieces: list[str]) -> int:
-    """Drops the blanks before a removed marker; returns how many."""
-    if not pieces:
-        return 0
-    trimmed = pieces[-1].rstrip(" \t")
-    dropped = len(pieces[-1]) - len(trimmed)
-    pieces[-1] = trimmed
-    return dropped
 
 
 def _split_markers(answer: str, known: int) -> Iterator[tuple[str, list[int]]]:
@@ -291,7 +281,6 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
     source = sources[item.marker - 1]
     owner = _owner([(sentence.start, sentence.end) for sentence in sentences], item.start)
     start, end, match = _closest(sentences[owner].text if sentences else "", source)
-    page = source.metadata.get("page")
     return Citation(
         marker=item.marker,
         doc_id=source.doc_id,
@@ -303,7 +292,7 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
         sentence=owner,
         answer_start=item.start,
         answer_end=item.end,
-        page=None if page is None else str(page),
+        page=page_of(source.metadata),
     )
 
 
@@ -312,6 +301,11 @@ def place_in_document(source: Candidate, start: int, end: int) -> tuple[int, int
     if is_written(source.metadata):
         return source.start, source.end
     return source.start + start, source.start + end
+
+
+def page_of(metadata: Mapping[str, Any]) -> str | None:
+    page = metadata.get("page")
+    return None if page is None else str(page)
 
 
 def is_written(metadata: Mapping[str, Any]) -> bool:

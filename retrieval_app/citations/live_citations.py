@@ -42,41 +42,41 @@ class LiveCitations:
         self._waiting = ""  # raw text since the last cut
         self._looked_at = 0
         self._before = 0  # characters of checked text before that cut
-        self._given = ""  # checked text since that cut
+        self._emitted = ""  # checked text since that cut
         self._is_lost = False  # what was given out is not how the text goes on
 
     def feed(self, text: str) -> Iterator[AnswerPart]:
         """More of the raw text. Yields what is settled now."""
         self._waiting += text
-        if not self._before and not self._given:
+        if not self._before and not self._emitted:
             self._waiting = self._waiting.lstrip()
         if self._is_lost or len(self._waiting) - self._looked_at < max(1, len(self._waiting) // GROWTH):
             return
         self._looked_at = len(self._waiting)
-        held, cut = decided_length(self._waiting)
+        decided, cut = decided_length(self._waiting)
         # the held character goes along, for what stands before it may depend on it
-        checked, placed, _ = rewrite_markers(self._waiting[: held + 1], len(self.sources))
-        checked = (checked if held == len(self._waiting) else checked[:-1]).rstrip()
+        checked, placed, _ = rewrite_markers(self._waiting[: decided + 1], len(self.sources))
+        checked = (checked if decided == len(self._waiting) else checked[:-1]).rstrip()
         yield from self._tell(checked, [item for item in placed if item.end <= len(checked)])
         if len(self._waiting) > SEGMENT_CHARS and cut:
             self._cut_off(cut)
 
     def finish(self, answer: str, citations: Sequence[Citation]) -> Iterator[AnswerPart]:
         """The rest of the checked answer, once all of it is known. Nothing when it does not go on what was told."""
-        details = self._before + len(self._given)
-        if self._is_lost or not answer[self._before :].startswith(self._given):
+        details = self._before + len(self._emitted)
+        if self._is_lost or not answer[self._before :].startswith(self._emitted):
             return
         rest = [item for item in citations if item.answer_end > details]
         yield from pieces_of(answer, rest, start=details)
 
     def _tell(self, checked: str, placed: Sequence[PlacedMarker]) -> Iterator[AnswerPart]:
-        if self._given.startswith(checked):
+        if self._emitted.startswith(checked):
             return
-        if not checked.startswith(self._given):
+        if not checked.startswith(self._emitted):
             self._is_lost = True
             return
-        start = len(self._given)
-        self._given = checked
+        start = len(self._emitted)
+        self._emitted = checked
         for item in placed:
             if item.end <= start:
                 continue
@@ -96,10 +96,10 @@ class LiveCitations:
     def _cut_off(self, cut: int) -> None:
         """Go on from the beginning of a sentence outside all constructs: what stands before it is done with."""
         checked, _, _ = rewrite_markers(self._waiting[:cut], len(self.sources))
-        if not self._given.startswith(checked):
+        if not self._emitted.startswith(checked):
             return
         self._before += len(checked)
-        self._given = self._given[len(checked) :]
+        self._emitted = self._emitted[len(checked) :]
         self._waiting = self._waiting[cut:]
         self._looked_at = len(self._waiting)
 

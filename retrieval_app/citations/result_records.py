@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragd.types import Candidate
-from retrieval_app.citations.citations import Citation, is_written, place_in_document
+from retrieval_app.citations.citations import Citation, is_written, page_of, place_in_document
 
 EXCERPT_CHARS = 320
 
@@ -87,11 +87,6 @@ def source_dict(marker: int, candidate: Candidate, citations: Sequence[Citation]
 def title_of(candidate: Candidate) -> str:
     """The first part of the context: the document's title, or the topmost heading of a document without one."""
     return candidate.context.partition(" > ")[0]
-
-
-def page_of(metadata: Any) -> str | None:
-    page = metadata.get("page")
-    return None if page is None else str(page)
 
 
 def _excerpt_span(candidate: Candidate, citations: Sequence[Citation]) -> tuple[int, int]:

@@ -1,4 +1,5 @@
-"""How likely a passage answers a question: four plain features, weighed by coefficients that were fitted on data.
+"""How likely a passage answers a question: four plain features, weighed by coefficients that were fitted on data;
+and the action that follows from the scores by the thresholds of a calibration.
 
 Nothing here asks a model but the collection's own embedder, so the same store gives the same scores.
 """
@@ -9,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,6 +37,8 @@ NAME = re.compile(r"[^\W_](?:[\w.-]*\w)?")
 SPECIAL = re.compile(r"[0-9_A-Z]")
 
 Row = tuple[float, ...]
+Action = Literal["correct", "ambiguous", "incorrect"]
+ACTIONS: tuple[Action, ...] = ("correct", "ambiguous", "incorrect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +73,11 @@ class Weights:
         def column(name: str) -> Row:
             return tuple(float(features[feature][name]) for feature in FEATURES)
 
-        made = cls(float(values["intercept"]), column("coefficient"), column("mean"), column("scale"))
-        numbers = (made.intercept, *made.coefficients, *made.means, *made.scales)
-        if not all(map(math.isfinite, numbers)) or min(made.scales) <= 0:
+        weights = cls(float(values["intercept"]), column("coefficient"), column("mean"), column("scale"))
+        numbers = (weights.intercept, *weights.coefficients, *weights.means, *weights.scales)
+        if not all(map(math.isfinite, numbers)) or min(weights.scales) <= 0:
             raise ValueError("weights must be finite numbers, scales above 0")
-        return made
+        return weights
 
 
 class Measured:
@@ -127,11 +130,11 @@ class Measured:
         return [known[item.key] for item in candidates]
 
     def _rows(self, texts: Sequence[str], cosines: Sequence[float]) -> list[Row]:
-        held = self._words_of(texts)
+        words_by_text = self._words_of(texts)
         highest = math.fsum(self._idf.values()) * (BM25_K1 + 1)
         rows: list[Row] = []
         for index, (text, cosine) in enumerate(zip(texts, cosines, strict=True), 1):
-            words = held.get(index, [])
+            words = words_by_text.get(index, [])
             bm25 = math.fsum(self._idf[word] * often * (BM25_K1 + 1) / (often + BM25_K1) for word, often in words)
             rows.append(
                 (
@@ -173,3 +176,32 @@ def _unit(vector: Any) -> np.ndarray:
     numbers = np.asarray(vector, dtype=np.float64)
     length = float(np.linalg.norm(numbers))
     return numbers / length if length else numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """weights: of the evaluator. upper, lower: probabilities, lower at most upper.
+
+    None: the data that it was calibrated on gave no such threshold, and nothing is ever called correct (incorrect).
+    """
+
+    weights: Weights
+    upper: float | None
+    lower: float | None
+
+    def __post_init__(self) -> None:
+        if self.upper is not None and self.lower is not None and self.lower > self.upper:
+            raise ValueError(f"lower must be at most upper ({self.upper}), not {self.lower}")
+
+    def action(self, scores: Sequence[float]) -> Action:
+        """Any score at or above upper: correct; all below lower: incorrect; else ambiguous. No score: incorrect."""
+        best = max(scores, default=None)
+        if best is None:
+            return "incorrect"
+        if self.upper is not None and best >= self.upper:
+            return "correct"
+        return "incorrect" if self.lower is not None and best < self.lower else "ambiguous"
+
+    def is_weak(self, score: float) -> bool:
+        """Whether a passage of this score is left out where passages are filtered."""
+        return self.lower is not None and score < self.lower

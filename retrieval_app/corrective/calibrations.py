@@ -9,10 +9,11 @@ from django.db import transaction
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from ragd.errors import UnknownCollection
 from ragd.search.retrieval import retrieve_detailed
-from retrieval_app.confidence.rules import Rule
+from retrieval_app.confidence.evaluator import Rule
 from retrieval_app.corrective.step import Corrector, Retrieve
 from retrieval_app.models import Calibration
 
@@ -78,7 +79,7 @@ def keep_calibration(
         data=dict(data),
         figures=dict(figures),
         corrects=before.corrects if before else False,
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
     )
     if before:
         before.delete()

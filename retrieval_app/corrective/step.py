@@ -1,6 +1,6 @@
 """The corrective step: what was found is weighed, and refined, completed or given up before anything answers from it.
 
-    correct    its passages are taken apart, and what does not bear on the question is left out;
+    correct    its passages are taken apart into strips, and what does not bear on the question is left out;
     ambiguous  the same, after passages that another list found were added;
     incorrect  the other list alone answers where it is likelier to; else the answer is that there is none.
 
@@ -20,20 +20,95 @@ from ragd.search.lexical_search import lexical_candidates
 from ragd.search.retrieval import Retrieval, ShortResult, retrieve_detailed
 from ragd.search.vector_search import is_exact, read_state, vector_candidates
 from ragd.store.store import Store
+from ragd.text.sentences import split_sentences
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft
 from retrieval_app.citations.citations import CheckedAnswer
-from retrieval_app.confidence.evaluator import Measured
-from retrieval_app.confidence.rules import Action, Rule
-from retrieval_app.corrective.strips import filter_strips
-from retrieval_app.llm.token_usage import TokenUsage
+from retrieval_app.confidence.evaluator import Action, Measured, Rule
+from retrieval_app.llm.chat_completion import TokenUsage
 from retrieval_app.models import QueryRun
 
+SENTENCES = 3
+WORDS_MIN = 5
+KEPT_MAX = 10
 log = logging.getLogger(__name__)
-
 FALLBACK = "fallback"  # the name of its list on a run, where the plan itself made no such list
-
 Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """candidates[place].content[start:end]. score: how likely it answers, from 0 to 1."""
+
+    place: int
+    start: int
+    end: int
+    score: float = 0.0
+
+
+def cut_strips(content: str) -> list[tuple[int, int]]:
+    """Spans (start, end) of the strips of a text, in order: SENTENCES sentences each, the last one what is left.
+
+    A text of two sentences is one strip. A sentence of fewer than WORDS_MIN words (a heading, a scrap) does not count
+    as one, so that it goes with what follows. [] for a blank text.
+    """
+    sentences = split_sentences(content)
+    if len(sentences) <= 2:
+        return [(sentences[0][0], sentences[-1][1])] if sentences else []
+    strips: list[tuple[int, int]] = []
+    start, counted = sentences[0][0], 0
+    for index, (first, end) in enumerate(sentences):
+        counted += len(content[first:end].split()) >= WORDS_MIN
+        if counted == SENTENCES or index == len(sentences) - 1:
+            strips.append((start, end))
+            start, counted = sentences[min(index + 1, len(sentences) - 1)][0], 0
+    return strips
+
+
+def filter_strips(
+    candidates: Sequence[Candidate], scores: Sequence[float], rule: Rule, measured: Measured
+) -> tuple[list[dict[str, Any]], int]:
+    """(spans as `ragd.search.compression.compress` gives them, of the strips that are kept; how many strips there
+    were).
+
+    Weak candidates are left out as a whole; of the others the KEPT_MAX best strips that are not weak, at least one; in
+    the order of the candidates and of the text. A span's score is the strip's. scores: of the candidates.
+    """
+    cut = [
+        Strip(index, start, end)
+        for index, (item, score) in enumerate(zip(candidates, scores, strict=True))
+        if not rule.is_weak(score)
+        for start, end in cut_strips(item.content)
+    ]
+    texts = [_in_context(candidates[strip.place], strip) for strip in cut]
+    weighed = [
+        Strip(strip.place, strip.start, strip.end, rule.weights.probability(row))
+        for strip, row in zip(cut, measured.of_texts(texts), strict=True)
+    ]
+    best = sorted(weighed, key=lambda strip: (-strip.score, strip.place, strip.start))[:KEPT_MAX]
+    selected = [strip for strip in best if not rule.is_weak(strip.score)] or best[:1]
+    selected.sort(key=lambda strip: (strip.place, strip.start))
+    return [_span(candidates[strip.place], strip) for strip in selected], len(cut)
+
+
+def _in_context(candidate: Candidate, strip: Strip) -> str:
+    content = candidate.content[strip.start : strip.end]
+    return f"{candidate.context}\n{content}" if candidate.context else content
+
+
+def _span(candidate: Candidate, strip: Strip) -> dict[str, Any]:
+    content = candidate.content[strip.start : strip.end]
+    return {
+        "doc_id": candidate.doc_id,
+        "chunk_index": candidate.chunk_index,
+        "rank": strip.place + 1,
+        "start": candidate.start + strip.start,
+        "end": candidate.start + strip.end,
+        "content": content,
+        "score": strip.score,
+        "tokens_before": len(candidate.content.split()),
+        "tokens_after": len(content.split()),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +158,13 @@ class Corrector:
         with telemetry.stage(telemetry.CORRECT, input_count=len(retrieval.candidates), corrects=self.corrects) as span:
             try:
                 step = _Step(self.rule, query, plan, store)
-                made = step.run(retrieval) if self.corrects else step.weigh(retrieval)
+                outcome = step.run(retrieval) if self.corrects else step.weigh(retrieval)
             except EmbedderError as error:
                 self.error = type(error).__name__
                 log.warning("what was found in %r could not be weighed: %s", store.collection.name, error)
                 telemetry.record_counts(span, outcome="failed")
                 return retrieval
-            self.assessment, corrected = made
+            self.assessment, corrected = outcome
             _tell(span, self.assessment, corrected)
         return corrected
 
@@ -99,18 +174,18 @@ class Corrector:
             run.correction = {"calibration": self.calibration, "error": self.error}
         if self.rule is None or self.assessment is None:
             return
-        made = self.assessment
-        run.retrieval_confidence, run.retrieval_action = made.confidence, made.action
-        run.fallback_triggered = bool(made.fallback)
+        assessment = self.assessment
+        run.retrieval_confidence, run.retrieval_action = assessment.confidence, assessment.action
+        run.fallback_triggered = bool(assessment.fallback)
         run.correction = {
             "calibration": self.calibration,
             "upper": self.rule.upper,
             "lower": self.rule.lower,
             "corrects": self.corrects,
-            "outcome": made.outcome,
-            "scores": dict(made.scores),
-            "fallback": dict(made.fallback),
-            "strips": dict(made.strips),
+            "outcome": assessment.outcome,
+            "scores": dict(assessment.scores),
+            "fallback": dict(assessment.fallback),
+            "strips": dict(assessment.strips),
         }
 
     def answerer(self, usual: Answerer) -> Answerer:
@@ -136,46 +211,48 @@ class _Step:
         return Assessment(best, self.rule.action(scores), named), retrieval
 
     def run(self, retrieval: Retrieval) -> tuple[Assessment, Retrieval]:
-        made, _ = self.weigh(retrieval)
-        if made.action == "correct":
-            return self._refine(replace(made, outcome="refined"), retrieval, list(made.scores.values()))
+        assessment, _ = self.weigh(retrieval)
+        if assessment.action == "correct":
+            return self._refine(replace(assessment, outcome="refined"), retrieval, list(assessment.scores.values()))
         name, others = self._fallback(retrieval)
         weighed = [(item, score) for item, score in zip(others, self._scores(others), strict=True)]
         best = max((score for _, score in weighed), default=0.0)
         fallback = {"list": name, "confidence": best, "taken": 0}
-        if made.action == "ambiguous":
-            return self._complete(replace(made, fallback=fallback), retrieval, weighed)
+        if assessment.action == "ambiguous":
+            return self._complete(replace(assessment, fallback=fallback), retrieval, weighed)
         strong = [item for item, score in weighed if not self.rule.is_weak(score)]
-        if best <= made.confidence or not strong or self.rule.action([best]) == "incorrect":
-            return replace(made, outcome="abstained", fallback=fallback), retrieval
-        details = replace(made, outcome="replaced", fallback=fallback | {"taken": len(strong)})
+        if best <= assessment.confidence or not strong or self.rule.action([best]) == "incorrect":
+            return replace(assessment, outcome="abstained", fallback=fallback), retrieval
+        details = replace(assessment, outcome="replaced", fallback=fallback | {"taken": len(strong)})
         stored = {item.key: score for item, score in weighed}
         return self._refine(details, self._with(retrieval, strong, name, others), [stored[item.key] for item in strong])
 
     def _complete(
-        self, made: Assessment, retrieval: Retrieval, weighed: Sequence[tuple[Candidate, float]]
+        self, assessment: Assessment, retrieval: Retrieval, weighed: Sequence[tuple[Candidate, float]]
     ) -> tuple[Assessment, Retrieval]:
         """What was found and is not weak, in its order, then what the other list has besides, up to k."""
-        own = list(zip(retrieval.candidates, made.scores.values(), strict=True))
+        own = list(zip(retrieval.candidates, assessment.scores.values(), strict=True))
         known = {item.key for item, _ in own}
         first = [pair for pair in own if not self.rule.is_weak(pair[1])] or own
         new = [pair for pair in weighed if pair[0].key not in known and not self.rule.is_weak(pair[1])]
         both = [*first, *new][: self.plan.k]
         taken = max(0, len(both) - len(first))
-        details = replace(made, outcome="completed", fallback=dict(made.fallback) | {"taken": taken})
+        details = replace(assessment, outcome="completed", fallback=dict(assessment.fallback) | {"taken": taken})
         others = [item for item, _ in weighed]
-        whole = self._with(retrieval, [item for item, _ in both], str(made.fallback["list"]), others)
+        whole = self._with(retrieval, [item for item, _ in both], str(assessment.fallback["list"]), others)
         return self._refine(details, whole, [score for _, score in both])
 
-    def _refine(self, made: Assessment, retrieval: Retrieval, scores: Sequence[float]) -> tuple[Assessment, Retrieval]:
+    def _refine(
+        self, assessment: Assessment, retrieval: Retrieval, scores: Sequence[float]
+    ) -> tuple[Assessment, Retrieval]:
         """Spans of the strips that bear on the question; those of a plan that compresses stay as they are."""
         if self.plan.compress is not None and retrieval.spans:
-            return made, retrieval
+            return assessment, retrieval
         spans, cut = filter_strips(retrieval.candidates, scores, self.rule, self.measured)
         before = sum(len(item.content.split()) for item in retrieval.candidates)
         after = sum(int(span["tokens_after"]) for span in spans)
         refined = replace(retrieval, spans=spans, tokens_before=before, tokens_after=after)
-        return replace(made, strips={"kept": len(spans), "of": cut}), refined
+        return replace(assessment, strips={"kept": len(spans), "of": cut}), refined
 
     def _with(
         self, retrieval: Retrieval, candidates: list[Candidate], name: str, others: Sequence[Candidate]
@@ -214,18 +291,18 @@ class _Step:
         return [self.rule.weights.probability(row) for row in self.measured.of_candidates(candidates)]
 
 
-def _tell(span: Any, made: Assessment, corrected: Retrieval) -> None:
+def _tell(span: Any, assessment: Assessment, corrected: Retrieval) -> None:
     telemetry.record_counts(
         span,
-        confidence=made.confidence,
-        action=made.action,
-        outcome=made.outcome,
+        confidence=assessment.confidence,
+        action=assessment.action,
+        outcome=assessment.outcome,
         output_count=len(corrected.candidates),
-        fallback_list=made.fallback.get("list") or None,
-        fallback_confidence=made.fallback.get("confidence"),
-        fallback_taken=made.fallback.get("taken"),
-        strips_kept=made.strips.get("kept"),
-        strips_count=made.strips.get("of"),
+        fallback_list=assessment.fallback.get("list") or None,
+        fallback_confidence=assessment.fallback.get("confidence"),
+        fallback_taken=assessment.fallback.get("taken"),
+        strips_kept=assessment.strips.get("kept"),
+        strips_count=assessment.strips.get("of"),
     )
 
 
@@ -235,9 +312,9 @@ class Abstainer:
     name = "corrective"
     instructions = ""
 
-    def __init__(self, usual: Answerer, made: Assessment, rule: Rule) -> None:
+    def __init__(self, usual: Answerer, assessment: Assessment, rule: Rule) -> None:
         self.system, self.model = usual.system, usual.model
-        self._made, self._rule = made, rule
+        self._assessment, self._rule = assessment, rule
 
     def answer(
         self,
@@ -248,10 +325,11 @@ class Abstainer:
         listener: AnswerListener | None = None,
     ) -> Draft:
         least = self._rule.lower or 0.0
-        other = self._made.fallback.get("list")
+        other = self._assessment.fallback.get("list")
         tried = f", and the {other} list found nothing likelier" if other else ""
+        confidence = self._assessment.confidence
         text = (
-            f"No answer: what was found is unlikely to answer this ({self._made.confidence:.2f}; at least {least:.2f} "
+            f"No answer: what was found is unlikely to answer this ({confidence:.2f}; at least {least:.2f} "
             f"is needed){tried}. The passages that come nearest are listed as sources."
         )
         return Draft(CheckedAnswer(text), True, TokenUsage(estimated=True), len(sources))

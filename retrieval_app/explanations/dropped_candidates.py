@@ -134,10 +134,10 @@ def _not_in_list(retrieval: Retrieval, parts: Parts) -> Iterator[DroppedCandidat
     if len(retrieval.lists) < 2:
         return
     for name, candidates in retrieval.lists.items():
-        held = {candidate.key for candidate in candidates}
+        keys = {candidate.key for candidate in candidates}
         last = candidates[-1].score if candidates else None
         for index, candidate in enumerate(retrieval.fused, 1):
-            if candidate.key not in held:
+            if candidate.key not in keys:
                 explain = _not_by_meaning if name == "vector" else _not_by_words
                 reason, message = explain(candidate, last, parts, exact=retrieval.exact is not False)
                 yield DroppedCandidate(candidate, name, reason, index, message)

@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from django.db import transaction
 
@@ -21,12 +21,13 @@ from ragd import telemetry
 from ragd.insight.disabled_chunks import disabled_candidates
 from ragd.insight.ranking_comparison import overlap_at, recall_of
 from ragd.insight.score_parts import QueryWord, cosine_parts, find_words, query_words, word_shares, written_forms
-from ragd.models.embedding import Embedder
+from ragd.models.caching_embedder import CachingEmbedder
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store, StoreState
 from ragd.types import POOL_MAX, Candidate, Filters, RetrievePlan, Vector
-from retrieval_app.citations.result_records import chunk_key, page_of, title_of
+from retrieval_app.citations.citations import page_of
+from retrieval_app.citations.result_records import chunk_key, title_of
 from retrieval_app.explanations.dropped_candidates import Lists, find_dropped
 from retrieval_app.explanations.score_arithmetic import Parts, ask_reranker, fused_terms, row_arithmetic
 from retrieval_app.explanations.sql_statements import RecordingConnection, alias_of, explain_statements
@@ -62,15 +63,15 @@ def hide_texts(explanation: dict[str, Any], collection: Collection) -> dict[str,
     if not policy.acts:
         return explanation
     candidates = explanation["candidates"]
-    stored = {key: shown["content"] for key, shown in candidates.items()}
-    for shown in candidates.values():
-        shown |= {name: policy.show(shown[name]) for name in ("title", "context", "content")}
+    stored = {key: record["content"] for key, record in candidates.items()}
+    for record in candidates.values():
+        record |= {name: policy.show(record[name]) for name in ("title", "context", "content")}
     spans = []
     for span in explanation["spans"]:
         key, text = f"{span['doc_id']}#{span['chunk_index']}", span["content"]
         start = stored.get(key, "").find(text)  # a piece of what is hidden holds no half of a secret
-        seen = candidates[key]["content"][start : start + len(text)] if start >= 0 else policy.show(text)
-        spans.append({**span, "content": seen})
+        visible = candidates[key]["content"][start : start + len(text)] if start >= 0 else policy.show(text)
+        spans.append({**span, "content": visible})
     return explanation | {"spans": spans}
 
 
@@ -85,10 +86,10 @@ class RetrievalRecorder:
     def __call__(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
         self.query, self.plan = query, plan
         self.recorder = RecordingConnection(store.connection)
-        self.embedder = _RememberingEmbedder(store.embedder) if store.embedder else None
+        self.embedder = CachingEmbedder(store.embedder) if store.embedder else None
         watched = copy.copy(store)
         watched.connection = self.recorder
-        watched.embedder = cast("Embedder | None", self.embedder)
+        watched.embedder = self.embedder
         self.retrieval = retrieve_detailed(query, plan, watched)
         # what the explanation asks by itself is not recorded, and embeds nothing again
         self.store = copy.copy(watched)
@@ -106,25 +107,7 @@ class RetrievalRecorder:
 
     @property
     def vector(self) -> Vector | None:
-        return self.embedder.vector if self.embedder else None
-
-
-class _RememberingEmbedder:
-    """Passes everything on, and keeps the vector of the query."""
-
-    def __init__(self, inner: Embedder) -> None:
-        self._inner = inner
-        self._known: dict[str, Vector] = {}
-        self.vector: Vector | None = None
-
-    def embed_query(self, text: str) -> Vector:
-        if text not in self._known:
-            self._known[text] = self._inner.embed_query(text)
-        self.vector = self._known[text]
-        return self.vector
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        return self.embedder.latest_query if self.embedder else None
 
 
 @dataclass
@@ -200,7 +183,9 @@ class _Explanation:
             cosines=cosine_parts(self.vector, ids, self.store) if self.vector is not None else {},
             terms=fused_terms(self.retrieval, self.plan),
             forms=written_forms(self.words, ids, self.store),
-            told=ask_reranker(self.store.rerankers.get(self.plan.rerank or ""), self.query, self.retrieval.fused),
+            reranker_parts=ask_reranker(
+                self.store.rerankers.get(self.plan.rerank or ""), self.query, self.retrieval.fused
+            ),
         )
 
     def _retrieve(self, plan: RetrievePlan) -> Retrieval:

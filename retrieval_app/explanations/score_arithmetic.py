@@ -17,8 +17,8 @@ from ragd.types import Candidate, RetrievePlan
 class Parts:
     """What the scores of an explanation are made of, by chunk id, and for the fusion by key.
 
-    query: the text that was searched for. forms: how the chunks write its words. told: what the reranker says of its
-    scores, by key; {} when it says nothing.
+    query: the text that was searched for. forms: how the chunks write its words. reranker_parts: what the
+    reranker says of its scores, by key; {} when it says nothing.
     """
 
     query: str
@@ -26,7 +26,7 @@ class Parts:
     cosines: Mapping[int, CosineParts]
     terms: Mapping[tuple[str, int], list[dict[str, Any]]]
     forms: Mapping[str, str]
-    told: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]
+    reranker_parts: Mapping[tuple[str, int], Sequence[Mapping[str, Any]]]
 
     def shares_of(self, candidate: Candidate) -> Sequence[WordShare]:
         return self.shares.get(candidate.chunk_id or 0, ())
@@ -107,5 +107,5 @@ def _rerank(candidate: Candidate, plan: RetrievePlan, parts: Parts) -> dict[str,
     list_rank = candidate.ranks.get("reranked")
     if list_rank is None or plan.rerank is None:
         return None
-    details = [dict(part) for part in parts.told.get(candidate.key, ())]
+    details = [dict(part) for part in parts.reranker_parts.get(candidate.key, ())]
     return {"model": plan.rerank, "score": list_rank.score, "parts": details}

@@ -1,12 +1,48 @@
-"""What a model's server said, read out of the JSON of a chat completion."""
+"""What a model's server said, read out of the JSON of a chat completion, whole or as it comes piece by piece.
+
+Streams are read leniently, as servers that speak this protocol differ: usage may come or not, [DONE] may be missing
+after a finish reason, tool calls come in parts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from ragd.models.openai_client import EndpointError
 from ragd.telemetry.providers import read_timings
+
+OnText = Callable[[str], object]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens read and written. estimated: counted here, not reported by the model's server.
+
+    finish_reason: why the model stopped, in its server's own word ("stop", "length", ...); None where none was told.
+    """
+
+    context_tokens: int = 0
+    generation_tokens: int = 0
+    estimated: bool = False
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    finish_reason: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        usage: dict[str, Any] = {
+            "context_tokens": self.context_tokens,
+            "generation_tokens": self.generation_tokens,
+            "total_tokens": self.context_tokens + self.generation_tokens,
+            "estimated": self.estimated,
+        }
+        extra = {
+            "cached_tokens": self.cached_tokens,
+            "reasoning_tokens": self.reasoning_tokens,
+            "finish_reason": self.finish_reason,
+        }
+        return usage | {name: value for name, value in extra.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +119,64 @@ def _dict(value: Any) -> dict[str, Any]:
 
 def _count(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+@dataclass(slots=True)
+class AnswerReader:
+    """Gathers one answer and tells each piece of its text as it comes. began: whether a piece was told."""
+
+    on_text: OnText
+    began: bool = False
+    _texts: list[str] = field(default_factory=list)
+    _tools: dict[int, list[str]] = field(default_factory=dict)
+    _about: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, chunks: Iterable[dict[str, Any]], headers: Mapping[str, str]) -> Completion:
+        """The whole completion; its text may be empty. Raises EndpointError "broken" where the answer did not end."""
+        for chunk in chunks:
+            self._take(chunk)
+        if self.began and "finish_reason" not in self._about:
+            raise EndpointError("broken", "broke off in the middle of its answer")
+        return self._completion(headers)
+
+    def _take(self, chunk: dict[str, Any]) -> None:
+        for name in ("id", "model"):
+            if text := text_of(chunk.get(name)):
+                self._about[name] = text
+        if isinstance(chunk.get("usage"), dict):
+            self._about["usage"] = chunk["usage"]
+        for choice in chunk.get("choices") or ():
+            if isinstance(choice, dict) and choice.get("index") in (0, None):
+                self._take_choice(choice)
+
+    def _take_choice(self, choice: dict[str, Any]) -> None:
+        delta = choice.get("delta")
+        if isinstance(delta, dict):
+            if text := text_of(delta.get("content")):
+                self._texts.append(text)
+                self.began = True
+                self.on_text(text)
+            for call in delta.get("tool_calls") or ():
+                self._take_tool(call)
+        if reason := text_of(choice.get("finish_reason")):
+            self._about["finish_reason"] = reason
+
+    def _take_tool(self, call: Any) -> None:
+        """Its id and name come once, its arguments in pieces."""
+        if not isinstance(call, dict) or not isinstance(call.get("index", 0), int):
+            return
+        parts = self._tools.setdefault(call.get("index", 0), ["", "", ""])
+        function: dict[str, Any] = call["function"] if isinstance(call.get("function"), dict) else {}
+        parts[0] = parts[0] or text_of(call.get("id")) or ""
+        parts[1] = parts[1] or text_of(function.get("name")) or ""
+        parts[2] += text_of(function.get("arguments")) or ""
+
+    def _completion(self, headers: Mapping[str, str]) -> Completion:
+        return Completion(
+            text="".join(self._texts).strip(),
+            finish_reason=self._about.get("finish_reason"),
+            id=self._about.get("id"),
+            model=self._about.get("model"),
+            tool_calls=tuple(ToolCall(*self._tools[index]) for index in sorted(self._tools)),
+            **read_usage(self._about.get("usage"), headers),
+        )

@@ -18,8 +18,7 @@ from ragd.models.openai_client import (
     open_client,
     request_timeout,
 )
-from retrieval_app.llm.chat_completion import Completion, read_completion
-from retrieval_app.llm.completion_stream import AnswerReader, OnText
+from retrieval_app.llm.chat_completion import AnswerReader, Completion, OnText, read_completion
 
 MAX_RETRIES = 2
 BACKOFF_S = 0.5

@@ -8,11 +8,9 @@ from typing import Protocol
 
 from collections_app.errors import ServiceError
 from ragd import telemetry
-from retrieval_app.llm.chat_completion import Completion
+from retrieval_app.llm.chat_completion import Completion, OnText, TokenUsage
 from retrieval_app.llm.chat_endpoint import Endpoint, complete
-from retrieval_app.llm.completion_stream import OnText
 from retrieval_app.llm.model_parameters import ModelParameters
-from retrieval_app.llm.token_usage import TokenUsage
 
 
 class TokenCounter(Protocol):

@@ -34,21 +34,18 @@ class ModelParameters:
 
     def request(self, *, max_tokens: int, limit_name: str) -> dict[str, Any]:
         """The fields of the request. max_tokens: the server's own limit, limit_name: what this model calls it."""
-        fields: dict[str, Any] = {
-            "temperature": TEMPERATURE if self.temperature is None else self.temperature,
-            "seed": SEED if self.seed is None else self.seed,
-            limit_name: self.limit(max_tokens),
-            "top_p": self.top_p,
-            "stop": list(self.stop) or None,
-            "frequency_penalty": self.frequency_penalty,
-            "presence_penalty": self.presence_penalty,
-            "response_format": {"type": self.response_format} if self.response_format else None,
-            "extra_body": {"top_k": self.top_k} if self.top_k else None,  # no parameter of OpenAI's own
+        fields = self.span_fields(max_tokens=max_tokens)
+        top_k, response_format = fields.pop("top_k"), fields.pop("response_format")
+        fields |= {
+            limit_name: fields.pop("max_tokens"),
+            "stop": fields.pop("stop_sequences"),
+            "response_format": {"type": response_format} if response_format else None,
+            "extra_body": {"top_k": top_k} if top_k else None,  # no parameter of OpenAI's own
         }
         return {name: value for name, value in fields.items() if value is not None}
 
     def span_fields(self, *, max_tokens: int) -> dict[str, Any]:
-        """The same as `telemetry.chat_span` names it."""
+        """All that holds, as `telemetry.chat_span` names it; None for what is not sent."""
         return {
             "temperature": TEMPERATURE if self.temperature is None else self.temperature,
             "seed": SEED if self.seed is None else self.seed,

@@ -7,8 +7,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils import timezone
 
-from retrieval_app.confidence.evaluator import Weights
-from retrieval_app.confidence.rules import Rule
+from retrieval_app.confidence.evaluator import Rule, Weights
 
 
 class Calibration(models.Model):

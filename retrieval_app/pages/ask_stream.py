@@ -30,12 +30,12 @@ class PageStream(AnswerStream):
 
     def found(self, run: QueryRun) -> None:
         self.run, self.run_id = run, str(run.pk)
-        self.shown = describe_run(run)
-        self.put(Event("search_results", {"html": render_to_string("retrieval/parts/answering.html", self.shown)}))
+        self.context = describe_run(run)
+        self.put(Event("search_results", {"html": render_to_string("retrieval/parts/answering.html", self.context)}))
         self.rest()
 
     def cite(self, citation: Citation) -> None:
-        html = draw_citation(self.run, self.shown["collection_lives"], citation.as_dict())
+        html = draw_citation(self.run, self.context["collection_lives"], citation.as_dict())
         self.put(Event("citation", {"html": html}))
 
 

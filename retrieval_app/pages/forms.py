@@ -10,34 +10,30 @@ from django import forms
 
 from collections_app.models import Collection
 from collections_app.stores import open_rerankers
-from collections_app.views.forms.fields import ObjectField, TagsField
 from ragd.errors import InvalidInput
 from ragd.search.compression import CompressPolicy
-from ragd.types import CANDIDATE_POOL, FINAL_K, POOL_MAX, RRF_K, RetrievePlan
+from ragd.types import CANDIDATE_POOL, FINAL_K, RRF_K, RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
-from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, form_values
+from retrieval_app.pages.plan_forms import COMPRESS, EXACT, MODES, WEIGHTS, PlanFields, form_values
 from retrieval_app.runs.plans import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
 
 USUAL = ("", "Default")
 PLANS_LISTED = 500
-TOKEN_BUDGET = CompressPolicy().token_budget or 0
+DEFAULTS: dict[str, object] = {
+    "k": FINAL_K, "candidate_pool": CANDIDATE_POOL, "rrf_k": RRF_K, "ef_search": "auto", "weight_vector": 1,
+    "weight_lexical": 1, "token_budget": CompressPolicy().token_budget or 0,
+}  # fmt: skip
+HELP_TEXTS = {
+    "plan": "Fields below override the preset.",
+    "mode": "Hybrid combines vector and keyword search.",
+    "rrf_k": "Each rank r contributes 1 / (constant + r).",
+    "token_budget": "Words kept by compression.",
+    "metadata": 'For example {"year": 2024}.',
+}
 SELDOM = ("weight_vector", "weight_lexical", "ef_search", "rerank", "compress", "token_budget")
 
 
-def _number(label: str, high: int, *, usual: int | str, help_text: str = "") -> forms.IntegerField:
-    widget = forms.NumberInput(attrs={"placeholder": str(usual)})
-    return forms.IntegerField(
-        label=label, min_value=1, max_value=high, required=False, help_text=help_text, widget=widget
-    )
-
-
-def _weight(label: str) -> forms.FloatField:
-    return forms.FloatField(
-        label=label, min_value=0, required=False, widget=forms.NumberInput(attrs={"placeholder": "1", "step": "any"})
-    )
-
-
-class AskForm(forms.Form):
+class AskForm(PlanFields):
     """A question to one collection and the plan to answer it by; what stays empty is as in the plan it begins from."""
 
     collection = forms.ModelChoiceField(
@@ -50,37 +46,20 @@ class AskForm(forms.Form):
             attrs={"rows": 2, "data-search": True, "data-send": True, "placeholder": "Ask a question"}
         ),
     )
-    plan = forms.ChoiceField(label="Preset", required=False, help_text="Fields below override the preset.")
-    mode = forms.ChoiceField(
-        label="Mode", choices=[USUAL, *MODES], required=False, help_text="Hybrid combines vector and keyword search."
-    )
-    k = _number("Results (k)", POOL_MAX, usual=FINAL_K)
-    candidate_pool = _number("Top-N candidates", POOL_MAX, usual=CANDIDATE_POOL)
-    rrf_k = _number("RRF constant", 1_000_000, usual=RRF_K, help_text="Each rank r contributes 1 / (constant + r).")
-    exact = forms.ChoiceField(label="Exact vector search", choices=[USUAL, *EXACT], required=False)
-    weight_vector = _weight("Vector weight")
-    weight_lexical = _weight("Keyword weight")
-    ef_search = _number("ef_search", 1000, usual="auto")
-    rerank = forms.ChoiceField(label="Rerank", required=False)
-    compress = forms.ChoiceField(label="Compress", choices=[USUAL, *COMPRESS], required=False)
-    token_budget = _number("Max context tokens", 10_000_000, usual=TOKEN_BUDGET, help_text="Words kept by compression.")
-    tags_any = TagsField(label="Any of these tags", required=False)
-    tags_all = TagsField(label="All of these tags", required=False)
-    metadata = ObjectField(
-        label="Metadata equals",
-        required=False,
-        help_text='For example {"year": 2024}.',
-        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
-    )
 
     def __init__(self, *args: Any, collections: Sequence[Collection], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["collection"].queryset = Collection.objects.live().by_name()  # type: ignore[attr-defined]
         self.fields["collection"].choices = [(item.name, item.name) for item in collections]  # type: ignore[attr-defined]
-
-        self.fields["plan"].choices = _plan_choices()  # type: ignore[attr-defined]
-        rerankers = [(name, name) for name in sorted(open_rerankers())]
-        self.fields["rerank"].choices = [USUAL, (OFF, "Off"), *rerankers]  # type: ignore[attr-defined]
+        rerankers = [(OFF, "Off"), *((name, name) for name in sorted(open_rerankers()))]
+        choices = {"mode": MODES, "exact": EXACT, "compress": COMPRESS, "rerank": rerankers}
+        self.choose("plan", _plan_choices())
+        for name, offered in choices.items():
+            self.choose(name, [USUAL, *offered])
+        for name, text in HELP_TEXTS.items():
+            self.fields[name].help_text = text
+        for name, default in DEFAULTS.items():
+            self.fields[name].widget.attrs["placeholder"] = str(default)
 
     def chosen(self) -> ChosenPlan:
         """The plan. Raises what `plans.choose_plan` raises."""
@@ -116,14 +95,14 @@ def _plan_choices() -> list[Any]:
 
 def initial_of(run: QueryRun) -> dict[str, Any]:
     """The form as it was when the run was made: its saved plan while that is the same, else every field it states."""
-    asked = {"collection": run.collection_name, "query": run.query}
+    values = {"collection": run.collection_name, "query": run.query}
     saved = SavedPlan.objects.filter(collection__name=run.collection_name, name=run.plan_name).first()
     if saved is not None and saved.plan == run.plan:
-        return asked | {"plan": saved.name}
+        return values | {"plan": saved.name}
     try:
-        return asked | form_values(RetrievePlan.from_dict(run.plan))
+        return values | form_values(RetrievePlan.from_dict(run.plan))
     except (InvalidInput, TypeError):
-        return asked
+        return values
 
 
 class RunFilterForm(forms.Form):

@@ -18,31 +18,43 @@ NUMBERS = ("k", "candidate_pool", "rrf_k", "ef_search", "token_budget")
 STATED = ("mode", "k", "candidate_pool", "rrf_k", "exact", "ef_search", "rerank", "compress", "token_budget")
 MODES = [("hybrid", "Hybrid"), ("vector", "Vector"), ("lexical", "Keyword (BM25)")]
 EXACT = [("auto", "Auto"), ("always", "Always"), ("never", "Never")]
+TOKEN_BUDGET_MAX = 10_000_000
+ANY_STEP = forms.NumberInput(attrs={"step": "any"})  # fields copy it
 COMPRESS = [(OFF, "Off"), ("sentences", "Sentences"), ("window", "Sentences with context")]
 
 
-class PlanForm(forms.Form):
-    """Every field of a plan. What is empty comes from the saved plan `plan`, else from the collection's default."""
+class PlanFields(forms.Form):
+    """Every field of a plan, and the saved plan that it begins from."""
 
     plan = forms.ChoiceField(label="Preset", required=False)
     mode = forms.ChoiceField(label="Mode", required=False)
     k = forms.IntegerField(label="Results (k)", required=False, min_value=1, max_value=POOL_MAX)
     candidate_pool = forms.IntegerField(label="Top-N candidates", required=False, min_value=1, max_value=POOL_MAX)
     rrf_k = forms.IntegerField(label="RRF constant", required=False, min_value=1, max_value=1_000_000)
-    weight_vector = forms.FloatField(label="Vector weight", required=False, min_value=0)
-    weight_lexical = forms.FloatField(label="Keyword weight", required=False, min_value=0)
+    weight_vector = forms.FloatField(label="Vector weight", required=False, min_value=0, widget=ANY_STEP)
+    weight_lexical = forms.FloatField(label="Keyword weight", required=False, min_value=0, widget=ANY_STEP)
     exact = forms.ChoiceField(label="Exact vector search", required=False)
     ef_search = forms.IntegerField(label="ef_search", required=False, min_value=1, max_value=1000)
     rerank = forms.ChoiceField(label="Rerank", required=False)
     compress = forms.ChoiceField(label="Compress", required=False)
-    token_budget = forms.IntegerField(label="Max context tokens", required=False, min_value=1)
+    token_budget = forms.IntegerField(
+        label="Max context tokens", required=False, min_value=1, max_value=TOKEN_BUDGET_MAX
+    )
     tags_any = TagsField(label="Any of these tags", required=False)
     tags_all = TagsField(label="All of these tags", required=False)
     metadata = ObjectField(
         label="Metadata equals",
         required=False,
-        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false", "placeholder": '{"year": 2024}'}),
+        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false"}),
     )
+
+    def choose(self, name: str, choices: Sequence[Any]) -> None:
+        """Offer these in a field."""
+        self.fields[name].choices = choices  # type: ignore[attr-defined]
+
+
+class PlanForm(PlanFields):
+    """What is empty comes from the saved plan `plan`, else from the collection's default."""
 
     def __init__(
         self,
@@ -61,18 +73,16 @@ class PlanForm(forms.Form):
         begin += [(plan.name, plan.name) for plan in saved if not plan.is_default or plan.name == self["plan"].data]
         if default or self["plan"].data == SERVER_PLAN:
             begin.append((SERVER_PLAN, "Server defaults"))
-        self._choose("plan", begin)
-        self._choose("mode", self._optional("mode", MODES))
-        self._choose("exact", self._optional("exact", EXACT))
-        self._choose("rerank", self._optional("rerank", [(OFF, "Off"), *((name, name) for name in rerankers)]))
-        self._choose("compress", self._optional("compress", COMPRESS))
+        self.choose("plan", begin)
+        self.choose("mode", self._optional("mode", MODES))
+        self.choose("exact", self._optional("exact", EXACT))
+        self.choose("rerank", self._optional("rerank", [(OFF, "Off"), *((name, name) for name in rerankers)]))
+        self.choose("compress", self._optional("compress", COMPRESS))
         for name in NUMBERS:
-            self.fields[name].widget.attrs["placeholder"] = _shown(getattr(self.base, name))
+            self.fields[name].widget.attrs["placeholder"] = _placeholder(getattr(self.base, name))
         for name, list_name in WEIGHTS.items():
-            self.fields[name].widget.attrs |= {
-                "placeholder": f"{self.base.weights.get(list_name, 1.0):g}",
-                "step": "any",
-            }
+            self.fields[name].widget.attrs["placeholder"] = f"{self.base.weights.get(list_name, 1.0):g}"
+        self.fields["metadata"].widget.attrs["placeholder"] = '{"year": 2024}'
         for name in ("tags_any", "tags_all"):
             self.fields[name].widget.attrs["placeholder"] = ", ".join(getattr(self.base.filters, name))
 
@@ -86,9 +96,6 @@ class PlanForm(forms.Form):
         """The choices with an empty one in front that says what the plan has."""
         value = getattr(self.base, name) or OFF
         return [("", f"{dict(choices).get(value, value)} (preset)"), *choices]
-
-    def _choose(self, name: str, choices: Sequence[tuple[str, str]]) -> None:
-        self.fields[name].choices = choices  # type: ignore[attr-defined]
 
     def stated(self) -> dict[str, Any]:
         """What was filled in, as `plans.choose_plan` and the API take it. Weights come in pairs."""
@@ -145,5 +152,5 @@ def form_values(plan: RetrievePlan) -> dict[str, str]:
     return values
 
 
-def _shown(value: object) -> str:
+def _placeholder(value: object) -> str:
     return "auto" if value is None else str(value)

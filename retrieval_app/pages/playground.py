@@ -165,10 +165,10 @@ def _render(
 
 def _asked_lately(collection: Collection) -> list[QueryRun]:
     """The last queries of the collection, newest first, each once: a link opens the query, not the run's plan."""
-    asked: dict[str, QueryRun] = {}
+    by_query: dict[str, QueryRun] = {}
     for run in QueryRun.objects.of_collection(collection.name).for_lists()[:RECENT_READ]:
-        asked.setdefault(run.query, run)
-    return list(asked.values())[:RECENT]
+        by_query.setdefault(run.query, run)
+    return list(by_query.values())[:RECENT]
 
 
 def _look(request: PageRequest, collection: Collection, query: str, side: Side, analyze: bool) -> int | None:

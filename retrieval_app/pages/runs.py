@@ -20,16 +20,16 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from django_htmx.http import push_url
 
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
+from collections_app.http.page_requests import PageRequest, RefusalMessages, page_of, refuse, render_page
 from collections_app.models import Collection
 from ragd.errors import RagdError
 from retrieval_app.citations.answer_html import render_answer, shorten_passage
 from retrieval_app.models import QueryRun
-from retrieval_app.pages.calibration_presenters import describe_correction
+from retrieval_app.pages.calibration import describe_correction
 from retrieval_app.pages.forms import AskForm, RunFilterForm, initial_of
 from retrieval_app.pages.playground import address_of_run
 from retrieval_app.runs import query_pipeline
-from retrieval_app.runs.replay import compare, search_again
+from retrieval_app.runs.replay import Replayed, search_again
 from retrieval_app.runs.run_log import RunLog, send_log
 
 RUNS_PER_PAGE = 50
@@ -57,8 +57,8 @@ def ask(request: PageRequest) -> HttpResponse:
 
 def _recent_questions(request: PageRequest) -> list[QueryRun]:
     """What this person asked last, to be opened again without being asked again."""
-    asked = QueryRun.objects.filter(user=request.user, kind=QueryRun.Kind.ASK).exclude(status=QueryRun.Status.ERROR)
-    return list(asked.for_lists()[:RECENT_QUESTIONS])
+    runs = QueryRun.objects.filter(user=request.user, kind=QueryRun.Kind.ASK).exclude(status=QueryRun.Status.ERROR)
+    return list(runs.for_lists()[:RECENT_QUESTIONS])
 
 
 def _make_run(request: PageRequest, collections: list[Collection]) -> HttpResponse:
@@ -102,11 +102,11 @@ def _run_of(request: PageRequest) -> QueryRun | None:
 def _initial(request: PageRequest, collections: list[Collection]) -> dict[str, Any]:
     """The collection that the address names, else the one that this person used last, else the first."""
     names = [collection.name for collection in collections]
-    asked = request.GET.get("collection", "")
-    if asked not in names:
+    chosen = request.GET.get("collection", "")
+    if chosen not in names:
         last = QueryRun.objects.filter(user=request.user, collection_name__in=names).newest_first()
-        asked = last.values_list("collection_name", flat=True).first() or next(iter(names), "")
-    return {"collection": asked, "query": request.GET.get("q", "")}
+        chosen = last.values_list("collection_name", flat=True).first() or next(iter(names), "")
+    return {"collection": chosen, "query": request.GET.get("q", "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         source = excerpts.get(_chunk_of(result))
         start, end = (source["excerpt_start"], source["excerpt_end"]) if source else (result["start"], result["end"])
         ranks = result["ranks"]
-        positions = [(name, *_place(ranks.get(name))) for name in names]
+        positions = [(name, *_rank_and_score(ranks.get(name))) for name in names]
         chunk = reverse("collections:chunk", args=[run.collection_name, result["chunk_index"], result["doc_id"]])
         rows.append(
             SourceRow(
@@ -205,7 +205,7 @@ def _chunk_of(record: Mapping[str, Any]) -> tuple[str, int]:
     return record["doc_id"], record["chunk_index"]
 
 
-def _place(results: dict[str, Any] | None) -> tuple[int | None, float | None]:
+def _rank_and_score(results: dict[str, Any] | None) -> tuple[int | None, float | None]:
     return (results["rank"], results["score"]) if results else (None, None)
 
 
@@ -237,19 +237,24 @@ def _document_href(run: QueryRun, doc_id: str, start: int, end: int, revision: i
     return f"{address}?start={start}&end={end}&revision={revision}#cited"
 
 
-@require_GET
-def list_runs(request: PageRequest) -> HttpResponse:
+def _read_filter(request: PageRequest) -> tuple[RunFilterForm, dict[str, Any]]:
+    """The filter that the address holds, and its values by field; None for what is wrong."""
     form = RunFilterForm(request.GET)
     form.is_valid()
-    data = form.cleaned_data
-    rows = QueryRun.objects.filtered(**{name: data.get(name) for name in form.fields}).for_lists()
+    return form, {name: form.cleaned_data.get(name) for name in form.fields}
+
+
+@require_GET
+def list_runs(request: PageRequest) -> HttpResponse:
+    form, values = _read_filter(request)
+    address = _address_of_filter(values)
     context = {
         "form": form,
-        "page": page_of(request, rows, RUNS_PER_PAGE),
-        "is_filtered": bool(_address_of_filter(data)),
-        "run_filter": _address_of_filter(data),
+        "page": page_of(request, QueryRun.objects.filtered(**values).for_lists(), RUNS_PER_PAGE),
+        "is_filtered": bool(address),
+        "run_filter": address,
         "models": QueryRun.objects.recent_models(),
-        "opens_more": any(data.get(name) not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
+        "opens_more": any(values[name] not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
         "collections": Collection.objects.live().by_name(),
     }
     return render_page(request, "retrieval/runs.html", context, parts={"runs": "retrieval/parts/runs.html"})
@@ -258,32 +263,25 @@ def list_runs(request: PageRequest) -> HttpResponse:
 @require_GET
 def download_log(request: PageRequest) -> HttpResponseBase:
     """What the runs' page lists, all of its pages, as JSON Lines: the address holds the same filter."""
-    form = RunFilterForm(request.GET)
-    form.is_valid()
-    rows = QueryRun.objects.filtered(**{name: form.cleaned_data.get(name) for name in form.fields})
-    try:
-        log = RunLog(rows)
-    except ServiceError as error:
-        messages.error(request, error.message)
-        return redirect(f"{reverse('retrieval:runs')}?{request.GET.urlencode()}")
-    return send_log(request, log)
+    _, values = _read_filter(request)
+    with RefusalMessages(request):
+        return send_log(request, RunLog(QueryRun.objects.filtered(**values)))
+    return redirect(f"{reverse('retrieval:runs')}?{request.GET.urlencode()}")
 
 
 @require_GET
 def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     run = get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
     before = QueryRun.objects.filter(pk=run.replay_of).first() if run.replay_of else None
-    replay = {"replay": compare(before, run)} if before else {}
+    replay = {"replay": Replayed(before, run)} if before else {}
     return render_page(request, "retrieval/run.html", describe_run(run) | _beside(request, run) | replay)
 
 
 def _beside(request: PageRequest, run: QueryRun) -> dict[str, Any]:
     """The runs before and after it in the list that the address filters. run_filter: that filter as it stands there."""
-    form = RunFilterForm(request.GET)
-    form.is_valid()
-    data = {name: form.cleaned_data.get(name) for name in form.fields}
-    newer, older = QueryRun.objects.filtered(**data).beside(run)
-    return {"newer": newer, "older": older, "run_filter": _address_of_filter(data)}
+    _, values = _read_filter(request)
+    newer, older = QueryRun.objects.filtered(**values).beside(run)
+    return {"newer": newer, "older": older, "run_filter": _address_of_filter(values)}
 
 
 def _address_of_filter(requested: Mapping[str, Any]) -> str:

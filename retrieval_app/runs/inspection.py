@@ -118,7 +118,7 @@ def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
     ]
     secrets = [item for item in _scan(policy, run.system_prompt) if item.family in HIDDEN]  # it may give orders
     result.append(Inspected(PROMPT, secrets))
-    held = policy.held(result[0].findings)
+    enforced = policy.held(result[0].findings)
     _note(run, span, policy, result)
     if not policy.acts:
         return
@@ -129,8 +129,8 @@ def inspect_query(run: QueryRun, collection: Collection, span: Span) -> None:
         for turn in run.history
         if not policy.withholds(str(turn.get("content", "")), _place_of(turn))
     ]
-    if policy.refuses and held:
-        raise _refusal("question", held)
+    if policy.refuses and enforced:
+        raise _refusal("question", enforced)
 
 
 @_timed
@@ -186,13 +186,13 @@ def inspect_answer(
         _note_unread(ANSWER, error)
         return
     _note(run, span, policy, [inspected])
-    held = [item for item in policy.held(inspected.findings) if item.family in LEAKS]
-    if not held:
+    enforced = [item for item in policy.held(inspected.findings) if item.family in LEAKS]
+    if not enforced:
         return
     if policy.refuses:
         run.answer, run.citations, run.sentences = None, [], []
-        raise _refusal("answer", held)
-    _hide_answer(run, held, policy)
+        raise _refusal("answer", enforced)
+    _hide_answer(run, enforced, policy)
 
 
 def hide_failed(run: QueryRun, collection: Collection) -> None:
@@ -340,13 +340,13 @@ def _cut(span: Mapping[str, Any], before: Candidate, after: Candidate, policy: S
     return after.content[start : start + len(text)] if start >= 0 else policy.hide(text)
 
 
-def _without_orders(retrieval: Retrieval, seen: Sequence[Candidate], policy: SecurityPolicy) -> Retrieval:
+def _without_orders(retrieval: Retrieval, candidates: Sequence[Candidate], policy: SecurityPolicy) -> Retrieval:
     selected = [
         number
-        for number, item in enumerate(seen)
+        for number, item in enumerate(candidates)
         if not (policy.withholds(item.content) or policy.withholds(item.context))
     ]
-    if len(selected) == len(seen):
+    if len(selected) == len(candidates):
         return retrieval
     ranks = {number + 1: index for index, number in enumerate(selected, 1)}
     spans = [{**span, "rank": ranks[span["rank"]]} for span in retrieval.spans if span["rank"] in ranks]
@@ -359,15 +359,15 @@ def _shortened(retrieval: Retrieval, stored: Retrieval) -> Retrieval:
     if not left_out:
         return stored
     before = retrieval.short_result
-    asked, got = before.asked if before else len(retrieval.candidates), len(stored.candidates)
+    requested, got = before.asked if before else len(retrieval.candidates), len(stored.candidates)
     were = "chunk with prompt injection was" if left_out == 1 else "chunks with prompt injection were"
     why = f"; {before.message.partition(': ')[2]}" if before else ""
-    message = f"asked for {asked}, got {got}: {left_out} {were} left out{why}"
-    return replace(stored, short_result=ShortResult(asked, got, "withheld", message))
+    message = f"asked for {requested}, got {got}: {left_out} {were} left out{why}"
+    return replace(stored, short_result=ShortResult(requested, got, "withheld", message))
 
 
-def _hide_answer(run: QueryRun, held: Sequence[Finding], policy: SecurityPolicy) -> None:
-    hidden = mask(run.answer or "", held, LEAKS)
+def _hide_answer(run: QueryRun, enforced: Sequence[Finding], policy: SecurityPolicy) -> None:
+    hidden = mask(run.answer or "", enforced, LEAKS)
     run.answer = hidden
     run.sentences = [{**item, "text": hidden[item["start"] : item["end"]]} for item in run.sentences]
     run.citations = [{**item, "quote": policy.hide(item["quote"])} for item in run.citations]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from django.db import transaction
@@ -11,20 +11,18 @@ from django.db import transaction
 from collections_app.domain.identity import can_be_stored, check_collection_name, clean_metadata, clean_tags
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.collections.collections import check_description
 from collections_app.services.governance import audit
 from collections_app.stores import open_rerankers
 from ragd.errors import InvalidInput, UnknownCollection
-from ragd.types import CompressKind, Exact, Mode, RetrievePlan
+from ragd.types import Filters, RetrievePlan
 from retrieval_app.models import SavedPlan
 
 SERVER_PLAN = "server"  # names the server's defaults, whatever the collection's default plan is
 OFF = "none"  # rerank or compress: not at all, whatever the saved plan says
-FILTER_FIELDS = ("tags_any", "tags_all", "metadata")
-PLAN_FIELDS = (
-    "mode", "k", "candidate_pool", "rrf_k", "weights", "exact", "ef_search", *FILTER_FIELDS, "rerank", "compress",
-    "token_budget",
-)  # fmt: skip
+FILTER_FIELDS = tuple(field.name for field in fields(Filters))
+PLAN_FIELDS = (*(field.name for field in fields(RetrievePlan) if field.name != "filters"), *FILTER_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +33,8 @@ class ChosenPlan:
     name: str = ""
 
 
-def build_plan(
-    collection: Collection,
-    *,
-    plan: str | None = None,
-    mode: Mode | None = None,
-    k: int | None = None,
-    candidate_pool: int | None = None,
-    rrf_k: int | None = None,
-    weights: Mapping[str, float] | None = None,
-    exact: Exact | None = None,
-    ef_search: int | None = None,
-    tags_any: Sequence[str] | None = None,
-    tags_all: Sequence[str] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    rerank: str | None = None,
-    compress: CompressKind | str | None = None,
-    token_budget: int | None = None,
-) -> RetrievePlan:
-    """The one plan that every door builds; None leaves a field to the plan it begins from.
+def build_plan(collection: Collection, *, plan: str | None = None, **explicit: Any) -> RetrievePlan:
+    """The one plan that every door builds. explicit: PLAN_FIELDS; None leaves a field to the plan it begins from.
 
     It begins from the saved plan that `plan` names, else from the collection's default plan, else (or when `plan` is
     "server") from the server's defaults: hybrid where the collection keeps a lexical index, else vector. A list that
@@ -61,26 +42,11 @@ def build_plan(
     rerank and compress "none" switch those off.
     Raises InvalidInput that names the field, ServiceError 404 (field "plan") for a name that is not saved.
     """
-    explicit = {
-        "mode": mode,
-        "k": k,
-        "candidate_pool": candidate_pool,
-        "rrf_k": rrf_k,
-        "weights": weights,
-        "exact": exact,
-        "ef_search": ef_search,
-        "tags_any": tags_any,
-        "tags_all": tags_all,
-        "metadata": metadata,
-        "rerank": rerank,
-        "compress": compress,
-        "token_budget": token_budget,
-    }
     return choose_plan(collection, plan, explicit).plan
 
 
 def choose_plan(collection: Collection, name: str | None, explicit: Mapping[str, Any]) -> ChosenPlan:
-    """`build_plan` for doors that record where the plan came from. stated: field name -> value, None for not stated."""
+    """`build_plan` for doors that record where the plan came from. explicit: field -> value, None for not stated."""
     if unknown := sorted(set(explicit) - set(PLAN_FIELDS)):
         raise InvalidInput(
             f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
@@ -163,7 +129,7 @@ def save_plan(
         saved = SavedPlan.objects.of(collection).filter(name=stored).first()
         flag, did = (audit.CHANGE, "changed") if saved else (audit.ADDITION, "saved")
         if saved is None:
-            saved = SavedPlan(collection=collection, name=stored, created_by=audit.name_actor(actor))
+            saved = SavedPlan(collection=collection, name=stored, created_by=name_actor(actor))
         saved.plan, saved.description = plan.as_dict(), message
         if is_default is not None:
             _mark(saved, is_default)
@@ -197,10 +163,6 @@ def update_plan(
         saved.save()
         audit.record(actor, [saved], audit.CHANGE, f"changed plan {name} of {collection.name}")
     return saved
-
-
-def rename_plan(collection: Collection, name: str, new_name: str, *, actor: audit.Actor = None) -> SavedPlan:
-    return update_plan(collection, name, new_name=new_name, actor=actor)
 
 
 def delete_plan(collection: Collection, name: str, *, actor: audit.Actor = None) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 from django.conf import settings
@@ -25,11 +25,11 @@ from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 from ragd.search.retrieval import Retrieval, retrieve_detailed
-from ragd.store.store import Store
+from ragd.store.store import Store, fetch_all
 from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
 from retrieval_app.answerers.chat_answerer import DEFAULTS, emit
-from retrieval_app.answerers.protocol import AnswerListener
-from retrieval_app.answerers.selection import Answerer, Draft, open_answerer
+from retrieval_app.answerers.protocol import Answerer, AnswerListener, Draft
+from retrieval_app.answerers.selection import open_answerer
 from retrieval_app.citations.citations import Citation
 from retrieval_app.citations.live_citations import pieces_of
 from retrieval_app.citations.result_records import chunk_key, result_dict, source_dict, with_spans
@@ -40,10 +40,6 @@ from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
 from retrieval_app.runs import inspection
 from retrieval_app.runs.lineage import note_retrieved
-from retrieval_app.runs.plans import ChosenPlan, build_plan, choose_plan
-from retrieval_app.runs.store_state import read_store_state
-
-__all__ = ["ChosenPlan", "ask", "build_plan", "choose_plan", "delete_old_runs", "search"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +47,13 @@ QUERY_CHARS_MAX = 20_000
 DELETE_BATCH = 500
 
 Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
+OnDeleted = Callable[[Sequence[tuple[UUID, str]]], object]
+READ_STATE = """
+SELECT s.chunk_count, s.length_total,
+       (SELECT max(d.updated_at) FROM documents d WHERE d.collection_id = s.collection_id)
+FROM chunk_stats s
+WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
+"""
 
 
 class RunListener(AnswerListener, Protocol):
@@ -58,9 +61,6 @@ class RunListener(AnswerListener, Protocol):
 
     def found(self, run: QueryRun) -> None:
         """The results are there; the run is not stored yet."""
-
-
-OnDeleted = Callable[[Sequence[tuple[UUID, str]]], object]
 
 
 def search(
@@ -327,3 +327,22 @@ def _keep_answer(run: QueryRun, draft: Draft, candidates: Sequence[Candidate]) -
 
 def _since_ms(began: float) -> float:
     return round((time.perf_counter() - began) * 1000, 3)
+
+
+def read_store_state(store: Store) -> dict[str, Any]:
+    """{"generation", "chunks", "lexemes", "documents_changed_at" (ISO 8601, None without documents)}, in one statement.
+
+    Every write moves at least one of them: a new or changed document has a later time, a deleted one takes its chunks
+    along. {} for a collection that is being deleted.
+    """
+    params = {"collection_id": store.collection.id, "generation": store.collection.generation}
+    rows = fetch_all(store.connection, READ_STATE, params)
+    if not rows:
+        return {}
+    chunks, lexemes, changed_at = rows[0]
+    return {
+        "generation": store.collection.generation,
+        "chunks": chunks,
+        "lexemes": lexemes,
+        "documents_changed_at": changed_at.isoformat() if changed_at else None,
+    }

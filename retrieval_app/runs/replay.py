@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib.auth.models import AnonymousUser, User
@@ -19,11 +20,42 @@ APPROXIMATE = "the HNSW index was used: its order can differ after a rebuild, an
 CORRECTED = ("refined", "completed", "replaced")  # outcomes of the corrective step that change results
 
 
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """A stored run beside the one of the same question and plan that was made again."""
+
+    run: QueryRun
+    again: QueryRun
+
+    @property
+    def same(self) -> bool:
+        """Byte for byte."""
+        return canonical_json(self.run.results) == canonical_json(self.again.results)
+
+    @property
+    def store_changed(self) -> bool | None:
+        """None when the run does not say."""
+        return self.run.store_state != self.again.store_state if self.run.store_state else None
+
+    @property
+    def generation_changed(self) -> bool:
+        return _generation(self.run) != _generation(self.again)
+
+    @property
+    def notes(self) -> list[str]:
+        return _notes(self.run, self.again)
+
+    @property
+    def differences(self) -> list[dict[str, Any]]:
+        """See `differences`."""
+        return differences(self.run.results, self.again.results)
+
+
 def replay(
     run: QueryRun, *, door: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
-) -> dict[str, Any]:
-    """`search_again`, compared with the run (see `compare`)."""
-    return compare(run, search_again(run, door=door, user=user, api_key=api_key))
+) -> Replayed:
+    """The run beside that of `search_again`."""
+    return Replayed(run, search_again(run, door=door, user=user, api_key=api_key))
 
 
 def search_again(
@@ -44,28 +76,6 @@ def search_again(
         api_key=api_key,
         replay_of=run.pk,
     )
-
-
-def compare(run: QueryRun, again: QueryRun) -> dict[str, Any]:
-    """What a replay says of its run.
-
-    {"run_id", "replay_run_id", "query", "plan", "plan_hash", "same" (byte for byte), "store_changed" (None when the run
-    does not say), "generation_changed", "notes", "differences" (see `differences`), "before", "now"}.
-    """
-    return {
-        "run_id": str(run.pk),
-        "replay_run_id": str(again.pk) if again.pk else None,
-        "query": run.query,
-        "plan": run.plan,
-        "plan_hash": again.plan_hash,
-        "same": canonical_json(run.results) == canonical_json(again.results),
-        "store_changed": run.store_state != again.store_state if run.store_state else None,
-        "generation_changed": _generation(run) != _generation(again),
-        "notes": _notes(run, again),
-        "differences": differences(run.results, again.results),
-        "before": run.results,
-        "now": again.results,
-    }
 
 
 def differences(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

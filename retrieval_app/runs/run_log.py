@@ -6,18 +6,15 @@ from collections.abc import Generator
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
-from django.utils.http import content_disposition_header
 
-from collections_app.http.downloads import DownloadSlots, LimitedDownload, limit_sending
+from collections_app.http.downloads import DownloadSlots, LimitedDownload, download_response, read_batches
 from ragd.types import canonical_json
 from retrieval_app.models import QueryRun
 from retrieval_app.models.runs import QueryRunQuerySet
 
 JSON_LINES = "application/x-ndjson"
-BATCH = 200
 LOGS_AT_ONCE = 3  # in one process: each takes a thread of the server until its reader has read it
 TOKENS = ("context_tokens", "generation_tokens", "total_tokens")
 NEEDED = (
@@ -60,32 +57,13 @@ class RunLog(LimitedDownload):
 
 
 def _write(rows: QueryRunQuerySet, limit: int | None) -> Generator[bytes]:
-    ordered = rows.newest_first().only(*NEEDED)
-    last: QueryRun | None = None
-    left = limit
-    while left is None or left > 0:
-        requested = BATCH if left is None else min(left, BATCH)
-        older = ordered if last is None else ordered.filter(_behind(last))
-        batch = list(older[:requested])
-        if batch:
-            yield "".join(f"{canonical_json(log_record(run))}\n" for run in batch).encode()
-            last = batch[-1]
-        if len(batch) < requested:
-            return
-        left = None if left is None else left - len(batch)
-
-
-def _behind(run: QueryRun) -> Q:
-    return Q(created_at__lt=run.created_at) | Q(created_at=run.created_at, id__lt=run.pk)
+    for batch in read_batches(rows.only(*NEEDED), "created_at", newest_first=True, limit=limit):
+        yield "".join(f"{canonical_json(log_record(run))}\n" for run in batch).encode()
 
 
 def send_log(request: HttpRequest, log: RunLog) -> StreamingHttpResponse:
     """The answer that downloads the file."""
-    limit_sending(request)
-    response = StreamingHttpResponse(log, content_type=JSON_LINES)
-    response["Content-Disposition"] = content_disposition_header(True, log_name(timezone.now())) or "attachment"
-    response["X-Accel-Buffering"] = "no"
-    return response
+    return download_response(request, log, JSON_LINES, log_name(timezone.now()))
 
 
 def log_name(now: datetime) -> str:

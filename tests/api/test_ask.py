@@ -8,6 +8,7 @@ from django.test import Client
 from retrieval_app.api.schemas import AskResponse
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.shapes import check_shape
 
 pytestmark = pytest.mark.django_db
 
@@ -19,7 +20,7 @@ def test_the_answer_quotes_and_cites(client: Client) -> None:
     collection = make_collection()
     status, body = post(client, ASK, {"query": QUESTION}, bearer(scope="read"))
     assert (status, body["status"], body["answerer"]) == (200, "ok", "extractive")
-    AskResponse.model_validate(body)
+    check_shape(AskResponse, body)
     quoted = "Before the pump is cleaned, it must be switched off and locked with the red key."
     assert body["answer"].startswith(f"{quoted} [1]")
     citation = body["citations"][0]

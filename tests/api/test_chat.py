@@ -17,6 +17,7 @@ from retrieval_app.api.chat_schemas import ChatCompletion, ChatModels, OpenAIErr
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.retrieval.corpus import bearer, get, kept, make_collection, post
+from tests.shapes import check_shape
 
 __all__ = ["openai_server"]
 
@@ -83,7 +84,7 @@ def test_the_openai_client_gets_the_answer_of_ask(
     run = QueryRun.objects.get(pk=extension["run_id"])
     assert (run.door, run.kind, run.query, run.answer) == ("chat", "ask", QUESTION, choice.message.content)
     assert answer.id == f"chatcmpl-{run.pk}"
-    ChatCompletion.model_validate(json.loads(answer.model_dump_json()))
+    check_shape(ChatCompletion, json.loads(answer.model_dump_json()))
 
 
 @pytest.mark.parametrize("with_usage", [True, False])
@@ -231,7 +232,7 @@ def test_without_a_chat_model_a_system_message_changes_nothing(client: Client) -
 def test_errors_have_openais_shape(client: Client, body: dict[str, Any], status: int, param: str) -> None:
     make_collection(empty=True)
     got, answer = chat(client, body, bearer())
-    OpenAIErrorAnswer.model_validate(answer)
+    check_shape(OpenAIErrorAnswer, answer)
     assert (got, answer["error"]["param"], set(answer)) == (status, param, {"error"})
     assert answer["error"]["type"] == "invalid_request_error"
     streamed, again = chat(client, {"stream": True} | body, bearer())
@@ -261,7 +262,7 @@ def test_models_are_those_that_the_key_may_use(client: Client) -> None:
     make_collection(empty=True)
     make_collection("attic of the house", empty=True)
     status, body = get(client, "/v1/models", bearer())
-    ChatModels.model_validate(body)
+    check_shape(ChatModels, body)
     assert (status, [item["id"] for item in body["data"]]) == (200, ["ragd/attic of the house", "ragd/house"])
     assert [item["id"] for item in get(client, "/v1/models", bearer(collections=["house"]))[1]["data"]] == [
         "ragd/house"

@@ -10,6 +10,7 @@ import pytest
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.schemas import EvaluationItemPage, EvaluationRunOut, EvaluationRunPage
 from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.shapes import check_shape
 
 pytestmark = pytest.mark.django_db
 
@@ -50,10 +51,10 @@ def test_a_run_is_started_followed_and_read(client, ended):
     assert (status, body["state"], body["done"], body["passed"]) == (200, "succeeded", 3, False)
     assert [(miss["measure"], miss["threshold"]) for miss in body["misses"]] == [("hit@3", 0.9)]
     assert body["misses"][0]["value"] == pytest.approx(2 / 3)
-    EvaluationRunOut.model_validate(body)
+    check_shape(EvaluationRunOut, body)
     status, page = get(client, f"{RUNS}/{run.pk}/results?limit=2", headers)
     assert (status, [item["position"] for item in page["items"]]) == (200, [0, 1])
-    EvaluationItemPage.model_validate(page)
+    check_shape(EvaluationItemPage, page)
     rest = get(client, f"{RUNS}/{run.pk}/results?limit=2&content=false&cursor={page['next_cursor']}", headers)[1]
     assert [(item["position"], item["passed"], item["context"]) for item in rest["items"]] == [(2, False, None)]
     assert rest["next_cursor"] is None
@@ -76,7 +77,7 @@ def test_a_run_leaves_as_json_lines(client, ended):
 def test_runs_are_listed_by_what_they_are(client):
     headers = bearer(scope="read")
     page = get(client, RUNS, headers)[1]
-    EvaluationRunPage.model_validate(page)
+    check_shape(EvaluationRunPage, page)
     for query, count in (("state=succeeded", 1), ("state=failed", 0), ("golden_set=house%20questions", 1),
                          ("collection=garage", 0), ("golden_set=%00", 0)):  # fmt: skip
         assert len(get(client, f"{RUNS}?{query}", headers)[1]["items"]) == count, query

@@ -133,7 +133,7 @@ def test_an_import_is_whole_or_nothing(trees: Any) -> None:
     assert [line["line"] for line in dry["lines"] if line["status"] == "error"] == [2, 3, 4]
     refused = trees.send("POST", path, "\n".join(lines))
     assert refused.status_code == 422
-    assert "3 of 4 lines are wrong: line 2: weight must be a number from 0" in refused.json()["error"]["message"]
+    assert "3 of 4 lines are wrong: line 2: weight: " in refused.json()["error"]["message"]
     assert GoldenQuestion.objects.count() == 1
     merged = trees.send("POST", path, "\n".join([lines[0], '{"question": "How tall is an oak?", "weight": 2}'])).json()
     assert (merged["counts"]["added"], merged["counts"]["changed"], merged["lines"][1]["fields"]) == (1, 1, ["weight"])

@@ -14,6 +14,7 @@ from retrieval_app.api.schemas import SavedPlanList, SavedPlanOut, SearchRespons
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.runs import plans
 from tests.retrieval.corpus import bearer, get, make_collection, post
+from tests.shapes import check_shape
 
 pytestmark = pytest.mark.django_db
 
@@ -42,14 +43,14 @@ def test_a_plan_is_saved_read_listed_and_deleted(client: Client) -> None:
         "words only",
         "key tests",
     )
-    SavedPlanOut.model_validate(saved)
+    check_shape(SavedPlanOut, saved)
     expected = RetrievePlan(mode="lexical", k=2).as_dict()
     expected["filters"]["tags_any"] = ["water"]
     assert (saved["plan"], saved["plan_hash"]) == (expected, RetrievePlan.from_dict(expected).hash)
     assert get(client, f"{PLANS}/words", headers) == (200, saved)
     put(client, f"{PLANS}/all", {}, headers)
     body = get(client, PLANS, headers)[1]
-    SavedPlanList.model_validate(body)
+    check_shape(SavedPlanList, body)
     assert [item["name"] for item in body["items"]] == ["all", "words"]
     page = get(client, f"{PLANS}?limit=1", headers)[1]
     assert get(client, f"{PLANS}?limit=1&cursor={page['next_cursor']}", headers)[1]["items"] == [saved]
@@ -78,7 +79,7 @@ def test_a_saved_plan_is_used_by_name_and_single_fields_override_it(client: Clie
     headers = bearer()
     put(client, f"{PLANS}/words", LEXICAL, headers)
     body = post(client, SEARCH, {"query": "water of the boiler", "plan": "words"}, headers)[1]
-    SearchResponse.model_validate(body)
+    check_shape(SearchResponse, body)
     assert (body["mode"], body["plan_name"], len(body["results"])) == ("lexical", "words", 2)
     run = QueryRun.objects.get(pk=body["run_id"])
     assert (run.plan_name, run.plan_hash) == ("words", SavedPlan.objects.get().retrieve_plan.hash)
@@ -222,7 +223,7 @@ def test_weights_and_compression_reach_the_results(client: Client) -> None:
     headers = bearer()
     weights = {"vector": 0, "lexical": 1}
     body = post(client, SEARCH, {"query": "coffee costs", "weights": weights, "compress": "sentences"}, headers)[1]
-    SearchResponse.model_validate(body)
+    check_shape(SearchResponse, body)
     first = body["results"][0]
     assert (first["doc_id"], first["score"]) == ("kitchen.md", pytest.approx(1 / 61))
     assert all(

@@ -11,6 +11,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from collections_app.http import downloads
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import run_log
 from tests.retrieval.corpus import bearer, make_collection_row
@@ -70,7 +71,7 @@ def test_scores_are_there_once_there_are_some(download: Callable[..., list[Any]]
 def test_the_file_is_read_in_batches_and_loses_nothing(
     download: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_log, "BATCH", 2)
+    monkeypatch.setattr(downloads, "BATCH", 2)
     for number in range(5):
         make_run(query=str(number), created_at=NOON + timedelta(minutes=number // 2))
     told = [line["query"] for line in download()]

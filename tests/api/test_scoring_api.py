@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from evaluation_app.models import KeptJudgement, RunScore, Sampling
-from evaluation_app.scoring.judgement_store import StoredJudgements
+from evaluation_app.scoring.judge_selection import StoredJudgements
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.query_pipeline import ask

@@ -19,9 +19,9 @@ S3 = "/collections/notes/s3"
 
 @pytest.fixture(autouse=True)
 def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collections_app.work import sending
+    from collections_app.work import delivery
 
-    monkeypatch.setattr(sending, "send", lambda *_, **__: None)
+    monkeypatch.setattr(delivery, "send", lambda *_, **__: None)
 
 
 def test_each_address_becomes_a_job(api: Api, notes: Collection) -> None:

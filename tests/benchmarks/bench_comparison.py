@@ -14,8 +14,7 @@ import time
 
 import numpy as np
 
-from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
-from evaluation_app.measures.statistics import Draws, bootstrap_mean
+from evaluation_app.measures.statistics import Draws, ResampledMeans, bootstrap_mean, judge_difference
 
 PAIRS = 400
 STEPS = (0.25, 0.5, 1.0)
@@ -65,7 +64,7 @@ def main() -> int:
     took = time.perf_counter() - began
     plans = generator.random((1000, 64))
     began = time.perf_counter()
-    drawn = Resampled(plans, [1.0] * 1000, Draws())
+    drawn = ResampledMeans(plans, [1.0] * 1000, Draws())
     drawn.share_best()
     for place in range(1, 64):
         drawn.interval(place)

@@ -32,13 +32,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation_app.measures import erag
+from evaluation_app.measures import downstream
 from evaluation_app.measures.downstream import f1 as words_f1
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import kendall_tau
-from evaluation_app.scoring.answer_text import without_markers
-from evaluation_app.scoring.embedding_cache import RememberingEmbedder
+from evaluation_app.scoring.cases import without_markers
 from ragd import Candidate
+from ragd.models.caching_embedder import CachingEmbedder
 from ragd.models.embedding import LocalEmbedder
 from ragd.text.chunking import split_sentences
 from retrieval_app.answerers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, read_sentences
@@ -171,8 +171,8 @@ def print_taus(measured: Sequence[Measured]) -> None:
     whole = [item.whole for item in measured]
     print(f"{'labels':14} {'aggregate':10} {'mean':>6} {'tau':>7}  95 % interval")
     for name, is_binary in LABELS.items():
-        for aggregate in erag.BINARY if is_binary else erag.CONTINUOUS:
-            figures = [value_of(erag.aggregate(item.labels[name], aggregate)) for item in measured]
+        for aggregate in downstream.BINARY if is_binary else downstream.CONTINUOUS:
+            figures = [value_of(downstream.aggregate(item.labels[name], aggregate)) for item in measured]
             tau, reach = kendall_tau(figures, whole), interval(figures, whole)
             told = f"{reach[0]:.3f} to {reach[1]:.3f}" if reach else "-"
             print(f"{name:14} {aggregate:10} {np.mean(figures):6.3f} {'-' if tau is None else f'{tau:7.3f}'}  {told}")
@@ -190,7 +190,7 @@ def main() -> None:
         f"{len(passages.candidates)} chunks, the first {SOURCES_READ} of each list",
         flush=True,
     )
-    remembering = RememberingEmbedder(embedder)
+    remembering = CachingEmbedder(embedder)
     lists = [find(embedder, claim.text, passages) for claim in claims]
     sentences = {item.text for sources in lists for item in read_sentences(sources)}
     remembering.embed(sorted(sentences, key=len))  # all at once: one by one they take several times as long

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from evaluation_app.judges.case_reading import Numbers
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
+from evaluation_app.judges.protocol import Numbers
 from evaluation_app.measures.statistics import RESAMPLES, SEED, auroc, rmse
 from ragd.models.embedding import LocalEmbedder
 from tests.benchmarks.fit_judge import fit_model

@@ -29,14 +29,13 @@ if not settings.configured:
     settings.configure()  # what reads requests asks for settings; there are no requests and no database here
 
 from evaluation_app.judges.annotation_json import GRADES
-from evaluation_app.judges.judgement_cache import MemoryCache
 from evaluation_app.judges.llm_judge import SCORE_NAMES, LlmJudge
 from evaluation_app.judges.protocol import Case, Judgement
-from evaluation_app.measures.annotations import Annotation, Support
 from evaluation_app.measures.scores import mean
-from evaluation_app.measures.trace import trace_scores
+from evaluation_app.measures.trace import Annotation, Support, trace_scores
 from retrieval_app.llm.chat_endpoint import Endpoint
 from tests.builders import WordEmbedder
+from tests.fakes.judgement_cache import MemoryCache
 from tests.fakes.openai_server import BadRequest, Message, OpenAIServer, count_words
 
 CASES, THREADS, SEED = 600, 12, 20

@@ -54,10 +54,11 @@ def measure_in_process(server: Server, queries: Sequence[str]) -> None:
     from collections_app.stores import open_store
     from ragd import retrieve
     from retrieval_app.runs import query_pipeline
+    from retrieval_app.runs.plans import build_plan
 
     collection = get_collection(COLLECTION)
     store = open_store(collection)
-    plan = query_pipeline.build_plan(collection)
+    plan = build_plan(collection)
     embedder = store.embedder
     assert embedder is not None
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import sys
 
-from evaluation_app.measures.ragbench import PUBLISHED, row_scores
 from tests.benchmarks.ragbench import SETS, read_rows
+from tests.benchmarks.ragbench_rows import PUBLISHED, row_scores
 
 CLOSE = 1e-9
 TARGETS = {"context_relevance": 1.0, "context_utilization": 1.0, "adherence": 1.0, "completeness": 0.999}

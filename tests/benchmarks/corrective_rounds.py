@@ -16,12 +16,12 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text
 from collections_app.stores import open_store
 from evaluation_app.golden.questions import Golden
-from evaluation_app.runs.calibration.calibrate import label_questions
-from evaluation_app.runs.calibration.fitting import TARGET, LabelledList, fit_rule, held_out_figures, share
-from retrieval_app.confidence.rules import ACTIONS, Rule
+from evaluation_app.runs.calibration_fit import TARGET, LabelledList, fit_rule, held_out_figures, label_questions, share
+from retrieval_app.confidence.evaluator import ACTIONS, Rule
 from retrieval_app.corrective.calibrations import keep_calibration
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.plans import build_plan
 from tests.benchmarks.bench_answering import load_documentation
 from tests.benchmarks.scifact import SciFact, load_scifact
 from tests.benchmarks.server import ROOT
@@ -127,12 +127,12 @@ def measure(collection: Collection, rounds: Sequence[Round]) -> None:
 
 def fit(collection: Collection, questions: Sequence[Golden]) -> tuple[Rule, list[LabelledList]]:
     with transaction.atomic():
-        lists = label_questions(questions, query_pipeline.build_plan(collection), open_store(collection))
+        lists = label_questions(questions, build_plan(collection), open_store(collection))
     return fit_rule(lists, TARGET), lists
 
 
 def ask(collection: Collection, question: Golden, step: bool) -> QueryRun:
-    plan = query_pipeline.build_plan(collection)
+    plan = build_plan(collection)
     return query_pipeline.ask(collection, question.question, plan, door="cli", llm_model="extractive", corrective=step)
 
 

@@ -17,9 +17,9 @@ from collections_app.services.documents.bulk_changes import BulkChange, change_d
 from collections_app.services.documents.documents import get_document
 from collections_app.services.documents.revision_diff import compare_revisions
 from collections_app.services.indexing import ingestion
-from collections_app.services.indexing.document_locks import find_stored
 from collections_app.services.indexing.ingestion import Draft, ingest
 from collections_app.services.indexing.revisions import keep_revision
+from collections_app.services.indexing.stored_documents import find_stored
 from collections_app.stores import open_store
 from ragd.store.store import fetch_all
 from ragd.types import Chunk, ChunkPolicy

@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from evaluation_app.judges.answer_features import ANSWER_NAMES
-from evaluation_app.judges.case_reading import Numbers
 from evaluation_app.judges.feature_model import (
     CASE_NAMES,
     FILE,
@@ -38,6 +37,7 @@ from evaluation_app.judges.feature_model import (
 )
 from evaluation_app.judges.features import CONTEXT_NAMES
 from evaluation_app.judges.logistic import Logistic, fit_logistic
+from evaluation_app.judges.protocol import Numbers
 from ragd.models.embedding import LocalEmbedder
 from tests.benchmarks.judge_rows import LabelledRow, Labels, load_rows
 

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evaluation_app.judges.case_reading import texts_of
 from evaluation_app.judges.features import Features, measure_case
-from evaluation_app.judges.protocol import Case
-from evaluation_app.measures.ragbench import row_answer, row_context
+from evaluation_app.judges.protocol import Case, texts_of
 from ragd.models.embedding import LocalEmbedder
 from retrieval_app.answerers.extractive_answerer import WORD
 from tests.benchmarks.ragbench import SETS, read_rows
+from tests.benchmarks.ragbench_rows import row_answer, row_context
 
 BATCH = 2048
 

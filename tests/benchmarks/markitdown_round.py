@@ -26,21 +26,22 @@ def markitdown_reader() -> Reader:
 
 def ragd_reader() -> Reader:
     """ragd's readers in this process, without the child process and its limits."""
-    from collections_app.parsing import reading
-    from collections_app.parsing.archives import archive_type, expand_archive
+    from collections_app.parsing import assembly
+    from collections_app.parsing.archives import expand_archive
+    from collections_app.parsing.sniffing import archive_type
     from collections_app.parsing.types import ParseError, ParseLimits, Source
 
-    reading.import_readers()
+    assembly.import_readers()
     limits = ParseLimits()
 
     def read(path: Path, name: str) -> str:
         data = path.read_bytes()
         if not archive_type(data):
-            return reading.read_document(Source(data, name, "", limits)).text
+            return assembly.read_document(Source(data, name, "", limits)).text
         texts = []
         for member in expand_archive(data, limits):
             try:
-                texts.append(reading.read_document(Source(member.data, member.name, "", limits)).text)
+                texts.append(assembly.read_document(Source(member.data, member.name, "", limits)).text)
             except ParseError:
                 continue
         return "\n".join(texts)

@@ -22,8 +22,9 @@ def addresses_of(nature: Collection) -> list[str]:
     from evaluation_app.models import GoldenQuestion, GoldenSet
     from retrieval_app.models import QueryRun
     from retrieval_app.runs import query_pipeline
+    from retrieval_app.runs.plans import build_plan
 
-    plan = query_pipeline.build_plan(nature)
+    plan = build_plan(nature)
     answered = query_pipeline.ask(nature, "Which tree is the tallest?", plan, door="page")
     abstained = query_pipeline.ask(nature, "Who won the chess championship?", plan, door="api")
     failed = QueryRun.objects.create(
@@ -125,9 +126,9 @@ def test_every_page(visit: Visit, nature: Collection, make_jobs: Callable[[], No
         visit.look("dark", 1280)
         found += [f"{address} in dark: {problem}" for problem in visit.violations(only="color-contrast")]
         for width in (1280, 375):
-            visit.look("light", width)
-            if visit.overflow_px() > 0:
-                found.append(f"{address} at {width}: scrolls sideways by {visit.overflow_px()} px")
+            visit.look("dark", width)
+            if overflow_px := visit.overflow_px():
+                found.append(f"{address} at {width}: scrolls sideways by {overflow_px} px")
     assert found == []
 
 
@@ -181,3 +182,18 @@ def test_the_skip_link_comes_first_and_works(visit: Visit) -> None:
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_a_fault_is_found_also_beside_texts_that_were_checked_before(visit: Visit) -> None:
+    """Contrast is computed once for each look of a text: a new look among old ones is a new text."""
+    page = visit.go("/status/")
+    assert visit.violations() == []
+    page.evaluate("""() => {
+        const faint = document.createElement("p");
+        faint.textContent = "Faint";
+        faint.style.opacity = 0.2;
+        document.querySelector("main").append(faint);
+    }""")
+    assert [problem.partition(":")[0] for problem in visit.violations()] == ["color-contrast"]
+    page.evaluate("document.querySelector('main').append(document.createElement('img'))")
+    assert [problem.partition(":")[0] for problem in visit.violations()] == ["image-alt"]

@@ -69,8 +69,9 @@ def store_spans(run: QueryRun) -> None:
 def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None:
     from retrieval_app.models import QueryRun
     from retrieval_app.runs import query_pipeline
+    from retrieval_app.runs.plans import build_plan
 
-    run = query_pipeline.search(nature, "whale song", query_pipeline.build_plan(nature, k=3), door="page")
+    run = query_pipeline.search(nature, "whale song", build_plan(nature, k=3), door="page")
     QueryRun.objects.filter(pk=run.pk).update(trace_id=TRACE, created_at=timezone.now())
     run.refresh_from_db()
     store_spans(run)

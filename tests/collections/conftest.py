@@ -42,9 +42,9 @@ def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """
     from collections_app.models import ApiKey, Collection
     from collections_app.services.collections.deletion import purge_collection
-    from collections_app.work import sending
+    from collections_app.work import delivery
 
-    monkeypatch.setattr(sending, "send", lambda *_, **__: None)
+    monkeypatch.setattr(delivery, "send", lambda *_, **__: None)
     yield
     for collection in Collection.objects.all():
         purge_collection(collection)

@@ -141,7 +141,7 @@ def test_jobs_are_cancelled_and_retried(admin_client: Client, filled: Collection
 
 
 def test_keys_are_revoked_and_never_deleted(admin_client: Client, filled: Collection) -> None:
-    assert run_action(admin_client, "apikey", "revoke", ApiKey.objects.get()) == "1 keys revoked."
+    assert run_action(admin_client, "apikey", "revoke", ApiKey.objects.get()) == "1 API key revoked."
     assert ApiKey.objects.get().status == "revoked"
 
 

@@ -191,10 +191,10 @@ def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
     notes: Collection, monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any
 ) -> None:
     from collections_app.services.documents.documents import reindex_documents
-    from collections_app.services.worker import document_jobs
+    from collections_app.services.worker import dispatch
 
     write(notes, WORDS, tags=["before"])
-    ingest = document_jobs.ingest
+    ingest = dispatch.ingest
     runs = []
 
     def edit_first(*args: Any, **values: Any) -> Any:
@@ -203,7 +203,7 @@ def test_a_re_index_does_not_undo_an_edit_made_meanwhile(
             edit_document(notes, "a", {"tags": ["edited"]})
         return ingest(*args, **values)
 
-    monkeypatch.setattr(document_jobs, "ingest", edit_first)
+    monkeypatch.setattr(dispatch, "ingest", edit_first)
     with django_capture_on_commit_callbacks(execute=True):
         reindex_documents(notes, ["a"])
     assert runs == [("before",), ("edited",)]

@@ -32,7 +32,7 @@ from collections_app.services.generations.generations import (
     start_generation,
 )
 from collections_app.services.generations.swap import expire_retired
-from collections_app.services.jobs import claims, progress
+from collections_app.services.jobs import attempts
 from collections_app.services.jobs.cancellation import cancel_job
 from collections_app.services.jobs.retries import retry_job
 from collections_app.services.worker.dispatch import run_job
@@ -327,13 +327,13 @@ def test_attempts_that_got_somewhere_do_not_count(notes: Collection, settings: A
     settings.RAGD_JOB_MAX_ATTEMPTS = 2
     job = start_generation(notes, {}).jobs.get()
     for _ in range(4):
-        claimed = claims.claim_job(job.pk, "worker")
+        claimed = attempts.claim_job(job.pk, "worker")
         assert claimed is not None
-        progress.JobProgress(claimed).hold(forgive=True)
+        attempts.JobProgress(claimed).hold(forgive=True)
         IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert claims.claim_job(job.pk, "worker") is not None
+    assert attempts.claim_job(job.pk, "worker") is not None
     IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    assert claims.claim_job(job.pk, "worker") is None
+    assert attempts.claim_job(job.pk, "worker") is None
     assert reload(job).error.startswith("given up after 2 attempts")
     sweep()
     assert states(notes) == {2: "failed", 1: "serving"}
@@ -342,7 +342,7 @@ def test_attempts_that_got_somewhere_do_not_count(notes: Collection, settings: A
 def test_cancelling_ends_it_between_two_batches(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collections_app.work.progress.WRITE_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.work.leases.WRITE_EVERY_S", 0)
     monkeypatch.setattr(builder, "STORE_EVERY_CHUNKS", 1)
     notes = create_collection(name="notes")
     for name in ("a", "b", "c"):

@@ -14,14 +14,13 @@ from collections_app.models import Chunk, Collection, Document, IngestJob, Uploa
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text, reindex_documents
+from collections_app.services.jobs.attempts import JobProgress, claim_job
 from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.jobs.claims import claim_job
-from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.jobs.retries import retry_job
 from collections_app.services.uploads.uploads import submit_uploads
 from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import sweep
-from collections_app.work.interrupting import LeaseLostError
+from collections_app.work.leases import LeaseLostError
 from tests.fakes.faults import rate_limited
 from tests.fakes.openai_server import OpenAIServer
 
@@ -67,7 +66,7 @@ def test_a_cancelled_job_stops_in_the_middle_and_stores_nothing(
     committed: None, embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.RAGD_EMBED_BATCH_SIZE = 2
-    monkeypatch.setattr("collections_app.work.progress.WRITE_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.work.leases.WRITE_EVERY_S", 0)
     job = upload(create_collection(name="notes", chunk_policy={"target_tokens": 20, "overlap_tokens": 0}), LONG)
     answer = embeddings.answer
     seen = []

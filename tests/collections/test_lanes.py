@@ -10,10 +10,10 @@ import pytest
 from django.utils import timezone
 
 from collections_app.models import Collection, IngestJob
-from collections_app.services.jobs.claims import claim_job
+from collections_app.services.jobs.attempts import claim_job
 from collections_app.services.jobs.queue import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
 from collections_app.services.worker.maintenance import sweep
-from collections_app.work import sending
+from collections_app.work import delivery
 from collections_app.work.leases import forgive_host, worker_name
 from tests.collections.test_jobs import reload, upload
 
@@ -22,8 +22,8 @@ from tests.collections.test_jobs import reload, upload
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, int]]:
     """(queue, how many jobs) of each sending."""
     calls: list[tuple[str | None, int]] = []
-    monkeypatch.setattr(sending.transaction, "on_commit", lambda send: send())
-    monkeypatch.setattr(sending, "send", lambda task, ids, *, queue, delay_s: calls.append((queue, len(ids))))
+    monkeypatch.setattr(delivery.transaction, "on_commit", lambda send: send())
+    monkeypatch.setattr(delivery, "send", lambda task, ids, *, queue, delay_s: calls.append((queue, len(ids))))
     return calls
 
 

@@ -12,12 +12,11 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.domain import texts
 from collections_app.models import Collection, Document, EmbeddedBatch, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import ingest_text, reindex_documents
-from collections_app.services.indexing import embedding_checkpoints, ingestion
+from collections_app.services.indexing import embedding_checkpoints, ingestion, stored_documents
 from collections_app.services.indexing.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints
 from collections_app.services.jobs.cancellation import cancel_job
 from collections_app.services.jobs.retries import retry_job
@@ -68,7 +67,7 @@ def small(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     settings.RAGD_EMBED_BATCH_SIZE = 4
     monkeypatch.setattr(embedding_checkpoints, "HELD_CHUNKS", 6)
     monkeypatch.setattr(ingestion, "LONG_CHARS", 100)
-    monkeypatch.setattr(texts, "PIECE_CHARS", 33)
+    monkeypatch.setattr(stored_documents, "PIECE_CHARS", 33)
     monkeypatch.setattr(indexing, "PIECE", 5)
 
 
@@ -279,13 +278,13 @@ def test_a_change_laid_over_a_large_document_while_it_is_embedded_is_stored(
 def test_facts_about_long_texts(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     import hashlib
 
-    monkeypatch.setattr(texts, "PIECE_CHARS", 33)
+    monkeypatch.setattr(stored_documents, "PIECE_CHARS", 33)
     chooser = random.Random(size)
     text = "".join(chooser.choice("ab \n\u3000é😀") for _ in range(size))
-    assert "".join(texts.text_pieces(text)) == text
-    assert texts.hash_text(text) == hashlib.sha256(text.encode()).hexdigest()
-    assert texts.count_words(text) == len(text.split())
-    assert texts.size_utf8(text) == len(text.encode())
+    assert "".join(stored_documents.text_pieces(text)) == text
+    assert stored_documents.hash_text(text) == hashlib.sha256(text.encode()).hexdigest()
+    assert stored_documents.count_words(text) == len(text.split())
+    assert stored_documents.size_utf8(text) == len(text.encode())
 
 
 def test_a_long_text_is_stored_as_it_is(notes: Collection, small: None) -> None:
@@ -331,7 +330,7 @@ def test_a_generation_of_large_documents_holds_what_the_plain_way_makes(
 def test_cancelling_while_the_rows_are_written_stores_nothing(
     committed: None, embeddings: OpenAIServer, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from collections_app.services.jobs.progress import JobProgress
+    from collections_app.services.jobs.attempts import JobProgress
 
     job = upload(create_collection(name="notes", chunk_policy=POLICY), text_of(30))
     check, calls = JobProgress.check, []

@@ -32,8 +32,8 @@ from collections_app.services.documents.documents import (
 from collections_app.services.documents.edits import roll_back
 from collections_app.services.generations.generations import start_generation
 from collections_app.services.indexing import ingestion
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.revisions import revision_chunks
+from collections_app.services.indexing.stored_documents import DocumentOverlays
 from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
 from ragd.errors import EmptyContent, InvalidInput

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.documents import ingest_text, set_documents_enabled
-from collections_app.services.uploads.submissions import find_batch, open_batch
 from collections_app.services.uploads.upload_plan import Entry, numbered, plan_uploads
-from collections_app.services.uploads.uploads import UploadOutcome, submit_uploads
+from collections_app.services.uploads.uploads import UploadOutcome, find_batch, open_batch, submit_uploads
 from collections_app.services.worker.dispatch import run_job
 from ragd.errors import InvalidInput
 

@@ -140,7 +140,7 @@ def test_numbers_that_were_used_before_do_not_stop_a_write(notes: Collection) ->
 
 
 def test_labels_are_kept_for_many_at_once(notes: Collection) -> None:
-    from collections_app.services.indexing.revisions import Cause
+    from collections_app.services.indexing.stored_documents import Cause
 
     for doc_id in ("a", "b"):
         write(notes, WORDS, doc_id)

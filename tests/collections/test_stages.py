@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from collections_app.models import Collection, IngestJob
-from collections_app.services.jobs import progress as progress_services
+from collections_app.services.jobs import attempts
+from collections_app.services.jobs.attempts import JobProgress, claim_job
 from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.jobs.claims import claim_job
-from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.worker.dispatch import run_job
 from collections_app.stages import stage_rows
 from tests.collections.test_jobs import LONG, reload, upload
@@ -39,9 +38,9 @@ def test_every_stage_of_a_file_has_its_row_with_counts_and_times(notes: Collecti
 
 
 def test_what_runs_says_how_fast_and_how_long_still(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collections_app.work.progress.WRITE_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.work.leases.WRITE_EVERY_S", 0)
     clock = [100.0]
-    monkeypatch.setattr(progress_services, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(attempts, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     job = upload(notes)
     progress = JobProgress(claim_job(job.pk, "worker") or job)
     progress.enter("chunk", chars=5000)

@@ -15,10 +15,9 @@ from collections_app.fetching import FetchError
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.indexing.embedding_checkpoints import digest_batch
-from collections_app.services.jobs.claims import describe_failure
+from collections_app.services.jobs.attempts import describe_failure
 from collections_app.services.jobs.retries import retry_collection_jobs
-from collections_app.services.uploads.submissions import find_batch, open_batch
-from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.uploads.uploads import find_batch, open_batch, submit_uploads
 from collections_app.services.worker.dispatch import run_job
 from collections_app.services.worker.maintenance import (
     ABANDONED_AFTER,

@@ -10,9 +10,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.services.uploads.folder_sync import commit_sync, open_sync
-from collections_app.services.uploads.submissions import find_batch, open_batch
 from collections_app.services.uploads.upload_plan import Entry
-from collections_app.services.uploads.uploads import submit_uploads
+from collections_app.services.uploads.uploads import find_batch, open_batch, submit_uploads
 from collections_app.services.worker.dispatch import run_job
 from ragd.errors import InvalidInput
 

@@ -19,8 +19,8 @@ from collections_app.parsing import ParseLimits
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.document_tree import attachments_of, with_attachments
 from collections_app.services.documents.documents import delete_documents
+from collections_app.services.jobs.attempts import JobProgress
 from collections_app.services.jobs.cancellation import cancel_batch
-from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.uploads import archives
 from collections_app.services.uploads.upload_plan import Entry, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads

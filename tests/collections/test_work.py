@@ -8,16 +8,14 @@ from typing import Any
 
 import pytest
 from celery import current_app
-from django.db import connection
+from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.models import Collection, IngestJob
 from collections_app.services.collections.collections import create_collection
-from collections_app.work import leases, sending
-from collections_app.work.interrupting import LeaseLostError
-from collections_app.work.leases import Lease, cancel, claim, held_by_host, lease_length
-from collections_app.work.recovery import sweep
-from collections_app.work.retry_policy import RetryPolicy
+from collections_app.work import delivery, leases
+from collections_app.work.delivery import RetryPolicy, sweep
+from collections_app.work.leases import Lease, LeaseLostError, cancel, claim, held_by_host, lease_length
 from tests.fakes.openai_server import OpenAIServer
 
 TASK = "collections.run_ingest_job"
@@ -53,6 +51,30 @@ def test_one_of_two_gets_it_and_a_write_of_a_lost_attempt_changes_nothing(notes:
     assert second.release(state="queued")
     job.refresh_from_db()
     assert (job.lease_until, job.worker, job.tries) == (None, "", 2)
+
+
+def test_a_claim_is_one_statement_and_takes_nothing_that_another_transaction_holds(
+    committed: None, embeddings: OpenAIServer, django_assert_num_queries: Any
+) -> None:
+    job = make(create_collection(name="notes"))
+    with django_assert_num_queries(1):
+        lease = take(job)
+    assert lease is not None and (lease.work.state, lease.work.attempts, lease.attempt) == ("running", 1, 1)
+    expire()
+    claimed: list[Lease[IngestJob] | None] = []
+
+    def claim_elsewhere() -> None:
+        claimed.append(take(job, "b:2"))
+        connection.close()
+
+    for is_held in (True, False):
+        with transaction.atomic():
+            if is_held:
+                IngestJob.objects.select_for_update().get(pk=job.pk)
+            thread = threading.Thread(target=claim_elsewhere)
+            thread.start()
+            thread.join()
+    assert [lease is not None for lease in claimed] == [False, True]
 
 
 def test_what_was_cancelled_or_has_ended_is_not_claimed(notes: Collection) -> None:
@@ -112,8 +134,8 @@ def test_the_delay_doubles_up_to_its_limit_with_some_chance(monkeypatch: pytest.
 
 def test_the_sweep_sends_again_gives_up_and_leaves_alone(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr(sending.transaction, "on_commit", lambda send: send())
-    monkeypatch.setattr(sending, "send", lambda task, calls, **_: sent.extend((task, call) for call in calls))
+    monkeypatch.setattr(delivery.transaction, "on_commit", lambda send: send())
+    monkeypatch.setattr(delivery, "send", lambda task, calls, **_: sent.extend((task, call) for call in calls))
     now = timezone.now()
     gone, past = now - timedelta(seconds=1), now - timedelta(hours=1)
     running = {"state": "running", "worker": "a:1"}
@@ -148,14 +170,14 @@ def test_a_message_goes_out_by_the_name_of_its_task_after_the_commit(
 ) -> None:
     job = make(notes, doc_id="none")
     with django_capture_on_commit_callbacks() as callbacks:
-        sending.enqueue(TASK, str(job.pk))
+        delivery.enqueue(TASK, str(job.pk))
     job.refresh_from_db()
     assert (job.state, len(callbacks)) == ("queued", 1)
     callbacks[0]()  # tasks run where they are sent here
     job.refresh_from_db()
     assert (job.state, job.error_type) == ("failed", "unknown_document")
     with pytest.raises(KeyError):
-        sending.send("collections.no_such_task", [("x",)])
+        delivery.send("collections.no_such_task", [("x",)])
 
 
 def test_a_broker_that_fails_is_asked_no_more_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,5 +189,5 @@ def test_a_broker_that_fails_is_asked_no_more_for_the_rest(monkeypatch: pytest.M
             raise ConnectionError("down")
 
     monkeypatch.setattr(current_app.tasks[TASK], "apply_async", refuse)
-    sending.send(TASK, [("1",), ("2",), ("3",)], queue="ragd_bulk", delay_s=2)
+    delivery.send(TASK, [("1",), ("2",), ("3",)], queue="ragd_bulk", delay_s=2)
     assert asked == [((number,), {"countdown": 2, "queue": "ragd_bulk"}) for number in ("1", "2")]

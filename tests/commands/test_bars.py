@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation_app.commands.bars import Bar
 from evaluation_app.commands.ingest import show
+from evaluation_app.commands.progress import Bar
 
 
 @pytest.mark.parametrize(

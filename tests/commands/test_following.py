@@ -6,7 +6,7 @@ import os
 import signal
 from contextlib import suppress
 
-from evaluation_app.commands.batch_watch import heard_interrupts
+from evaluation_app.commands.progress import heard_interrupts
 
 
 def test_an_interrupt_that_was_swallowed_is_still_heard() -> None:

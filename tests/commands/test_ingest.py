@@ -12,7 +12,7 @@ from django.core.management.base import CommandError
 
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, WorkerHeartbeat
 from collections_app.services.documents.documents import ingest_text
-from evaluation_app.commands import batch_watch, local_files
+from evaluation_app.commands import local_files, progress
 from tests.commands.conftest import run, run_json
 from tests.fakes.s3_server import S3Server
 from tests.fakes.web_server import Page, WebServer
@@ -154,15 +154,15 @@ def test_stopping_puts_the_job_back(
     notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C in the middle of a job that this process does."""
-    from collections_app.services.jobs.claims import claim_job
+    from collections_app.services.jobs.attempts import claim_job
     from collections_app.work.leases import worker_name
 
     def stop(job_id: Any) -> None:
         assert claim_job(job_id, worker_name()) is not None
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(batch_watch, "run_job", stop)
-    monkeypatch.setattr(batch_watch.connection, "close", lambda: None)
+    monkeypatch.setattr(progress, "run_job", stop)
+    monkeypatch.setattr(progress.connection, "close", lambda: None)
     with pytest.raises(SystemExit) as caught:
         run("ingest", "notes", str(folder), "--here")
     assert caught.value.code == 130
@@ -244,7 +244,7 @@ def test_a_worker_that_goes_away_is_noticed(notes: Collection, folder: Path, mon
         if len(looked) == 2:
             WorkerHeartbeat.objects.all().delete()
 
-    monkeypatch.setattr(batch_watch.time, "sleep", rest)
+    monkeypatch.setattr(progress.time, "sleep", rest)
     answer = run_json("ingest", "notes", str(folder), status=1)
     assert len(looked) == 2
     assert answer["jobs"]["waiting_for"] == "a worker"

@@ -15,11 +15,11 @@ from django.utils import timezone
 from opentelemetry.sdk.trace import ReadableSpan
 
 from evaluation_app.models import Span
-from evaluation_app.pages.traces.validity import run_validity, spans_validity, trace_validity
-from evaluation_app.spans.exports.openinference import write_openinference
+from evaluation_app.spans.exports.formats import write_openinference
 from evaluation_app.spans.exports.otlp import write_otlp, write_otlp_lines
 from evaluation_app.spans.exports.records import make_record
-from evaluation_app.spans.store.span_reads import span_dict
+from evaluation_app.spans.store.span_reads import run_validity, spans_validity, trace_validity
+from evaluation_app.spans.store.span_records import SpanRecord
 from ragd import telemetry
 from ragd.conventions.span_files import read_spans
 from ragd.errors import InvalidInput
@@ -128,8 +128,8 @@ def test_mistakes_are_explained(arguments: tuple[str, ...], said: str) -> None:
 
 def test_every_form_of_a_file_is_read_back(stored: list[Span], tmp_path: Path) -> None:
     records = [make_record(span, "full") for span in stored]
-    own = json.dumps({"spans": [span_dict(span) for span in stored]})
-    lines = "\n".join(json.dumps(span_dict(span)) for span in stored) + "\n\n"
+    own = json.dumps({"spans": [SpanRecord.from_orm(span).dict() for span in stored]})
+    lines = "\n".join(json.dumps(SpanRecord.from_orm(span).dict()) for span in stored) + "\n\n"
     files = {
         "own.json": own,
         "own.jsonl": lines,

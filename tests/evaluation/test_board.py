@@ -17,13 +17,10 @@ from collections_app.models import Collection
 from collections_app.services.collections.collections import create_collection
 from evaluation_app.analysis.diagnosis.board import Filters, read_board
 from evaluation_app.analysis.diagnosis.cards import decide
-from evaluation_app.analysis.diagnosis.fix_outcomes import read_outcome
-from evaluation_app.analysis.diagnosis.fixes import propose_fixes, try_fix
-from evaluation_app.analysis.diagnosis.mode_refresh import quartiles, refresh_modes
+from evaluation_app.analysis.diagnosis.fixes import propose_fixes, quartiles, read_outcome, refresh_modes, try_fix
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.scoring.modes.bands import bands_for, keep_bands
-from evaluation_app.scoring.modes.catalogue import find_mode
+from evaluation_app.scoring.modes.catalogue import bands_for, find_mode, keep_bands
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan

@@ -10,10 +10,10 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from evaluation_app.commands import calibrate as calibrating
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from evaluation_app.runs.calibration.calibrate import calibrate
-from evaluation_app.runs.calibration.fitting import (
+from evaluation_app.runs.calibration_fit import (
     FOLDS,
     LabelledList,
+    calibrate,
     confidence,
     fit,
     fit_weights,
@@ -25,6 +25,7 @@ from evaluation_app.runs.calibration.fitting import (
 from ragd.errors import InvalidInput
 from retrieval_app.corrective.calibrations import calibration_of
 from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.plans import build_plan
 from tests.retrieval.corpus import make_collection
 
 
@@ -136,7 +137,7 @@ def golden(house: Collection) -> GoldenSet:
 
 @pytest.mark.django_db
 def test_a_collection_is_calibrated_on_its_questions(house: Collection, golden: GoldenSet) -> None:
-    plan = query_pipeline.build_plan(house, k=2)
+    plan = build_plan(house, k=2)
     made = calibrate(house, golden, plan=plan, target=0.8)
     kept = calibration_of(house)
     assert kept is not None and kept.rule == made.fitted.rule
@@ -156,9 +157,9 @@ def test_questions_of_other_sets_show_what_a_miss_is(house: Collection, golden: 
     for place in range(6):
         question = f"Which planet number {place} orbits a dying star?"
         GoldenQuestion.objects.create(golden_set=other, position=place, question=question, expected_doc_ids=["x"])
-    made = calibrate(house, golden, unanswerable=[other], plan=query_pipeline.build_plan(house, k=2), target=0.8)
+    made = calibrate(house, golden, unanswerable=[other], plan=build_plan(house, k=2), target=0.8)
     assert (made.data["lists"], made.data["unanswerable"]) == (32, {"elsewhere": 1})
-    run = query_pipeline.search(house, "Which planets orbit?", query_pipeline.build_plan(house, k=2), door="cli")
+    run = query_pipeline.search(house, "Which planets orbit?", build_plan(house, k=2), door="cli")
     assert run.retrieval_action == "incorrect"
 
 

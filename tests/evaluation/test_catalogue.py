@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from evaluation_app.measures.catalogue import MEASURES, find, order_of
+from evaluation_app.measures.catalogue import MEASURES, find, order_of, read_bands
 from ragd.errors import InvalidInput
 
 
@@ -61,3 +63,69 @@ def test_a_measure_of_which_less_is_better_turns_its_bands_round():
 def test_names_sort_as_the_catalogue_lists_them():
     names = ["adherence", "chunk_recall@10", "recall@10", "precision@10"]
     assert sorted(names, key=order_of) == ["precision@10", "recall@10", "chunk_recall@10", "adherence"]
+
+
+@pytest.mark.parametrize(
+    ("good", "poor", "bands"),
+    [
+        (None, None, [None, None, None]),
+        (0.6, None, ["fail", "fail", "pass"]),  # with one bound there is no middle
+        (None, 0.4, ["fail", "pass", "pass"]),
+        (0.6, 0.4, ["fail", "watch", "pass"]),
+    ],
+)
+def test_one_bound_alone_has_no_middle(good, poor, bands):
+    measure = replace(MEASURES["f1"], good=good, poor=poor)
+    assert [measure.band(value) for value in (0.3, 0.5, 0.6)] == bands
+
+
+def test_bands_of_one_measure_change_no_other():
+    assert find("adherence", {"completeness": (0.3, 0.2)}) == MEASURES["adherence"]
+    assert (find("recall@3", {"recall": (0.9, 0.5)}).good, find("recall@3").good) == (0.9, None)
+
+
+@pytest.mark.parametrize("name", ["recall@00", "recall@12345", "recall@١", "recall@1.5", "chunk_f1@2", "chunk_recall"])
+def test_a_cut_is_a_whole_number_of_four_digits_at_most(name):
+    with pytest.raises(InvalidInput) as caught:
+        find(name)
+    assert caught.value.field == "measure" and repr(name) in str(caught.value)
+    assert find("recall@9999").name == "recall@9999"
+
+
+def test_unknown_names_sort_last():
+    names = ["x@3", "right_outcome", "chunk_x@1", "ndcg@5", "chunk_ndcg@5", "a"]
+    assert sorted(names, key=order_of) == ["ndcg@5", "chunk_ndcg@5", "right_outcome", "a", "x@3", "chunk_x@1"]
+    assert order_of("precision@1") == (0, "precision@1") and order_of("chunk_recall@2") == (3, "chunk_recall@2")
+
+
+def test_bands_as_people_write_them():
+    pairs = {"completeness": (0.8, 0.6), "noise_relevant": (0.0, 1.0), "f1": (0.5, 0.5)}
+    assert read_bands({"completeness": [0.8, 0.6], "noise_relevant": (0, 1), "f1": [0.5, 0.5]}) == pairs
+    assert read_bands('{"completeness": [1, 0]}') == {"completeness": (1.0, 0.0)}
+    assert read_bands("") == read_bands(" \n") == read_bands({}) == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("{", "object"),
+        ("[]", "object"),
+        (None, "object"),
+        ({"recall@10": [1, 0]}, "'recall@10'"),
+        ({"f1": 0.5}, "f1 .*0.5"),
+        ({"f1": "ab"}, "f1 .*'ab'"),
+        ({"f1": [0.5]}, "f1"),
+        ({"f1": [0.5, 0.4, 0.3]}, "f1"),
+        ({"f1": [1.1, 0.5]}, "f1"),
+        ({"f1": [0.5, -0.1]}, "f1"),
+        ({"f1": [True, 0]}, "f1"),
+        ({"f1": ["1", 0]}, "f1"),
+        ({"f1": [float("nan"), 0]}, "f1"),
+        ({"f1": [0.4, 0.6]}, "f1 .*at least.* 0.4 and 0.6"),
+        ({"noise_relevant": [0.6, 0.4]}, "noise_relevant .*at most.* 0.6 and 0.4"),
+    ],
+)
+def test_what_is_no_band_is_refused(value, named):
+    with pytest.raises(InvalidInput, match=named) as caught:
+        read_bands(value)
+    assert caught.value.field == "bands"

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from collections_app.errors import ServiceError
-from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
 from evaluation_app.analysis.comparison.presenters import choose_questions, reach_of, show_matrix
 from evaluation_app.analysis.comparison.run_comparison import Comparison, compare_runs
 from evaluation_app.analysis.comparison.side_by_side import compare_question
-from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
+from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
 
@@ -85,9 +84,7 @@ def runs(db: None) -> tuple[Any, Any]:
 
 
 def change(comparison: Comparison, name: str) -> Any:
-    found = comparison.others[0].change_of(name)
-    assert found is not None
-    return found
+    return next(change for change in comparison.others[0].changes if change.name == name)
 
 
 def test_each_measure_gets_its_verdict_over_the_same_questions(runs: tuple[Any, Any]) -> None:
@@ -278,7 +275,7 @@ def test_a_mean_that_is_best_by_chance_alone_is_not_marked(db: None) -> None:
 @pytest.mark.parametrize("weights", [[1.0] * 30, [0.0, 2.0, 0.5] * 10])
 def test_many_columns_at_once_have_the_intervals_of_each_alone(weights: list[float]) -> None:
     values = RNG.integers(0, 3, (30, 4)) / 2
-    drawn = Resampled(values, weights, Draws())
+    drawn = ResampledMeans(values, weights, Draws())
     for column in range(4):
         alone = bootstrap_mean(list(values[:, column]), weights=weights, draws=Draws())
         found = drawn.interval(column)
@@ -289,4 +286,4 @@ def test_many_columns_at_once_have_the_intervals_of_each_alone(weights: list[flo
     assert moved is not None and (between.low, between.high) == pytest.approx((moved.low, moved.high))
     assert drawn.difference(3, 3).low == 0.0 and sum(drawn.share_best()) == pytest.approx(1.0)
     with pytest.raises(ValueError, match="above 0"):
-        Resampled(values, [0.0] * 30, Draws())
+        ResampledMeans(values, [0.0] * 30, Draws())

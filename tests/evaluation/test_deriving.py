@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation_app.golden.suggestions.model_suggestions import read_questions
 from evaluation_app.golden.suggestions.rule_questions import Passage, ask_for, ask_for_heading, derive, plain
+from evaluation_app.golden.suggestions.suggestions import read_questions
 
 
 @pytest.mark.parametrize(

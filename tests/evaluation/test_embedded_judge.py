@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation_app.judges.answer_features import ANSWER_NAMES
-from evaluation_app.judges.case_reading import is_refusal, texts_of
 from evaluation_app.judges.embedded_judge import MEASURES, NO_QUESTION, EmbeddedJudge
 from evaluation_app.judges.feature_model import (
     CASE_NAMES,
@@ -31,10 +30,9 @@ from evaluation_app.judges.feature_model import (
 )
 from evaluation_app.judges.features import CONTEXT_NAMES, measure_case
 from evaluation_app.judges.logistic import Logistic, fit_logistic
-from evaluation_app.judges.protocol import Case, Judgement
-from evaluation_app.measures.annotations import Sentence, check_annotation
+from evaluation_app.judges.protocol import Case, Judgement, is_refusal, texts_of
 from evaluation_app.measures.scores import failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
+from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, Sentence, check_annotation
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder
 from tests.builders import WordEmbedder

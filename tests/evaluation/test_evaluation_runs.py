@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob
-from collections_app.work.interrupting import LeaseLostError
+from collections_app.work.leases import LeaseLostError
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle, runner

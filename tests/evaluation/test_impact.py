@@ -16,9 +16,9 @@ from collections_app.services.generations.generations import start_generation
 from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
 from evaluation_app.curation import impact, proposed_changes
-from evaluation_app.curation.golden_retrieval import keys_of, questions_of
-from evaluation_app.curation.impact import Impact, impact_of
+from evaluation_app.curation.impact import Impact, impact_of, keys_of, questions_of
 from evaluation_app.curation.proposed_changes import ProposedChange
+from evaluation_app.curation.schemas import ImpactOut
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import EmptyContent, InvalidInput
 from ragd.insight.what_if import Supposed
@@ -90,7 +90,7 @@ def test_deleted_documents_take_their_questions_along(asked: Collection) -> None
     )  # fmt: skip
     (lost,) = [each for each in told.changed if each.effect == "lost"]
     assert lost.asked.golden.relevant_docs == ("rivers",) and lost.touched and lost.before is not None
-    assert told.changed[0] is lost and told.documents == 1 and not told.is_harmless
+    assert told.changed[0] is lost and told.documents == 1 and told.counts["lost"]
     before, after = told.means["hit@4"]
     assert (before.value, before.scored, after.value) == (1.0, 6, pytest.approx(5 / 6))
 
@@ -178,7 +178,7 @@ def test_a_preview_out_of_time_has_looked_at_what_matters_first(
     told = impact_of(asked, supposed, budget_s=0.0)
     assert (told.looked, told.total, told.is_whole) == (1, 7, False)
     assert [each.effect for each in told.changed] == ["lost"]
-    assert told.as_dict()["looked_at"] == 1
+    assert ImpactOut.from_orm(told).looked_at == 1
 
 
 def test_without_golden_questions_there_is_nothing_to_say(notes: Collection) -> None:

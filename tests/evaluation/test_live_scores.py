@@ -21,7 +21,7 @@ from evaluation_app.scoring import sampling
 from evaluation_app.scoring.run_scores import forget_scores, judge_run
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.sampling import has_work, is_chosen, save_sampling, score_samples, send_samples
-from evaluation_app.scoring.sampling_parts import forget_sampling, read_sampling, restore_sampling
+from evaluation_app.transfer_parts import SAMPLINGS
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
@@ -229,14 +229,14 @@ def test_a_model_that_is_not_set_up_is_refused_when_it_is_chosen(house: Collecti
 def test_the_setting_travels_and_goes_with_its_collection(house: Collection) -> None:
     sample(house, rate=0.25)
     with connection.cursor() as cursor:
-        rows = list(read_sampling(cursor.connection, house.pk, "house"))
-    forget_sampling(house)
+        rows = list(SAMPLINGS.read(cursor.connection, house))
+    SAMPLINGS.forget(house)
     assert not Sampling.objects.exists()
-    assert restore_sampling(house, rows) == 1
+    assert SAMPLINGS.restore(house, rows) == 1
     held = Sampling.objects.get()
     assert (held.enabled, held.rate, held.judge) == (True, 0.25, "embedded") and held.enabled_at is not None
-    restore_sampling(house, [rows[0] | {"judge": "llm"}])
+    SAMPLINGS.restore(house, [rows[0] | {"judge": "llm"}])
     assert not Sampling.objects.get().enabled
     for wrong in ([{"rate": 1}], [rows[0] | {"rate": "all"}], rows * 2):
         with pytest.raises(InvalidInput):
-            restore_sampling(house, wrong)
+            SAMPLINGS.restore(house, wrong)

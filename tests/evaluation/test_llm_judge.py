@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from evaluation_app.judges import llm_judge
-from evaluation_app.judges.judgement_cache import MemoryCache, judgement_key
 from evaluation_app.judges.llm_judge import NO_QUESTION, SCORE_NAMES, LlmJudge
 from evaluation_app.judges.prompts import PROMPT_HASH, build_messages
-from evaluation_app.judges.protocol import Case, Judge
+from evaluation_app.judges.protocol import Case, Judge, judgement_key
 from evaluation_app.measures.scores import failed, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
 from ragd import telemetry
@@ -23,6 +22,7 @@ from tests.builders import WordEmbedder
 from tests.evaluation.judge_replies import QUESTION, good_reply, make_case, support, without
 from tests.fakes.faults import Fault, connection_reset, failing, not_json, out_of_quota, rate_limited, slow
 from tests.fakes.faults import without as lacking
+from tests.fakes.judgement_cache import MemoryCache
 from tests.fakes.openai_server import BadRequest, OpenAIServer, count_words
 from tests.telemetry.conftest import Recorder, provider, recorder  # noqa: F401  (fixtures)
 from tests.telemetry.test_conventions import as_dict

@@ -10,7 +10,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures import downstream, erag, ranking, statistics
+from evaluation_app.measures import downstream, ranking, statistics
 from evaluation_app.measures.scores import Score, failed, mean, scored, unscorable
 
 THEIR_NAMES = {"precision": "P", "recall": "recall", "hit": "success", "map": "map_cut", "ndcg": "ndcg_cut"}
@@ -50,10 +50,16 @@ def test_a_ranking_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "relevant", "k"), [(["a", "a"], {"a": 1.0}, 2), (["a"], {"a": 1.0}, 0), (["a"], {"a": math.nan}, 1)]
+    ("order", "relevant", "k", "named"),
+    [
+        (["a", "a"], {"a": 1.0}, 2, "ranking"),
+        (["a"], {"a": 1.0}, 0, "^k .* 0$"),
+        (["a"], {"a": math.nan}, 1, "grades"),
+        (["a"], {"a": math.inf}, 1, "grades"),
+    ],
 )
-def test_what_is_no_ranking_is_refused(order: list[str], relevant: dict[str, float], k: int) -> None:
-    with pytest.raises(ValueError, match="must"):
+def test_what_is_no_ranking_is_refused(order: list[str], relevant: dict[str, float], k: int, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         ranking.precision(order, relevant, k)
 
 
@@ -63,6 +69,15 @@ def test_a_mean_says_what_it_covers() -> None:
     assert mean([scored(1.0), scored(0.0)], [3, 1]).value == 0.75
     assert mean([]).value is None and mean([unscorable("empty")]).value is None
     assert mean([scored(0.5)], [0.0]).value is None
+    assert mean([scored(0.5)], [0.25]).value == 0.5
+    assert mean([scored(1.5e308)]).value == 1.5e308
+    assert values.as_dict() == {"value": 0.5, "scored": 2, "unscorable": 1, "errors": 1, "total": 4}
+
+
+@pytest.mark.parametrize("weights", [[], [1.0, 1.0], [-1.0], [math.nan], [math.inf]])
+def test_weights_that_do_not_fit_are_refused(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        mean([scored(0.5)], weights)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -77,13 +92,13 @@ def test_a_score_survives_its_dict(score: Score) -> None:
 
 
 def test_a_score_without_its_reason_is_refused() -> None:
-    for state, value, reason in (
-        ("scored", None, ""),
-        ("unscorable", None, ""),
-        ("error", 0.0, "x"),
-        ("good", 1.0, ""),
+    for state, value, reason, named in (
+        ("scored", None, "", "None"),
+        ("unscorable", None, "", "unscorable"),
+        ("error", 0.0, "x", "error"),
+        ("good", 1.0, "", "'good'"),
     ):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=named):
             Score(state, value, reason)  # type: ignore[arg-type]
 
 
@@ -95,29 +110,60 @@ def test_answers_against_expected_ones() -> None:
     assert downstream.contains("It boils at 1000 degrees", wanted).value == 0.0
     assert downstream.f1("at 100 degrees", wanted).value == pytest.approx(2 * 2 / 5)
     assert downstream.rouge_l("degrees 100", ["100 degrees"]).value == pytest.approx(2 * 1 / 4)
+    assert downstream.rouge_l("one two three", ["one two"]).value == pytest.approx(2 * 2 / 5)
+    assert downstream.rouge_l("one three", ["one two three"]).value == pytest.approx(2 * 2 / 5)
+    assert downstream.rouge_l("one two three four", ["two zero four one"]).value == pytest.approx(2 * 2 / 8)
     assert downstream.accuracy("Yes, it does.", ["yes"]).value == 1.0
     assert downstream.accuracy("It does, yes", ["yes"]).value == 0.0
     for measure in downstream.DOWNSTREAM.values():
         assert measure("anything", []) == unscorable(downstream.NOTHING_EXPECTED)
         assert measure("", ["word"]).value == 0.0
+        assert measure("word", [""]).value == 0.0
+        assert measure("word", ["other", "word"]).value == 1.0
+
+
+@pytest.mark.parametrize(("name", "value"), [("exact_match", 1.0), ("f1", 1.0), ("rouge_l", 1.0), ("contains", 1.0),
+                                             ("accuracy", 0.0)])  # fmt: skip
+def test_no_words_against_no_words(name: str, value: float) -> None:
+    assert downstream.DOWNSTREAM[name]("", ["The!"]).value == value
+
+
+def test_words_are_compared_as_squad_does() -> None:
+    assert downstream.normal_words("The  CAT's $5 a\u00a0hat, an ﬁne + Straße") == [
+        "cat", "s", "5", "hat", "fine", "strasse",
+    ]  # fmt: skip
 
 
 def test_labels_of_documents_become_one_figure() -> None:
-    assert erag.aggregate([0, 1, 1], "mrr").value == 0.5
-    assert erag.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert erag.aggregate([0, 1, 1], "precision", 2).value == 0.5
-    assert erag.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
-    assert erag.aggregate([0.2, 0.6], "success").value == 0.6
-    assert erag.aggregate([0.0, 0.0], "ndcg").value == 0.0
-    assert erag.aggregate([], "precision") == unscorable(erag.NO_LABELS)
-    for labels, measure in (([0.5], "map"), ([1.5], "precision"), ([math.nan], "precision"), ([1.0], "f1")):
-        with pytest.raises(ValueError):
-            erag.aggregate(labels, measure)
-    assert [erag.effect(erag.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
+    assert downstream.aggregate([0, 1, 1], "mrr").value == 0.5
+    assert downstream.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert downstream.aggregate([0, 1, 1], "precision", 2).value == 0.5
+    assert downstream.aggregate([0, 1, 1], "precision", 1).value == 0.0
+    assert downstream.aggregate([0, 1, 1], "precision", 6).value == pytest.approx(2 / 6)
+    assert downstream.aggregate([0.2, 0.6, 0.7], "precision", 2).value == pytest.approx(0.4)
+    assert downstream.aggregate([0.2, 0.6, 0.7], "success", 2).value == 0.6
+    assert downstream.aggregate([0.2, 0.6], "precision", 4).value == pytest.approx(0.4)
+    assert downstream.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
+    assert downstream.aggregate([0.2, 0.6], "success").value == 0.6
+    assert downstream.aggregate([0.0, 0.0], "ndcg").value == 0.0
+    assert downstream.aggregate([], "precision") == unscorable(downstream.NO_LABELS)
+    for labels, measure, k, named in (
+        ([0.5], "map", None, "^map .* precision and success$"),
+        ([1.5], "precision", None, "1.5"),
+        ([-0.5], "precision", None, "-0.5"),
+        ([math.nan], "precision", None, "nan"),
+        ([1.0], "f1", None, "'f1'"),
+        ([1.0], "map", 0, "^k .* 0$"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            downstream.aggregate(labels, measure, k)
+    assert [downstream.effect(downstream.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
         "helpful",
         "neutral",
         "harmful",
     ]
+    assert [downstream.effect(value) for value in (0.05, -0.05)] == ["neutral", "neutral"]
+    assert [downstream.effect(value, margin=0.0) for value in (1e-9, 0.0, -1e-9)] == ["helpful", "neutral", "harmful"]
 
 
 def test_an_interval_tells_noise_from_a_change() -> None:
@@ -130,20 +176,95 @@ def test_an_interval_tells_noise_from_a_change() -> None:
     assert changed is not None and changed.excludes_zero and changed.low < 0.2 < changed.high
     assert statistics.paired_difference(before, better) == changed
     assert statistics.bootstrap_mean([]) is None
-    with pytest.raises(ValueError, match="pairs"):
+    with pytest.raises(ValueError, match="1 values before and 0 after"):
         statistics.paired_difference([1.0], [])
+    with pytest.raises(ValueError, match="finite"):
+        statistics.bootstrap_mean([math.nan])
+
+
+def test_the_interval_of_two_values_by_hand() -> None:
+    """The means of two drawn values are 1, 2, 2 and 3 with equal chances; weighted 1 to 3: 1, 2.5, 2.5 and 3."""
+    plain = {"mean": 2.0, "count": 2}
+    for values in ([1, 3], [1, 3, 99]):
+        weights = [5, 5, 0][: len(values)]
+        whole = statistics.bootstrap_mean(values, weights=weights)
+        assert whole is not None and whole.as_dict() == plain | {"low": 1.0, "high": 3.0}
+        middle = statistics.bootstrap_mean(values, weights=weights, level=0.4)
+        assert middle is not None and middle.as_dict() == plain | {"low": 2.0, "high": 2.0}
+    weighted = {"mean": 2.5, "count": 2}
+    whole, middle = (statistics.bootstrap_mean([1, 3], weights=[1, 3], level=level) for level in (0.95, 0.4))
+    assert whole is not None and whole.as_dict() == weighted | {"low": 1.0, "high": 3.0}
+    assert middle is not None and middle.as_dict() == weighted | {"low": 2.5, "high": 2.5}
+    assert statistics.bootstrap_mean([1, 3], weights=[0, 0]) is None
+    single = statistics.bootstrap_mean([0.25])
+    assert single is not None and single.as_dict() == {"mean": 0.25, "low": 0.25, "high": 0.25, "count": 1}
+    for wrong in ([1.0], [1.0, -1.0], [1.0, math.inf], [1.0, 1.0, 1.0]):
+        with pytest.raises(ValueError, match=r"finite|weights"):
+            statistics.bootstrap_mean([1, 3], weights=wrong)
+
+
+def test_equal_weights_give_the_interval_of_the_plain_mean() -> None:
+    values = [0.1 * number for number in range(1, 8)]
+    assert statistics.bootstrap_mean(values, weights=[0.7] * 7) == statistics.bootstrap_mean(values)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "excludes"),
+    [(0.0, 1.0, False), (0.1, 1.0, True), (-1.0, 0.0, False), (-1.0, -0.1, True), (-1, 1, False)],
+)
+def test_an_interval_that_touches_zero_does_not_exclude_it(low: float, high: float, excludes: bool) -> None:
+    assert statistics.Interval(0.0, low, high, 3).excludes_zero is excludes
+
+
+@pytest.mark.parametrize(
+    ("count", "shapes"), [(2, [(5, 2)]), (10, [(2, 10), (2, 10), (1, 10)]), (30, [(1, 30)] * 5), (5, [(5, 5)])]
+)
+def test_draws_come_in_pieces_that_fit_in_memory(
+    count: int, shapes: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics, "INDEXES_MAX", 25)
+    pieces = [*statistics.Draws(resamples=5).pieces(count)]
+    assert [piece.shape for piece in pieces] == shapes
+    assert {int(index) for piece in pieces for index in piece.flat} <= set(range(count))
+    again = [*statistics.Draws(resamples=5).pieces(count)]
+    assert [piece.tolist() for piece in again] == [piece.tolist() for piece in pieces]
+
+
+def test_draws_are_made_once_where_they_fit() -> None:
+    draws = statistics.Draws(resamples=50, seed=3)
+    (first,), (second,) = draws.pieces(4), draws.pieces(4)
+    assert first is second and set(first.flat) == {0, 1, 2, 3}
+    (other,) = statistics.Draws(resamples=50, seed=4).pieces(4)
+    assert (other != first).any()
 
 
 def test_agreement_and_correlation_by_hand() -> None:
     assert statistics.auroc([0.1, 0.4, 0.35, 0.8], [False, False, True, True]) == 0.75
     assert statistics.auroc([0.5, 0.5], [True, False]) == 0.5
     assert statistics.auroc([0.5], [True]) is None
+    assert statistics.auroc([0.5], [False]) is None
+    assert statistics.auroc([0.1, 0.9, 0.2], [0, 1, 0]) == 1.0  # type: ignore[list-item]
     assert statistics.rmse([0.0, 1.0], [0.0, 0.0]) == pytest.approx(math.sqrt(0.5))
+    assert statistics.rmse([3.0, 1.0], [1.0, 1.0]) == pytest.approx(math.sqrt(2))
+    assert statistics.rmse([True, False], [False, False]) == pytest.approx(math.sqrt(0.5))
+    assert statistics.rmse([], []) is None
     assert statistics.kendall_tau([1, 2, 3], [1, 3, 2]) == pytest.approx(1 / 3)
     assert statistics.kendall_tau([1, 1], [1, 2]) is None
+    assert statistics.kendall_tau([1], [1]) is None
+    assert statistics.kendall_tau([1, 2], [2, 1]) == -1.0
+    assert statistics.kendall_tau([1, 2, 3], [1, 1, 2]) == pytest.approx(2 / math.sqrt(3 * 2))
     assert statistics.spearman([1, 2, 3], [10, 100, 1000]) == pytest.approx(1.0)
+    assert statistics.spearman([1, 2, 2, 4], [1, 3, 2, 4]) == pytest.approx(math.sqrt(0.9))
     assert statistics.pearson([1.0, 1.0], [1.0, 2.0]) is None
+    assert statistics.pearson([1.0, 2.0], [1.0, 1.0]) is None
+    assert statistics.pearson([1.0], [1.0]) is None
+    assert statistics.pearson([1.0, 2.0], [0.0, 2.0]) == pytest.approx(1.0)
+    assert statistics.pearson([0.0, 2.0], [2.0, 1.0]) == pytest.approx(-1.0)
     yes_no = [True] * 25 + [False] * 25
     other = [True] * 20 + [False] * 5 + [True] * 10 + [False] * 15
     assert statistics.cohen_kappa(yes_no, other) == pytest.approx(0.4)
     assert statistics.cohen_kappa(["a"], ["a"]) is None
+    assert statistics.cohen_kappa([], []) is None
+    assert statistics.cohen_kappa(["a", "b"], ["c", "c"]) == 0.0
+    with pytest.raises(ValueError, match="1 and 2"):
+        statistics.cohen_kappa(["a"], ["a", "b"])

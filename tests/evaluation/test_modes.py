@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from evaluation_app.golden.questions import Golden
-from evaluation_app.measures.bands import read_bands
-from evaluation_app.measures.catalogue import CHUNK, MEASURES
+from evaluation_app.measures.catalogue import CHUNK, MEASURES, read_bands
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.scoring.modes.bands import bands_for
-from evaluation_app.scoring.modes.catalogue import stored_table
+from evaluation_app.scoring.modes.catalogue import bands_for, stored_table
 from evaluation_app.scoring.modes.detection import RULES, find_modes
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan

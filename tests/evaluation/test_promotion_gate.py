@@ -22,8 +22,9 @@ from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from collections_app.services.worker.dispatch import run_job
 from evaluation_app.curation import gate as gates
-from evaluation_app.curation.gate_settings import find_gate, remove_gate, restore_gates, set_gate
+from evaluation_app.curation.gate import find_gate, remove_gate, set_gate
 from evaluation_app.models import GoldenQuestion, GoldenSet, PromotionGate
+from evaluation_app.transfer_parts import GATES
 from ragd.errors import InvalidInput
 from ragd.store.store import execute
 from tests.collections.conftest import committed, embeddings, notes, openai_server
@@ -199,8 +200,9 @@ def test_a_gate_travels_with_its_collection_and_goes_with_it(
     assert gate.set_name == gate.golden_set.name == "basics (copy)"
     delete_collection(Collection.objects.live().get(name="copy"))
     assert list(PromotionGate.objects.values_list("collection_name", flat=True)) == ["notes"]
-    with pytest.raises(InvalidInput, match="quality gate does not have the fields"):
-        restore_gates(notes, [{"set_name": "basics"}])
+    with pytest.raises(InvalidInput) as refused:
+        GATES.restore(notes, [{"set_name": "basics"}])
+    assert refused.value.field == "promotion_gates"
 
 
 def test_a_job_that_is_cancelled_while_the_gate_is_asked_lets_nothing_serve(

@@ -16,9 +16,8 @@ from collections_app.errors import ServiceError
 from evaluation_app.measures.statistics import cohen_kappa
 from evaluation_app.models import EvaluationRun, Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import compare_yes_no, kappa_of, read_agreement
-from evaluation_app.reviews.labels import with_faithfulness
-from evaluation_app.reviews.queue import Made, queue_live, queue_run, unsureness
-from evaluation_app.reviews.tasks import count_queue, next_task, review, set_aside
+from evaluation_app.reviews.labels import count_queue, next_task, review, set_aside, with_faithfulness
+from evaluation_app.reviews.queue import QueuedCount, queue_live, queue_run, unsureness
 from ragd.errors import InvalidInput
 from tests.evaluation.made_runs import make_run
 
@@ -77,8 +76,8 @@ def test_chance_draws_the_same_ones_again(run: EvaluationRun) -> None:
 
 
 def test_an_answer_is_in_the_queue_once(run: EvaluationRun) -> None:
-    assert queue_run(run, "failing") == Made(2, 0)
-    assert queue_run(run, "all") == Made(1, 2)
+    assert queue_run(run, "failing") == QueuedCount(2, 0)
+    assert queue_run(run, "all") == QueuedCount(1, 2)
     assert ReviewTask.objects.count() == 3
 
 
@@ -96,9 +95,9 @@ def test_live_answers_come_in_too() -> None:
             outcome="answered", answer="Yes.", answer_sentences=[["a", "Yes."]], asked_at=timezone.now(),
             scores={"faithfulness": {"state": "scored", "value": 0.5}},
         )  # fmt: skip
-    assert queue_live("nature", "unsure", number=1) == Made(1, 0)
-    assert queue_live("nature", "all") == Made(1, 1)
-    assert queue_live("elsewhere", "all") == Made(0, 0)
+    assert queue_live("nature", "unsure", number=1) == QueuedCount(1, 0)
+    assert queue_live("nature", "all") == QueuedCount(1, 1)
+    assert queue_live("elsewhere", "all") == QueuedCount(0, 0)
 
 
 def test_unsureness_without_probabilities_goes_by_faithfulness() -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluation_app.measures.statistics import bootstrap_mean
-from evaluation_app.runs.item_summaries import Line, summarize
-from evaluation_app.runs.threshold_results import question_misses, run_misses, run_verdict
+from evaluation_app.runs.summaries import Line, question_misses, run_misses, run_verdict, summarize
 from evaluation_app.scoring.run_settings import RunSettings
 
 SETTINGS = RunSettings()

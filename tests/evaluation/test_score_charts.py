@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from evaluation_app.analysis.ragbench import percentile_of, shares_of, stored_counts
+from evaluation_app.analysis.figures import percentile_of, shares_of, stored_counts
 from evaluation_app.charts.score_charts import (
     BINS,
     DISTRIBUTION_HEIGHT,
@@ -118,6 +118,6 @@ def test_a_percentile_counts_half_of_those_that_score_the_same(monkeypatch: pyte
     counts = [0] * 101
     counts[10], counts[50] = 2, 2
     stored = {"m": {"one": counts, "two": [0] * 100 + [7]}}
-    monkeypatch.setattr("evaluation_app.analysis.ragbench.stored_counts", lambda: stored)
+    monkeypatch.setattr("evaluation_app.analysis.figures.stored_counts", lambda: stored)
     assert percentile_of("m", 0.5) == pytest.approx((0.75 + 0.0) / 2)
     assert percentile_of("m", 1.0) == pytest.approx((1.0 + 0.5) / 2)

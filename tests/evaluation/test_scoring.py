@@ -15,13 +15,20 @@ from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import REFUSED
 from evaluation_app.models import KeptJudgement
-from evaluation_app.scoring.answer_text import without_markers
+from evaluation_app.scoring.cases import without_markers
 from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN, aggregates
-from evaluation_app.scoring.judge_selection import judge_endpoint
-from evaluation_app.scoring.judgement_store import StoredJudgements, clear_stored, count_stored
-from evaluation_app.scoring.retrieval_scores import document_of, retrieval_scores
+from evaluation_app.scoring.judge_selection import StoredJudgements, clear_stored, count_stored, judge_endpoint
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.scoring.scorer import JUDGED, NOT_ASKED, TRACE, TURNED_AWAY, Scored, Scorer
+from evaluation_app.scoring.scorer import (
+    JUDGED,
+    NOT_ASKED,
+    TRACE,
+    TURNED_AWAY,
+    ScoredRun,
+    Scorer,
+    document_of,
+    retrieval_scores,
+)
 from ragd import telemetry
 from ragd.conventions import validate_all
 from ragd.errors import RagdError
@@ -61,7 +68,7 @@ def asked(collection: Collection, query: str = QUESTION) -> QueryRun:
     return ask(collection, query, PLAN, door="worker")
 
 
-def score(collection: Collection, run: QueryRun, golden: Golden | None = GOLDEN, **values: Any) -> Scored:
+def score(collection: Collection, run: QueryRun, golden: Golden | None = GOLDEN, **values: Any) -> ScoredRun:
     return Scorer(RunSettings(**values), collection).score(run, golden)
 
 

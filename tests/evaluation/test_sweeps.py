@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from evaluation_app.analysis.sweeps.comparable_sweeps import other_sweeps
 from evaluation_app.analysis.sweeps.lifecycle import (
     check_measure,
 )
 from evaluation_app.analysis.sweeps.plan_grid import PLANS_MAX, build_plans, label_of, read_grid, varied
-from evaluation_app.analysis.sweeps.ranking import rank_sweep
+from evaluation_app.analysis.sweeps.ranking import other_sweeps, rank_sweep
 from evaluation_app.models import EvaluationRun, Sweep
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput

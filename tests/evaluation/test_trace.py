@@ -8,17 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures.annotations import (
+from evaluation_app.measures.scores import unscorable
+from evaluation_app.measures.trace import (
+    NO_ANSWER,
+    NO_CONTEXT,
+    REFUSED,
     Annotation,
+    Sentence,
     Support,
     check_annotation,
     key_answer,
     key_documents,
     letters,
+    trace_scores,
 )
-from evaluation_app.measures.ragbench import row_answer, row_context, row_scores
-from evaluation_app.measures.scores import unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, trace_scores
+from tests.benchmarks.ragbench_rows import row_answer, row_context, row_scores
 
 DOCUMENTS = ["Water boils at 100 degrees. It freezes at zero.", "Tea is a drink."]
 ANSWER = "Water boils at 100 degrees. It is blue."
@@ -32,7 +36,7 @@ def annotation(*, second_supported: bool = False) -> Annotation:
 def test_keys_are_those_of_the_data_set() -> None:
     assert [letters(number) for number in (0, 25, 26, 27, 701, 702)] == ["a", "z", "aa", "ab", "zz", "aaa"]
     assert [[sentence.key for sentence in document] for document in key_documents(DOCUMENTS)] == [["0a", "0b"], ["1a"]]
-    assert [sentence.key for sentence in key_answer(ANSWER)] == ["a", "b"]
+    assert key_answer(ANSWER) == [Sentence("a", "Water boils at 100 degrees."), Sentence("b", "It is blue.")]
     assert key_documents(["", "One."])[1][0].key == "1a"
 
 
@@ -51,6 +55,13 @@ def test_the_figures_by_hand() -> None:
     by_sentences = trace_scores(context, answer, annotation(second_supported=True), unit="sentences")
     assert by_sentences.context_relevance.value == pytest.approx(2 / 3)
     assert by_sentences.completeness.value == 0.5
+    assert by_sentences.as_dict() == {
+        "context_relevance": {"state": "scored", "value": pytest.approx(2 / 3)},
+        "context_utilization": {"state": "scored", "value": pytest.approx(2 / 3)},
+        "completeness": {"state": "scored", "value": 0.5},
+        "adherence": {"state": "scored", "value": 1.0},
+        "faithfulness": {"state": "scored", "value": 1.0},
+    }
     assert (by_sentences.adherence.value, by_sentences.faithfulness.value) == (1.0, 1.0)
 
 
@@ -74,18 +85,36 @@ def test_what_cannot_be_scored_says_why() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "named"),
     [
-        Annotation(("9z",), (), annotation().support),
-        Annotation((), ("0c",), annotation().support),
-        Annotation((), (), (Support("a"),)),
-        Annotation((), (), (Support("a"), Support("a"))),
-        Annotation((), (), (Support("a", ("0x",), True), Support("b"))),
+        (Annotation(("0a", "9z"), (), annotation().support), "^relevant_keys.*'9z'"),
+        (Annotation((), ("0c",), annotation().support), "^utilized_keys.*'0c'"),
+        (Annotation((), (), (Support("a"),)), "^support.* a, b$"),
+        (Annotation((), (), (Support("a"), Support("a"))), "^support.* a, b$"),
+        (Annotation((), (), (Support("a"), Support("b"), Support("b"))), "^support.* a, b$"),
+        (Annotation((), (), (Support("a", ("0a", "0x"), True), Support("b"))), "'a' .*'0x'"),
     ],
 )
-def test_an_annotation_that_does_not_fit_is_refused(wrong: Annotation) -> None:
-    with pytest.raises(ValueError):
+def test_an_annotation_that_does_not_fit_is_refused(wrong: Annotation, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         check_annotation(wrong, key_documents(DOCUMENTS), key_answer(ANSWER))
+
+
+def test_an_annotation_as_json() -> None:
+    assert annotation().as_dict() == {
+        "relevant_keys": ["0a", "0b"],
+        "utilized_keys": ["0a", "1a"],
+        "support": [
+            {"key": "a", "supporting_keys": ["0a"], "fully_supported": True},
+            {"key": "b", "supporting_keys": [], "fully_supported": False},
+        ],
+    }
+
+
+def test_keys_are_ordered_by_document_not_by_letter() -> None:
+    context = key_documents(["One."] * 11)
+    checked = check_annotation(Annotation(("10a", "2a"), ("10a", "9a", "0a")), context, [])
+    assert (checked.relevant_keys, checked.utilized_keys) == (("2a", "10a"), ("0a", "9a", "10a"))
 
 
 def test_keys_count_once_and_in_order() -> None:
@@ -113,4 +142,10 @@ def test_a_row_counts_keys_as_they_are_listed() -> None:
     }
     assert row_scores(ROW | {"all_relevant_sentence_keys": []})["completeness"].value == 1.0
     assert row_scores(ROW | {"unsupported_response_sentence_keys": ["a"]})["adherence"].value == 0.0
-    assert row_context(ROW)[1][1].key == "1b" and row_answer(ROW)[0].text == "One."
+    assert row_context(ROW)[1] == [Sentence("1a", "Three."), Sentence("1b", "Four.")]
+    assert row_answer(ROW) == [Sentence("a", "One.")]
+
+
+def test_a_row_without_context() -> None:
+    scores = row_scores(ROW | {"documents_sentences": [[]]})
+    assert scores["context_relevance"] == scores["context_utilization"] == unscorable(NO_CONTEXT)

@@ -28,17 +28,17 @@ from collections_app.services.documents.documents import ingest_text
 from collections_app.services.transfer import import_stage
 from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection, request_import
-from collections_app.work import sending
+from collections_app.work import delivery
+from collections_app.work.delivery import RESEND_AFTER
 from collections_app.work.leases import lease_length
-from collections_app.work.recovery import RESEND_AFTER
 
 IMPORT = """
 import sys, time, django
 django.setup()
 from collections_app.services.transfer.import_stage import import_collection, request_import
-from collections_app.work import sending
+from collections_app.work import delivery
 from collections_app.work.leases import lease_length
-from collections_app.work.recovery import RESEND_AFTER
+from collections_app.work.delivery import RESEND_AFTER
 
 def tell(stage, done, total):
     print(stage, flush=True)
@@ -111,7 +111,7 @@ def request(exported: Path, user: User, **options: Any) -> Operation:
     """As the page does it, by a web process that dies before it sends the message."""
     chosen = {"name": "copy", "replace": False, "embed_model": None, "embed_dims": None} | options
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sending, "send", lambda *_, **__: None)
+        patch.setattr(delivery, "send", lambda *_, **__: None)
         content = exported.read_bytes()
         return request_import(UploadedFile(io.BytesIO(content), size=len(content)), **chosen, actor=user)
 

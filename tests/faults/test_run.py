@@ -48,7 +48,7 @@ class Server:
                     **kept,
                     "RAGD_VAR": str(self.var),
                     "PORT": str(self.port),
-                    "RAGD_JOB_LEASE_S": "5",
+                    "RAGD_JOB_LEASE_S": "3",
                     "RAGD_SAMPLE": "off",
                     "SPT_NOENV": "1",  # setproctitle would write over /proc/PID/environ, which `descendants` reads
                 },

@@ -19,9 +19,8 @@ from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.endpoints import hosts
+from collections_app.services.jobs.attempts import JobProgress, claim_job
 from collections_app.services.jobs.cancellation import cancel_job
-from collections_app.services.jobs.claims import claim_job
-from collections_app.services.jobs.progress import JobProgress
 from collections_app.services.jobs.retries import retry_job
 from collections_app.services.sources.fetch_stage import fetch_source
 from collections_app.services.sources.url_lists import UrlEntry, submit_urls
@@ -312,7 +311,7 @@ def test_a_busy_host_is_waited_for_and_then_left(
 def test_a_cancelled_fetch_stops_in_the_middle(
     committed: None, embeddings: OpenAIServer, web_server: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collections_app.work.progress.WRITE_EVERY_S", 0)
+    monkeypatch.setattr("collections_app.work.leases.WRITE_EVERY_S", 0)
     notes = create_collection(name="notes")
     (job,) = submit(notes, web_server.url("/a"))
 

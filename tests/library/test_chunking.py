@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from ragd.errors import InvalidInput
 from ragd.text.chunking import bind, chunk, document_text, segment_spans
+from ragd.text.splitter import divides_grapheme
 from ragd.types import Chunk, ChunkPolicy, Segment
 
 LINES = [
@@ -48,7 +49,7 @@ def check(chunks: list[Chunk], text: str, policy: ChunkPolicy) -> None:
     assert not text[covered:].strip()
 
 
-@settings(max_examples=600)
+@settings(max_examples=6 * settings().max_examples)
 @given(ANY_TEXT, policies())
 @example("#", ChunkPolicy())
 @example("```", ChunkPolicy(target_tokens=1, overlap_tokens=0, max_chars=1))
@@ -59,7 +60,7 @@ def test_promises_for_any_text(raw: str, policy: ChunkPolicy) -> None:
     assert chunks == chunk(document_text(raw), policy)
 
 
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(st.lists(ANY_TEXT, max_size=8), policies())
 def test_promises_for_any_segments(texts: list[str], policy: ChunkPolicy) -> None:
     segments = [Segment(text, float(place), place + 0.5) for place, text in enumerate(texts)]
@@ -73,14 +74,23 @@ def test_promises_for_any_segments(texts: list[str], policy: ChunkPolicy) -> Non
         assert (item.metadata["t_start"], item.metadata["t_end"]) == (float(first), last + 0.5)
 
 
-def test_chunks_stay_what_they_were() -> None:
-    """Every field of the chunks of a thousand texts under five policies. Another digest means other chunks: documents
+DIGESTS = (
+    "9f53a40d493a0b22", "197ac694d2525da4", "ce63a92cd3263e96", "1932ba472473c9d8", "812c4a14aea09ee2",
+    "588bbd1be43f135f", "245df20357cd5cb9", "6504f905d9731c90", "278ba20b914ca511", "63dfca286fd213d3",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("hundred", range(10))
+def test_chunks_stay_what_they_were(hundred: int) -> None:
+    """Every field of the chunks of a hundred texts under five policies. Another digest means other chunks: documents
     that were indexed before would be cut, and embedded, anew."""
     rng = random.Random(11)
     paragraphs = ["The first sentence of some words. A second one, e.g. with 3.5 %! And a third? " * 9, "word " * 150]
     digest = hashlib.sha256()
-    for number in range(1000):
+    for number in range(100 * hundred + 100):
         lines = [LINES[int(rng.random() * len(LINES))] for _ in range(number % 97)]
+        if number < 100 * hundred:
+            continue
         text = "\n".join(lines + paragraphs[: number % 3] + lines[: number % 5])
         for kind, target, overlap, chars in (
             ("structure", 600, 120, 4000), ("structure", 40, 13, 200), ("structure", 7, 3, 60), ("words", 40, 13, 200),
@@ -89,7 +99,7 @@ def test_chunks_stay_what_they_were() -> None:
             policy = ChunkPolicy(kind=kind, target_tokens=target, overlap_tokens=overlap, max_chars=chars)  # type: ignore[arg-type]
             for item in chunk(text, policy):
                 digest.update(repr(item).replace(", enabled=True)", ")").encode())
-    assert digest.hexdigest() == "a3b53b79daa44ca3c5d5efc16a3947b36fc48e08497f882751a1f1545af4c43b"
+    assert digest.hexdigest()[:16] == DIGESTS[hundred]
 
 
 def contents(text: str, target: int = 10, overlap: int = 0, chars: int = 1000, kind: str = "structure") -> list[str]:
@@ -222,6 +232,13 @@ def test_a_heading_stays_with_the_text_below_it() -> None:
         ("```\n# not, and nothing closes it", []),
         ("<pre>\n\n# not\n\n</pre>", []),
         ("<!-- a\n\n# not\n\n-->", []),
+        ("<![CDATA[ a\n\n# not\n\n]]>", []),
+        ("<? a\n\n# not\n\n?>", []),
+        ("<STYLE>\n\n# not\n\n</style>", []),
+        (f"{'a' * 200}\n---\n\ntext", ["a" * 200]),
+        (f"{'a' * 201}\n---\n\ntext", []),
+        ("# A" + "\n" * 80 + "## B\n\ntext", ["A", "B"]),
+        ("# A" + "\n" * 80 + "text\n\n## B", ["A"]),
         ("plain", []),
     ],
 )
@@ -290,6 +307,60 @@ def test_segment_spans_and_text() -> None:
     assert segment_spans(segments) == [(0, 3, 0, 1), (4, 4, None, None), (5, 6, None, 3)]
 
 
+def test_overlap_begins_at_the_edge_of_a_segment_where_one_is_in_it() -> None:
+    segments = [Segment("a b"), Segment("cccccc dddddd eeeeee ffffff gggggg")]
+    chunks = chunk(segments, ChunkPolicy(kind="words", target_tokens=5, overlap_tokens=4))
+    assert [item.content for item in chunks] == [
+        "a b\ncccccc dddddd eeeeee",
+        "cccccc dddddd eeeeee ffffff gggggg",
+    ]
+
+
+@pytest.mark.parametrize("blank", [" ", "\t", "\n"])
+def test_any_white_space_parts_words(blank: str) -> None:
+    assert contents(blank.join(["aa", "bb", "cc", "dd"]), target=3) == [blank.join(["aa", "bb", "cc"]), "dd"]
+
+
+def test_a_gap_wider_than_a_chunk_repeats_no_word() -> None:
+    assert contents("aa bb      cccc dd", target=2, overlap=1, chars=5, kind="words") == ["aa bb", "cccc", "dd"]
+
+
+@pytest.mark.parametrize(
+    ("above", "path"), [("", ["Title"]), (" " * 80, ["Title"]), ("x", []), (" x", []), ("#", ["Title"])]
+)
+def test_an_underlined_title_stands_alone(above: str, path: list[str]) -> None:
+    assert headings(f"a\n{above}\nTitle\n=====\n\ntext", target=2)[-1] == path
+
+
+def test_table_rows_stay_whole_where_sentences_end_in_them() -> None:
+    rows = ["| A one. B two. |", "| C three. D four. |", "| E five. F six. |"]
+    assert contents("\n".join(rows), target=9) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "divided"),
+    [
+        ("ab", False),
+        ("a\u0301", True),  # a mark
+        ("\u0301a", False),
+        ("👩\u200d", True),  # a joiner, and what it joins
+        ("\u200d👩", True),
+        ("a\u034f", True),
+        ("👍\U0001f3fa", False),  # before the modifiers of skin tone
+        ("👍\U0001f3fb", True),
+        ("👍\U0001f3ff", True),
+        ("👍\U0001f400", False),
+        ("🇩🇪", True),
+        ("🇩🇪🇫", False),
+        ("🇩🇪🇫🇷", True),
+        ("a🇩", False),
+        ("🇩a", False),
+    ],
+)
+def test_a_grapheme_is_not_divided_before_the_last_character(text: str, divided: bool) -> None:
+    assert divides_grapheme(text, len(text) - 1) is divided
+
+
 def test_what_is_neither_text_nor_segments_is_refused() -> None:
     with pytest.raises(InvalidInput) as caught:
         chunk([{"text": "a"}], ChunkPolicy())  # type: ignore[list-item]
@@ -315,6 +386,9 @@ def test_bind_without_title_or_headings() -> None:
     assert (plain.context, plain.metadata, plain.embed_text) == ("", {}, "a")
     (headed,) = bind(chunk("# H\n\na", ChunkPolicy()), doc_id="d")
     assert headed.context == "H"
+    (titled,) = bind(chunk("# H\n\na", ChunkPolicy()), doc_id="d", title="T", page_map=[(1, 5, "i")])
+    assert (titled.context, titled.metadata) == ("T > H", {"headings": ["H"]})
+    assert [item.context for item in bind(chunk("a", ChunkPolicy()), doc_id="d", title="T")] == ["T"]
     assert bind([], doc_id="d") == []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -86,6 +87,18 @@ def test_what_is_left_of_a_sentence_that_a_chunk_cuts_is_not_taken_beside_the_wh
     assert found(compress("dogs", [tail, whole])) == ["and dogs fight.", "Cats and dogs fight."]
 
 
+def test_what_a_higher_chunk_covers_hides_only_itself() -> None:
+    assert found(compress("birds cats", [candidate(38, 49), candidate(38, 70, index=1)])) == [
+        "Birds sing.",
+        "Cats and dogs fight.",
+    ]
+
+
+def test_what_a_person_wrote_is_taken_beside_the_text_of_its_place() -> None:
+    written = replace(candidate(38, 49, index=1), metadata={"overlay": "edit"})
+    assert found(compress("birds", [candidate(38, 49), written])) == ["Birds sing.", "Birds sing."]
+
+
 def test_equal_sentences_of_different_documents_are_both_taken() -> None:
     spans = compress("birds", [candidate(38, 49), candidate(38, 49, doc_id="e")])
     assert [(span["doc_id"], span["rank"]) for span in spans] == [("d", 1), ("e", 2)]
@@ -99,6 +112,12 @@ def test_without_a_shared_word_the_best_candidates_begin() -> None:
 def test_a_sentence_larger_than_the_budget_is_cut() -> None:
     (span,) = compress("bark", [candidate()], CompressPolicy(token_budget=2))
     assert (span["content"], span["start"], span["end"], span["tokens_after"]) == ("Dogs bark", 18, 27, 2)
+    assert found(compress("bark", [candidate()], CompressPolicy(token_budget=1))) == ["Dogs"]
+
+
+def test_a_sentence_larger_than_the_budget_brings_no_neighbours() -> None:
+    policy = CompressPolicy(kind="window", window=1, token_budget=3)
+    assert found(compress("bark night", [candidate()], policy)) == ["Dogs bark at"]
 
 
 def test_no_budget_takes_all_that_scores() -> None:
@@ -109,13 +128,25 @@ def test_no_budget_takes_all_that_scores() -> None:
 def test_rare_words_weigh_more() -> None:
     texts = ["The red fox ran. It hid.", "The red car. The car was fast.", "A red rose."]
     candidates = [Candidate("d", place, text, 1.0, start=100 * place) for place, text in enumerate(texts)]
-    assert found(compress("red fast", candidates, CompressPolicy(max_sentences=1))) == ["The car was fast."]
+    (span,) = compress("red fast", candidates, CompressPolicy(max_sentences=1))
+    assert span["content"] == "The car was fast."
+    # "fast" is in 1 of 3, ln(1 + 2.5 / 1.5); "red" in all, ln(1 + 0.5 / 3.5)
+    assert span["score"] == pytest.approx(0.980829 / (0.980829 + 0.133531), abs=1e-6)
 
 
 def test_scripts_without_spaces() -> None:
     item = Candidate("d", 0, "今天天气很好。我们去公园吧！", 1.0, start=5)
     (span,) = compress("去公园", [item])
     assert (span["content"], span["start"], span["end"]) == ("我们去公园吧！", 12, 19)
+    assert found(compress("天气", [item])) == ["今天天气很好。"]
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"), [("公园", "公园很大。"), ("很大", "公园很大。"), ("很好", "天气很好。"), ("雨", "雨。")]
+)
+def test_words_of_scripts_without_spaces_are_pairs_and_single_characters(query: str, sentence: str) -> None:
+    item = Candidate("d", 0, "今日。天气很好。公园很大。雨。", 1.0)
+    assert found(compress(query, [item])) == [sentence]
 
 
 @pytest.mark.parametrize(
@@ -134,6 +165,7 @@ def test_wrong_policies_are_named(values: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         CompressPolicy.from_dict(values)
     assert caught.value.field == field
+    assert field in str(caught.value)
 
 
 def test_policy_as_dict_and_back() -> None:

@@ -21,6 +21,12 @@ GOLDEN = json.loads((Path(__file__).parent.parent / "data" / "embedding" / "mini
 MIXED = [("The store keeps vectors. " * count).strip() for count in (40, 1, 7, 130, 2, 61, 1, 19)]
 
 
+@pytest.fixture(autouse=True)
+def without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other tests embed a text once per process; here it is computed each time."""
+    monkeypatch.setattr(minilm.MiniLM, "mean_vectors", minilm.MiniLM.mean_vectors.__wrapped__)  # type: ignore[attr-defined]
+
+
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
     return LocalEmbedder(threads=2)

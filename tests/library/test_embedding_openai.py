@@ -153,10 +153,10 @@ def test_broken_answers_are_repeated(openai_server: OpenAIServer, fault: faults.
 
 def test_waits_grow_by_two(openai_server: OpenAIServer) -> None:
     openai_server.script(*[faults.failing(500)] * 3)
-    embedder_of(openai_server, backoff_s=0.1).embed(["x"])
+    embedder_of(openai_server, backoff_s=0.04).embed(["x"])
     times = [request.at_s for request in openai_server.requests]
     waits = [after - before for before, after in pairwise(times)]
-    assert all(asked <= wait < asked + 1 for wait, asked in zip(waits, (0.1, 0.2, 0.4), strict=True))
+    assert all(asked <= wait < asked + 1 for wait, asked in zip(waits, (0.04, 0.08, 0.16), strict=True))
 
 
 def test_retry_after_in_seconds_is_honoured(openai_server: OpenAIServer) -> None:

@@ -21,18 +21,21 @@ def test_no_texts_are_accepted_as_none() -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t\u3000"])
 def test_a_blank_text_is_refused_with_its_place(blank: str) -> None:
-    with pytest.raises(EmptyContent, match="text 2 of 3: it is empty or blank"):
+    with pytest.raises(EmptyContent, match="text 2 of 3") as caught:
         accept_texts(["a", blank, "b"])
+    assert caught.value.field == "texts"
 
 
 def test_one_str_is_not_a_sequence_of_texts() -> None:
-    with pytest.raises(InvalidInput, match="wrap it in a list"):
+    with pytest.raises(InvalidInput, match="sequence of str") as caught:
         accept_texts("abc")
+    assert caught.value.field == "texts"
 
 
 def test_a_text_that_is_no_str_is_refused_by_its_type() -> None:
-    with pytest.raises(InvalidInput, match="text 2 of 2 is NoneType"):
-        accept_texts(["a", None])  # type: ignore[list-item]
+    with pytest.raises(InvalidInput, match="text 2 of 2 is int") as caught:
+        accept_texts(["a", 3])  # type: ignore[list-item]
+    assert caught.value.field == "texts"
 
 
 def test_unit_vector_scales_and_keeps_zero() -> None:
@@ -40,8 +43,15 @@ def test_unit_vector_scales_and_keeps_zero() -> None:
     assert unit_vector([0.0, 0.0]).tolist() == [0.0, 0.0]
 
 
+def test_lengths_are_summed_in_double_precision_and_given_in_single() -> None:
+    unit = unit_vector(np.array([3e30, 4e30], np.float32))
+    assert unit.dtype == np.float32
+    assert unit.tolist() == pytest.approx([0.6, 0.8])
+
+
 def test_windows_are_averaged_by_their_token_counts() -> None:
     assert np.array_equal(average_windows([[1.0, 0.0], [0.0, 1.0]], [3, 4]), unit_vector([3.0, 4.0]))
+    assert average_windows([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]], [3, 1]).tolist() == pytest.approx([0.6, 0.8, 0.0])
 
 
 def test_one_window_is_only_scaled() -> None:
@@ -54,6 +64,24 @@ def test_a_text_that_fits_stays_whole() -> None:
 
 def test_halves_are_cut_at_white_space() -> None:
     assert halve_text("one two three four", lambda piece: len(piece) <= 9) == ["one two", " three", " four"]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("aaaaa bbbbbbbbbbbbbb", ["aaaaa", " bbbbbbbbbbbbbb"]),  # a quarter from the middle is near
+        ("aaaa bbbbbbbbbbbbbbb", ["aaaa bbbbb", "bbbbbbbbbb"]),  # what is further off is not
+        ("aaaaaaaaaaaaaaa bbbb", ["aaaaaaaaaaaaaaa", " bbbb"]),
+        ("aaaaaaaa bb ccccccccc", ["aaaaaaaa bb", " ccccccccc"]),  # the nearer one
+        ("aaaaaaaaa b ccccccccc", ["aaaaaaaaa", " b ccccccccc"]),  # as near: the first
+    ],
+)
+def test_where_a_text_is_halved(text: str, pieces: list[str]) -> None:
+    assert halve_text(text, lambda piece: len(piece) <= 15) == pieces
+
+
+def test_a_blank_second_character_is_near_the_middle_of_four() -> None:
+    assert halve_text("a bc", lambda piece: len(piece) <= 3) == ["a", " bc"]
 
 
 def test_a_single_character_that_does_not_fit_is_kept() -> None:

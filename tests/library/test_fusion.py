@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragd.errors import InvalidInput
 from ragd.search.fusion import fuse
-from ragd.types import Candidate, ListRank, sort_key
+from ragd.types import RRF_K_MAX, Candidate, ListRank, sort_key
 
 
 def candidate(doc_id: str, score: float = 0.5, **values: Any) -> Candidate:
@@ -116,6 +116,7 @@ def test_earlier_ranks_and_the_first_lists_fields_are_kept() -> None:
         ({"params": {"rrf_k": 60.5}}, "rrf_k"),
         ({"params": {"weights": [1, 2]}}, "weights"),
         ({"params": {"weights": {"sparse": 1}}}, "weights"),
+        ({"params": {"weights": {2: 1, "sparse": 1}}}, "weights"),
         ({"params": {"weights": {"vector": -1}}}, "weights"),
         ({"params": {"weights": {"vector": float("nan")}}}, "weights"),
         ({"params": {"weights": {"vector": float("inf")}}}, "weights"),
@@ -130,6 +131,18 @@ def test_wrong_arguments_are_named(arguments: dict[str, Any], field: str) -> Non
     with pytest.raises(InvalidInput) as caught:
         fuse({"vector": [candidate("a")]}, **arguments)
     assert caught.value.field == field
+    assert str(caught.value).startswith(field)
+
+
+def test_the_bounds_of_rrf_k_are_allowed() -> None:
+    for rrf_k in (1, RRF_K_MAX):
+        (fused,) = fuse([[candidate("a")]], params={"rrf_k": rrf_k})
+        assert fused.score == 1 / (rrf_k + 1)
+
+
+def test_a_unit_score_never_rounds_above_one() -> None:
+    (fused,) = fuse([[candidate("a")]] * 3, params={"rrf_k": 4})  # 3 * (1 / 5) > 3 / 5 in floating point
+    assert fused.unit_score == 1.0
 
 
 LISTS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8), max_size=4)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragd.text.chunking import split_sentences
+from ragd.text.sentences import last_sentence_end, sentence_ends
 
 # Each case is the list of its sentences; the text is their join with one space, or as CJK needs it with none.
 SPACED = [
@@ -111,6 +112,36 @@ def test_spans_are_ordered_trimmed_and_cover_everything(text: str) -> None:
         assert text[start:end] == text[start:end].strip() != ""
         at = end
     assert not text[at:].strip()
+
+
+@pytest.mark.parametrize(
+    "sentences", [["1. Introduction"], ["It is\nX 1.", "Next one."], ["Part 1.", "Next."]], ids=lambda case: case[0]
+)
+def test_a_number_at_the_beginning_of_its_line_ends_nothing(sentences: list[str]) -> None:
+    assert cut("\n" + " ".join(sentences)) == sentences
+
+
+@given(st.text(alphabet="aA.!? \n\"')1。-|#é", min_size=1), st.data())
+def test_the_last_end_is_the_last_of_all(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start, len(text)))
+    assert last_sentence_end(text, start, end) == max(sentence_ends(text, start, end), default=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end", "last"),
+    [
+        ("One. Two. Three", 0, 15, 9),
+        ("One. Two. Three", 0, 9, 4),  # the end itself is none
+        ("One. Two. Three", 4, 15, 9),
+        ("One. Two. Three", 9, 15, 0),
+        ("Two。 Dr. Who", 0, 12, 4),
+        ("Dr. Who", 0, 7, 0),
+        ("", 0, 0, 0),
+    ],
+)
+def test_where_the_last_sentence_of_a_span_ends(text: str, start: int, end: int, last: int) -> None:
+    assert last_sentence_end(text, start, end) == last
 
 
 @pytest.mark.parametrize("unit", [". ", "a. ", ".", '."', "\n", "\n ", "Dr. ", "。", "( ", "a.b"])

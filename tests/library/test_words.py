@@ -23,6 +23,19 @@ def test_white_space_is_what_split_takes_for_it() -> None:
     ]
 
 
+def test_questions_far_from_the_beginning() -> None:
+    """Each span begins a stretch of its own; one that lies in the stretch before is read anew."""
+    text = "one two! ! three " * 6
+    words = Words(text)
+    for start in (68, 51, 17, 85):
+        end = start + 16
+        assert words.count(start, end) == 4
+        assert words.limit(start, end, 2) == (start + 9, 2)
+        assert words.limit(start, end, 4) == (end, 4)
+        assert words.last(start, end, 3) == start + 4
+        assert words.last(start, end, 4) is None
+
+
 @pytest.mark.parametrize("stretch", [1, 7, 1 << 16])
 @given(text=TEXT, data=st.data())
 def test_spans_from_left_to_right(stretch: int, text: str, data: st.DataObject) -> None:

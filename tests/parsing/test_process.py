@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator
+from multiprocessing import Pipe
 from pathlib import Path
 
 import pytest
@@ -137,12 +137,9 @@ def test_children_end_with_their_server(slow_pdf: bytes) -> None:
 
 def test_a_caller_that_leaves_ends_the_work(slow_pdf: bytes) -> None:
     server = server_pid()
-    assert process._server is not None
-    connection = process._server.submit(ParseLimits(timeout_s=30))
-    head = json.dumps({"name": "a.pdf", "limits": {}}).encode()
-    connection.sendall(process.protocol.FRAME.pack(b"RGDF", len(head), len(slow_pdf)) + head + slow_pdf)
-    wait_until(lambda: children_of(server))
-    connection.close()
+    limits = ParseLimits(timeout_s=30)
+    with process.submit(slow_pdf, {"name": "a.pdf"}, limits, wall_s=limits.timeout_s, fresh=False):
+        wait_until(lambda: children_of(server))
     wait_until(lambda: not children_of(server))
 
 
@@ -215,7 +212,7 @@ def test_the_server_gets_no_secrets_and_imports_no_django(monkeypatch: pytest.Mo
     pid = server_pid()
     environment = Path(f"/proc/{pid}/environ").read_bytes()
     assert b"secret" not in environment
-    script = "import sys; from collections_app.parsing import reading; reading.import_readers();"
+    script = "import sys; from collections_app.parsing import assembly; assembly.import_readers();"
     script += "print('django' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert ended.stdout.strip() == "False"
@@ -227,12 +224,15 @@ def test_an_input_over_the_limit_is_never_sent() -> None:
     assert caught.value.kind == "too_large"
 
 
-def test_a_frame_of_another_size_than_it_says_is_refused() -> None:
-    mine, theirs = socket.socketpair()
+def test_a_result_larger_than_a_document_may_be_is_refused() -> None:
+    mine, theirs = Pipe()
     with mine, theirs:
-        theirs.sendall(process.protocol.FRAME.pack(b"RGDF", 2, 10**12) + b"{}")
-        with pytest.raises(process.protocol.DisconnectedError):
-            process.protocol.read_frame(mine, body_limit=1000)
+        theirs.send_bytes(json.dumps({"sizes": [10**12]}).encode())
+        with pytest.raises(ValueError, match="more than a document"):
+            process.receive(mine, ParseLimits())
+        theirs.send_bytes(b"x" * 10)
+        with pytest.raises(OSError, match="bad message length"):
+            list(process.receive_pieces(mine, 9))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from collections_app.parsing import ParseLimits, parse
-from collections_app.parsing.reading import read_document
+from collections_app.parsing.assembly import read_document
 from collections_app.parsing.types import Source
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from django.contrib import admin
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.db import connection
@@ -89,3 +90,10 @@ def test_saved_plans_are_shown_marked_and_deleted_through_the_services(staff: Cl
     assert list(SavedPlan.objects.all()) == []
     said = LogEntry.objects.filter(content_type__model="savedplan", user__username="root")
     assert said.filter(change_message="deleted plan two of house").exists()
+
+
+@pytest.mark.parametrize("model", [model._meta.label_lower for model in admin.site._registry])
+def test_every_list_is_shown_and_searched(staff: Client, model: str) -> None:
+    address = f"/admin/{model.replace('.', '/')}/"
+    assert staff.get(address).status_code == 200
+    assert staff.get(address, {"q": "1"}).status_code in (200, 302)

@@ -34,6 +34,14 @@ FORMS = [
     ("Half known [2, 7].", "Half known [2].", [2], 1),
     ("Far too many [1-12].", "Far too many [1][2][3].", [1, 2, 3], 9),
     ("Attached unknown[9].", "Attached unknown.", [], 1),
+    (
+        "Attached[1] goes on, attached[3] too, to[2] as well.",
+        "Attached[1] goes on, attached[3] too, to[2] as well.",
+        [1, 3, 2],
+        0,
+    ),
+    ("A line.\n[9] Another.", "A line.\n Another.", [], 1),
+    ("A BOX \t[9] [8]. Known [2].", "A BOX. Known [2].", [2], 2),
     ("Wide 【8】 unknown.", "Wide unknown.", [], 1),
     ("Set apart: v2【1】(yes) and ![x]【2】.", "Set apart: v2 [1] (yes) and ![x] [2].", [1, 2], 0),
     ("Grows together 【[9]1】", "Grows together [1]", [1], 1),
@@ -52,6 +60,9 @@ UNTOUCHED = [
     "[^1]: A footnote.",
     "See [text][1] for more.",
     r"Escaped \[1\] and \[9].",
+    "a[1] begins it",
+    "x_[1] and ptr->[1] and a snake_case[1] and $value[1]",
+    "Attached unknown[9] goes on. Take 7[9] of them.",
     "matrix.rows[1] and camelCase[1] and v2[1]",
     "[2023] is a year, [x] is a box, [1:3] is a slice, [-1] is the last",
     "",
@@ -87,6 +98,39 @@ def test_a_citation_points_at_the_closest_sentence_of_its_source() -> None:
     assert (first.doc_id, first.chunk_index, first.start, first.end, first.match) == ("manual", 0, 125, 155, "closest")
     assert first.quote == "Switch it off before cleaning."
     assert (second.doc_id, second.start, second.end, second.match) == ("notes", 0, 24, "chunk")
+    assert first.as_dict() == {
+        "marker": 1, "doc_id": "manual", "chunk_index": 0, "start": 125, "end": 155,
+        "quote": "Switch it off before cleaning.", "match": "closest", "sentence": 0, "answer_start": 43,
+        "answer_end": 46, "page": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answer", "span", "match"),
+    [
+        ("Filters last forever often [2].", (400, 424), "closest"),  # 2 of 4 words
+        ("Filters are loud things [2].", (400, 439), "chunk"),  # 1 of 4
+        ("Order of filters last [2].", (400, 424), "closest"),  # 2 of 4 in the first sentence, 1 in the second
+        ("[2]", (400, 439), "chunk"),
+    ],
+)
+def test_a_citation_points_at_a_sentence_that_has_half_of_the_words(
+    answer: str, span: tuple[int, int], match: str
+) -> None:
+    (citation,) = check_citations(answer, SOURCES).citations
+    assert ((citation.start, citation.end), citation.match) == (span, match)
+
+
+def test_of_sentences_that_share_as_much_the_first_is_cited() -> None:
+    source = Candidate("d", 0, "Pumps run. Pumps run. They stop.", 1.0, start=10, end=42)
+    (citation,) = check_citations("Pumps run [1].", [source]).citations
+    assert (citation.start, citation.end) == (10, 20)
+
+
+def test_a_citation_of_what_a_person_wrote_is_at_the_place_of_its_chunk() -> None:
+    source = Candidate("d", 0, "Pumps run. They stop.", 1.0, start=10, end=90, metadata={"overlay": "edit"})
+    (citation,) = check_citations("They stop [1].", [source]).citations
+    assert (citation.start, citation.end, citation.quote) == (10, 90, "They stop.")
 
 
 def test_a_citation_knows_page_sentence_and_place_in_the_answer() -> None:
@@ -107,6 +151,12 @@ def test_a_marker_behind_the_full_stop_belongs_to_the_sentence_before() -> None:
 def test_sentences_say_how_far_their_sources_share_their_words() -> None:
     checked = check_citations("Filters last six months [2]. Unsaid things stay.", SOURCES)
     assert [(item.overlap, item.supported) for item in checked.sentences] == [(1.0, None), (None, None)]
+    assert checked.sentences[0].as_dict() == {
+        "text": "Filters last six months [2].", "start": 0, "end": 28, "markers": [2], "supported": None,
+        "overlap": 1.0,
+    }  # fmt: skip
+    (third, both) = check_citations("Filters last forever [2]. The pump runs [1][2].", SOURCES).sentences
+    assert (third.overlap, both.overlap) == (0.6667, 1.0)
 
 
 PIECES = st.sampled_from(

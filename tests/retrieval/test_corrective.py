@@ -16,15 +16,14 @@ from ragd.errors import EmbedderError, InvalidInput
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.confidence.evaluator import Measured, Weights, special_words
-from retrieval_app.confidence.rules import Rule
+from retrieval_app.confidence.evaluator import Measured, Rule, Weights, special_words
 from retrieval_app.corrective.calibrations import forget_calibration, keep_calibration, switch_corrective
-from retrieval_app.corrective.export_parts import count_calibrations, read_calibrations, restore_calibrations
-from retrieval_app.corrective.step import Corrector
-from retrieval_app.corrective.strips import cut_strips
+from retrieval_app.corrective.step import Corrector, cut_strips
 from retrieval_app.models import Calibration, QueryRun
 from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.plans import build_plan
 from retrieval_app.runs.replay import replay
+from retrieval_app.transfer_parts import CALIBRATIONS
 from tests.retrieval.corpus import bearer, make_collection, post
 
 pytestmark = pytest.mark.django_db
@@ -54,7 +53,7 @@ def ask(collection: Collection, query: str, *, corrective: bool | None = True, *
     return query_pipeline.ask(
         collection,
         query,
-        query_pipeline.build_plan(collection, **({"k": 3} | plan)),
+        build_plan(collection, **({"k": 3} | plan)),
         door="cli",
         corrective=corrective,
         llm_model="extractive",
@@ -120,7 +119,7 @@ def test_strips_cover_the_text_in_groups_of_sentences() -> None:
 def test_features_are_those_of_the_question_and_the_text(house: Collection) -> None:
     with transaction.atomic():
         measured = Measured("Was the pump built in 1987 or in 1988?", open_store(house))
-        found = query_pipeline.search(house, "pump built 1987", query_pipeline.build_plan(house, k=5), door="cli")
+        found = query_pipeline.search(house, "pump built 1987", build_plan(house, k=5), door="cli")
         pump = next(item for item in found.results if item["doc_id"] == "pump.md")
         stored = Candidate(
             "pump.md", pump["chunk_index"], pump["content"], 0.0, context=pump["context"], chunk_id=_chunk_id(house)
@@ -160,7 +159,7 @@ def test_a_calibration_of_another_embedder_says_nothing(house: Collection) -> No
 
 
 def test_a_search_is_weighed_and_left_alone(house: Collection) -> None:
-    plan = query_pipeline.build_plan(house, k=3)
+    plan = build_plan(house, k=3)
     before = query_pipeline.search(house, "main pump water", plan, door="cli")
     calibrate(house)
     run = query_pipeline.search(house, "main pump water", plan, door="cli")
@@ -180,7 +179,7 @@ def test_what_is_correct_is_cut_to_what_bears_on_the_question(house: Collection)
     assert run.compression["tokens_after"] < run.compression["tokens_before"]
     assert {citation["doc_id"] for citation in run.citations} == {"pump.md"}
     again = replay(run, door="cli")
-    assert again["differences"] == [] and any("corrected" in note for note in again["notes"])
+    assert again.differences == [] and any("corrected" in note for note in again.notes)
 
 
 def test_what_is_incorrect_is_given_up_when_the_words_find_nothing_better(house: Collection) -> None:
@@ -194,7 +193,7 @@ def test_what_is_incorrect_is_given_up_when_the_words_find_nothing_better(house:
 
 def test_the_words_answer_where_the_vectors_do_not(house: Collection) -> None:
     """A search that misses the document with the words of the question; the lexical list has it."""
-    plan = query_pipeline.build_plan(house, k=2, mode="vector")
+    plan = build_plan(house, k=2, mode="vector")
 
     def miss(query: str, plan: RetrievePlan, store: Store) -> Retrieval:
         found = retrieve_detailed(query, plan, store)
@@ -267,18 +266,18 @@ def test_the_same_over_http(client: Client, house: Collection) -> None:
 def test_a_calibration_travels_and_a_bad_one_is_refused(house: Collection) -> None:
     made = calibrate(house)
     connection.ensure_connection()
-    (row,) = read_calibrations(connection.connection, house.pk, house.name)
+    (row,) = CALIBRATIONS.read(connection.connection, house)
     # Django's connection leaves JSON as text; the export's own does not
     row = {name: json.loads(value) if name in ("weights", "data", "figures") else value for name, value in row.items()}
     other = make_collection("cabin", empty=True)
-    assert restore_calibrations(other, [row]) == count_calibrations(other.pk, other.name) == 1
+    assert CALIBRATIONS.restore(other, [row]) == CALIBRATIONS.rows(other).count() == 1
     came = Calibration.objects.get(collection_id=other.pk)
     assert (came.rule, came.data, came.created_at) == (made.rule, made.data, made.created_at)
     for wrong in (row | {"weights": {}}, row | {"upper": 0.1}, row | {"data": []}, {"upper": 0.5}):
         with pytest.raises(InvalidInput):
-            restore_calibrations(other, [wrong])
+            CALIBRATIONS.restore(other, [wrong])
     with pytest.raises(InvalidInput, match="one calibration"):
-        restore_calibrations(other, [row, row])
+        CALIBRATIONS.restore(other, [row, row])
 
 
 def test_the_pages_show_what_was_calibrated_and_what_a_run_was_thought_to_be(client: Client, house: Collection) -> None:

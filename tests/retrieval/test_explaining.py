@@ -23,6 +23,7 @@ from retrieval_app.explanations import ranking
 from retrieval_app.explanations.ranking import explain
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.plans import build_plan
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +50,7 @@ def losses(found: dict[str, Any], reason: str) -> list[tuple[str, str, int | Non
 
 @pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
 def test_the_explained_ranking_is_the_ranking(house: Collection, mode: Any) -> None:
-    plan = query_pipeline.build_plan(house, mode=mode, k=3)
+    plan = build_plan(house, mode=mode, k=3)
     run = query_pipeline.search(house, QUERY, plan, door="cli")
     found = explain(house, QUERY, plan)
     assert json.loads(json.dumps(found)) == found
@@ -70,7 +71,7 @@ def test_the_explained_ranking_is_the_ranking(house: Collection, mode: Any) -> N
 
 
 def test_every_sum_adds_up(house: Collection) -> None:
-    found = explain(house, QUERY, query_pipeline.build_plan(house, weights={"vector": 0.7, "lexical": 1.9}, rrf_k=7))
+    found = explain(house, QUERY, build_plan(house, weights={"vector": 0.7, "lexical": 1.9}, rrf_k=7))
     fused = {row["key"]: row["score"] for row in column(found, "fused")["rows"]}
     lexical = {row["key"]: row["score"] for row in column(found, "lexical")["rows"]}
     vector = {row["key"]: row["score"] for row in column(found, "vector")["rows"]}
@@ -93,7 +94,7 @@ def test_every_sum_adds_up(house: Collection) -> None:
 
 
 def test_packed_postings_are_explained_alike(house: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = query_pipeline.build_plan(house, mode="lexical", k=3)
+    plan = build_plan(house, mode="lexical", k=3)
     before = explain(house, "the water of the boiler", plan)
     postings.build_postings(open_store(house))
     monkeypatch.setattr(lexical_search, "POSTINGS_MIN", 1)
@@ -106,7 +107,7 @@ def test_packed_postings_are_explained_alike(house: Collection, monkeypatch: pyt
 
 
 def test_rows_say_where_they_come_from(house: Collection) -> None:
-    found = explain(house, QUERY, query_pipeline.build_plan(house, k=3))
+    found = explain(house, QUERY, build_plan(house, k=3))
     places = {name: {row["key"]: row["rank"] for row in column(found, name)["rows"]} for name in names(found)}
     for row in column(found, "fused")["rows"]:
         assert row["from"] == {name: places[name].get(row["key"]) for name in ("vector", "lexical")}
@@ -117,7 +118,7 @@ def test_rows_say_where_they_come_from(house: Collection) -> None:
 
 
 def test_matched_words_are_found_in_the_texts(house: Collection) -> None:
-    found = explain(house, "water pumps, xylophone", query_pipeline.build_plan(house))
+    found = explain(house, "water pumps, xylophone", build_plan(house))
     pump = found["candidates"]["pump.md#0"]
     marked = [(pump["content"][start:end], lexeme) for start, end, lexeme in pump["highlights"]["content"]]
     assert ("water", "water") in marked and ("pump", "pump") in marked
@@ -126,7 +127,7 @@ def test_matched_words_are_found_in_the_texts(house: Collection) -> None:
 
 
 def test_what_filters_keep_out_says_which_filter(house: Collection) -> None:
-    plan = query_pipeline.build_plan(house, k=2, tags_any=["food", "inside"], metadata={"floor": 1})
+    plan = build_plan(house, k=2, tags_any=["food", "inside"], metadata={"floor": 1})
     found = explain(house, QUERY, plan)
     assert [row["key"] for row in column(found, "final")["rows"]] == ["kitchen.md#0"]
     messages = {item["key"]: item["message"] for item in found["losses"] if item["reason"] == "filtered"}
@@ -137,7 +138,7 @@ def test_what_filters_keep_out_says_which_filter(house: Collection) -> None:
 
 
 def test_what_stays_below_the_pool_and_what_k_cuts(house: Collection) -> None:
-    plan = query_pipeline.build_plan(house, mode="vector", k=1, candidate_pool=3)
+    plan = build_plan(house, mode="vector", k=1, candidate_pool=3)
     found = explain(house, QUERY, plan)
     assert losses(found, "cut_by_k") == [
         (row["key"], "final", row["rank"]) for row in column(found, "vector")["rows"][1:]
@@ -147,7 +148,7 @@ def test_what_stays_below_the_pool_and_what_k_cuts(house: Collection) -> None:
 
 
 def test_a_chunk_that_one_list_lacks_says_why(house: Collection) -> None:
-    found = explain(house, "coffee", query_pipeline.build_plan(house, candidate_pool=2, k=2))
+    found = explain(house, "coffee", build_plan(house, candidate_pool=2, k=2))
     lacking = {
         (item["key"], item["stage"]): item["message"] for item in found["losses"] if item["reason"] == "not_in_list"
     }
@@ -178,7 +179,7 @@ def reranking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_builtin_reranker_tells_its_parts(house: Collection) -> None:
-    found = explain(house, QUERY, query_pipeline.build_plan(house, rerank="builtin"))
+    found = explain(house, QUERY, build_plan(house, rerank="builtin"))
     for row in column(found, "reranked")["rows"]:
         told = found["candidates"][row["key"]]["arithmetic"]["rerank"]["parts"]
         assert [part["part"] for part in told] == ["maxsim", "cosine", "bm25"]
@@ -188,7 +189,7 @@ def test_the_builtin_reranker_tells_its_parts(house: Collection) -> None:
 
 @pytest.mark.usefixtures("reranking")
 def test_the_reranker_has_its_column_and_its_losses(house: Collection) -> None:
-    found = explain(house, QUERY, query_pipeline.build_plan(house, k=2, rerank="shortest"))
+    found = explain(house, QUERY, build_plan(house, k=2, rerank="shortest"))
     assert names(found) == ["vector", "lexical", "fused", "reranked", "final"]
     fused = [row["key"] for row in column(found, "fused")["rows"]]
     reranked = column(found, "reranked")["rows"]
@@ -207,9 +208,7 @@ def test_the_reranker_has_its_column_and_its_losses(house: Collection) -> None:
 
 
 def test_compression_says_what_the_budget_cost(house: Collection) -> None:
-    found = explain(
-        house, "water pump oven", query_pipeline.build_plan(house, k=4, compress="sentences", token_budget=14)
-    )
+    found = explain(house, "water pump oven", build_plan(house, k=4, compress="sentences", token_budget=14))
     spans = {(span["doc_id"], span["chunk_index"]) for span in found["spans"]}
     kept = {f"{doc_id}#{index}" for doc_id, index in spans}
     final = [row["key"] for row in column(found, "final")["rows"]]
@@ -221,7 +220,7 @@ def test_compression_says_what_the_budget_cost(house: Collection) -> None:
 
 
 def test_the_statements_are_those_that_ran_and_run_again(house: Collection) -> None:
-    found = explain(house, QUERY, query_pipeline.build_plan(house, k=3))
+    found = explain(house, QUERY, build_plan(house, k=3))
     purposes = [item["purpose"] for item in found["statements"]]
     assert purposes.count("vector list") == purposes.count("lexical list") == 1
     for item in found["statements"]:
@@ -241,16 +240,16 @@ def test_the_statements_are_those_that_ran_and_run_again(house: Collection) -> N
 
 
 def test_analyze_measures_each_statement(house: Collection) -> None:
-    found = explain(house, QUERY, query_pipeline.build_plan(house), analyze=True)
+    found = explain(house, QUERY, build_plan(house), analyze=True)
     for item in found["statements"]:
         assert any("actual time" in line for line in item["explain"]), item["purpose"]
 
 
 def test_exact_against_approximate(house: Collection, settings: Settings) -> None:
-    assert explain(house, QUERY, query_pipeline.build_plan(house))["approximate"] is None
+    assert explain(house, QUERY, build_plan(house))["approximate"] is None
     open_store(house).build_vector_index()
     settings.RAGD_EXACT_THRESHOLD = 0
-    found = explain(house, QUERY, query_pipeline.build_plan(house, k=2))
+    found = explain(house, QUERY, build_plan(house, k=2))
     both = found["approximate"]
     assert found["exact"] is False
     assert both["approximate"] == [row["key"] for row in column(found, "vector")["rows"]]
@@ -259,14 +258,14 @@ def test_exact_against_approximate(house: Collection, settings: Settings) -> Non
     assert both["missed"] == []
     settings_statement = next(item for item in found["statements"] if "set_config" in item["sql"])
     assert settings_statement["purpose"] == "state of the collection"
-    assert explain(house, QUERY, query_pipeline.build_plan(house, mode="lexical"))["approximate"] is None
+    assert explain(house, QUERY, build_plan(house, mode="lexical"))["approximate"] is None
 
 
 def test_explaining_writes_nothing_and_leaves_no_setting(house: Collection) -> None:
     open_store(house).build_vector_index()
     before = QueryRun.objects.count()
     with transaction.atomic():
-        explain(house, QUERY, query_pipeline.build_plan(house, exact="never"), analyze=True)
+        explain(house, QUERY, build_plan(house, exact="never"), analyze=True)
         with connection.cursor() as cursor:
             cursor.execute("SELECT current_setting('transaction_read_only'), current_setting('statement_timeout')")
             assert cursor.fetchone() == ("off", "0")
@@ -277,41 +276,41 @@ def test_explaining_writes_nothing_and_leaves_no_setting(house: Collection) -> N
 def test_failures_are_those_of_every_door(house: Collection) -> None:
     plain = make_collection("plain", hybrid_enabled=False)
     with pytest.raises(LexicalDisabled):
-        explain(plain, QUERY, query_pipeline.build_plan(plain, mode="hybrid"))
+        explain(plain, QUERY, build_plan(plain, mode="hybrid"))
     with pytest.raises(InvalidInput) as caught:
-        explain(house, " ", query_pipeline.build_plan(house))
+        explain(house, " ", build_plan(house))
     assert caught.value.field == "query"
 
 
 def test_an_empty_collection_and_a_query_of_no_known_word(house: Collection) -> None:
     empty = make_collection("empty", empty=True)
-    found = explain(empty, QUERY, query_pipeline.build_plan(empty))
+    found = explain(empty, QUERY, build_plan(empty))
     assert [item["size"] for item in found["columns"]] == [0, 0, 0, 0]
     assert (found["losses"], found["candidates"]) == ([], {})
     assert found["short_result"]["reason"] == "collection_empty"
-    unknown = explain(house, "xylophone", query_pipeline.build_plan(house, mode="lexical"))
+    unknown = explain(house, "xylophone", build_plan(house, mode="lexical"))
     assert unknown["short_result"]["reason"] == "no_match"
     assert [word["chunks"] for word in unknown["words"]] == [0]
 
 
 def test_disabled_documents_are_in_no_column_and_say_where_they_would_be(house: Collection) -> None:
-    before = explain(house, QUERY, query_pipeline.build_plan(house))
+    before = explain(house, QUERY, build_plan(house))
     assert losses(before, "disabled") == []
     places = {
         name: [row["rank"] for row in column(before, name)["rows"] if row["doc_id"] == "pump.md"]
         for name in ("vector", "lexical")
     }
     set_documents_enabled(house, ["pump.md"], enabled=False)
-    found = explain(house, QUERY, query_pipeline.build_plan(house))
+    found = explain(house, QUERY, build_plan(house))
     assert all(row["doc_id"] != "pump.md" for item in found["columns"] for row in item["rows"])
     assert losses(found, "disabled") == [("pump.md#0", name, places[name][0]) for name in ("vector", "lexical")]
     loss = next(item for item in found["losses"] if item["reason"] == "disabled")
     assert loss["message"].endswith("but its document is disabled")
-    assert losses(explain(house, QUERY, query_pipeline.build_plan(house, tags_all=["inside"])), "disabled") == []
+    assert losses(explain(house, QUERY, build_plan(house, tags_all=["inside"])), "disabled") == []
 
 
 def test_a_chunk_disabled_by_itself_says_so(house: Collection) -> None:
     Chunk.objects.filter(collection=house, doc_id="pump.md").update(enabled=False)
-    found = explain(house, QUERY, query_pipeline.build_plan(house, mode="vector"))
+    found = explain(house, QUERY, build_plan(house, mode="vector"))
     (loss,) = [item for item in found["losses"] if item["reason"] == "disabled"]
     assert loss["message"].endswith("but the chunk is disabled")

@@ -8,7 +8,7 @@ import pytest
 
 from ragd.types import Candidate
 from retrieval_app.citations.citations import Citation, check_citations
-from retrieval_app.citations.live_citations import AnswerPart, LiveCitations, pieces_of
+from retrieval_app.citations.live_citations import AnswerPart, LiveCitations, decided_length, pieces_of
 
 SOURCES = [
     Candidate(f"doc{number}", number, f"Filter {number} lasts six months. The pump runs.", 1.0, start=100, end=144)
@@ -106,3 +106,33 @@ def test_a_whole_answer_is_told_in_words_with_each_citation_behind_its_marker() 
     assert [item.marker if isinstance(item, Citation) else item for item in told] == [
         "It", " lasts", " [1]", 1, ".", " It", "  runs", " [2]", 2, "[3]", 3, ".", "\n",
     ]  # fmt: skip
+
+
+DECIDED = [
+    # text, how much of it nothing that follows can change, the last beginning of a sentence in that
+    ("", 0, 0), ("word", 4, 0), ("One. Two", 8, 5), ("One.\nTwo", 8, 5), ("One. 2", 6, 0), ("One. Two. Three", 15, 10),
+    ("One. [1", 5, 0), ("One. Two [1", 9, 5), ("(One) two", 9, 6),
+    # brackets
+    ("See [", 4, 0), ("See [1", 4, 0), ("See [1]", 4, 0), ("See [1].", 8, 0), ("[1] ", 4, 0), ("x [1] ", 6, 0),
+    ("word[1]", 4, 0), ("word[1] ", 4, 0), ("word[1] x", 9, 8), ("[] x", 4, 3), ("[a\nb", 4, 3), ("[1,\n2", 0, 0),
+    ("[source", 0, 0), ("[see: 1", 0, 0), ("[[9]1", 0, 0), ("[[9][8][7]1", 0, 0), ("[" + "x" * 319, 0, 0),
+    ("[" + "x" * 320, 321, 0), ("[[9]" + "1" * 315, 0, 0), ("[[9]" + "1" * 320, 324, 0),
+    # links
+    ("[x](", 0, 0), ("[x](y", 0, 0), ("[x](y)", 6, 0), ("[x](y) [", 7, 0), ("[x](y\n[", 6, 0), ("[x]((y", 6, 0),
+    ("[[x]](y) a", 10, 9), ("[x](" + "y" * 1999, 0, 0), ("[x](" + "y" * 2000, 2004, 0),
+    # wide brackets
+    ("【1", 0, 0), ("【1】", 0, 0), ("【1】.", 4, 0), ("【1】(", 0, 0), ("【x\n[", 3, 0), ("【\n[", 0, 0),
+    ("【 \n[", 0, 0), ("【x【", 2, 0), ("【" + "x" * 119, 0, 0), ("【" + "x" * 120, 121, 0),
+    ("【" + "x" * 119 + "】.", 122, 0),
+    # code
+    ("`", 0, 0), ("`a", 0, 0), ("`a`", 0, 0), ("`a`.", 4, 0), ("`a\n\nb", 5, 4), ("``a`", 0, 0), ("``a``.", 6, 0),
+    ("```py\nx[1", 9, 0), ("```py\nx[1]\n```\n[1", 15, 0), ("```py\nx\n``` \t\n[1", 14, 0),
+    ("```py\nx\n~~~\n[1", 14, 0), ("a ```b [1", 7, 0), ("~~", 0, 0), ("~~~", 0, 0), ("a\n~~", 2, 0), ("a\n  ~~", 2, 0),
+    ("a\n    ~~", 8, 0), ("a\n~~x", 5, 0), ("a\n", 2, 0), ("a\n   ", 2, 0), ("a\n    ", 6, 0),
+    ("~~~x\n[1]\n~~~~\n[1", 14, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "decided", "cut"), DECIDED)
+def test_how_much_of_a_text_is_decided(text: str, decided: int, cut: int) -> None:
+    assert decided_length(text) == (decided, cut)

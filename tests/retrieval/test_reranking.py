@@ -13,6 +13,7 @@ from collections_app.stores import open_rerankers, open_store
 from ragd.errors import InvalidInput, RerankerError
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.plans import build_plan
 from tests.fakes import faults
 from tests.fakes.rerank_server import RerankServer, rerank_server, word_share  # noqa: F401
 from tests.retrieval.corpus import DOCUMENTS, make_collection
@@ -36,7 +37,7 @@ def use_endpoint(settings: Settings, server: RerankServer) -> None:
 
 def search(**plan: Any) -> QueryRun:
     collection = make_collection()
-    return query_pipeline.search(collection, QUERY, query_pipeline.build_plan(collection, **plan), door="cli")
+    return query_pipeline.search(collection, QUERY, build_plan(collection, **plan), door="cli")
 
 
 def test_only_what_is_set_up_can_be_named(settings: Settings, tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_an_endpoint_that_fails_is_an_error_of_the_run(settings: Settings, reran
 
 def test_an_answer_from_spans_cites_places_of_the_document() -> None:
     collection = make_collection()
-    plan = query_pipeline.build_plan(collection, rerank="builtin", compress="sentences", token_budget=40)
+    plan = build_plan(collection, rerank="builtin", compress="sentences", token_budget=40)
     run = query_pipeline.ask(collection, QUERY, plan, door="cli")
     kept = [(result["doc_id"], span) for result in run.results for span in result["spans"]]
     assert kept and sum(span["tokens"] for _, span in kept) <= 40

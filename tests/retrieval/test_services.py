@@ -16,6 +16,7 @@ from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline
+from retrieval_app.runs.plans import build_plan
 from tests.retrieval.corpus import bearer, make_collection, post
 
 pytestmark = pytest.mark.django_db
@@ -26,7 +27,7 @@ def test_every_door_gives_the_same_bytes(client: Client) -> None:
     collection = make_collection()
     headers = bearer()
     wanted = {"query": "water of the boiler", "k": 4, "mode": "hybrid", "tags_any": ["water", "inside"]}
-    plan = query_pipeline.build_plan(collection, mode="hybrid", k=4, tags_any=["water", "inside"])
+    plan = build_plan(collection, mode="hybrid", k=4, tags_any=["water", "inside"])
     run = query_pipeline.search(collection, str(wanted["query"]), plan, door="cli")
     rest = post(client, "/v1/collections/house/search", wanted, headers)[1]
     message = {
@@ -45,9 +46,9 @@ def test_every_door_gives_the_same_bytes(client: Client) -> None:
 
 
 def test_a_plan_is_hybrid_where_the_collection_can() -> None:
-    assert query_pipeline.build_plan(Collection(hybrid_enabled=True)).mode == "hybrid"
-    assert query_pipeline.build_plan(Collection(hybrid_enabled=False)).mode == "vector"
-    assert query_pipeline.build_plan(Collection(hybrid_enabled=True)) == RetrievePlan()
+    assert build_plan(Collection(hybrid_enabled=True)).mode == "hybrid"
+    assert build_plan(Collection(hybrid_enabled=False)).mode == "vector"
+    assert build_plan(Collection(hybrid_enabled=True)) == RetrievePlan()
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ def test_a_plan_is_hybrid_where_the_collection_can() -> None:
 )
 def test_a_blank_tag_is_refused_and_not_ignored(tags: dict[str, list[str]], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        query_pipeline.build_plan(Collection(hybrid_enabled=True), **tags)  # type: ignore[arg-type]
+        build_plan(Collection(hybrid_enabled=True), **tags)  # type: ignore[arg-type]
     assert caught.value.field == field
 
 
@@ -77,12 +78,10 @@ def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Se
     embedder_for.cache_clear()
     try:
         with pytest.raises(EmbedderError):
-            query_pipeline.search(collection, "pump", query_pipeline.build_plan(collection), door="cli")
+            query_pipeline.search(collection, "pump", build_plan(collection), door="cli")
         run = QueryRun.objects.get()
         assert (run.status, run.error_type.startswith("embedder_failed"), run.error != "") == ("error", True, True)
-        found = query_pipeline.search(
-            collection, "pump", query_pipeline.build_plan(collection, mode="lexical"), door="cli"
-        )
+        found = query_pipeline.search(collection, "pump", build_plan(collection, mode="lexical"), door="cli")
         assert found.status == "ok"
     finally:
         embedder_for.cache_clear()
@@ -90,7 +89,7 @@ def test_a_failing_embedder_is_kept_and_the_collection_stays_usable(settings: Se
 
 def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(caplog: pytest.LogCaptureFixture) -> None:
     collection = make_collection()
-    plan = query_pipeline.build_plan(collection)
+    plan = build_plan(collection)
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE retrieval_app_queryrun RENAME TO away")
     with caplog.at_level(logging.ERROR), transaction.atomic():
@@ -102,7 +101,7 @@ def test_a_run_that_cannot_be_stored_does_not_lose_the_answer(caplog: pytest.Log
 def test_search_leaves_no_setting_behind() -> None:
     """What a plan sets in the database lives as long as its transaction."""
     collection = make_collection()
-    query_pipeline.search(collection, "pump", query_pipeline.build_plan(collection, exact="never"), door="cli")
+    query_pipeline.search(collection, "pump", build_plan(collection, exact="never"), door="cli")
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM chunks WHERE collection_id = %s", [collection.pk])
         assert cursor.fetchone() == (5,)

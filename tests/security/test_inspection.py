@@ -17,7 +17,8 @@ from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
 from retrieval_app.runs import inspection
 from retrieval_app.runs.inspection import Refused
-from retrieval_app.runs.query_pipeline import ask, build_plan, search
+from retrieval_app.runs.plans import build_plan
+from retrieval_app.runs.query_pipeline import ask, search
 from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.corpus import bearer, get, post
 from tests.telemetry.conftest import Recorder

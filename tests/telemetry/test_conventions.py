@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 
 from ragd import telemetry
 from ragd.conventions import OPENINFERENCE, OTEL, TABLES, VOCABULARIES, Report, validate, validate_all
-from ragd.conventions.conditions import holds
+from ragd.conventions.validator import holds
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
 from tests.retrieval.corpus import bearer, make_collection, post

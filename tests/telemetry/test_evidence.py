@@ -147,3 +147,11 @@ def test_doors(stored: None, admin_client: Client) -> None:
     out = io.StringIO()
     call_command("ragd", "evidence", "--since", "1h", stdout=out)
     assert "0 gaps" in out.getvalue() and "GOVERN-1.2" in out.getvalue()
+
+
+def test_the_command_counts_all_spans_or_those_of_collections(stored: None) -> None:
+    for options, spans, collections in ((), 3, []), (("--collection", "cellar"), 1, ["cellar"]):
+        out = io.StringIO()
+        call_command("ragd", "evidence", "--since", "1h", "--json", *options, stdout=out)
+        answer = json.loads(out.getvalue())
+        assert (answer["spans"].get("aitf.rag.pipeline"), answer["collections"]) == (spans, collections)

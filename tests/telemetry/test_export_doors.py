@@ -17,7 +17,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from collections_app.services.governance.api_keys import create_key
-from evaluation_app.spans.exports import services
+from evaluation_app.spans.exports import downloads
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
@@ -92,10 +92,10 @@ def test_what_the_api_refuses(db: None, address: str, status: int, word: str) ->
     response = key_client(scope="read").get(address)
     assert response.status_code == status
     assert word in response.json()["error"]["message"]
-    for _ in range(services.EXPORTS_AT_ONCE):
-        services._slots.acquire()  # every slot: nothing was left open
-    for _ in range(services.EXPORTS_AT_ONCE):
-        services._slots.release()
+    for _ in range(downloads.EXPORTS_AT_ONCE):
+        downloads._slots.acquire()  # every slot: nothing was left open
+    for _ in range(downloads.EXPORTS_AT_ONCE):
+        downloads._slots.release()
 
 
 def test_a_limited_key_sees_its_collections_only(trace_id: str) -> None:
@@ -153,10 +153,10 @@ def test_the_command(trace_id: str, tmp_path: Path) -> None:
 
 
 def test_a_search_is_read_page_by_page(trace_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "BATCH", 4)
-    wanted = services.SpanFilter(collections=("house",))
-    batches = list(services.search_in_batches(wanted))
+    monkeypatch.setattr(downloads, "BATCH", 4)
+    wanted = downloads.SpanFilter(collections=("house",))
+    batches = list(downloads.search_in_batches(wanted))
     assert {len(batch) for batch in batches[:-1]} == {4}
     ids = [span.span_id for batch in batches for span in batch]
-    assert len(ids) == len(set(ids)) == sum(len(batch) for batch in services.search_in_batches(wanted, 1000))
-    assert [span.span_id for batch in services.search_in_batches(wanted, 5) for span in batch] == ids[:5]
+    assert len(ids) == len(set(ids)) == sum(len(batch) for batch in downloads.search_in_batches(wanted, 1000))
+    assert [span.span_id for batch in downloads.search_in_batches(wanted, 5) for span in batch] == ids[:5]

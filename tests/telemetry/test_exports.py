@@ -16,12 +16,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.sdk.trace import ReadableSpan
 from referencing import Registry, Resource
 
+from collections_app.http import downloads as http_downloads
 from evaluation_app.models import Span
-from evaluation_app.spans.exports import services
+from evaluation_app.spans.exports import downloads
+from evaluation_app.spans.exports.downloads import SpanExport, export_trace
 from evaluation_app.spans.exports.otlp import any_value
-from evaluation_app.spans.exports.services import SpanExport, export_trace
 from evaluation_app.spans.store.exporter import PostgresSpanExporter
-from evaluation_app.spans.store.span_reads import span_dict
+from evaluation_app.spans.store.span_records import SpanRecord
 from ragd import telemetry
 from ragd.conventions import validate
 from ragd.conventions.span_files import read_spans
@@ -31,7 +32,7 @@ from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
 
 pytestmark = pytest.mark.usefixtures("span_table")
-SCHEMAS = Path(services.__file__).parent / "schemas"
+SCHEMAS = Path(downloads.__file__).parent / "schemas"
 
 
 @cache
@@ -134,7 +135,7 @@ def assert_same(sent: Any, recorded: ReadableSpan) -> None:
 @pytest.mark.parametrize("form", ["otlp", "otlp-lines"])
 def test_what_was_exported_is_read_back_as_it_is_stored(trace_id: str, form: str) -> None:
     found = read_spans(read(trace_id, form))
-    stored = {span.span_id: span_dict(span) for span in Span.objects.of_trace(trace_id)}
+    stored = {span.span_id: SpanRecord.from_orm(span).dict() for span in Span.objects.of_trace(trace_id)}
     assert len(found.spans) == len(stored)
     for span in found.spans:
         wanted = stored[span["span_id"]]
@@ -155,7 +156,7 @@ def test_values_keep_their_types() -> None:
 
 
 def test_lines_hold_as_much_as_the_document(trace_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services.read_in_batches, "__defaults__", (2,))
+    monkeypatch.setattr(http_downloads, "BATCH", 2)
     whole = spans_of(to_request(read(trace_id, "otlp")))
     pieces = [spans_of(to_request(line)) for line in read(trace_id, "otlp-lines").splitlines()]
     assert len(pieces) == (len(whole) + 1) // 2
@@ -290,15 +291,15 @@ def test_spans_that_are_no_event(store: PostgresSpanExporter, recorder: Recorder
 
 
 def test_three_at_a_time_and_each_is_given_back(trace_id: str) -> None:
-    opened = [export_trace(trace_id, "otlp", "full") for _ in range(services.EXPORTS_AT_ONCE)]
-    with pytest.raises(services.ServiceError, match="3 downloads of spans run already"):
+    opened = [export_trace(trace_id, "otlp", "full") for _ in range(downloads.EXPORTS_AT_ONCE)]
+    with pytest.raises(downloads.ServiceError, match="3 downloads of spans run already"):
         export_trace(trace_id, "otlp", "full")
     opened[0].close()
     opened[0].close()
     next(opened[1])
     opened[1].close()
     b"".join(opened[2])
-    again = [export_trace(trace_id, "otlp", "full") for _ in range(services.EXPORTS_AT_ONCE)]
+    again = [export_trace(trace_id, "otlp", "full") for _ in range(downloads.EXPORTS_AT_ONCE)]
     for export in again:
         export.close()
 
@@ -308,7 +309,7 @@ def test_an_export_that_breaks_gives_its_place_back(monkeypatch: pytest.MonkeyPa
         yield []
         raise OSError("the disk is gone")
 
-    for _ in range(services.EXPORTS_AT_ONCE + 1):
-        export = SpanExport(services.find_format("otlp"), break_off(), "full", name="x")
+    for _ in range(downloads.EXPORTS_AT_ONCE + 1):
+        export = SpanExport(downloads.find_format("otlp"), break_off(), "full", name="x")
         with pytest.raises(OSError, match="gone"):
             b"".join(export)

@@ -47,7 +47,8 @@ def assert_conformant(spans: list[ReadableSpan]) -> None:
 
 
 def search(query: str, **values: Any) -> Any:
-    from retrieval_app.runs.query_pipeline import build_plan, search
+    from retrieval_app.runs.plans import build_plan
+    from retrieval_app.runs.query_pipeline import search
 
     collection = make_collection() if "collection" not in values else values.pop("collection")
     RECORDER.spans.clear()
@@ -107,7 +108,8 @@ def test_a_filter_is_recorded(recorder: Recorder) -> None:
 
 
 def test_an_extractive_answer_is_reported_as_what_it_is(recorder: Recorder) -> None:
-    from retrieval_app.runs.query_pipeline import ask, build_plan
+    from retrieval_app.runs.plans import build_plan
+    from retrieval_app.runs.query_pipeline import ask
 
     collection = make_collection()
     recorder.spans.clear()

@@ -11,6 +11,7 @@ import pytest
 from django.utils import timezone
 
 from evaluation_app.models import Span, SpanRollup
+from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE
 from evaluation_app.pages.overview.figures import (
     FigureFilter,
     consumption,
@@ -28,7 +29,6 @@ from evaluation_app.pages.overview.rollups import (
     roll_up,
     rolled_until,
 )
-from evaluation_app.spans.stage_names import PIPELINE_TYPE
 
 pytestmark = pytest.mark.django_db
 CHAT = "gen_ai.inference"

@@ -31,8 +31,7 @@ from evaluation_app.sample.loading import (
 from ragd import RetrievePlan, retrieve
 from ragd_site import prepare
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.plans import save_plan
-from retrieval_app.runs.query_pipeline import build_plan
+from retrieval_app.runs.plans import build_plan, save_plan
 
 pytestmark = pytest.mark.django_db
 
@@ -165,7 +164,7 @@ def test_search_and_ask_from_a_shell(small_sample: Path) -> None:
 
 
 def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collections_app.work.sending.send", lambda *_, **__: None)
+    monkeypatch.setattr("collections_app.work.delivery.send", lambda *_, **__: None)
     first, again = run_json("load-sample", "--evaluate"), run_json("load-sample", "--evaluate")
     (run,) = EvaluationRun.objects.all()
     assert (first["evaluation"], again["evaluation"]) == (str(run.pk), None)
@@ -177,7 +176,7 @@ def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.Mo
 def test_a_start_loads_the_sample_unless_told_otherwise(
     small_sample: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, loads: bool
 ) -> None:
-    monkeypatch.setattr("collections_app.work.sending.send", lambda *_, **__: None)
+    monkeypatch.setattr("collections_app.work.delivery.send", lambda *_, **__: None)
     settings.RAGD_SAMPLE = loads
     prepare.load_sample()
     assert Collection.objects.filter(name=SAMPLE_NAME).exists() == loads

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from evaluation_app.models import SpanSender
 from evaluation_app.spans.store import collector_export
 from evaluation_app.spans.store.collector_export import SendingExporter, SendingProcessor, name_endpoint
-from evaluation_app.spans.store.collector_state import collector_state
+from evaluation_app.spans.store.span_reads import collector_state
 from ragd_site.observability import tracing as site_telemetry
 from ragd_site.observability.collector import build_exporter, traces_endpoint
 from tests.telemetry.conftest import Recorder

@@ -111,7 +111,8 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
 
 def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Client) -> None:
     from retrieval_app.models import QueryRun
-    from retrieval_app.runs.query_pipeline import build_plan, search
+    from retrieval_app.runs.plans import build_plan
+    from retrieval_app.runs.query_pipeline import search
 
     collection = make_collection()
     runs = [search(collection, text, build_plan(collection, k=3), door=door) for text, door in (

@@ -12,8 +12,8 @@ from django.db import connection
 
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.models import Span
-from evaluation_app.spans.search import time_windows as span_stretches
-from evaluation_app.spans.search.names import forget_seen
+from evaluation_app.spans.search import search as span_stretches
+from evaluation_app.spans.search.conditions import forget_seen
 from evaluation_app.spans.search.search import (
     SlowSearch,
     SpanFilter,

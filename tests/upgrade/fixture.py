@@ -391,8 +391,8 @@ def services() -> None:
 
     from collections_app.services.governance.prices import save_price
     from evaluation_app.models import EvaluationRun
+    from evaluation_app.reviews.labels import next_task, review
     from evaluation_app.reviews.queue import queue_run
-    from evaluation_app.reviews.tasks import next_task, review
 
     ada = User.objects.create_superuser("ada", "", "upgrade-fixture")
     save_price("gpt-4o-mini", system="openai", input_per_million=0.15, output_per_million=0.6, actor=ada)

@@ -25,6 +25,24 @@ def is_empty(response: Any) -> bool:
     return has(response, ".empty-state, tr.empty")
 
 
+def states(response: Any) -> list[str]:
+    """The states of what the page lists, as the code names them, in its order."""
+    return [node.attributes.get("data-state") or "" for node in tree(response).css(".state[data-state]")]
+
+
+def wrong_fields(response: Any) -> list[str]:
+    """The fields that the page marks as wrong, by name, in its order; "" stands for a form as a whole."""
+    marked = tree(response).css(".form-errors, .field:has(.errorlist)")
+    inputs = [node.css_first("input, select, textarea") for node in marked]
+    return [(node.attributes.get("name") or "") if node else "" for node in inputs]
+
+
+def attribute(response: Any, selector: str, name: str) -> str | None:
+    """Of the first element that matches; None where there is none."""
+    node = tree(response).css_first(selector)
+    return node.attributes.get(name) if node else None
+
+
 def toasts(response: Any) -> list[tuple[str, str]]:
     """(tone, text) of each message: tone is good, watch, bad or neutral."""
     nodes = tree(response).css(".toast")

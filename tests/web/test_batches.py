@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.web.pages import is_empty, toasts, tones
+from tests.web.pages import has, is_empty, states, toasts, tones
 
 
 def text(response: Any) -> str:
@@ -38,12 +38,15 @@ def test_the_list_shows_each_attempt_with_its_state_and_polls_while_one_works(
 ) -> None:
     address = "/collections/nature/attempts/"
     assert is_empty(visitor.get(address))
-    make_batch("succeeded", "failed")
-    html = text(visitor.get(address))
-    assert "Completed with errors" in html and "Retry 1 failed" in html and "every 2s" not in html
+    failed = make_batch("succeeded", "failed")
+    listed = visitor.get(address)
+    assert "every 2s" not in text(listed) and states(listed) == ["completed_with_errors"]
+    assert has(listed, f"form[action='{address}{failed.pk}/retry/']")
+    assert not has(listed, f"form[action='{address}{failed.pk}/cancel/']")
     make_batch("succeeded", "queued", "queued", "queued", label="More")
-    html = text(visitor.get(address))
-    assert "every 2s" in html and 'max="4" value="1"' in html and "Interrupted" in html
+    listed = visitor.get(address)
+    assert "every 2s" in text(listed) and has(listed, "progress[max='4'][value='1']")
+    assert states(listed) == ["ingesting", "interrupted", "completed_with_errors"]
     part = text(visitor.get(address, headers={"HX-Request": "true", "HX-Target": "batches"}))
     assert part.lstrip().startswith('<div id="batches"')
 
@@ -72,10 +75,12 @@ def test_retry_and_cancel_of_an_attempt(visitor: Client, make_batch: Callable[..
 
 def test_retry_and_cancel_of_all(visitor: Client, make_batch: Callable[..., Any], settings: Any) -> None:
     batch = make_batch("failed", "failed")
-    html = text(visitor.get("/collections/nature/jobs/"))
-    assert "Retry 2 failed" in html and "Cancel all" not in html
+    shown = visitor.get("/collections/nature/jobs/")
+    assert has(shown, "form[action='/collections/nature/jobs/retry/']")
+    assert not has(shown, "form[action='/collections/nature/jobs/cancel/']")
     settings.RAGD_QUEUE_MAX_JOBS = 1
-    assert "the queue is full" in text(visitor.post("/collections/nature/jobs/retry/", follow=True))
+    assert tones(visitor.post("/collections/nature/jobs/retry/", follow=True)) == ["bad"]
+    assert batch.jobs.filter(state="failed").count() == 2
     settings.RAGD_QUEUE_MAX_JOBS = 9
     ((tone, message),) = toasts(visitor.post("/collections/nature/jobs/retry/", follow=True))
     assert tone == "good" and message.startswith("2 jobs")

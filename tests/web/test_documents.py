@@ -11,7 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from tests.web.pages import is_empty, toasts, tones
+from tests.web.pages import attribute, has, is_empty, toasts, tones
 
 
 def text(response: Any) -> str:
@@ -176,11 +176,9 @@ def test_a_citation_of_an_older_revision_says_so(visitor: Client, fill: Callable
     collection = fill(documents=1)
     collection.retention = {"revisions": 0}  # else it opens the revision that it is from
     ingest_text(collection, "whales.md", "Whales, written anew at some length.")
-    html = text(visitor.get("/collections/nature/documents/whales.md/?start=0&end=6&revision=1"))
-    assert "The citation is from revision 1;" in html
-    assert "The citation is from" not in text(
-        visitor.get("/collections/nature/documents/whales.md/?start=0&end=6&revision=2")
-    )
+    address = "/collections/nature/documents/whales.md/?start=0&end=6&revision="
+    assert attribute(visitor.get(f"{address}1"), ".banner", "data-cited-revision") == "1"
+    assert not has(visitor.get(f"{address}2"), "[data-cited-revision]")
 
 
 def test_a_long_document_is_read_in_parts(visitor: Client, fill: Callable[..., Any]) -> None:

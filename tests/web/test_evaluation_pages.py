@@ -69,7 +69,7 @@ def scores_of(base: float) -> list[dict[str, float | None]]:
 
 
 def summed(run: EvaluationRun) -> EvaluationRun:
-    from evaluation_app.runs.item_summaries import summarize
+    from evaluation_app.runs.summaries import summarize
     from evaluation_app.scoring.run_settings import RunSettings
 
     run.summary = summarize(

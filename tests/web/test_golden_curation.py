@@ -14,7 +14,7 @@ from collections_app.models import Collection, Document, Generation
 from collections_app.services.generations.generations import start_generation
 from collections_app.services.worker.dispatch import run_job
 from evaluation_app.curation import gate as gates
-from evaluation_app.curation.gate_settings import find_gate, set_gate
+from evaluation_app.curation.gate import find_gate, set_gate
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from ragd.store.store import execute
 

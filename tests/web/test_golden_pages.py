@@ -16,7 +16,7 @@ from evaluation_app.golden.edits import add_question
 from evaluation_app.golden.sets import create_set
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
-from tests.web.pages import has
+from tests.web.pages import has, is_empty
 from tests.web.test_every_page import check_page
 
 
@@ -43,8 +43,8 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     golden = GoldenSet.objects.get()
     assert made["Location"] == f"/evaluation/sets/{golden.pk}/"
     assert (golden.version, golden.versions.get().questions) == (1, [])
+    assert is_empty(visitor.get(made["Location"]))
     shown = page(visitor, made["Location"])
-    assert "No questions yet" in shown
     assert f"?set={golden.pk}&amp;purpose=all" in shown, "the number of runs opens those of sweeps, too"
     again = visitor.post("/evaluation/sets/new/", {"name": "animals", "collection": "nature"})
     assert again.status_code == 409
@@ -108,7 +108,7 @@ def test_questions_move_and_go(visitor: Client, golden: GoldenSet) -> None:
     visitor.post(change, {"action": f"down {first.pk}"})
     assert list(golden.questions.order_by("position").values_list("pk", flat=True)) == [second.pk, first.pk]
     asked = visitor.post(change, {"action": "delete", "question": [first.pk]})
-    assert "Delete 1 question?" in asked.content.decode()
+    assert has(asked, f"#confirm input[name=question][value='{first.pk}']")
     assert golden.questions.count() == 2
     visitor.post(change, {"action": "delete", "question": [first.pk], "confirmed": "on"})
     assert list(golden.questions.values_list("pk", "position")) == [(second.pk, 0)]
@@ -119,7 +119,7 @@ def test_what_is_gone_is_shown_as_gone(visitor: Client, golden: GoldenSet) -> No
     archive_documents(collection, ["whales.md"])
     add_question(golden, {"question": "Where is Atlantis?", "expected_doc_ids": ["atlantis.md"]})
     html = page(visitor, f"/evaluation/sets/{golden.pk}/")
-    assert "2 questions expect documents or chunks that are deleted, disabled or changed" in html
+    assert 'href="?state=lost"' in html
     assert "Whales, disabled" in html
     assert "atlantis.md, deleted" in html
     only = page(visitor, f"/evaluation/sets/{golden.pk}/?state=lost")
@@ -141,8 +141,8 @@ def test_a_chunk_that_moved_is_told_and_followed(visitor: Client, golden: Golden
     more = "# Whales\n\nWhales are mammals that live in the sea and breathe the air above it.\n\n"
     ingest_text(collection, "whales.md", TEXTS["whales.md"].replace("# Whales\n\n", more), title="Whales")
     html = page(visitor, address)
-    assert "1 question expects documents or chunks that are deleted, disabled or changed" in html
-    assert "Update 1 moved chunk" in html
+    assert 'href="?state=lost"' in html
+    assert 'name="action" value="follow"' in html
     assert "moved to whales.md#2" in page(visitor, f"{address}questions/{song.pk}/")
     visitor.post(f"{address}change/", {"action": "follow"})
     song.refresh_from_db()

@@ -108,10 +108,10 @@ def test_operations_names_workers_jobs_and_storage(visitor: Client, fill: Callab
 
 
 def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    from evaluation_app.pages.overview import storage
-    from evaluation_app.pages.overview.storage import index_builds, storage_summary
+    from evaluation_app.pages.overview import summaries
+    from evaluation_app.pages.overview.summaries import index_builds, storage_summary
 
-    monkeypatch.setattr(storage, "TABLES_SHOWN", 1000)
+    monkeypatch.setattr(summaries, "TABLES_SHOWN", 1000)
     fill()
     summary = storage_summary()
     names = [table.name for table in summary.tables]

@@ -13,7 +13,6 @@ from django.test.utils import CaptureQueriesContext
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from evaluation_app.analysis.sweeps.estimate import estimate_sweep
 from evaluation_app.analysis.sweeps.lifecycle import (
     SEARCH_ONLY,
     cancel_sweep,
@@ -21,6 +20,7 @@ from evaluation_app.analysis.sweeps.lifecycle import (
     draft_sweep,
     save_swept_plan,
 )
+from evaluation_app.analysis.sweeps.plan_grid import estimate_sweep
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, Sweep
 from evaluation_app.runs.lifecycle import run_now
 from ragd.errors import UnknownCollection

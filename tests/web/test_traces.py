@@ -41,7 +41,7 @@ def add_span(number: int, name: str, **values: Any) -> Any:
 @pytest.fixture
 def spans(visitor: Client) -> None:
     """Ten queries, one of which failed, with a chat call each, and an ingest; spans are a minute apart."""
-    from evaluation_app.spans.search.names import forget_seen
+    from evaluation_app.spans.search.conditions import forget_seen
     from retrieval_app.models import QueryRun
 
     forget_seen()
@@ -194,7 +194,8 @@ def test_what_is_unknown_is_told(visitor: Client, spans: None, query: str, said:
 @pytest.mark.parametrize("address", ["/traces/", "/traces/list/?text=whale", "/traces/spans/?text=whale"])
 def test_what_cannot_be_read_in_time_is_told(visitor: Client, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr(
-        "evaluation_app.pages.explorer.limits.READ_BRIEFLY", "SET LOCAL statement_timeout = '50ms'; SELECT pg_sleep(5)"
+        "evaluation_app.pages.explorer.span_links.READ_BRIEFLY",
+        "SET LOCAL statement_timeout = '50ms'; SELECT pg_sleep(5)",
     )
     page = text(visitor.get(address), 503)
     assert "timed out." in page and 'role="alert"' in page

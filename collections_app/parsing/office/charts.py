@@ -37,11 +37,17 @@ def _table(series: list[Series]) -> str:
     positions = sorted({*categories, *(position for each in series for position in each.values)})[:POINT_LIMIT]
     header = ["", *(" ".join(each.name.values()) for each in series)]
     return table(
-        [header, *([categories.get(at, ""), *(shown(each.values.get(at, "")) for each in series)] for at in positions)]
+        [
+            header,
+            *(
+                [categories.get(at, ""), *(format_number(each.values.get(at, "")) for each in series)]
+                for at in positions
+            ),
+        ]
     )
 
 
-def shown(value: str) -> str:
+def format_number(value: str) -> str:
     """A number without the tail that binary fractions have."""
     try:
         return f"{float(value):.15g}"
@@ -55,7 +61,7 @@ class _Reading:
         self.series: list[Series] = []
         self._in_series = 0
         self._slot: dict[int, str] | None = None
-        self._place = 0
+        self._index = 0
         self._inside = ""
 
     def start(self, name: str, attributes: Attributes) -> None:
@@ -67,7 +73,7 @@ class _Reading:
             self._slot = getattr(self.series[-1], SLOTS[name])
         elif name == "pt":
             index = attributes.get("idx", "0")
-            self._place = int(index) if index.isascii() and index.isdigit() and len(index) < 9 else 0
+            self._index = int(index) if index.isascii() and index.isdigit() and len(index) < 9 else 0
         elif name == "p" and not self._in_series:
             self.titles.append("")
 
@@ -80,6 +86,6 @@ class _Reading:
 
     def text(self, piece: str) -> None:
         if self._inside == "v" and self._slot is not None:
-            self._slot[self._place] = self._slot.get(self._place, "") + piece
+            self._slot[self._index] = self._slot.get(self._index, "") + piece
         elif self._inside == "t" and not self._in_series and self.titles:
             self.titles[-1] += piece

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from collections_app.parsing.assembly import Assembly
-from collections_app.parsing.text.xmlstream import Attributes, stream_xml
+from collections_app.parsing.text.xmlstream import Attributes, elements, stream_xml
 from collections_app.parsing.types import ParseError
 
 CORE_PROPERTIES = {
@@ -49,18 +49,15 @@ def relationships(package: Parts, part: str) -> dict[str, Relationship]:
     if path not in package:
         return {}
     result: dict[str, Relationship] = {}
-
-    def start(element: str, attributes: Attributes) -> None:
-        if element != "Relationship" or "Id" not in attributes:
-            return
+    for _, attributes in elements(package.read(path), "Relationship"):
+        if "Id" not in attributes:
+            continue
         external = attributes.get("TargetMode") == "External"
         target = attributes.get("Target", "")
         if not external:
             target = posixpath.normpath(posixpath.join("/" + folder, target.replace("\\", "/"))).lstrip("/")
         kind = attributes.get("Type", "").rpartition("/")[2]
         result[attributes["Id"]] = Relationship(kind, target, external)
-
-    stream_xml(package.read(path), start, lambda _: None, lambda _: None)
     return result
 
 
@@ -72,6 +69,13 @@ def related(package: Parts, part: str, kind: str) -> list[str]:
         if relation.kind == kind and not relation.external and relation.target in package
     ]
     return list(dict.fromkeys(targets))
+
+
+def attach_embedded(package: Parts, part: str, assembly: Assembly) -> None:
+    """Name the files that a part embeds."""
+    for kind in ("package", "oleObject"):
+        for name in related(package, part, kind):
+            assembly.attach(name.rpartition("/")[2], package.read(name))
 
 
 def main_part(package: Parts, usual: str) -> str:

@@ -12,7 +12,7 @@ from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.office.ooxml import leaf_texts
 from collections_app.parsing.office.wordstyles import number, show_number
 from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, table, words
-from collections_app.parsing.text.xmlstream import Attributes, stream_xml
+from collections_app.parsing.text.xmlstream import Attributes, elements, stream_xml
 from collections_app.parsing.types import ParseError, Source
 
 SKIPPED = words(
@@ -96,18 +96,14 @@ def _add_headers(package: Package, assembly: Assembly) -> None:
 def read_list_styles(data: bytes) -> dict[tuple[str, int], tuple[str, str, int]]:
     """(format, suffix, start) of the numbered levels by list style and level from 1."""
     result: dict[tuple[str, int], tuple[str, str, int]] = {}
-    current = ""
-
-    def start(name: str, attributes: Attributes) -> None:
-        nonlocal current
+    style = ""
+    for name, attributes in elements(data, "list-style", "list-level-style-number", doctype_allowed=True):
         if name == "list-style":
-            current = attributes.get("name", "")
-        elif name == "list-level-style-number" and attributes.get("num-format"):
+            style = attributes.get("name", "")
+        elif attributes.get("num-format"):
             form = NUMBER_FORMATS.get(attributes["num-format"], "decimal")
             level, first = number(attributes.get("level", "1")), number(attributes.get("start-value", "1"))
-            result[current, level] = (form, attributes.get("num-suffix", "."), first)
-
-    stream_xml(data, start, lambda _: None, lambda _: None, doctype_allowed=True)
+            result[style, level] = (form, attributes.get("num-suffix", "."), first)
     return result
 
 

@@ -13,12 +13,11 @@ from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.legacy import tika
-from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
+from collections_app.parsing.office.ooxml import Parts, main_part, read_core_properties, related, relationships
 from collections_app.parsing.office.opendocument import check_not_encrypted, read_properties
-from collections_app.parsing.office.sheetformats import Cell, percent_cells, percent_styles
 from collections_app.parsing.office.word import drawn_lines
 from collections_app.parsing.text.markup import cell, heading, squeeze
-from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
+from collections_app.parsing.text.xmlstream import Attributes, collect_text, elements, stream_xml
 from collections_app.parsing.types import ParseError, Source
 
 MAIN = "xl/workbook.xml"
@@ -26,6 +25,10 @@ MAIN = "xl/workbook.xml"
 WHOLE_LIMIT = 2**53
 NEARLY_SECOND_US = 998_000
 ZIPPED = frozenset({types.XLSX, types.XLSB, types.ODS})
+BUILT_IN_PERCENT = frozenset({"9", "10"})
+COLUMN_LIMIT = 16_384
+
+Cell = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +57,11 @@ def read(source: Source, assembly: Assembly) -> None:
         tika.read_instead(source, assembly, error)
         return
     for metadata in workbook.sheets_metadata:
-        held = beside.get(metadata.name) or Beside()
+        beside_sheet = beside.get(metadata.name) or Beside()
         if metadata.typ != python_calamine.SheetTypeEnum.WorkSheet:
-            assembly.add("\n".join([heading(metadata.name, 2), *held.lines]), f"sheet {metadata.name}")
+            assembly.add("\n".join([heading(metadata.name, 2), *beside_sheet.lines]), f"sheet {metadata.name}")
             continue
-        _add_sheet(workbook, metadata.name, held, assembly)
+        _add_sheet(workbook, metadata.name, beside_sheet, assembly)
     workbook.close()
     if source.media_type == types.XLS and not assembly.length:  # text boxes, Excel before 5
         tika.add_extract(tika.extract(source.data, source.limits), assembly)
@@ -176,13 +179,10 @@ def _sheet_parts(package: Package) -> dict[str, str]:
     part = main_part(package, MAIN)
     relations = relationships(package, part)
     parts: dict[str, str] = {}
-
-    def start(name: str, attributes: Attributes) -> None:
-        relation = relations.get(attributes.get("r:id", "")) if name == "sheet" else None
+    for _, attributes in elements(package.read(part), "sheet"):
+        relation = relations.get(attributes.get("r:id", ""))
         if relation is not None and relation.target in package:
             parts[attributes.get("name", "")] = relation.target
-
-    stream_xml(package.read(part), start, lambda _: None, lambda _: None)
     return parts
 
 
@@ -202,3 +202,55 @@ def _drawing_lines(package: Package, drawing: str) -> list[str]:
         for name in related(package, drawing, kind):
             lines.extend(drawn_lines(package.read(name)))
     return [squeeze(line) for line in lines]
+
+
+def percent_styles(package: Parts, workbook: str) -> frozenset[str]:
+    """The numbers of the cell styles whose format shows a percent sign."""
+    result: set[str] = set()
+    for part in related(package, workbook, "styles"):
+        formats = set(BUILT_IN_PERCENT)
+        count = 0
+        inside = False
+
+        def start(name: str, attributes: Attributes, formats: set[str] = formats) -> None:
+            nonlocal count, inside
+            if name == "numFmt" and "%" in attributes.get("formatCode", ""):
+                formats.add(attributes.get("numFmtId", ""))
+            elif name == "cellXfs":
+                inside = True
+            elif name == "xf" and inside:
+                if attributes.get("numFmtId") in formats:
+                    result.add(str(count))
+                count += 1
+
+        def end(name: str) -> None:
+            nonlocal inside
+            inside = inside and name != "cellXfs"
+
+        stream_xml(package.read(part), start, end)
+    return frozenset(result)
+
+
+def percent_cells(package: Parts, sheet: str, styles: frozenset[str]) -> frozenset[Cell]:
+    """(row, column), from 0, of the sheet's cells with one of the styles."""
+    cells: set[Cell] = set()
+
+    def start(name: str, attributes: Attributes) -> None:  # of many, so none is gathered but these
+        if name == "c" and attributes.get("s") in styles and (position := position_of(attributes.get("r", ""))):
+            cells.add(position)
+
+    if styles:
+        stream_xml(package.read(sheet), start)
+    return frozenset(cells)
+
+
+def position_of(reference: str) -> Cell | None:
+    """(row, column) of a reference such as "AB12"; None for anything else."""
+    letters = reference.rstrip("0123456789")
+    digits = reference[len(letters) :]
+    if not digits or len(digits) > 7 or not letters.isascii() or not letters.isalpha() or len(letters) > 3:
+        return None
+    column = 0
+    for letter in letters.upper():
+        column = 26 * column + ord(letter) - ord("A") + 1
+    return (int(digits) - 1, column - 1) if column <= COLUMN_LIMIT else None

@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 from collections_app.parsing.archives import Package
 from collections_app.parsing.assembly import Assembly
 from collections_app.parsing.office.charts import chart_blocks
-from collections_app.parsing.office.ooxml import main_part, read_core_properties, related, relationships
+from collections_app.parsing.office.ooxml import (
+    attach_embedded,
+    main_part,
+    read_core_properties,
+    related,
+    relationships,
+)
 from collections_app.parsing.office.word import drawn_lines
 from collections_app.parsing.text.markup import heading, join_blocks, list_item, squeeze, table
-from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
+from collections_app.parsing.text.xmlstream import Attributes, collect_text, elements, stream_xml
 from collections_app.parsing.types import ParseError, Source
 
 MAIN = "ppt/presentation.xml"
@@ -40,7 +46,7 @@ def read(source: Source, assembly: Assembly) -> None:
             assembly.leave_out(f"Slide {number} could not be read: {error.message}")
             continue
         assembly.add(join_blocks(blocks), f"slide {number}")
-        _name_embedded(package, name, assembly)
+        attach_embedded(package, name, assembly)
     for text in footers:
         assembly.add(f"Footer: {text}")
     for text in _fixed_texts(package, slides):
@@ -52,14 +58,9 @@ def read(source: Source, assembly: Assembly) -> None:
 def _slide_parts(package: Package, part: str) -> list[str]:
     """The parts of the slides in the order of the show; a slide that is missing from the package is left out."""
     relations = relationships(package, part)
-    ordered: list[str] = []
-
-    def start(name: str, attributes: Attributes) -> None:
-        if name == "sldId" and attributes.get("r:id") in relations:
-            ordered.append(relations[attributes["r:id"]].target)
-
-    stream_xml(package.read(part), start, lambda _: None, lambda _: None)
-    return [name for name in ordered if name in package]
+    ids = [attributes.get("r:id") for _, attributes in elements(package.read(part), "sldId")]
+    targets = [relations[each].target for each in ids if each in relations]
+    return [name for name in targets if name in package]
 
 
 def _slide_blocks(package: Package, part: str, assembly: Assembly, footers: dict[str, None]) -> list[str]:
@@ -95,12 +96,6 @@ def _fixed_texts(package: Package, slides: list[str]) -> list[str]:
         stream_xml(package.read(name), fixed.start, fixed.end, fixed.text)
         texts.extend(squeeze(text) for text in fixed.fixed_texts())
     return list(dict.fromkeys(texts))
-
-
-def _name_embedded(package: Package, part: str, assembly: Assembly) -> None:
-    for kind in ("package", "oleObject"):
-        for name in related(package, part, kind):
-            assembly.attach(name.rpartition("/")[2], package.read(name))
 
 
 @dataclass(slots=True)

@@ -7,10 +7,11 @@ from xml.etree import ElementTree
 
 from collections_app.parsing import signatures as types
 from collections_app.parsing.archives import Package
-from collections_app.parsing.assembly import Assembly
+from collections_app.parsing.assembly import Assembly, read_into
 from collections_app.parsing.office.charts import chart_blocks
 from collections_app.parsing.office.ooxml import (
     Parts,
+    attach_embedded,
     leaf_texts,
     main_part,
     read_core_properties,
@@ -19,7 +20,6 @@ from collections_app.parsing.office.ooxml import (
 )
 from collections_app.parsing.office.wordbody import Body, Comment
 from collections_app.parsing.office.wordstyles import Numbering, Styles, read_numbering, read_styles
-from collections_app.parsing.reading import read_into
 from collections_app.parsing.text.markup import flatten, join_blocks, squeeze
 from collections_app.parsing.text.xmlstream import Attributes, collect_text, stream_xml
 from collections_app.parsing.types import ParseError, Source
@@ -49,14 +49,14 @@ def read(source: Source, assembly: Assembly) -> None:
     _add_notes(package, part, body, assembly)
     _add_headers(package, part, assembly)
     assembly.entitle(body.first_title)
-    _name_embedded(package, part, assembly)
+    attach_embedded(package, part, assembly)
 
 
 class FlatPackage:
     """A package written as one XML file: each part is an element with its name."""
 
     def __init__(self, data: bytes) -> None:
-        stream_xml(data, lambda *_: None, lambda _: None, lambda _: None)
+        stream_xml(data, lambda *_: None)
         self._parts: dict[str, bytes] = {}
         for part in ElementTree.fromstring(data).iter(f"{PKG}part"):  # noqa: S314 - entities were refused above
             name = part.get(f"{PKG}name", "").lstrip("/")
@@ -160,18 +160,12 @@ def _note_line(note: Comment, container: str) -> str:
 
 def _add_headers(package: Parts, part: str, assembly: Assembly) -> None:
     """Each different header and footer once, at the end, so that it does not break up the text."""
-    seen: set[str] = set()
+    texts: set[str] = set()
     for kind, word in (("header", "Header"), ("footer", "Footer")):
         for name in related(package, part, kind):
             block = Body(Styles(), Numbering())
             stream_xml(package.read(name), block.start, block.end, block.text)
             text = flatten(join_blocks(block.finish()))
-            if text not in seen and re.search(r"\w{2}", text):
-                seen.add(text)
+            if text not in texts and re.search(r"\w{2}", text):
+                texts.add(text)
                 assembly.add(f"{word}: {text}")
-
-
-def _name_embedded(package: Parts, part: str, assembly: Assembly) -> None:
-    for kind in ("package", "oleObject"):
-        for name in related(package, part, kind):
-            assembly.attach(name.rpartition("/")[2], package.read(name))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
-from collections_app.parsing.office.wordmath import Formula
 from collections_app.parsing.office.wordstyles import Numbering, Styles, number
 from collections_app.parsing.text.markup import cell, heading, join_blocks, list_item, squeeze, table, words
 from collections_app.parsing.text.xmlstream import Attributes
@@ -17,6 +17,10 @@ SKIPPED = words(
 CHARACTERS = {"noBreakHyphen": "\u2011", "softHyphen": "", "cr": "\n", "ptab": "\t", "separator": ""}
 LEVEL_LIMIT = 8
 HEADING_CHARS = 500
+# The parts of a formula that change their meaning when they simply stand side by side: what is written before each.
+PARTS = {"num": "", "den": "/", "sup": "^", "sub": "_", "lim": "_", "deg": "", "e": ""}
+ATOM = re.compile(r"[\w.,]+|\W", re.DOTALL)
+ROOT, OPEN, CLOSE = "√", "(", ")"
 
 
 @dataclass(slots=True)
@@ -47,6 +51,52 @@ class Comment:
     kind: str
     author: str
     text: str
+
+
+class Formula:
+    """Writes a formula in one line: (a+b)/2, x^2, y_i, √(z). The pieces are those of its paragraph."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self._starts: list[int] = []
+        self._holders: list[str] = []
+
+    def start(self, name: str, value: str, pieces: list[str]) -> None:
+        """value: the attribute "val", which names the sign of a sum or product."""
+        if name == "oMath":
+            self.depth += 1
+        if not self.depth:
+            return
+        if name in PARTS:
+            self._starts.append(len(pieces))
+        elif name in ("rad", "d", "f", "sSup", "sSub", "nary"):
+            self._holders.append(name)
+            pieces.append({"rad": ROOT, "d": OPEN}.get(name, ""))
+        elif name == "chr" and value:
+            pieces.append(value)
+
+    def end(self, name: str, pieces: list[str]) -> None:
+        if not self.depth:
+            return
+        if name in PARTS and self._starts:
+            self._end_part(name, pieces)
+        elif self._holders and name == self._holders[-1]:
+            self._holders.pop()
+            if name == "d":
+                pieces.append(CLOSE)
+        elif name == "oMath":
+            self.depth -= 1
+
+    def _end_part(self, name: str, pieces: list[str]) -> None:
+        start = self._starts.pop()
+        text = "".join(pieces[start:])
+        del pieces[start:]
+        holder = self._holders[-1] if self._holders else ""
+        is_bound = name != "e" or holder in ("rad", "sSup", "sSub")
+        if text.strip() and is_bound and not ATOM.fullmatch(text):
+            text = f"{OPEN}{text}{CLOSE}"
+        if text.strip():
+            pieces.append(PARTS[name] + text)
 
 
 class Body:

@@ -102,7 +102,7 @@ def read_styles(data: bytes) -> Styles:
         if name == "style":
             current = None
 
-    stream_xml(data, start, end, lambda _: None)
+    stream_xml(data, start, end)
     return styles
 
 
@@ -144,25 +144,25 @@ class Numbering:
         del counters[at + 1 :]
         if self._level(number_id, at).form in BULLET_FORMATS:
             return "-"
-        return self._shown(number_id, at, counters) or "-"
+        return self._format(number_id, at, counters) or "-"
 
     def _level(self, number_id: str, at: int) -> Level:
         own = self.own_levels.get((number_id, at))
         return own or self.levels.get((self.abstract_of.get(number_id, ""), at)) or Level()
 
-    def _shown(self, number_id: str, at: int, counters: list[int]) -> str:
+    def _format(self, number_id: str, at: int, counters: list[int]) -> str:
         """The counters put into the level's pattern, such as "%1.%2)"."""
-        shown = self._level(number_id, at)
+        own_level = self._level(number_id, at)
 
         def show(match: re.Match[str]) -> str:
             index = int(match.group(1)) - 1
             if not 0 <= index < len(counters):
                 return ""
             level = self._level(number_id, index)
-            form = "decimal" if shown.legal or level.form in BULLET_FORMATS else level.form
+            form = "decimal" if own_level.legal or level.form in BULLET_FORMATS else level.form
             return show_number(counters[index], form)
 
-        return re.sub(r"%(\d)", show, shown.pattern or f"%{at + 1}.").strip()
+        return re.sub(r"%(\d)", show, own_level.pattern or f"%{at + 1}.").strip()
 
 
 def show_number(count: int, form: str) -> str:
@@ -179,17 +179,17 @@ def show_number(count: int, form: str) -> str:
 
 
 def _roman(count: int) -> str:
-    shown = ""
+    text = ""
     for value, letters in ROMAN:
-        shown += letters * (count // value)
+        text += letters * (count // value)
         count %= value
-    return shown
+    return text
 
 
 def read_numbering(data: bytes) -> Numbering:
     """The list definitions of a numbering part (or of a whole Word 2003 XML document)."""
     reader = _NumberingReader()
-    stream_xml(data, reader.start, lambda _: None, lambda _: None)
+    stream_xml(data, reader.start)
     reader.follow_links()
     return reader.numbering
 
@@ -226,8 +226,8 @@ class _NumberingReader:
             self._note(name, value)
 
     def _note(self, name: str, value: str) -> None:
-        held = self.numbering.own_levels if self._number_id else self.numbering.levels
-        level = held.setdefault((self._number_id or self._abstract, self._at), Level(start=0))
+        levels = self.numbering.own_levels if self._number_id else self.numbering.levels
+        level = levels.setdefault((self._number_id or self._abstract, self._at), Level(start=0))
         if name == "lvlText":
             level.pattern = value
         elif name == "start":

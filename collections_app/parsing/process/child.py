@@ -2,308 +2,269 @@
 
 It imports the readers once, then forks for every document that comes in on the control socket, so that a document pays
 a fork and not an interpreter. The forked child limits itself, reads, answers and exits; the server reaps it, kills it
-when its time is over or its caller has gone, and reports how it ended. The end of the control socket ends the server.
+when its time is over or its caller has gone, and tells how it ended. The end of the control socket ends the server.
+A child that read a light document waits a moment for the next one under the same limits: a fork costs more than reading
+a page of text.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import hashlib
 import json
 import os
-import select
+import resource
 import signal
 import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from collections_app.parsing import reading
+from collections_app.parsing import assembly
 from collections_app.parsing.archives import expand_archive
-from collections_app.parsing.process import protocol
-from collections_app.parsing.process.childlimits import LIGHT_CPU_S, die_with, limit_process, memory_error
+from collections_app.parsing.process import process
 from collections_app.parsing.sniffing import sniff
-from collections_app.parsing.types import ParseError, ParseLimits, Source
+from collections_app.parsing.types import MEBIBYTE, ParseError, ParseLimits, Source
 
-CONTROL_BYTES = 4096
-REAP_EVERY_S = 1.0
+REQUEST_BYTES = 1 << 16
 # read by Python code alone, in a few milliseconds: nothing that could spoil the process for the next document
 LIGHT_TYPES = frozenset({"text/markdown", "text/plain", "text/csv", "text/tab-separated-values", "application/json"})
-LIGHT_BYTES = 128 * 1024
+LIGHT_BYTES = 128 * 1024  # fits the socket's buffer, so that it is sent without waiting for the caller
+LIGHT_CPU_S = 10  # after which a child reads no further document
 WAITING_S = 1.0
 READY = b"R"
-NEXT = b"N"
+
+PR_SET_PDEATHSIG = 1
+FILE_LIMIT_MB = 512
+OPEN_FILES_LIMIT = 256
+CPU_GRACE_S = 2
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Child:
-    """A forked child. connection is the server's own copy of the document socket, for the trailer; None: it waits.
+    """A forked child. leash: to the caller of the document that it reads; None: it waits for another one.
 
-    line: further documents go to the child there, and its word that it waits comes back. deadline: the end of its
-    document's time, or of its waiting (time.monotonic).
+    line: further documents go to the child there, and its word that it waits comes back; it ends with the child.
+    limits: under which it runs; None: it is to read nothing more. deadline: the end of its document's time, or of its
+    waiting (time.monotonic).
     """
 
     pid: int
     line: socket.socket
-    limits: dict[str, Any]
-    connection: socket.socket | None
+    limits: dict[str, Any] | None
+    leash: Connection | None
     deadline: float
     out_of_time: bool = False
     is_used: bool = False  # it has read another document before
 
+    def kill(self) -> None:
+        """With what it started: its group, which exists once it has called setsid. Not after it was reaped."""
+        self.limits = None
+        for end in (os.killpg, os.kill):
+            with suppress(ProcessLookupError, PermissionError):
+                end(self.pid, signal.SIGKILL)
 
-class Server:
-    """Forks children until the control socket ends. One thread; woken by messages, hang-ups and dying children.
+    def let_go(self) -> None:
+        """Its document is done."""
+        if self.leash is not None:
+            self.leash.close()
+            self.leash = None
 
-    A child that read a light document waits a moment for the next one under the same limits: a fork costs more than
-    reading a page of text.
-    """
 
-    def __init__(self, control: socket.socket) -> None:
-        self.control = control
-        self.children: dict[int, Child] = {}
-        self.poll = select.poll()
-        self.poll.register(control, select.POLLIN)
-        self.wake_read, self.wake_write = socket.socketpair()
-        for end in (self.wake_read, self.wake_write):
-            end.setblocking(False)
-        self.poll.register(self.wake_read, select.POLLIN)
-        signal.set_wakeup_fd(self.wake_write.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-
-    def serve(self) -> None:
-        while True:
-            ready = {descriptor for descriptor, _ in self.poll.poll(self._wait_ms())}
-            # a child says that it waits before its caller hangs up; a new document may get a number that is free again
-            for child in [child for child in self.children.values() if child.line.fileno() in ready]:
-                self._listen(child)
-            for child in [child for child in self.children.values() if child.connection is not None]:
-                if child.connection is not None and child.connection.fileno() in ready:
-                    self._hang_up(child, child.connection)
-            if self.wake_read.fileno() in ready:
-                self._drain()
-            self._enforce()
-            self._reap()
-            if self.control.fileno() in ready and not self._accept():
-                self._kill_all()
-                return
-
-    def _wait_ms(self) -> int | None:
-        if not self.children:
-            return None
-        nearest = min(child.deadline for child in self.children.values()) - time.monotonic()
-        return max(0, int(1000 * min(REAP_EVERY_S, nearest))) + 1
-
-    def _drain(self) -> None:
-        try:
-            while self.wake_read.recv(4096):
-                pass
-        except BlockingIOError:
-            pass
-
-    def _accept(self) -> bool:
-        """Start one document. False at the end of the control socket."""
-        try:
-            message, descriptors, _, _ = socket.recv_fds(self.control, CONTROL_BYTES, 1)
-        except ConnectionError:
-            return False
-        if not message:
-            return False
-        if descriptors:
-            request = json.loads(message)
-            connection = socket.socket(fileno=descriptors[0])
-            self._start(connection, request["wall_s"], request["limits"], fresh=request["fresh"])
-        return True
-
-    def _start(self, connection: socket.socket, wall_s: float, limits: dict[str, Any], *, fresh: bool) -> None:
-        waiting = None if fresh else self._find_waiting(connection, limits)
-        child = waiting or self._fork(connection, limits)
-        if child is None:
-            _send_trailer(connection, protocol.NOT_STARTED, 0, 0)
+def serve(control: socket.socket) -> None:
+    """Fork children until the control socket ends. One thread."""
+    children: list[Child] = []
+    while True:
+        timeout_s = min((child.deadline for child in children), default=None)
+        watched = [end for child in children for end in (child.line, child.leash) if end is not None]
+        ready = wait([control, *watched], timeout_s and max(0.0, timeout_s - time.monotonic()))
+        # a child says that it waits before its caller hangs up
+        for child in [child for child in children if child.line in ready]:
+            if _read_line(child) != READY:
+                children.remove(child)
+                _reap(child)
+        for child in children:
+            if child.leash in ready:
+                child.kill()
+                child.let_go()
+            elif time.monotonic() >= child.deadline:
+                child.out_of_time, child.deadline = True, child.deadline + WAITING_S
+                child.kill()
+        if control in ready and not _accept(control, children):
+            for child in children:
+                child.kill()
             return
-        child.connection, child.deadline = connection, time.monotonic() + wall_s
-        self.poll.register(connection, 0)
 
-    def _find_waiting(self, connection: socket.socket, limits: dict[str, Any]) -> Child | None:
-        """A child that waits under the same limits, with the document handed to it."""
-        for child in self.children.values():
-            if child.connection is None and child.limits == limits and not child.out_of_time:
-                try:
-                    socket.send_fds(child.line, [NEXT], [connection.fileno()])
-                except OSError:
-                    continue
+
+def _read_line(child: Child) -> bytes:
+    try:
+        word = child.line.recv(len(READY))
+    except OSError:
+        return b""
+    if word == READY:
+        child.let_go()
+        child.is_used, child.deadline = True, time.monotonic() + WAITING_S
+    return word
+
+
+def _accept(control: socket.socket, children: list[Child]) -> bool:
+    """Start one document. False at the end of the control socket."""
+    try:
+        message, descriptors, _, _ = socket.recv_fds(control, REQUEST_BYTES, 2)
+    except ConnectionError:
+        return False
+    if len(descriptors) < 2:
+        return bool(message)
+    request = json.loads(message)
+    with Connection(descriptors[0]) as connection:
+        leash = Connection(descriptors[1])
+        child = None if request["fresh"] else _hand_on(message, connection, request["limits"], children)
+        if child is None:
+            try:
+                child = _fork(control, request, connection, leash, children)
+            except OSError:
+                _tell(leash, process.NOT_STARTED, 0, 0)
+                return True
+            children.append(child)
+    child.leash, child.deadline = leash, time.monotonic() + request["wall_s"]
+    return True
+
+
+def _hand_on(message: bytes, connection: Connection, limits: dict[str, Any], children: list[Child]) -> Child | None:
+    """A child that waits under the same limits, with the document handed to it."""
+    for child in children:
+        if child.leash is None and child.limits == limits:
+            with suppress(OSError):
+                socket.send_fds(child.line, [message], [connection.fileno()])
                 return child
-        return None
+    return None
 
-    def _fork(self, connection: socket.socket, limits: dict[str, Any]) -> Child | None:
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        server = os.getpid()
-        try:
-            pid = os.fork()
-        except OSError:
-            mine.close()
-            theirs.close()
-            return None
+
+def _fork(
+    control: socket.socket, request: dict[str, Any], connection: Connection, leash: Connection, children: list[Child]
+) -> Child:
+    mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    server = os.getpid()
+    with theirs:
+        pid = os.fork()
         if pid == 0:
-            mine.close()
-            self._become_child(connection, theirs, server)
-        theirs.close()
-        child = self.children[pid] = Child(pid, mine, limits, None, 0.0)
-        self.poll.register(mine, select.POLLIN)
-        return child
-
-    def _become_child(self, connection: socket.socket, line: socket.socket, server: int) -> None:
-        status = 1
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for mine in (self.control, self.wake_read, self.wake_write):
-                mine.close()
-            for other in self.children.values():
-                other.line.close()
-                if other.connection is not None:
-                    other.connection.close()
-            work(connection, line, server)
-            status = 0
-        finally:
-            os._exit(status)
-
-    def _listen(self, child: Child) -> None:
-        """The child waits for another document, or its line has ended because it is dying."""
-        try:
-            word = child.line.recv(len(READY))
-        except OSError:
-            word = b""
-        if word == READY and (connection := self._let_go(child)) is not None:
-            connection.close()
-            child.is_used = True
-            child.deadline = time.monotonic() + WAITING_S
-        elif not word:
-            self.poll.modify(child.line, 0)
-
-    def _let_go(self, child: Child) -> socket.socket | None:
-        """The child's document socket, no longer watched and no longer the child's."""
-        connection, child.connection = child.connection, None
-        if connection is not None:
-            with suppress(KeyError):  # its caller has hung up before
-                self.poll.unregister(connection)
-        return connection
-
-    def _hang_up(self, child: Child, connection: socket.socket) -> None:
-        _kill(child.pid)
-        self.poll.unregister(connection)
-
-    def _enforce(self) -> None:
-        now = time.monotonic()
-        for child in self.children.values():
-            if now >= child.deadline and not child.out_of_time:
-                child.out_of_time = True
-                _kill(child.pid)
-
-    def _reap(self) -> None:
-        for child in list(self.children.values()):
-            pid, status, usage = os.wait4(child.pid, os.WNOHANG)
-            if pid == 0:
-                continue
-            # what the child started ends with it
-            _kill_group(child.pid)
-            del self.children[child.pid]
-            self.poll.unregister(child.line)
-            child.line.close()
-            if (connection := self._let_go(child)) is not None:
-                if child.is_used and not child.out_of_time:  # not the document's fault for certain: it is read anew
-                    connection.close()
-                    continue
-                ending = protocol.OUT_OF_TIME if child.out_of_time else protocol.ENDED
-                _send_trailer(connection, ending, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
-
-    def _kill_all(self) -> None:
-        for child in self.children.values():
-            _kill(child.pid)
-            _kill_group(child.pid)
+            status = 1
+            try:
+                inherited = [end for child in children for end in (child.line, child.leash) if end is not None]
+                for end in (control, mine, leash, *inherited):
+                    end.close()
+                work(connection, theirs, request, server)
+                status = 0
+            finally:
+                os._exit(status)
+    return Child(pid, mine, request["limits"], None, 0.0)
 
 
-def work(connection: socket.socket, line: socket.socket, server: int) -> None:
-    """Read requests, parse under limits, send results. Runs in the forked child of process `server`."""
+def _reap(child: Child) -> None:
+    """Its line has ended, so it is dying. What it started ends with it."""
+    child.kill()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.line.close()
+    if child.leash is not None and (child.out_of_time or not child.is_used):  # else the document is read once more
+        ending = process.OUT_OF_TIME if child.out_of_time else process.ENDED
+        _tell(child.leash, ending, os.waitstatus_to_exitcode(status), usage.ru_maxrss)
+    child.let_go()
+
+
+def _tell(leash: Connection, *ending: int) -> None:
+    with suppress(OSError), leash:
+        leash.send_bytes(json.dumps(ending).encode())
+
+
+def work(connection: Connection, line: socket.socket, request: dict[str, Any], server: int) -> None:
+    """Read documents under limits and send results. Runs in the forked child of process `server`."""
     os.setsid()
     die_with(server)
-    while answer(connection, line):
-        _, descriptors, _, _ = socket.recv_fds(line, len(NEXT), 1)
+    while answer(connection, line, request):
+        message, descriptors, _, _ = socket.recv_fds(line, REQUEST_BYTES, 1)
         if not descriptors:
             return
-        connection = socket.socket(fileno=descriptors[0])
+        connection, request = Connection(descriptors[0]), json.loads(message)
 
 
-def answer(connection: socket.socket, line: socket.socket) -> bool:
+def answer(connection: Connection, line: socket.socket, request: dict[str, Any]) -> bool:
     """One document; whether another may follow, which the server has been told then."""
-    head, data = protocol.read_frame(connection, sys.maxsize)
-    if head is None:
-        return False
-    limits = ParseLimits.from_dict(head["limits"])
+    data = b"".join(process.receive_pieces(connection, request["size"]))
+    limits = ParseLimits.from_dict(request["limits"])
     limit_process(limits)
-    if "members" in head:
-        send_members(connection, data, limits, with_data=head["members"])
-        return False
     is_light = False
-    try:
-        document = reading.read_document(Source(data, head["name"], "", limits))
-        is_light = document.media_type in LIGHT_TYPES and len(data) <= LIGHT_BYTES
-        del data
-        pieces = protocol.pack_result(document)
-    except ParseError as error:
-        pieces = protocol.pack_error(error)
-    except MemoryError:
-        pieces = protocol.pack_error(memory_error(limits))
-    # what fits the socket's buffer is sent without waiting for the caller: the time of the document is over then
-    is_light = is_light and sum(map(len, pieces)) <= LIGHT_BYTES and time.process_time() < LIGHT_CPU_S
-    if is_light:
-        line.sendall(READY)
-    protocol.send_pieces(connection, pieces)
-    connection.close()
+    with connection:
+        try:
+            if "members" in request:
+                send_members(connection, data, limits, with_data=request["members"])
+                return False
+            document = assembly.read_document(Source(data, request["name"], "", limits))
+            is_light = (
+                document.media_type in LIGHT_TYPES
+                and max(len(data), len(document.text.encode())) <= LIGHT_BYTES
+                and time.process_time() < LIGHT_CPU_S
+            )
+            del data
+            if is_light:
+                line.sendall(READY)
+            process.send_document(connection, document)
+        except (ParseError, MemoryError) as error:
+            known = error if isinstance(error, ParseError) else memory_error(limits)
+            process.send(connection, {"error": known.kind, "message": known.message, "media_type": known.media_type})
     return is_light
 
 
-def send_members(connection: socket.socket, data: bytes, limits: ParseLimits, *, with_data: bool) -> None:
-    """A frame for each member of an archive. The next is unpacked when the caller has taken the one before."""
-    try:
-        for member in expand_archive(data, limits):
-            if member.error is None:
-                digest = hashlib.sha256(member.data).hexdigest()
-                member = replace(member, sha256=digest, media_type=sniff(member.data, member.name))
-            protocol.send_pieces(connection, protocol.pack_member(member, with_data=with_data))
-        pieces = protocol.pack_end()
-    except ParseError as error:
-        pieces = protocol.pack_error(error)
-    except MemoryError:
-        pieces = protocol.pack_error(memory_error(limits))
-    protocol.send_pieces(connection, pieces)
+def send_members(connection: Connection, data: bytes, limits: ParseLimits, *, with_data: bool) -> None:
+    """A message for each member of an archive. The next is unpacked when the caller has taken the one before."""
+    for member in expand_archive(data, limits):
+        head: dict[str, Any] = {"name": member.name, "size_bytes": member.size_bytes, "sha256": "", "media_type": ""}
+        if member.error is not None:
+            head["refused"] = [member.error.kind, member.error.message]
+        else:
+            head["sha256"] = hashlib.sha256(member.data).hexdigest()
+            head["media_type"] = sniff(member.data, member.name)
+        process.send(connection, head, member.data if with_data else b"")
+    process.send(connection, {"end": True})
 
 
-def _kill(pid: int) -> None:
-    """Kill a child that has not been reaped, and its group (which exists once the child has called setsid)."""
-    _kill_group(pid)
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+def memory_error(limits: ParseLimits) -> ParseError:
+    return ParseError(
+        "memory",
+        f"The document needs more than the {limits.memory_mb} MB of memory that one document may take"
+        " (RAGD_PARSE_MEMORY_MB). Split it, or raise the limit.",
+    )
 
 
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        pass
+def limit_process(limits: ParseLimits) -> None:
+    """Lower this process's own limits.
+
+    Memory by RLIMIT_DATA, which counts what may be written to: Tika reserves address space that it never uses.
+    """
+    cpu_s = int(limits.timeout_s) + CPU_GRACE_S + int(time.process_time())
+    memory_bytes = limits.memory_mb * MEBIBYTE
+    file_bytes = FILE_LIMIT_MB * MEBIBYTE
+    for name, soft, hard in (
+        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_CPU, cpu_s, cpu_s + CPU_GRACE_S + LIGHT_CPU_S),
+        (resource.RLIMIT_FSIZE, file_bytes, file_bytes),
+        (resource.RLIMIT_NOFILE, OPEN_FILES_LIMIT, OPEN_FILES_LIMIT),
+        (resource.RLIMIT_DATA, memory_bytes, memory_bytes),
+    ):
+        _, present = resource.getrlimit(name)
+        ceiling = hard if present == resource.RLIM_INFINITY else min(hard, present)
+        resource.setrlimit(name, (min(soft, ceiling), ceiling))
 
 
-def _send_trailer(connection: socket.socket, ending: int, exit_code: int, peak_kib: int) -> None:
-    try:
-        connection.setblocking(False)
-        connection.sendall(protocol.TRAILER.pack(protocol.TRAILER_MAGIC, ending, exit_code, peak_kib))
-    except OSError:
-        pass
-    connection.close()
+def die_with(server: int) -> None:
+    """Have the kernel kill this process when its parent, the server, ends; end now if that has happened already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != server:
+            os._exit(1)
 
 
 def main() -> None:
@@ -311,10 +272,10 @@ def main() -> None:
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    reading.import_readers()
+    assembly.import_readers()
     gc.collect()
     gc.freeze()
-    Server(control).serve()
+    serve(control)
 
 
 if __name__ == "__main__":

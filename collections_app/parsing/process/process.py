@@ -1,42 +1,56 @@
 """The caller's side of the parser process: start it, send it a document, make sense of how it ended.
 
 One server per process that parses, started at the first document and again when it has died. It works in a Celery
-prefork worker and in gunicorn threads: a fork forgets its parent's server, the lock covers only the sending of one
-message, and closing a document's socket ends the work on it.
+prefork worker, whose children may start no `multiprocessing.Process`, and in gunicorn threads: a fork forgets its
+parent's server, and the lock covers only the sending of one request.
+
+A request is a JSON object with two sockets: the document goes and its result comes over one, as messages of
+`multiprocessing.connection` that hold JSON or bytes, never pickles, since a hostile document may have taken the child
+over. The other is the leash: closing it ends the work, and the server tells over it how a child ended that gave none.
 """
 
 from __future__ import annotations
 
 import atexit
+import codecs
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
-from collections_app.parsing.process import protocol
-from collections_app.parsing.types import MEBIBYTE, ParsedDocument, ParseError, ParseLimits
+from collections_app.parsing.types import MEBIBYTE, Attachment, ParsedDocument, ParseError, ParseLimits
 
 ROOT = Path(__file__).resolve().parents[3]
-GRACE_S = 5.0
+GRACE_S = 5
 START_ATTEMPTS = 2
 STOP_WAIT_S = 2.0
+ENDED, OUT_OF_TIME, NOT_STARTED = 0, 1, 2
+HEAD_LIMIT_BYTES = 1 << 30
+PIECE_BYTES = 1 << 16  # small: one character of another plane makes all of a decoded piece four times as wide
+NAME_CHARS = 1000
 # The parser needs no secrets: it gets these settings of the environment and no others.
 ENVIRONMENT_KEPT = ("PATH", "HOME", "TMPDIR", "TEMP", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START")
+
+
+class DisconnectedError(Exception):
+    """The server ended, or the child did in a way that is not the document's fault for certain."""
 
 
 class _Server:
     """A running parser server and the control socket to it."""
 
     def __init__(self) -> None:
-        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-s", "-m", "collections_app.parsing.process.child", str(theirs.fileno())],
@@ -48,20 +62,6 @@ class _Server:
                 env=_environment(),
                 start_new_session=True,
             )
-        self.control = mine
-
-    def submit(self, limits: ParseLimits, *, fresh: bool = False, wall_s: float | None = None) -> socket.socket:
-        """The caller's end of a new document socket. fresh: in a child of its own. OSError when the server is gone."""
-        mine, theirs = socket.socketpair()
-        try:
-            with theirs:
-                request = {"wall_s": wall_s or limits.timeout_s, "limits": limits.as_dict(), "fresh": fresh}
-                message = json.dumps(request).encode()
-                socket.send_fds(self.control, [message], [theirs.fileno()])
-        except OSError:
-            mine.close()
-            raise
-        return mine
 
     def stop(self) -> None:
         """Close the control socket, which ends the server and its children, and reap it."""
@@ -71,11 +71,6 @@ class _Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-
-    def forget(self) -> None:
-        """In a fork of the owner: let go of what belongs to the owner."""
-        self.control.close()
-        self.process.returncode = 0
 
 
 _lock = threading.Lock()
@@ -93,19 +88,17 @@ def parse(data: bytes | IO[bytes], name: str, *, limits: ParseLimits | None = No
     check_size(data, limits.max_input_mb)
     for attempt in range(START_ATTEMPTS):
         try:
-            return _parse_once(data, name, limits, fresh=attempt > 0)
-        except (protocol.DisconnectedError, ConnectionError):
+            request = {"name": name.encode("utf-8", "replace").decode()[-NAME_CHARS:]}
+            with submit(data, request, limits, wall_s=limits.timeout_s, fresh=attempt > 0) as connection:
+                return _receive_document(connection, limits)
+        except DisconnectedError:
             continue
     raise ended_twice()
 
 
-def size_of(data: bytes | IO[bytes]) -> int:
-    return len(data) if isinstance(data, bytes) else data.seek(0, os.SEEK_END)
-
-
 def check_size(data: bytes | IO[bytes], limit_mb: int) -> None:
     """ParseError "too_large" for more bytes than the limit lets in."""
-    size = size_of(data)
+    size = _size_of(data)
     if size > limit_mb * MEBIBYTE:
         raise ParseError(
             "too_large",
@@ -134,70 +127,65 @@ def server_pid() -> int | None:
         return _server.process.pid if _server is not None and _server.process.poll() is None else None
 
 
-def _parse_once(data: bytes | IO[bytes], name: str, limits: ParseLimits, *, fresh: bool) -> ParsedDocument:
-    deadline = time.monotonic() + limits.timeout_s + GRACE_S
-    with submit(limits, fresh=fresh) as connection:
+@contextmanager
+def submit(
+    data: bytes | IO[bytes], request: dict[str, Any], limits: ParseLimits, *, wall_s: float, fresh: bool
+) -> Iterator[Connection]:
+    """Hand a document to a child; the block receives what the child sends, and leaving it ends the work.
 
-        def set_remaining() -> None:
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
-
-        clean_name = name.encode("utf-8", "replace").decode()
+    wall_s: its time. fresh: in a child that has read no other. A block that finds the connection ended, or bytes that
+    make no sense, raises the ParseError of how the child ended; DisconnectedError where another attempt may help.
+    """
+    request |= {"wall_s": wall_s, "limits": limits.as_dict(), "fresh": fresh, "size": _size_of(data)}
+    connection, leash = _connect(json.dumps(request).encode(), int(wall_s + GRACE_S))
+    with connection, leash:
         try:
-            send_request(connection, {"name": clean_name, "limits": limits.as_dict()}, data, set_remaining)
-            return protocol.unpack_result(*receive_frame(connection, limits, set_remaining))
-        except TimeoutError:
-            raise timeout_error(limits) from None
+            for piece in _cut(data):
+                connection.send_bytes(piece)
+        except (ConnectionError, BlockingIOError):
+            pass  # the child has died, and the leash tells how
+        try:
+            yield connection
+        except BlockingIOError:
+            raise _timeout_error(limits) from None
+        except (EOFError, OSError, ValueError) as error:
+            raise _ending_error(leash, limits) from error
 
 
-def send_request(
-    connection: socket.socket, head: dict[str, Any], data: bytes | IO[bytes], set_remaining: Callable[[], None]
-) -> None:
-    """Send a document with what is asked of it. A child that has died is no error here: its trailer tells."""
-    request = protocol.pack_frame(head, [])
-    request[0] = protocol.FRAME.pack(protocol.FRAME_MAGIC, len(request[1]), size_of(data))
+def _connect(request: bytes, wait_s: int) -> tuple[Connection, Connection]:
+    """(the connection to a child, the leash), with a server that is started if need be."""
+    global _server
+    with _lock:
+        for _ in range(START_ATTEMPTS):
+            if _server is None or _server.process.poll() is not None:
+                if _server is not None:
+                    _server.stop()
+                _server = _Server()
+            pairs = [socket.socketpair(), socket.socketpair()]
+            try:
+                socket.send_fds(_server.control, [request], [theirs.fileno() for _, theirs in pairs])
+            except OSError:
+                _server.stop()
+                _server = None
+                continue
+            finally:
+                for _, theirs in pairs:
+                    theirs.close()
+            for mine, _ in pairs:
+                for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+                    mine.setsockopt(socket.SOL_SOCKET, option, struct.pack("ll", wait_s, 0))
+            return Connection(pairs[0][0].detach()), Connection(pairs[1][0].detach())
+    raise ParseError("crashed", "The parser process could not be started. See the server's log and try again.")
+
+
+def _ending_error(leash: Connection, limits: ParseLimits) -> ParseError:
     try:
-        set_remaining()
-        protocol.send_pieces(connection, request)
-        for piece in _pieces(data):
-            set_remaining()
-            connection.sendall(piece)
-    except BrokenPipeError:
-        pass
-
-
-def _pieces(data: bytes | IO[bytes]) -> Iterator[bytes | memoryview]:
-    if isinstance(data, bytes):
-        view = memoryview(data)
-        yield from (view[index : index + protocol.PIECE_BYTES] for index in range(0, len(view), protocol.PIECE_BYTES))
-        return
-    data.seek(0)
-    while piece := data.read(protocol.PIECE_BYTES):
-        yield piece
-
-
-def receive_frame(
-    connection: socket.socket, limits: ParseLimits, set_remaining: Callable[[], None]
-) -> tuple[dict[str, Any], bytes]:
-    """A frame of the child, or the error that the trailer tells; a child that died sending left half a frame first."""
-    body_limit = 4 * limits.max_chars + (limits.max_attachments_mb + limits.max_input_mb) * MEBIBYTE
-    try:
-        head, body = protocol.read_frame(connection, body_limit, set_remaining)
-        if head is not None:
-            return head, body
-        received = body + protocol.read_exactly(connection, protocol.TRAILER.size - len(body), set_remaining)
-    except protocol.DisconnectedError as ended:
-        received = ended.received
-    trailer = received[-protocol.TRAILER.size :]
-    if not trailer.startswith(protocol.TRAILER_MAGIC) or len(trailer) < protocol.TRAILER.size:
-        raise protocol.DisconnectedError(received)
-    _, ending, exit_code, peak_kib = protocol.TRAILER.unpack(trailer)
-    raise _ending_error(ending, exit_code, peak_kib, limits)
-
-
-def _ending_error(ending: int, exit_code: int, peak_kib: int, limits: ParseLimits) -> ParseError:
-    if ending == protocol.OUT_OF_TIME or exit_code == -signal.SIGXCPU:
-        return timeout_error(limits)
-    if ending == protocol.NOT_STARTED:
+        ending, exit_code, peak_kib = json.loads(leash.recv_bytes(PIECE_BYTES))
+    except (EOFError, OSError) as error:
+        raise DisconnectedError from error
+    if ending == OUT_OF_TIME or exit_code == -signal.SIGXCPU:
+        return _timeout_error(limits)
+    if ending == NOT_STARTED:
         return ParseError("crashed", "The machine could not start another process to read the document. Try again.")
     if exit_code == -signal.SIGKILL or peak_kib > limits.memory_mb * 1024 * 6 // 10:
         return ParseError(
@@ -213,7 +201,7 @@ def _ending_error(ending: int, exit_code: int, peak_kib: int, limits: ParseLimit
     )
 
 
-def timeout_error(limits: ParseLimits) -> ParseError:
+def _timeout_error(limits: ParseLimits) -> ParseError:
     return ParseError(
         "timeout",
         f"Reading the document took longer than {limits.timeout_s:g} s (RAGD_PARSE_TIMEOUT_S) and was stopped."
@@ -221,28 +209,91 @@ def timeout_error(limits: ParseLimits) -> ParseError:
     )
 
 
-def submit(limits: ParseLimits, *, fresh: bool, wall_s: float | None = None) -> socket.socket:
-    """The caller's end of a socket to a child, for one document. wall_s: its time, limits.timeout_s by default."""
-    global _server
-    with _lock:
-        for _ in range(START_ATTEMPTS):
-            if _server is None or _server.process.poll() is not None:
-                if _server is not None:
-                    _server.stop()
-                _server = _Server()
-            try:
-                return _server.submit(limits, fresh=fresh, wall_s=wall_s)
-            except OSError:
-                _server.stop()
-                _server = None
-    raise ParseError("crashed", "The parser process could not be started. See the server's log and try again.")
+def _size_of(data: bytes | IO[bytes]) -> int:
+    return len(data) if isinstance(data, bytes) else data.seek(0, os.SEEK_END)
+
+
+def _cut(data: bytes | IO[bytes]) -> Iterator[bytes | memoryview]:
+    if isinstance(data, bytes):
+        view = memoryview(data)
+        yield from (view[index : index + PIECE_BYTES] for index in range(0, len(view), PIECE_BYTES))
+        return
+    data.seek(0)
+    while piece := data.read(PIECE_BYTES):
+        yield piece
+
+
+def send(connection: Connection, head: dict[str, Any], *bodies: bytes) -> None:
+    """A message of JSON, then the bodies in pieces. Lone surrogates do not occur: text is normalized before."""
+    packed = json.dumps(head | {"sizes": [len(body) for body in bodies]}, ensure_ascii=False, separators=(",", ":"))
+    connection.send_bytes(packed.encode("utf-8", "backslashreplace"))
+    for body in bodies:
+        for piece in _cut(body):
+            connection.send_bytes(piece)
+
+
+def receive(connection: Connection, limits: ParseLimits) -> dict[str, Any]:
+    """The JSON of the child's next message; its bodies are then to be read. Raises the ParseError that it holds.
+
+    ValueError where its bodies would be larger than a document's text, files and attachments may be.
+    """
+    head: dict[str, Any] = json.loads(connection.recv_bytes(HEAD_LIMIT_BYTES))
+    if "error" in head:
+        raise ParseError(head["error"], head["message"], media_type=head["media_type"])
+    if sum(head["sizes"]) > 4 * limits.max_chars + (limits.max_attachments_mb + limits.max_input_mb) * MEBIBYTE:
+        raise ValueError("the child announced more than a document may hold")
+    return head
+
+
+def receive_pieces(connection: Connection, size: int) -> Iterator[bytes]:
+    """A body of so many bytes, as it comes."""
+    while size > 0:
+        piece = connection.recv_bytes(min(PIECE_BYTES, size))
+        size -= len(piece)
+        yield piece
+
+
+def send_document(connection: Connection, document: ParsedDocument) -> None:
+    head = {
+        "title": document.title,
+        "media_type": document.media_type,
+        "page_map": document.page_map,
+        "metadata": document.metadata,
+        "warnings": document.warnings,
+        "is_partial": document.is_partial,
+        "attachments": [[item.name, item.media_type, item.size_bytes] for item in document.attachments],
+    }
+    send(connection, head, document.text.encode(), *(item.data for item in document.attachments))
+
+
+def _receive_document(connection: Connection, limits: ParseLimits) -> ParsedDocument:
+    head = receive(connection, limits)
+    text_bytes, *sizes = head["sizes"]
+    decoder = codecs.getincrementaldecoder("utf-8")()  # of a large text its bytes never stand beside its characters
+    text = "".join([decoder.decode(piece) for piece in receive_pieces(connection, text_bytes)])
+    attachments = [
+        Attachment(name, media_type, size_bytes, b"".join(receive_pieces(connection, held)))
+        for (name, media_type, size_bytes), held in zip(head["attachments"], sizes, strict=True)
+    ]
+    return ParsedDocument(
+        text=text + decoder.decode(b"", final=True),
+        title=head["title"],
+        media_type=head["media_type"],
+        page_map=tuple((start, end, label) for start, end, label in head["page_map"]),
+        metadata=head["metadata"],
+        warnings=tuple(head["warnings"]),
+        attachments=tuple(attachments),
+        is_partial=head["is_partial"],
+    )
 
 
 def _after_fork() -> None:
+    """In a fork of the owner: let go of what belongs to the owner."""
     global _server, _lock
     _lock = threading.Lock()
     if _server is not None:
-        _server.forget()
+        _server.control.close()
+        _server.process.returncode = 0
         _server = None
 
 

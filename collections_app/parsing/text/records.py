@@ -84,8 +84,8 @@ def lines_of(value: Any, indent: int = 0) -> Iterator[str]:
     elif isinstance(value, list):
         for inner in value:
             yield from _entry_lines(f"{pad}-", inner, indent)
-    elif (shown := _show(value)) != "":
-        yield pad + shown
+    elif (text := _show(value)) != "":
+        yield pad + text
 
 
 def _entry_lines(start: str, value: Any, indent: int) -> Iterator[str]:
@@ -95,15 +95,15 @@ def _entry_lines(start: str, value: Any, indent: int) -> Iterator[str]:
             yield start
             yield from inner
         return
-    shown = _show(value)
-    if shown == "":
+    text = _show(value)
+    if text == "":
         return
-    if "\n" in shown:
+    if "\n" in text:
         yield start
-        for line in shown.split("\n"):
+        for line in text.split("\n"):
             yield "  " * (indent + 1) + line
     else:
-        yield f"{start} {shown}"
+        yield f"{start} {text}"
 
 
 def _show(value: Any) -> str:

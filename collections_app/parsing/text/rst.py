@@ -191,8 +191,8 @@ def words_role(
     match = WITH_TARGET.search(plain)
     title = plain if match is None else plain[: match.start()].strip() or match.group("target")
     if role in CODE_ROLES:
-        shown = title.lstrip("!")
-        return [nodes.literal("", shown.rpartition(".")[2] if shown.startswith("~") else shown)], []
+        words = title.lstrip("!")
+        return [nodes.literal("", words.rpartition(".")[2] if words.startswith("~") else words)], []
     return [nodes.inline("", title if role == "math" else title.lstrip("~!"))], []
 
 
@@ -237,9 +237,9 @@ class Rendering:
         return self._blocks(node, level)
 
     def _heading(self, text: str, level: int) -> str:
-        shown = squeeze(text)
-        self.title = self.title or shown.replace("`", "")
-        return heading(shown, level)
+        line = squeeze(text)
+        self.title = self.title or line.replace("`", "")
+        return heading(line, level)
 
     def _item(self, item: nodes.Node, mark: str, level: int) -> str:
         indent = " " * (len(mark) + 1)
@@ -315,8 +315,8 @@ def _marks(items: nodes.Element) -> Iterator[str]:
             continue
         kind = items.get("enumtype", "arabic")
         first = {"loweralpha": "a", "upperalpha": "A"}.get(kind)
-        shown = chr(ord(first) + number - 1) if first else str(number)
-        yield f"{items.get('prefix', '')}{shown}{items.get('suffix', '.')}"
+        mark = chr(ord(first) + number - 1) if first else str(number)
+        yield f"{items.get('prefix', '')}{mark}{items.get('suffix', '.')}"
 
 
 def fenced(text: str, language: str) -> str:

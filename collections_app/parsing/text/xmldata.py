@@ -70,13 +70,13 @@ class _Reading:
             if not outer.has_text:
                 outer.parts.clear()
         inline = any(element.has_text for element in self._open)
-        shown = [
+        values = [
             f"{key}: {squeeze(value)}"
             for key, value in attributes.items()
             if key not in SILENT_ATTRIBUTES and not key.startswith("r:") and value.strip()
         ]
-        if shown and not inline:
-            self._line(f"{name} ({', '.join(shown)})")
+        if values and not inline:
+            self._line(f"{name} ({', '.join(values)})")
         self._open.append(Element(name))
 
     def end(self, _: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 from xml.parsers import expat
 
@@ -26,11 +27,15 @@ class EntitiesError(ParseError):
         )
 
 
+def _ignore(_: str) -> None:
+    return
+
+
 def stream_xml(
     data: bytes,
     start: Callable[[str, Attributes], None],
-    end: Callable[[str], None],
-    text: Callable[[str], None],
+    end: Callable[[str], None] = _ignore,
+    text: Callable[[str], None] = _ignore,
     *,
     encoding: str | None = None,
     doctype_allowed: bool = False,
@@ -43,21 +48,15 @@ def stream_xml(
     """
     parser = expat.ParserCreate(encoding, SEPARATOR)
     parser.buffer_text = True
-    names: dict[str, str] = {}
-    keys: dict[str, str] = {}
 
+    @cache
     def local(name: str) -> str:
-        known = names.get(name)
-        if known is None:
-            known = names[name] = name.rpartition(SEPARATOR)[2]
-        return known
+        return name.rpartition(SEPARATOR)[2]
 
+    @cache
     def key(name: str) -> str:
-        known = keys.get(name)
-        if known is None:
-            uri, _, last = name.rpartition(SEPARATOR)
-            known = keys[name] = f"r:{last}" if uri.endswith(RELATIONSHIPS) else last
-        return known
+        uri, _, last = name.rpartition(SEPARATOR)
+        return f"r:{last}" if uri.endswith(RELATIONSHIPS) else last
 
     def on_start(name: str, attributes: Attributes) -> None:
         start(local(name), {key(each): value for each, value in attributes.items()})
@@ -84,8 +83,20 @@ def stream_xml(
         raise ParseError("broken", f"The XML inside names an unknown encoding ({error}).") from error
 
 
+def elements(data: bytes, *names: str, doctype_allowed: bool = False) -> list[tuple[str, Attributes]]:
+    """(name, attributes) of the elements of these names, in the order in which they open. Raises as `stream_xml`."""
+    result: list[tuple[str, Attributes]] = []
+
+    def start(name: str, attributes: Attributes) -> None:
+        if name in names:
+            result.append((name, attributes))
+
+    stream_xml(data, start, doctype_allowed=doctype_allowed)
+    return result
+
+
 def collect_text(data: bytes, requested: frozenset[str], breaks: frozenset[str] = frozenset()) -> list[str]:
-    """The text of the elements called `wanted`, joined within each element of `breaks` (or each by itself)."""
+    """The text of the elements called `requested`, joined within each element of `breaks` (or each by itself)."""
     lines: list[str] = []
     pieces: list[str] = []
     inside = 0

@@ -52,13 +52,13 @@ def propose_edit(chunk_index: int, content: str) -> Callable[[DocumentSnapshot],
     text = _check_content(content)
 
     def propose(scene: DocumentSnapshot) -> OverlayChange:
-        laid = scene.at(chunk_index)
-        if laid.add is not None:
-            return scene.with_content(laid.add, text)
-        original = scene.original(laid.anchor)
-        if laid.edit is not None:
-            return scene.without(laid.edit) if text == original else scene.with_content(laid.edit, text)
-        return scene.same() if text == original else scene.with_new(EDIT, laid.anchor, text)
+        source = scene.at(chunk_index)
+        if source.add is not None:
+            return scene.with_content(source.add, text)
+        original = scene.original(source.anchor)
+        if source.edit is not None:
+            return scene.without(source.edit) if text == original else scene.with_content(source.edit, text)
+        return scene.same() if text == original else scene.with_new(EDIT, source.anchor, text)
 
     return propose
 
@@ -82,12 +82,12 @@ def propose_switch(doc_id: str, chunk_index: int, *, enabled: bool) -> Callable[
     """What `set_chunk_enabled` wants of a document."""
 
     def propose(scene: DocumentSnapshot) -> OverlayChange:
-        laid = scene.at(chunk_index)
-        if laid.add is not None and not enabled:
+        source = scene.at(chunk_index)
+        if source.add is not None and not enabled:
             raise _refuse_added(doc_id, chunk_index, "remove it instead of disabling it")
-        if enabled == (laid.disable is None):
+        if enabled == (source.disable is None):
             return scene.same()
-        return scene.with_new(DISABLE, laid.anchor) if laid.disable is None else scene.without(laid.disable)
+        return scene.with_new(DISABLE, source.anchor) if source.disable is None else scene.without(source.disable)
 
     return propose
 
@@ -133,18 +133,18 @@ def attach_overlay(
 
     def propose(scene: DocumentSnapshot) -> OverlayChange:
         position = scene.position(overlay_id)
-        laid = scene.at(chunk_index)
+        source = scene.at(chunk_index)
         kind = scene.overlays[position].kind
-        if laid.add is not None and kind != ADD:
+        if source.add is not None and kind != ADD:
             raise _refuse_added(doc_id, chunk_index, "attach the change to a chunk of the text")
-        if {EDIT: laid.edit, DISABLE: laid.disable}.get(kind) not in (None, position):
+        if {EDIT: source.edit, DISABLE: source.disable}.get(kind) not in (None, position):
             raise ServiceError(
                 f"chunk {chunk_index} of {doc_id!r} was changed in this way already; undo that first",
                 type="overlay_taken",
                 status=409,
                 field="chunk_index",
             )
-        return scene.with_anchor(position, laid.anchor)
+        return scene.with_anchor(position, source.anchor)
 
     message = f"change {overlay_id} attached to chunk {chunk_index}"
     return change_overlays(collection, doc_id, propose, message, actor=actor)

@@ -262,13 +262,13 @@ def _shingles(text: str) -> set[tuple[str, ...]]:
 def _scope(collection: Collection) -> dict[str, Any]:
     usual = policy_for(collection)
     window = window_of(collection)
-    seen = usual.__class__(usual.kind, 10**9, 0, 10**9).fitted(window)  # what the embedder reads of any chunk
+    readable = usual.__class__(usual.kind, 10**9, 0, 10**9).fitted(window)  # what the embedder reads of any chunk
     return {
         "collection_id": collection.pk,
         "target": usual.target_tokens,
         "chars": usual.max_chars,
-        "seen_words": seen.target_tokens,
-        "seen_chars": seen.max_chars,
+        "seen_words": readable.target_tokens,
+        "seen_chars": readable.max_chars,
         "short_share": SHORT_SHARE,
         "short_words_min": SHORT_WORDS_MIN,
     }

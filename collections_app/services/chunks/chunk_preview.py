@@ -17,13 +17,14 @@ from django.db import connection
 from django.db.models.functions import MD5, Substr
 
 from collections_app.domain.overlays import MARK
+from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.parsing import parse
 from collections_app.parsing.types import ParseLimits
 from collections_app.policies import policy_for, policy_of
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.ingestion import Draft, chunk_draft
+from collections_app.services.indexing.stored_documents import DocumentOverlays
 from ragd.errors import EmptyContent
 from ragd.store.store import fetch_all
 from ragd.text.chunking import document_text
@@ -72,18 +73,15 @@ class Lengths:
     shared_chars: int
 
     @classmethod
-    def of(cls, places: Sequence[PreviewChunk]) -> Lengths:
-        sizes = [position.token_count for position in places]
+    def of(cls, chunks: Sequence[PreviewChunk]) -> Lengths:
+        sizes = [position.token_count for position in chunks]
         shared, reach = 0, 0
-        for position in places:
+        for position in chunks:
             shared += max(0, min(reach, position.end) - position.start)
             reach = max(reach, position.end)
         if not sizes:
             return cls(0, 0, None, None, None, 0)
         return cls(len(sizes), sum(sizes), min(sizes), float(median(sizes)), max(sizes), shared)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +203,7 @@ def preview_document(
         policy,
         now,
         _preview_chunks(made, {position.digest for position in now}),
-        len(overlays.listed) - len(overlays.laid.places) if whole else None,
+        len(overlays.listed) - len(overlays.places) if whole else None,
     )
 
 
@@ -244,8 +242,8 @@ def preview_upload(collection: Collection, name: str, file: IO[bytes], explicit:
         max_chars=settings.RAGD_PARSE_MAX_CHARS,
         max_input_mb=settings.RAGD_MAX_DOCUMENT_MB,
     )
-    data = file.read(settings.RAGD_MAX_DOCUMENT_MB * 1_000_000 + 1)
-    if len(data) > settings.RAGD_MAX_DOCUMENT_MB * 1_000_000:
+    data = file.read(settings.RAGD_MAX_DOCUMENT_MB * MEGABYTE + 1)
+    if len(data) > settings.RAGD_MAX_DOCUMENT_MB * MEGABYTE:
         raise ServiceError(
             f"the file has more than {settings.RAGD_MAX_DOCUMENT_MB} MB; raise RAGD_MAX_DOCUMENT_MB, or take a part",
             type="too_large",

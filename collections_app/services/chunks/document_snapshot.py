@@ -1,4 +1,4 @@
-"""A document with what lies over its chunks, and how one change of it is stored."""
+"""A document with what lies over its chunks, how one change of it is stored, and the chunks that it would make."""
 
 from __future__ import annotations
 
@@ -9,17 +9,28 @@ from typing import Any
 from collections_app.domain.overlays import ChunkSource, Overlay, hash_anchor, trace_sources
 from collections_app.errors import ServiceError
 from collections_app.models import ChunkOverlay, Collection, Document
+from collections_app.models.library import key_label, name_actor
 from collections_app.services.documents.documents import draft_of, get_document
 from collections_app.services.documents.optimistic_lock import RevisionConflictError, retry_on_conflict
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays, cut_spans, note_applied, read_overlays
-from collections_app.services.indexing.document_locks import StoredDocument, find_stored, refuse_archived
-from collections_app.services.indexing.ingestion import in_current_generation, ingest
-from collections_app.services.indexing.revisions import Cause
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.indexing.ingestion import chunk_draft, in_current_generation, ingest
+from collections_app.services.indexing.stored_documents import (
+    Cause,
+    DocumentOverlays,
+    StoredDocument,
+    cut_spans,
+    find_stored,
+    note_applied,
+    read_overlays,
+    refuse_archived,
+)
+from collections_app.services.jobs.attempts import IngestOutcome
 from ragd import telemetry
-from ragd.types import ChunkPolicy
+from ragd.text.chunking import document_text
+from ragd.types import Chunk, ChunkPolicy
+
+PROPOSED_CHARS_MAX = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +64,13 @@ class OverlayChange:
 
 @dataclass(frozen=True, slots=True)
 class DocumentSnapshot:
-    """One state of a document. spans, anchors: per chunk as the policy cut it; laid: per chunk as it is served."""
+    """One state of a document. spans, anchors: per chunk as the policy cut it; sources: per chunk as it is served."""
 
     document: Document
     overlays: list[Overlay]
     spans: list[tuple[int, int]]
     anchors: list[tuple[str, int]]
-    laid: list[ChunkSource]
+    sources: list[ChunkSource]
 
     @classmethod
     def read(cls, document: Document) -> DocumentSnapshot:
@@ -79,14 +90,14 @@ class DocumentSnapshot:
 
     def at(self, chunk_index: int) -> ChunkSource:
         """ServiceError 404 for a number that the document does not have."""
-        if not 0 <= chunk_index < len(self.laid):
+        if not 0 <= chunk_index < len(self.sources):
             raise ServiceError(
-                f"{self.document.doc_id!r} has the chunks 0 to {len(self.laid) - 1}, not {chunk_index}",
+                f"{self.document.doc_id!r} has the chunks 0 to {len(self.sources) - 1}, not {chunk_index}",
                 type="unknown_chunk",
                 status=404,
                 field="chunk_index",
             )
-        return self.laid[chunk_index]
+        return self.sources[chunk_index]
 
     def position(self, overlay_id: int) -> int:
         """ServiceError 404."""
@@ -138,9 +149,9 @@ class DocumentSnapshot:
 class PendingOverlays(DocumentOverlays):
     """Overlays as they are to be. They are written in the transaction that stores the chunks they make."""
 
-    def __init__(self, scene: DocumentSnapshot, wanted: OverlayChange, message: str, actor: audit.Actor) -> None:
-        super().__init__(scene.document.collection_id, scene.document.doc_id, wanted.overlays)
-        self.scene, self.wanted, self.message, self.actor = scene, wanted, message, actor
+    def __init__(self, scene: DocumentSnapshot, change: OverlayChange, message: str, actor: audit.Actor) -> None:
+        super().__init__(scene.document.collection_id, scene.document.doc_id, change.overlays)
+        self.scene, self.change, self.message, self.actor = scene, change, message, actor
         self.overlay_id: int | None = None
 
     def current(self, stored: StoredDocument | None) -> DocumentOverlays:
@@ -155,10 +166,10 @@ class PendingOverlays(DocumentOverlays):
         gone = [overlay.id for overlay in self.scene.overlays if overlay.id not in stored]
         ChunkOverlay.objects.filter(pk__in=gone).delete()
         listed = list(self.listed)
-        if self.wanted.subject is not None:
-            listed[self.wanted.subject] = self._write(listed[self.wanted.subject])
-            self.overlay_id = listed[self.wanted.subject].id
-        note_applied(listed, self.laid.places, revision)
+        if self.change.subject is not None:
+            listed[self.change.subject] = self._write(listed[self.change.subject])
+            self.overlay_id = listed[self.change.subject].id
+        note_applied(listed, self.places, revision)
         audit.record(self.actor, [self.scene.document], audit.CHANGE, self.message)
 
     def _write(self, overlay: Overlay) -> Overlay:
@@ -167,10 +178,10 @@ class PendingOverlays(DocumentOverlays):
             "anchor_hash": overlay.anchor_hash,
             "start_char": overlay.start,
             "content": overlay.content,
-            "created_by": audit.name_actor(self.actor),
+            "created_by": name_actor(self.actor),
         }
-        if self.wanted.anchor_text is not None:
-            values["anchor_text"] = self.wanted.anchor_text
+        if self.change.anchor_text is not None:
+            values["anchor_text"] = self.change.anchor_text
         row = ChunkOverlay(collection_id=self.collection_id, doc_id=self.doc_id)
         if overlay.id:
             row = ChunkOverlay.objects.get(pk=overlay.id)
@@ -203,8 +214,8 @@ def change_overlays(
         if requested.overlays == scene.overlays:
             return ChunkChange(doc_id, document.revision, changed=False)
         proposal = PendingOverlays(scene, requested, message, actor)
-        outcome = _store(collection, scene, proposal, Cause(message, audit.name_actor(actor)))
-        at = None if requested.subject is None else proposal.laid.places.get(requested.subject)
+        outcome = _store(collection, scene, proposal, Cause(message, name_actor(actor)))
+        at = None if requested.subject is None else proposal.places.get(requested.subject)
         return ChunkChange(doc_id, outcome.revision, at, proposal.overlay_id, requested.before)
 
     return retry_on_conflict(doc_id, work, field="revision")
@@ -231,9 +242,52 @@ def _store(collection: Collection, scene: DocumentSnapshot, proposal: PendingOve
         before = find_stored(collection, document.doc_id)
         return ingest(collection, draft_of(document), policy, before=before, cause=cause, overlays=proposal)
 
-    asked_by = audit.key_label(cause.by)
+    asked_by = key_label(cause.by)
     with (
         redacted_spans(collection),
         telemetry.ingest_span(collection=collection.name, doc_id=document.doc_id, api_key=asked_by),
     ):
         return in_current_generation(collection, work)
+
+
+def chunks_after_edit(
+    collection: Collection, doc_id: str, propose: Callable[[DocumentSnapshot], OverlayChange]
+) -> list[Chunk]:
+    """Those of a document whose single chunks are changed as `chunk_edits.propose_*` say; without vectors.
+
+    Raises ServiceError 404, 409 (no text kept, or too long to be cut while somebody waits) and what `propose` raises.
+    """
+    document = _document(collection, doc_id)
+    scene = DocumentSnapshot.read(document)
+    overlays = DocumentOverlays(collection.pk, doc_id, propose(scene).overlays)
+    return _cut(document, ChunkPolicy.from_dict(document.chunk_policy), overlays)
+
+
+def chunks_by_policy(collection: Collection, doc_id: str, policy: ChunkPolicy) -> list[Chunk]:
+    """Those of a document that another policy cuts, with the changes of single chunks that still apply over them."""
+    document = _document(collection, doc_id)
+    return _cut(document, policy, DocumentOverlays.read(collection.pk, doc_id))
+
+
+def _document(collection: Collection, doc_id: str) -> Document:
+    document = get_document(collection, doc_id)
+    if not document.text:
+        raise ServiceError(
+            f"{doc_id!r} was indexed as chunks and keeps no text that could be cut again",
+            type="no_text",
+            status=409,
+            field="doc_id",
+        )
+    if document.size_chars > PROPOSED_CHARS_MAX:
+        raise ServiceError(
+            f"{doc_id!r} has {document.size_chars} characters; documents of up to {PROPOSED_CHARS_MAX} are tried",
+            type="too_large",
+            status=409,
+            field="doc_id",
+        )
+    return document
+
+
+def _cut(document: Document, policy: ChunkPolicy, overlays: DocumentOverlays) -> list[Chunk]:
+    draft = draft_of(document)
+    return list(overlays.apply(chunk_draft(draft, document_text(draft.content), policy)))

@@ -120,7 +120,7 @@ def record_deletion(collection: Collection, *, actor: audit.Actor = None) -> Ope
         with transaction.atomic():
             parts = fence_collection(collection, actor=actor)
         proof = purge_collection(collection)
-        left = {part.name: part.count(collection.pk, collection.name) for part in registered_parts()}
+        left = _count_parts(collection)
         return progress.succeed({"before": parts | proof["before"], "after": left | proof["after"]})
 
 
@@ -133,11 +133,15 @@ def fence_collection(collection: Collection, *, actor: audit.Actor = None) -> di
     if not fenced:
         raise UnknownCollection(f"collection {collection.name!r} was deleted already", field="collection")
     cancel(IngestJob.objects.active().filter(collection_id=collection.pk), "the collection was deleted")
-    held = {part.name: part.count(collection.pk, collection.name) for part in registered_parts()}
+    part_counts = _count_parts(collection)
     for part in registered_parts():
         part.forget(collection)
     audit.record(actor, [collection], audit.DELETION, f"deleted collection {collection.name}")
-    return held
+    return part_counts
+
+
+def _count_parts(collection: Collection) -> dict[str, int]:
+    return {part.name: part.rows(collection).count() for part in registered_parts()}
 
 
 def purge_collection(collection: Collection) -> dict[str, Any]:
@@ -162,8 +166,7 @@ def purge_collection(collection: Collection) -> dict[str, Any]:
 
 def _purge(collection: Collection) -> dict[str, Any]:
     with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute(WAIT_BRIEFLY)
+        execute(connection, WAIT_BRIEFLY)
         before = count_rows(collection.pk)
         _delete_rows(collection.pk)
         drop_collection(connection, collection.pk)
@@ -229,5 +232,5 @@ def count_rows(collection_id: int) -> dict[str, int]:
 
 
 def _count(sql: str, params: dict[str, int]) -> int:
-    ((found,),) = fetch_all(connection, sql, params)
-    return int(found)
+    ((count,),) = fetch_all(connection, sql, params)
+    return int(count)

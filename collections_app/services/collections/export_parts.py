@@ -11,10 +11,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import psycopg
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from collections_app.errors import ServiceError
@@ -25,6 +26,7 @@ FORMAT = "ragd-collection"
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 VECTORS = "vectors.npy"
+VECTORS_AT_ONCE = 256
 SOURCES = "sources.bin"
 FILE_SUFFIX = ".ragd.zip"
 MANIFEST_MAX_BYTES = 1_000_000
@@ -33,6 +35,7 @@ LATER_SETTINGS = ("security",)  # an older export has none
 ALL_SETTINGS = (*SETTINGS, *LATER_SETTINGS)
 
 OLDEST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+WRITTEN_AT_ONCE = 500
 ISO_TIME = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}")
 
 Row = dict[str, Any]
@@ -87,37 +90,83 @@ def check_time(text: Any) -> str:
     return str(text)
 
 
-def _nothing(collection: Collection) -> None:
-    return
+Build = Callable[[Collection, Row, dict[str, Any]], Model]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a higher floor keeps of collections.
+    """A table of a higher floor whose rows travel with their collection, each a JSON object of `columns` in that order.
 
-    name: a plain plural, such as "plans", under which the rows are counted. read: the rows of a collection as JSON
-    objects, over a connection whose transaction is the export's snapshot. restore: write such rows for a collection
-    and return how many; it checks them, and raises InvalidInput for what is wrong. count: how many rows there are now,
-    by the collection's id and name. forget: remove them, in the transaction that makes a deleted collection invisible.
+    name: a plain plural, such as "plans", under which the rows are counted. noun: one row, in messages. owner: the
+    lookup of the collection: its row, or its name where it ends in "collection_name". build: the object of a checked
+    row, not saved; it raises InvalidInput; its dict is the same for all rows of one import. lookups: column -> lookup
+    or expression where it is not the field of that name. later: columns that an older export lacks. single: a
+    collection has one row at most, which takes the place of a stored one with that primary key. forgets: the model
+    whose rows of the collection's name go with it; None: the database removes them.
     """
 
     name: str
-    read: Callable[[psycopg.Connection[Any], int, str], Iterator[Row]]
-    restore: Callable[[Collection, Iterable[Row]], int]
-    count: Callable[[int, str], int]
-    forget: Callable[[Collection], object] = field(default=_nothing)
+    noun: str
+    model: type[Model]
+    owner: str
+    columns: tuple[str, ...]
+    build: Build
+    lookups: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    single: bool = False
+    forgets: type[Model] | None = None
 
     @property
     def member(self) -> str:
         return f"{self.name}.jsonl"
 
+    def rows(self, collection: Collection) -> QuerySet[Model]:
+        owner = collection.name if self.owner.endswith("collection_name") else collection.pk
+        return self.model._default_manager.filter(**{self.owner: owner})
+
+    def read(self, connection: psycopg.Connection[Any], collection: Collection) -> Iterator[Row]:
+        """Over a connection whose transaction is the export's snapshot, by `order`. Times in ISO 8601."""
+        selected = [self.lookups.get(name, name) for name in self.columns]
+        rows = self.rows(collection).order_by(*self.order).values_list(*selected)
+        for row in connection.execute(*rows.query.sql_with_params()):
+            values = (value.isoformat() if isinstance(value, datetime) else value for value in row)
+            yield dict(zip(self.columns, values, strict=True))
+
+    def restore(self, collection: Collection, rows: Iterable[Row]) -> int:
+        """Write the rows for a collection and return how many. Raises InvalidInput for one that is wrong."""
+        built = self._checked(collection, rows)
+        count = 0
+        while batch := list(islice(built, WRITTEN_AT_ONCE)):
+            if self.single:
+                batch[0].save()
+            else:
+                self.model._default_manager.bulk_create(batch)
+            count += len(batch)
+        return count
+
+    def _checked(self, collection: Collection, rows: Iterable[Row]) -> Iterator[Model]:
+        shared: dict[str, Any] = {}
+        for number, row in enumerate(rows):
+            if set(row) | set(self.later) != set(self.columns):
+                columns = ", ".join(self.columns)
+                raise InvalidInput(f"a {self.noun} has {columns}, not {', '.join(map(str, row))}", field=self.name)
+            if self.single and number:
+                raise InvalidInput(f"a collection has at most one {self.noun}", field=self.name)
+            yield self.build(collection, row, shared)
+
+    def forget(self, collection: Collection) -> None:
+        """In the transaction that makes a deleted collection invisible."""
+        if self.forgets is not None:
+            self.forgets._default_manager.filter(collection_name=collection.name).delete()
+
 
 _PARTS: dict[str, Part] = {}
 
 
-def register(part: Part) -> None:
-    """Let a part travel with its collection from now on; a second one of the same name takes the first one's place."""
-    _PARTS[part.name] = part
+def register(*parts: Part) -> None:
+    """Let them travel with their collections from now on; a second one of the same name takes the first one's place."""
+    _PARTS.update({part.name: part for part in parts})
 
 
 def registered_parts() -> tuple[Part, ...]:

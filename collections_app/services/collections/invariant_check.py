@@ -26,8 +26,8 @@ from collections_app.services.collections.operations import (
 )
 from collections_app.services.documents.documents import draft_of
 from collections_app.services.governance import audit
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.ingestion import hash_content
+from collections_app.services.indexing.stored_documents import DocumentOverlays
 from collections_app.work.leases import Lease
 from ragd.errors import UnknownCollection
 from ragd.store.store import fetch_all, partition_name

@@ -13,14 +13,11 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Operation, OperationFile
+from collections_app.models.library import name_actor
 from collections_app.models.operations import SILENT_AFTER
 from collections_app.services.governance import audit
-from collections_app.work.interrupting import LeaseLostError
-from collections_app.work.leases import Lease, claim, worker_name
-from collections_app.work.progress import Progress
-from collections_app.work.recovery import sweep
-from collections_app.work.retry_policy import job_retry_policy
-from collections_app.work.sending import enqueue
+from collections_app.work.delivery import enqueue, job_retry_policy, sweep
+from collections_app.work.leases import Lease, LeaseLostError, Progress, claim, worker_name
 from ragd.errors import RagdError
 
 log = logging.getLogger(__name__)
@@ -80,7 +77,7 @@ def begin(kind: str, subject: str, *, actor: audit.Actor = None) -> Lease[Operat
     operation = Operation.objects.create(
         kind=kind,
         subject=subject,
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
         worker=worker_name(),
         attempts=1,
         lease_until=timezone.now() + SILENT_AFTER,
@@ -114,7 +111,7 @@ def running(
 def request_operation(kind: str, subject: str, arguments: Mapping[str, Any], *, actor: audit.Actor = None) -> Operation:
     """A new operation that a worker does once the transaction has committed, whatever becomes of this process."""
     operation = Operation.objects.create(
-        kind=kind, subject=subject, stage=WAITING, arguments=dict(arguments), created_by=audit.name_actor(actor)
+        kind=kind, subject=subject, stage=WAITING, arguments=dict(arguments), created_by=name_actor(actor)
     )
     enqueue(RUN_OPERATION, str(operation.pk))
     return operation

@@ -11,7 +11,7 @@ from django.utils import timezone
 from collections_app.domain.identity import check_doc_id
 from collections_app.models import Chunk, Collection, Document
 from collections_app.services.governance import audit
-from collections_app.services.indexing.document_locks import lock_documents
+from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.jobs.queue import supersede_jobs
 from collections_app.stores import open_store
 from ragd.store.indexing import lock_statistics

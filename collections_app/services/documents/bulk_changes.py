@@ -14,6 +14,7 @@ from django.db import OperationalError, transaction
 from collections_app.domain.identity import clean_metadata, clean_tags
 from collections_app.errors import ServiceError, describe
 from collections_app.models import Collection, Document
+from collections_app.models.library import name_actor
 from collections_app.services.documents.archiving import archive_documents, unarchive_documents
 from collections_app.services.documents.documents import (
     delete_documents,
@@ -24,9 +25,9 @@ from collections_app.services.documents.documents import (
 from collections_app.services.documents.edits import FILE_KINDS, find_busy, refuse_busy, rewrite_document
 from collections_app.services.documents.labels import Labels, relabel, touches_chunk_keys
 from collections_app.services.governance import audit
-from collections_app.services.indexing.document_locks import lock_documents, refuse_archived
-from collections_app.services.indexing.revisions import BULK_EDIT, Cause
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.indexing.revisions import BULK_EDIT
+from collections_app.services.indexing.stored_documents import Cause, lock_documents, refuse_archived
+from collections_app.services.jobs.attempts import IngestOutcome
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 
 LOT = 500
@@ -191,7 +192,7 @@ class _Bulk:
                     self._refuse(doc_id, "refused", "invalid_input", error.message)
                     continue
                 (slow if touches_chunk_keys(metadata, labels.metadata) else quick).append(labels)
-            cause = Cause(BULK_EDIT, audit.name_actor(self.actor))
+            cause = Cause(BULK_EDIT, name_actor(self.actor))
             changed = set(relabel(self.collection, quick, cause, actor=self.actor))
         for labels in slow:
             try:

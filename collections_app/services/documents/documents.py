@@ -13,15 +13,16 @@ from collections_app.domain.identity import check_doc_id, clean_metadata, clean_
 from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
+from collections_app.models.library import key_label, name_actor
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import with_attachments
 from collections_app.services.documents.files import drop_stale_uploads
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
-from collections_app.services.indexing.document_locks import find_stored, lock_documents
 from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
-from collections_app.services.indexing.revisions import Cause, drop_history
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.indexing.revisions import drop_history
+from collections_app.services.indexing.stored_documents import Cause, find_stored, lock_documents
+from collections_app.services.jobs.attempts import IngestOutcome
 from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.stores import open_store
 from ragd import telemetry
@@ -92,10 +93,10 @@ def ingest_text(
             on_commit=[supersede],
             before=before,
             fresh=mode == "replace",
-            cause=Cause("text", audit.name_actor(actor)),
+            cause=Cause("text", name_actor(actor)),
         )
 
-    asked_by = audit.key_label(audit.name_actor(actor))
+    asked_by = key_label(name_actor(actor))
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         return in_current_generation(collection, work)
 
@@ -201,7 +202,7 @@ def reindex_documents(collection: Collection, doc_ids: Iterable[str], *, actor: 
             collection=collection,
             kind=IngestBatch.Kind.REINDEX,
             submitted=len(documents),
-            created_by=audit.name_actor(actor),
+            created_by=name_actor(actor),
         )
         supersede_jobs(collection, [document.doc_id for document in documents], "superseded by a later re-index")
         jobs = [
@@ -213,7 +214,7 @@ def reindex_documents(collection: Collection, doc_ids: Iterable[str], *, actor: 
                 title=document.title,
                 source=document.source,
                 traceparent=telemetry.current_traceparent(),
-                created_by=audit.name_actor(actor),
+                created_by=name_actor(actor),
             )
             for document in documents
         ]

@@ -12,6 +12,7 @@ from collections_app.domain.identity import check_doc_id, clean_metadata, clean_
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestJob, Upload
 from collections_app.models.jobs import ACTIVE_STATES
+from collections_app.models.library import key_label, name_actor
 from collections_app.policies import check_policy, policy_of, window_of
 from collections_app.services.documents.archiving import archive_documents, unarchive_documents
 from collections_app.services.documents.documents import draft_of, get_document, set_documents_enabled
@@ -20,10 +21,10 @@ from collections_app.services.documents.labels import OWN_KEYS, Labels, relabel,
 from collections_app.services.documents.optimistic_lock import require_unchanged, retry_on_conflict
 from collections_app.services.governance import audit
 from collections_app.services.governance.security_policy import redacted_spans
-from collections_app.services.indexing.document_locks import find_stored, lock_documents, refuse_archived
 from collections_app.services.indexing.ingestion import Draft, in_current_generation, ingest
-from collections_app.services.indexing.revisions import EDIT, Cause, find_revision, revision_maps, revision_text
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.indexing.revisions import EDIT, find_revision, revision_maps, revision_text
+from collections_app.services.indexing.stored_documents import Cause, find_stored, lock_documents, refuse_archived
+from collections_app.services.jobs.attempts import IngestOutcome
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.text.chunking import document_text
@@ -99,7 +100,7 @@ def _edit_content(collection: Collection, doc_id: str, requested: Mapping[str, A
             metadata = fields.get("metadata", document.metadata)
             if not touches_chunk_keys(document.metadata, metadata):
                 labels = Labels(document.pk, doc_id, tuple(fields.get("tags", document.tags)), metadata)
-                relabel(collection, [labels], Cause(EDIT, audit.name_actor(actor)), actor=actor)
+                relabel(collection, [labels], Cause(EDIT, name_actor(actor)), actor=actor)
                 return
     rewrite_document(collection, doc_id, fields, actor=actor)
 
@@ -140,7 +141,7 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
             rows = Document.objects.filter(collection=collection, doc_id=doc_id)
             rows.update(chunk_policy_stated=dict(explicit))
 
-    asked_by = audit.key_label(audit.name_actor(actor))
+    asked_by = key_label(name_actor(actor))
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         outcome = ingest(
             collection,
@@ -148,7 +149,7 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
             policy,
             on_commit=[note_policy, require_unchanged(document)],
             before=before,
-            cause=Cause(EDIT, audit.name_actor(actor)),
+            cause=Cause(EDIT, name_actor(actor)),
         )
     if not outcome.unchanged:
         audit.record(actor, [document], audit.CHANGE, f"edited {', '.join(sorted(fields))}")
@@ -183,10 +184,10 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
             policy_of(collection, before),
             on_commit=[require_unchanged(document, any_revision=True), keep_source],
             before=before,
-            cause=Cause(f"rollback to {number}", audit.name_actor(actor)),
+            cause=Cause(f"rollback to {number}", name_actor(actor)),
         )
 
-    asked_by = audit.key_label(audit.name_actor(actor))
+    asked_by = key_label(name_actor(actor))
     with redacted_spans(collection), telemetry.ingest_span(collection=collection.name, doc_id=doc_id, api_key=asked_by):
         outcome = retry_on_conflict(doc_id, lambda: in_current_generation(collection, work))
     if not outcome.unchanged:

@@ -14,7 +14,7 @@ from django.db import connection
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Upload
 from collections_app.parsing import ParsedDocument, ParseLimits, parse, stop_server
-from collections_app.work.interrupting import interruptible
+from collections_app.work.leases import interruptible
 from ragd import telemetry
 
 STORED_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")

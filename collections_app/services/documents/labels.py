@@ -12,9 +12,9 @@ from django.db import connection
 from collections_app.domain.overlays import MARK
 from collections_app.models import Collection, Document
 from collections_app.services.governance import audit
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.ingestion import hash_decisive
-from collections_app.services.indexing.revisions import Cause, keep_labels
+from collections_app.services.indexing.revisions import keep_labels
+from collections_app.services.indexing.stored_documents import Cause, DocumentOverlays
 from collections_app.stores import open_store
 from ragd.store.indexing import lock_statistics
 from ragd.store.store import execute, fetch_all

@@ -8,7 +8,7 @@ from typing import TypeVar
 from collections_app.errors import ServiceError
 from collections_app.models import Document
 from collections_app.services.indexing.ingestion import CommitHook
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.jobs.attempts import IngestOutcome
 
 Result = TypeVar("Result")
 

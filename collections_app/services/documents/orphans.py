@@ -8,7 +8,7 @@ from django.db import transaction
 
 from collections_app.models import ChunkOverlay, Collection, Document, DocumentRevision, Upload
 from collections_app.services.governance import audit
-from collections_app.services.indexing.document_locks import lock_documents
+from collections_app.services.indexing.stored_documents import lock_documents
 
 NEEDED_BY_JOBS = ("queued", "running", "failed", "quarantined")
 

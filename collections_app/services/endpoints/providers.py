@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from collections_app.models import Collection, Provider
 from collections_app.stores import LOCAL_MODEL, embedder_for
-from collections_app.work.interrupting import interruptible
+from collections_app.work.leases import interruptible
 from ragd import telemetry
 from ragd.errors import EmbedderError
 from ragd.models.embedding import Embedder

@@ -24,7 +24,6 @@ from collections_app.services.endpoints.providers import ingest_embedder
 from collections_app.services.generations.index_builds import build_index
 from collections_app.services.generations.promotion_gate import may_serve
 from collections_app.services.generations.swap import NotSettledError, drop_leftovers, spec_of, swap_in
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
 from collections_app.services.indexing.embedding_checkpoints import (
     ChainedChunks,
     Chunks,
@@ -33,8 +32,8 @@ from collections_app.services.indexing.embedding_checkpoints import (
     KnownVectors,
 )
 from collections_app.services.indexing.ingestion import chunk_draft, hash_content
-from collections_app.services.jobs.outcome import IngestOutcome
-from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.indexing.stored_documents import DocumentOverlays
+from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from ragd import telemetry
 from ragd.store.generations import SwapBlocked, open_generation
 from ragd.store.indexing import delete_document_chunks, index_stream

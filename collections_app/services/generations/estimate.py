@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from django.db.models import Count, Sum
 from django.db.models.functions import MD5, Substr
@@ -42,9 +41,6 @@ class Estimate:
     hash: str
     same_hash: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"changed": list(self.changed)}
-
 
 def estimate_generation(collection: Collection, target: Target) -> Estimate:
     """Look before the leap; changes nothing. Raises EmbedderError and DimensionMismatch as `check_embedder` does."""
@@ -57,7 +53,9 @@ def estimate_generation(collection: Collection, target: Target) -> Estimate:
     texts, share = _sample(collection, target)
     chunks = round(share * chars) if share else chunks_now
     same_vectors = target.spec.shares_vectors(spec_of(collection))
-    same_chunks = not Document.objects.filter(collection=collection).exclude(chunk_policy=_policy(target)).exists()
+    same_chunks = (
+        not Document.objects.filter(collection=collection).exclude(chunk_policy=target.spec.policy.as_dict()).exists()
+    )
     if same_chunks:
         chunks = chunks_now
     to_embed = 0 if same_vectors and same_chunks else chunks
@@ -87,10 +85,6 @@ def differences(serving: Generation, target: Target) -> list[str]:
     }
     requested = target.spec.as_dict()
     return [name for name, value in now.items() if requested[name] != value]
-
-
-def _policy(target: Target) -> dict[str, Any]:
-    return target.spec.policy.as_dict()
 
 
 def _sample(collection: Collection, target: Target) -> tuple[list[str], float]:

@@ -11,6 +11,7 @@ from django.db import connection, transaction
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestJob
 from collections_app.models.jobs import ACTIVE_STATES
+from collections_app.models.library import name_actor
 from collections_app.policies import check_policy, resolve_policy
 from collections_app.services.endpoints.embedding_model import resolve_model
 from collections_app.services.generations.promotion_gate import note_overruled, request_again
@@ -21,7 +22,7 @@ from collections_app.services.jobs.queue import send_jobs
 from collections_app.stores import embedder_for
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
 from ragd.store.generations import GenerationSpec, create_generation
-from ragd.store.store import languages
+from ragd.store.store import fetch_all, languages
 from ragd.types import SPEC_VERSION
 
 State = Generation.State
@@ -171,7 +172,7 @@ def _make(collection: Collection, target: Target, *, automatic: bool, actor: aud
         chunk_policy=dict(target.chunk_policy),
         policy=spec.policy.as_dict(),
         automatic=automatic,
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
     )
 
 
@@ -181,7 +182,7 @@ def _queue(generation: Generation, actor: audit.Actor) -> IngestJob:
         kind=IngestJob.Kind.GENERATION,
         generation=generation,
         title=str(generation),
-        created_by=audit.name_actor(actor),
+        created_by=name_actor(actor),
     )
     send_jobs([job.pk])
     return job
@@ -260,12 +261,7 @@ def drop_generation(generation: Generation, *, actor: audit.Actor = None) -> Gen
 
 def count_differences(generation: Generation) -> dict[str, int]:
     """How far documents have gone on since a generation stopped serving: changed, added, removed, switched."""
-    ((changed, added, switched),) = _rows(DIFFERING, generation)
-    ((removed,),) = _rows(REMOVED, generation)
+    values = {"generation": generation.pk, "collection": generation.collection_id}
+    ((changed, added, switched),) = fetch_all(connection, DIFFERING, values)
+    ((removed,),) = fetch_all(connection, REMOVED, values)
     return {"changed": changed, "added": added, "removed": removed, "switched": switched}
-
-
-def _rows(sql: str, generation: Generation) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, {"generation": generation.pk, "collection": generation.collection_id})
-        return list(cursor.fetchall())

@@ -14,10 +14,9 @@ import ragd
 from collections_app.advisory_locks import generation, release_session_lock, try_session_lock
 from collections_app.models import Collection, IngestJob
 from collections_app.services.generations.recall_probes import submit_probe
-from collections_app.services.jobs.outcome import IngestOutcome
-from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.stores import open_store
-from collections_app.work.interrupting import LeaseLostError
+from collections_app.work.leases import LeaseLostError
 from ragd.store.generations import sqlstate
 from ragd.store.store import fetch_all, vector_index_progress
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from ragd.errors import InvalidInput
 
@@ -81,7 +82,7 @@ def note_overruled(generation: Generation, reason: str, actor: audit.Actor) -> N
         generation,
         gate_state=GateState.OVERRULED,
         gate_reason=message,
-        gate_by=audit.name_actor(actor),
+        gate_by=name_actor(actor),
         gate_at=timezone.now(),
     )
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F
-from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob, StoredProbe
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
-from collections_app.services.jobs.outcome import IngestOutcome
-from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.services.jobs.queue import send_jobs
 from collections_app.stores import open_store
 from ragd import telemetry
@@ -33,7 +32,7 @@ def submit_probe(collection: Collection, *, actor: audit.Actor = None, created_b
         collection=collection,
         kind=IngestJob.Kind.PROBE_RECALL,
         traceparent=telemetry.current_traceparent(),
-        created_by=created_by or audit.name_actor(actor),
+        created_by=created_by or name_actor(actor),
     )
     with transaction.atomic():
         IngestJob.objects.bulk_create([job], ignore_conflicts=True)
@@ -108,9 +107,3 @@ def recall_warning(probe: StoredProbe | None) -> str:
 
 def _share(value: float | None) -> str:
     return "an unknown share" if value is None else f"{100 * value:.1f} %"
-
-
-def is_stale(probe: StoredProbe, chunk_count: int) -> bool:
-    """Whether the collection has grown or shrunk by a quarter since, or a day has passed in which it changed."""
-    changed = abs(chunk_count - probe.chunk_count)
-    return changed * 4 > probe.chunk_count or bool(changed and (timezone.now() - probe.created_at).days >= 1)

@@ -14,7 +14,7 @@ from psycopg.errors import LockNotAvailable
 from collections_app.models import Collection, Generation, GenerationDocument
 from collections_app.models.jobs import ACTIVE_STATES
 from collections_app.policies import policy_for
-from collections_app.services.indexing.chunk_overlays import note_all_applied
+from collections_app.services.indexing.stored_documents import note_all_applied
 from ragd.errors import UnknownCollection
 from ragd.store.generations import LOCK_COLLECTION, GenerationSpec, drop_generation, swap_generation
 from ragd.store.store import execute, fetch_all

@@ -19,6 +19,7 @@ from collections_app.domain.identity import check_collection_name, clean_label
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey, Collection
 from collections_app.services.governance import audit
+from ragd.store.store import execute
 
 PREFIX = "ragd_"
 PREFIX_CHARS = 12
@@ -83,8 +84,7 @@ def bind_keys(collection: Collection, *, replaced: Collection | None = None, act
     """
     own = actor.pk if isinstance(actor, ApiKey) else None
     open_ids = [NOT_THERE] if replaced is None else [NOT_THERE, replaced.pk]
-    with connection.cursor() as cursor:
-        cursor.execute(BIND, {"name": collection.name, "id": collection.pk, "own": own, "open": open_ids})
+    execute(connection, BIND, {"name": collection.name, "id": collection.pk, "own": own, "open": open_ids})
 
 
 def expiry_after(days: int) -> datetime:

@@ -15,19 +15,30 @@ from django.conf import settings
 from django.db import connection, transaction
 
 import ragd
-from collections_app.domain.texts import LONG_CHARS, count_words, give_back_memory, hash_text, size_utf8, text_pieces
 from collections_app.models import Collection, Document
 from collections_app.services.endpoints.providers import ingest_embedder
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
-from collections_app.services.indexing.document_locks import StoredDocument, lock_document, refuse_archived
 from collections_app.services.indexing.embedding_checkpoints import (
     CutChunks,
     EmbeddedChunks,
     EmbeddingCheckpoints,
     KnownVectors,
 )
-from collections_app.services.indexing.revisions import UNSTATED, Cause, keep_revision
-from collections_app.services.jobs.outcome import IngestOutcome
+from collections_app.services.indexing.revisions import keep_revision
+from collections_app.services.indexing.stored_documents import (
+    LONG_CHARS,
+    UNSTATED,
+    Cause,
+    DocumentOverlays,
+    StoredDocument,
+    count_words,
+    give_back_memory,
+    hash_text,
+    lock_document,
+    refuse_archived,
+    size_utf8,
+    text_pieces,
+)
+from collections_app.services.jobs.attempts import IngestOutcome
 from collections_app.stores import open_store
 from ragd import telemetry
 from ragd.errors import EmptyContent, GenerationChanged

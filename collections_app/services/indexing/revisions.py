@@ -18,11 +18,15 @@ from django.db.models import Value
 from django.db.models.functions import Substr
 
 from collections_app.domain.overlays import MARK
-from collections_app.domain.texts import hash_text
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision
-from collections_app.services.indexing.chunk_overlays import DocumentOverlays
-from collections_app.services.indexing.document_locks import StoredDocument
+from collections_app.services.indexing.stored_documents import (
+    UNSTATED,
+    Cause,
+    DocumentOverlays,
+    StoredDocument,
+    hash_text,
+)
 from ragd.store.store import execute, fetch_all
 from ragd.text.chunking import document_text, iter_bound, iter_chunks
 from ragd.types import ChunkPolicy, Segment
@@ -82,17 +86,6 @@ ORDER BY r.revision
 """
 
 EDIT, BULK_EDIT = "edit", "bulk edit"
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """Why a document was changed, in a few words, and who did it."""
-
-    reason: str = ""
-    by: str = ""
-
-
-UNSTATED = Cause()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Ending jobs that wait or run: one, those of a batch, all of a collection.
 
 A job is cancelled by one conditional update, as it is finished by one: whichever comes first holds. A run that is in
-the middle of something is interrupted within seconds (`work/interrupting.py`), and nothing of it is stored.
+the middle of something is interrupted within seconds (`work/leases.py`), and nothing of it is stored.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from django.db import transaction
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, IngestBatch, IngestJob
 from collections_app.models.jobs import IngestJobQuerySet
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from collections_app.work.leases import cancel
 
@@ -60,7 +61,7 @@ def _end(jobs: IngestJobQuerySet, actor: audit.Actor) -> int:
 
 
 def _reason(actor: audit.Actor) -> str:
-    return f"cancelled by {audit.name_actor(actor)}"
+    return f"cancelled by {name_actor(actor)}"
 
 
 def settle_generations(collection_id: int) -> None:

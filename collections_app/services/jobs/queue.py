@@ -23,8 +23,8 @@ from django.utils import timezone
 from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob
+from collections_app.work.delivery import enqueue_each
 from collections_app.work.leases import cancel
-from collections_app.work.sending import enqueue_each
 from ragd import telemetry
 from ragd.errors import UnknownCollection
 

@@ -11,10 +11,9 @@ from django.db.models.functions import Coalesce
 
 from collections_app.models import IngestJob
 from collections_app.services.endpoints.providers import open_providers, provider_name
-from collections_app.services.jobs.claims import WAITING, WAITING_FOR_SITE, give_up
+from collections_app.services.jobs.attempts import WAITING, WAITING_FOR_SITE, give_up
 from collections_app.services.jobs.queue import QUEUES, send_jobs
-from collections_app.work.recovery import SENT_AT_ONCE, overdue, recover
-from collections_app.work.retry_policy import job_retry_policy
+from collections_app.work.delivery import SENT_AT_ONCE, job_retry_policy, overdue, recover
 
 State, Stage = IngestJob.State, IngestJob.Stage
 

@@ -1,4 +1,4 @@
-"""Signs of life: a worker process says that it is there, and a run keeps its job's lease while it works."""
+"""Signs of life: a worker process says that it is there, and what it works on."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import os
 import resource
 import socket
 import threading
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from django.db import DatabaseError, InterfaceError, connection
 from django.utils import timezone
 
-from collections_app.models import IngestJob, WorkerHeartbeat
-from collections_app.work.leases import Lease, worker_name
+from collections_app.models import WorkerHeartbeat
+from collections_app.services.jobs.attempts import running
+from collections_app.work.leases import worker_name
 
 log = logging.getLogger(__name__)
 
@@ -24,21 +22,7 @@ BEAT_EVERY_S = 10.0
 FORGET_AFTER = timedelta(hours=1)
 STATM = "/proc/self/statm"
 
-_current: dict[str, uuid.UUID | None] = {"job": None}
-_done = {"jobs": 0}
 _ending = threading.Event()
-
-
-@contextmanager
-def hold_lease(job: IngestJob) -> Iterator[None]:
-    """Extend the job's lease while the block runs, show the job as this worker's, and interrupt a run that lost it."""
-    _current["job"] = job.pk
-    try:
-        with Lease(job, job.attempts).hold(interrupts=True):
-            yield
-    finally:
-        _current["job"] = None
-        _done["jobs"] += 1
 
 
 def start_pulse() -> None:
@@ -72,8 +56,7 @@ def beat(started_at: datetime) -> None:
         defaults={
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "job": _current["job"],
-            "jobs_done": _done["jobs"],
+            **running,
             "memory_mb": memory_mb(),
             "started_at": started_at,
             "beat_at": timezone.now(),

@@ -20,14 +20,14 @@ from minio.error import InvalidResponseError, MinioException, S3Error
 from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError, FetchResult, Guard
-from collections_app.fetching.decompression import too_large
+from collections_app.fetching.client import CONNECT_MAX_S, PinnedPool
+from collections_app.fetching.errors import too_large
 from collections_app.models import FetchedSource
 from collections_app.services.sources.web_client import Watcher, make_guard
 from ragd.errors import InvalidInput
 
 AMAZON = "https://s3.amazonaws.com"
 READ_AT_ONCE = 262_144
-CONNECT_MAX_S = 10.0
 OBJECTS_MAX = 20_000
 LIST_MAX_S = 120.0
 LIST_MAX_BYTES = 16_000_000  # of one answer; one names at most 1,000 objects
@@ -57,18 +57,16 @@ class BucketObject:
     last_modified: str
 
 
-class _PinnedPool(urllib3.PoolManager):
-    """Connections go to the very address that was checked; the server's name stays what TLS and Host are about."""
+class _BoundedPool(PinnedPool):
+    """An answer that is read whole, as lists are, has an end: in bytes, and all of them together in time."""
 
     def __init__(self, guard: Guard | None, **values: Any) -> None:
-        super().__init__(**values)
-        self.guard = guard
+        super().__init__(guard, **values)
         self.ends_at = time.monotonic() + LIST_MAX_S
 
     def urlopen(  # type: ignore[override]  # as its own superclass has it
         self, method: str, url: str, redirect: bool = True, *, preload_content: bool = True, **values: Any
     ) -> urllib3.BaseHTTPResponse:
-        """An answer that is read whole, as lists are, has an end: in bytes, and all of them together in time."""
         if not preload_content:
             return super().urlopen(method, url, redirect, preload_content=False, **values)
         self._check_time()
@@ -92,20 +90,6 @@ class _PinnedPool(urllib3.PoolManager):
             raise FetchError(
                 "timeout", f"the server did not tell what it has within {LIST_MAX_S:g} s; take a longer prefix"
             )
-
-    def connection_from_host(
-        self,
-        host: str | None,
-        port: int | None = None,
-        scheme: str | None = "http",
-        pool_kwargs: dict[str, Any] | None = None,
-    ) -> urllib3.HTTPConnectionPool:
-        if self.guard is None or not host:
-            return super().connection_from_host(host, port, scheme, pool_kwargs)
-        name = host.strip("[]")
-        machine = self.guard.resolve(name, port or (443 if scheme == "https" else 80))[0]
-        named = {"server_hostname": name, "assert_hostname": name} if scheme == "https" else {}
-        return super().connection_from_host(machine, port, scheme, {**(pool_kwargs or {}), **named})
 
 
 def find_place(bucket: str, endpoint: str = "") -> BucketPrefix:
@@ -220,7 +204,7 @@ def _read_body(response: Any, watcher: Watcher) -> bytes:
 
 def _client(bucket_prefix: BucketPrefix) -> Minio:
     parts = urlsplit(bucket_prefix.endpoint)
-    pool = _PinnedPool(
+    pool = _BoundedPool(
         None if bucket_prefix.own else make_guard(),
         timeout=urllib3.Timeout(connect=CONNECT_MAX_S, read=settings.RAGD_FETCH_TIMEOUT_S),
         retries=urllib3.Retry(total=1, backoff_factor=0.2, status_forcelist=[500, 502, 503, 504]),

@@ -18,7 +18,7 @@ from collections_app.fetching import FetchError, FetchResult
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
 from collections_app.parsing import archive_type
 from collections_app.services.documents.files import store_upload
-from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.attempts import JobProgress
 from collections_app.services.sources.bucket_client import read_object
 from collections_app.services.sources.web_client import read_page
 from collections_app.services.uploads.upload_plan import folder_of

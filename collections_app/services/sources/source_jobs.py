@@ -10,6 +10,7 @@ from typing import Any
 from django.db import transaction
 
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
+from collections_app.models.library import name_actor
 from collections_app.policies import check_policy, policy_for, window_of
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.governance import audit
@@ -20,17 +21,18 @@ from collections_app.services.uploads.current_state import (
     Labels,
     RequestedMetadata,
     load_siblings,
-    load_states,
 )
-from collections_app.services.uploads.submissions import close_batch, count_outcomes, lock_doc_ids, open_batch
 from collections_app.services.uploads.upload_plan import (
     Entry,
     PlanLine,
+    Planner,
+    PlanWords,
     RefusedError,
     check_clash,
     check_size,
     numbered,
 )
+from collections_app.services.uploads.uploads import close_batch, count_outcomes, lock_doc_ids, open_batch
 from ragd import telemetry
 
 STATUSES = ("new", "refetch", "changed", "unchanged", "skipped", "renamed", "rejected", "deleted")
@@ -102,9 +104,8 @@ def plan_sources(
     document came from is fetched again, and costs nothing where its server says that it has not changed. Two sources
     of the same doc_id: the second is rejected. missing: documents that would be deleted.
     """
-    planner = _Planner(collection, source_item)
-    planner.load(sources)
-    lines = [planner.decide(source) for source in sources]
+    planner = SourcePlanner(collection, source_item, sources)
+    lines = [planner.decide_source(source) for source in sources]
     gone = [PlanLine(doc_id, doc_id, doc_id, "deleted", "no longer at its source") for doc_id in missing]
     return SourcePlan(lines + gone, labels=planner.labels)
 
@@ -147,7 +148,7 @@ def submit_sources(
                 origin=dict(source.origin),
                 policy=explicit or None,
                 traceparent=telemetry.current_traceparent(),
-                created_by=audit.name_actor(actor),
+                created_by=name_actor(actor),
             )
             jobs.append(job)
             lines.append(replace(line, job_id=str(job.pk)))
@@ -161,71 +162,55 @@ def submit_sources(
     return SourcePlan(lines + plan.lines[len(sources) :], batch, plan.labels)
 
 
-class _Planner:
+class SourcePlanner(Planner):
     """Decides one source after the other, each with what those before it did."""
 
-    def __init__(self, collection: Collection, wanted: SourceItem) -> None:
-        self.collection = collection
-        self.on_clash = wanted.on_clash
-        self.asked = wanted.cleaned()
-        self.standings: dict[str, DocumentState] = {}
-        self.known: dict[str, FetchedSource] = {}
-        self.under_way: dict[str, Mapping[str, Any]] = {}
-        self.taken: set[str] = set()
-        self.labels: dict[str, Labels] = {}
+    words = PlanWords("give another doc_id", "in progress", "exists, kept unchanged")
 
-    def load(self, sources: Sequence[Source]) -> None:
+    def __init__(self, collection: Collection, source_item: SourceItem, sources: Sequence[Source]) -> None:
+        super().__init__(collection, source_item.cleaned(), on_clash=source_item.on_clash)
+        self.labels: dict[str, Labels] = {}
         doc_ids = [source.doc_id for source in sources if not source.refused]
-        self.standings = load_states(self.collection, doc_ids)
-        rows = FetchedSource.objects.filter(document__collection=self.collection, document__doc_id__in=doc_ids)
+        self.load(doc_ids)
+        rows = FetchedSource.objects.filter(document__collection=collection, document__doc_id__in=doc_ids)
         self.known = {row.document.doc_id: row for row in rows.select_related("document").defer("document__text")}
-        jobs = IngestJob.objects.active().filter(
-            collection=self.collection, doc_id__in=doc_ids, kind=IngestJob.Kind.FETCH
-        )
+        jobs = IngestJob.objects.active().filter(collection=collection, doc_id__in=doc_ids, kind=IngestJob.Kind.FETCH)
         self.under_way = dict(jobs.order_by("created_at", "pk").values_list("doc_id", "origin"))
 
-    def decide(self, source: Source) -> PlanLine:
+    def decide_source(self, source: Source) -> PlanLine:
         line = PlanLine(source.address, source.doc_id, source.doc_id, "new", size=source.size or 0)
         if source.refused:
             return replace(line, status="rejected", error_type=source.refused[0], reason=source.refused[1])
         if refusal := _size_refusal(source):
             return replace(line, status="rejected", error_type=refusal.type, reason=refusal.message)
-        if source.doc_id in self.taken:
+        if source.doc_id in self._taken:
             reason = f"another line of this request is {source.doc_id!r} already; give one of them another doc_id"
             return replace(line, status="rejected", error_type="duplicate_name", reason=reason)
-        line = self._compare(line, source)
-        self.taken |= {source.doc_id, line.doc_id}
-        self.labels[line.doc_id] = self._labels(line)
+        line = self._compare_source(line, source)
+        self._taken |= {source.doc_id: "", line.doc_id: ""}
+        self.labels[line.doc_id] = self.labels_of(line)
         return line
 
-    def _labels(self, line: PlanLine) -> Labels:
+    def labels_of(self, line: PlanLine) -> Labels:
         """What was asked for; what was not stays as it was asked for the last time."""
-        stands = self.standings.get(line.doc_id)
-        tags, metadata = (stands.labels if stands else None) or ([], {})
+        present = self._standings.get(line.doc_id)
+        tags, metadata = (present.labels if present else None) or ([], {})
         asked = self.asked
         return (
             tags if asked.tags is None else asked.tags,
             metadata if asked.metadata is None else asked.metadata,
         )
 
-    def _compare(self, line: PlanLine, source: Source) -> PlanLine:
-        stands = self.standings.get(source.doc_id)
-        if stands is None:
+    def _difference(self, present: DocumentState) -> str:
+        return present.differs(self.asked, lambda: policy_for(self.collection, self.asked.policy).as_dict())
+
+    def _compare_source(self, line: PlanLine, source: Source) -> PlanLine:
+        present = self._standings.get(source.doc_id)
+        if present is None:
             return line
-        if stands.archived:
-            reason = f"{line.doc_id!r} is archived and read-only; unarchive it first, or give another doc_id"
-            return replace(line, status="rejected", error_type="archived", reason=reason)
-        same_source, same_state = self._recognize(source, stands)
-        if same_state:
-            why = stands.differs(self.asked, lambda: policy_for(self.collection, self.asked.policy).as_dict())
-            if not why:
-                reason = "in progress" if stands.job_id else stands.remark
-                return replace(line, status="unchanged", reason=reason, job_id=stands.job_id)
-            if self.on_clash == "replace":
-                return replace(line, status="changed", reason=f"same content, different {why}")
-            return replace(line, status="skipped", reason=f"same content with different {why}")
-        if self.on_clash == "skip":
-            return replace(line, status="skipped", reason="exists, kept unchanged")
+        same_source, same_state = self._recognize(source, present)
+        if settled := self._settle(line, present, self.on_clash, is_same=same_state):
+            return settled
         if self.on_clash == "keep_both" and not same_source:
             return replace(line, doc_id=self._free(line.doc_id), status="renamed", reason="name exists")
         if same_source and source.etag is None:
@@ -248,7 +233,7 @@ class _Planner:
     def _free(self, doc_id: str) -> str:
         siblings = load_siblings(self.collection, doc_id)
         number = 2
-        while (name := numbered(doc_id, number)) in siblings or name in self.taken:
+        while (name := numbered(doc_id, number)) in siblings or name in self._taken:
             number += 1
         return name
 

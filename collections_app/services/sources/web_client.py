@@ -14,7 +14,7 @@ from collections_app.domain.units import MEGABYTE
 from collections_app.fetching import Address, Answer, Deadline, FetchError, FetchResult, Guard, read_address, request
 from collections_app.models import FetchedSource, FetchHost
 from collections_app.services.endpoints.hosts import LOOK_EVERY_S, rest, robots_of, turn
-from collections_app.work.interrupting import interruptible
+from collections_app.work.leases import interruptible
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION
 

@@ -35,6 +35,7 @@ from collections_app.services.collections.export_parts import (
     SOURCES,
     UPLOADS,
     VECTORS,
+    VECTORS_AT_ONCE,
     Member,
     Table,
     registered_parts,
@@ -48,7 +49,6 @@ from ragd.store.store import partition_name
 from ragd.types import SPEC_VERSION
 
 PART_BYTES = 256 * 1024
-VECTORS_AT_ONCE = 256
 EXPORTS_AT_ONCE = 3
 SOURCE_PART = 1 << 20
 
@@ -197,7 +197,7 @@ class Export:
             yield from self._member(archive, pipe, CHUNKS.member, self._lines(CHUNKS), self.counts["chunks"])
             yield from self._member(archive, pipe, VECTORS, self._vectors(), self.counts["chunks"], packed=False)
             for part in registered_parts():
-                rows = part.read(self.snapshot.connection, self.collection.pk, self.collection.name)
+                rows = part.read(self.snapshot.connection, self.collection)
                 yield from self._member(archive, pipe, part.member, map(_line, rows), 0)
                 self.counts[part.name] = self.members[-1].rows
             archive.writestr(MANIFEST, json.dumps(self._manifest(), ensure_ascii=False, indent=1))

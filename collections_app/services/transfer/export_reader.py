@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from django.conf import settings
 
+from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.policies import check_policy
 from collections_app.services.collections.export_parts import (
@@ -34,6 +35,7 @@ from collections_app.services.collections.export_parts import (
     SOURCES,
     UPLOADS,
     VECTORS,
+    VECTORS_AT_ONCE,
     Manifest,
     Member,
     Row,
@@ -48,8 +50,6 @@ from ragd.types import SPEC_VERSION
 Source = str | os.PathLike[str] | BinaryIO
 
 READ_BYTES = 1 << 20
-VECTORS_AT_ONCE = 256
-MEGABYTE = 1_000_000
 LINE_PER_DOCUMENT = 12  # a line holds a document's text, escaped, with maps over it and earlier chunks
 GENERATION_FIELDS = (
     "hash", "spec_version", "policy", "chunk_policy", "embed_model", "embed_dims", "hybrid_enabled", "language",

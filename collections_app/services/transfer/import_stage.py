@@ -20,6 +20,7 @@ from django.utils import timezone
 from collections_app.domain.identity import check_collection_name
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Generation, Operation, OperationFile
+from collections_app.models.library import name_actor
 from collections_app.services.collections.deletion import purge_collection
 from collections_app.services.collections.export_parts import Manifest, invalid_export
 from collections_app.services.collections.operations import OnProgress, OperationProgress, request_operation, running
@@ -261,7 +262,7 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
             policy=spec.policy.as_dict(),
             state=Generation.State.SERVING,
             swapped_at=timezone.now(),
-            created_by=audit.name_actor(actor),
+            created_by=name_actor(actor),
         )
     return collection
 

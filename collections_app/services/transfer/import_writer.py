@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from django.db import IntegrityError, connection, transaction
@@ -44,9 +44,10 @@ from ragd.types import Chunk
 FENCE = timedelta(minutes=10)
 FIRST = 1  # the number of the only generation
 ROWS_AT_ONCE = 500
-ROWS_CHARS = 8_000_000
+BATCH_SIZE = 8_000_000  # characters of texts, or bytes of files
 CHUNKS_AT_ONCE = 1_000
 LENGTH_MAX = 1e9
+Item = TypeVar("Item")
 
 INSERT_ROWS = """
 INSERT INTO {table} (collection_id, {columns})
@@ -135,7 +136,7 @@ class ImportWriter:
         total = self.manifest.members[table.member].rows
         noun = table.member.partition(".")[0]
         done = 0
-        for batch in _batches(self.archive.rows(table.member)):
+        for batch in _batches(self.archive.rows(table.member), _chars):
             for row in batch:
                 check_row(table.member, row)
             columns = _columns(batch, table)
@@ -150,7 +151,7 @@ class ImportWriter:
     def _sources(self) -> None:
         total = self.manifest.counts.get("sources", 0)
         done = 0
-        for batch in _batches_of_files(self.archive.source_bytes()):
+        for batch in _batches(self.archive.source_bytes(), lambda file: len(file[1])):
             with transaction.atomic(), connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
                 for row, content in batch:
                     check_row(UPLOADS.member, row)
@@ -293,32 +294,22 @@ def _text(row: Row, name: str) -> str:
     return result
 
 
-def _batches(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Some hundred rows at a time, fewer where their texts are long."""
-    batch: list[Row] = []
-    chars = 0
-    for row in rows:
-        batch.append(row)
-        chars += len(row.get("text") or "") + len(row.get("content") or "")
-        if len(batch) == ROWS_AT_ONCE or chars > ROWS_CHARS:
-            yield batch
-            batch, chars = [], 0
-    if batch:
-        yield batch
-
-
-def _batches_of_files(files: Iterable[tuple[Row, bytes]]) -> Iterator[list[tuple[Row, bytes]]]:
-    """Some hundred files at a time, fewer where they are large."""
-    batch: list[tuple[Row, bytes]] = []
+def _batches(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Some hundred at a time, fewer where they are large."""
+    batch: list[Item] = []
     size = 0
-    for row, content in files:
-        batch.append((row, content))
-        size += len(content)
-        if len(batch) == ROWS_AT_ONCE or size > ROWS_CHARS:
+    for item in items:
+        batch.append(item)
+        size += size_of(item)
+        if len(batch) == ROWS_AT_ONCE or size > BATCH_SIZE:
             yield batch
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _chars(row: Row) -> int:
+    return len(row.get("text") or "") + len(row.get("content") or "")
 
 
 def _columns(batch: Sequence[Row], table: Table) -> tuple[str, ...]:

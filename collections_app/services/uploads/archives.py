@@ -11,8 +11,7 @@ from collections_app.domain.identity import doc_id_from_name
 from collections_app.models import Collection, IngestJob, Upload
 from collections_app.parsing import Member, is_readable, iter_members, list_members
 from collections_app.services.documents.files import parse_limits, read_content
-from collections_app.services.jobs.outcome import IngestOutcome
-from collections_app.services.jobs.progress import JobProgress
+from collections_app.services.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.services.uploads.current_state import RequestedMetadata
 from collections_app.services.uploads.upload_plan import Entry, PlanLine, Planner, UploadPlan, folder_of
 from collections_app.services.uploads.uploads import HeldFile, UploadItem, UploadOptions, UploadOutcome, enqueue_files

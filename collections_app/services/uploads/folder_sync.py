@@ -12,9 +12,9 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.services.documents.documents import delete_documents
 from collections_app.services.governance import audit
-from collections_app.services.indexing.document_locks import lock_documents
-from collections_app.services.uploads.submissions import close_batch, count_outcomes, open_batch
+from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.uploads.upload_plan import Entry, UploadPlan, clean_prefix, plan_uploads
+from collections_app.services.uploads.uploads import close_batch, count_outcomes, open_batch
 from ragd.errors import InvalidInput
 
 CHANGED = "it was changed after this sync began"

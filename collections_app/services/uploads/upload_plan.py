@@ -221,8 +221,19 @@ def plan_uploads(
     return UploadPlan(lines)
 
 
+@dataclass(frozen=True, slots=True)
+class PlanWords:
+    """Parts of reasons that depend on where content comes from. elsewhere: what to do about an archived document."""
+
+    elsewhere: str
+    under_way: str
+    skipped: str
+
+
 class Planner:
     """Decides one file after the other, each with what those before it did."""
+
+    words = PlanWords("upload under another name", "identical file is being processed", "exists with different content")
 
     def __init__(
         self, collection: Collection, asked: RequestedMetadata, *, on_clash: str, is_free: IsFree | None = None
@@ -296,22 +307,27 @@ class Planner:
         present = self._standings.get(line.doc_id)
         if present is None:
             return line
+        if settled := self._settle(line, present, how, is_same=present.has(entry.sha256)):
+            return settled
+        return self._beside(line, entry) if how == "keep_both" else replace(line, status="changed")
+
+    def _settle(self, line: PlanLine, present: DocumentState, how: str, *, is_same: bool) -> PlanLine | None:
+        """What holds wherever content comes from; None: it is another and is to be taken.
+
+        is_same: the document has this content, or a job brings it.
+        """
         if present.archived:
-            reason = f"{line.doc_id!r} is archived and read-only; unarchive it first, or upload under another name"
+            reason = f"{line.doc_id!r} is archived and read-only; unarchive it first, or {self.words.elsewhere}"
             return replace(line, status="rejected", error_type="archived", reason=reason)
-        if present.has(entry.sha256):
+        if is_same:
             why = self._difference(present)
             if not why:
-                reason = "identical file is being processed" if present.job_id else present.remark
+                reason = self.words.under_way if present.job_id else present.remark
                 return replace(line, status="unchanged", reason=reason, job_id=present.job_id)
             if how == "replace":
                 return replace(line, status="changed", reason=f"same content, different {why}")
             return replace(line, status="skipped", reason=f"same content with different {why}")
-        if how == "skip":
-            return replace(line, status="skipped", reason="exists with different content")
-        if how == "keep_both":
-            return self._beside(line, entry)
-        return replace(line, status="changed")
+        return replace(line, status="skipped", reason=self.words.skipped) if how == "skip" else None
 
     def _beside(self, line: PlanLine, entry: Entry) -> PlanLine:
         """The next free number after the name, or the numbered copy that has these bytes already."""

@@ -1,30 +1,33 @@
-"""Uploaded files: each accepted or refused on its own, all of them committed together with their jobs."""
+"""Uploaded files: each accepted or refused on its own, all of them committed together with their jobs.
+
+A batch is what was asked for in one go, also when it comes in many small requests.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from django.db import transaction
+from django.db.models import F
 
+from collections_app.advisory_locks import lock_names, named, submission_seed, try_lock
+from collections_app.domain.identity import clean_line
+from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload
+from collections_app.models.library import name_actor
 from collections_app.parsing import archive_type
 from collections_app.services.documents.files import store_upload
 from collections_app.services.governance import audit
+from collections_app.services.indexing.stored_documents import lock_documents
 from collections_app.services.jobs.queue import check_queue, send_jobs, supersede_jobs
 from collections_app.services.uploads.current_state import Labels, RequestedMetadata
-from collections_app.services.uploads.submissions import (
-    close_batch,
-    count_outcomes,
-    lock_doc_ids,
-    open_batch,
-    require_open,
-    try_lock_doc_id,
-)
 from collections_app.services.uploads.upload_plan import (
     Entry,
     PlanLine,
@@ -38,6 +41,7 @@ from collections_app.work.leases import cancel
 from ragd import telemetry
 from ragd.errors import InvalidInput
 
+LABEL_MAX_CHARS = 200
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 SUPERSEDED = "superseded by a newer upload of the same document"
 
@@ -161,7 +165,7 @@ def submit_uploads(
     with transaction.atomic():
         own = batch is None
         batch = batch or open_batch(collection, kind=kind, label=label or _label(files), actor=actor)
-        terms = UploadOptions(asked, on_clash, batch, audit.name_actor(actor))
+        terms = UploadOptions(asked, on_clash, batch, name_actor(actor))
         outcomes = enqueue_files(collection, offered, terms)
         if not own:
             require_open(batch)
@@ -187,8 +191,9 @@ def enqueue_files(collection: Collection, offered: Sequence[UploadItem], terms: 
 
     One file's bytes are in memory at a time, unless the caller holds more.
     """
+    seed = submission_seed(collection.pk)
     planner = Planner(
-        collection, terms.asked, on_clash=terms.on_clash, is_free=lambda doc_id: try_lock_doc_id(collection, doc_id)
+        collection, terms.asked, on_clash=terms.on_clash, is_free=lambda doc_id: try_lock(named(seed, doc_id))
     )
     names = [wanted_id(_entry(each, each.file.size or 0)) for each in offered]
     lock_doc_ids(collection, filter(None, names))
@@ -198,7 +203,8 @@ def enqueue_files(collection: Collection, offered: Sequence[UploadItem], terms: 
     files = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.FILE]
     archives = [job.doc_id for job in jobs if job.kind == IngestJob.Kind.ARCHIVE]
     supersede_jobs(collection, files, SUPERSEDED)
-    _supersede_archives(collection, archives)
+    older = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.ARCHIVE)
+    cancel(older.filter(doc_id__in=archives), "superseded by a newer upload of the same archive")
     IngestJob.objects.bulk_create(jobs)
     if terms.batch is not None:
         count_outcomes(terms.batch, [outcome.status for outcome in outcomes])
@@ -273,6 +279,69 @@ def _label(files: Sequence[UploadedFile]) -> str:
     return (files[0].name or "file") if len(files) == 1 else f"{len(files)} files"
 
 
-def _supersede_archives(collection: Collection, doc_ids: Sequence[str]) -> None:
-    older = IngestJob.objects.active().filter(collection=collection, doc_id__in=doc_ids, kind=IngestJob.Kind.ARCHIVE)
-    cancel(older, "superseded by a newer upload of the same archive")
+def open_batch(
+    collection: Collection, *, kind: str = IngestBatch.Kind.UPLOAD, label: str = "", actor: audit.Actor = None
+) -> IngestBatch:
+    """A batch that more may be added to, until `close_batch`."""
+    return IngestBatch.objects.create(
+        collection=collection,
+        kind=kind,
+        label=clean_line(label[:LABEL_MAX_CHARS]),
+        open=True,
+        created_by=name_actor(actor),
+    )
+
+
+def close_batch(batch: IngestBatch) -> None:
+    """Nothing more comes. Closing twice is fine."""
+    IngestBatch.objects.filter(pk=batch.pk).update(open=False)
+    batch.open = False
+
+
+def require_open(batch: IngestBatch) -> None:
+    """ServiceError 409 when a batch was closed or cancelled. After `count_outcomes`: then it stays as it is found."""
+    if not IngestBatch.objects.filter(pk=batch.pk, open=True).exists():
+        raise ServiceError(
+            f"batch {batch.pk} is closed or was cancelled, so nothing is added to it; send the files without it",
+            type="batch_closed",
+            status=409,
+            field="batch",
+        )
+
+
+def find_batch(collection: Collection, batch_id: uuid.UUID | str) -> IngestBatch:
+    """A batch of this collection, or ServiceError 404."""
+    try:
+        record = IngestBatch.objects.filter(collection=collection, pk=uuid.UUID(str(batch_id))).first()
+    except ValueError:
+        record = None
+    if record is None:
+        raise ServiceError(
+            f"collection {collection.name!r} has no batch {str(batch_id)[:80]!r}; use the batch_id of its first answer",
+            type="unknown_batch",
+            status=404,
+            field="batch",
+        )
+    record.collection = collection
+    return record
+
+
+def count_outcomes(batch: IngestBatch, statuses: Iterable[str], *, deleted: int = 0) -> None:
+    """Add to the batch's counts, as the last write of a transaction: others wait for the row."""
+    counts = Counter(statuses)
+    IngestBatch.objects.filter(pk=batch.pk).update(
+        submitted=F("submitted") + counts.total(),
+        skipped=F("skipped") + counts["skipped"],
+        unchanged=F("unchanged") + counts["unchanged"],
+        rejected=F("rejected") + counts["rejected"],
+        deleted=F("deleted") + deleted,
+    )
+
+
+def lock_doc_ids(collection: Collection, doc_ids: Iterable[str]) -> None:
+    """Wait until nobody else submits these documents, until the transaction ends.
+
+    Raises UnknownCollection when the collection is being deleted.
+    """
+    lock_names(submission_seed(collection.pk), doc_ids)
+    lock_documents(collection, [])

@@ -38,7 +38,20 @@ class ChunkPolicyFields(forms.Form):
         return {name: value for name, value in data.items() if value not in (None, "")}
 
 
-class CollectionForm(ChunkPolicyFields):
+class IndexFields(ChunkPolicyFields):
+    """What an index is built with, to be mixed into forms that set it."""
+
+    hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
+    language = forms.ChoiceField(label="Language", help_text="Stemming for keyword search.")
+    embed_model = forms.CharField(label="Embedding model", max_length=200)
+    embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["language"].choices = [(name, name) for name in languages(connection)]  # type: ignore[attr-defined]
+
+
+class CollectionForm(IndexFields):
     name = forms.CharField(
         label="Name",
         max_length=200,
@@ -46,23 +59,16 @@ class CollectionForm(ChunkPolicyFields):
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
     description = forms.CharField(label="Description", required=False)
-    hybrid_enabled = forms.BooleanField(
-        label="Enable keyword (BM25) search",
-        required=False,
-        initial=True,
-        help_text="Required for hybrid search. Finds exact words, names and numbers.",
-    )
-    language = forms.ChoiceField(label="Language", initial="english", help_text="Stemming for keyword search.")
-    embed_model = forms.CharField(label="Embedding model", help_text="Changing it later rebuilds the index.")
-    embed_dims = forms.IntegerField(
-        label="Dimensions", min_value=1, max_value=4000, help_text="Changing it later rebuilds the index."
-    )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["embed_model"].initial = settings.RAGD_EMBED_MODEL
-        self.fields["embed_dims"].initial = settings.RAGD_EMBED_DIMS
-        self.fields["language"].choices = [(name, name) for name in languages(connection)]  # type: ignore[attr-defined]
+        for name, initial, help_text in (
+            ("hybrid_enabled", True, "Required for hybrid search. Finds exact words, names and numbers."),
+            ("language", "english", "Stemming for keyword search."),
+            ("embed_model", settings.RAGD_EMBED_MODEL, "Changing it later rebuilds the index."),
+            ("embed_dims", settings.RAGD_EMBED_DIMS, "Changing it later rebuilds the index."),
+        ):
+            self.fields[name].initial, self.fields[name].help_text = initial, help_text
 
 
 class CollectionSettingsForm(ChunkPolicyFields):
@@ -127,22 +133,14 @@ class ImportForm(forms.Form):
     embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000, required=False)
 
 
-class GenerationForm(ChunkPolicyFields):
+class GenerationForm(IndexFields):
     """What the next generation of a collection's index is to be."""
 
-    embed_model = forms.CharField(label="Embedding model", max_length=200)
-    embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000)
-    language = forms.ChoiceField(label="Language", help_text="Stemming for keyword search.")
-    hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
     activate = forms.ChoiceField(
         label="Activation",
         choices=[("automatic", "Activate automatically"), ("manual", "Activate manually")],
         initial="automatic",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["language"].choices = [(name, name) for name in languages(connection)]  # type: ignore[attr-defined]
 
     def choices(self) -> dict[str, Any]:
         """What `start_generation` takes."""
@@ -181,8 +179,9 @@ class LabelFields(forms.Form):
     )
 
 
-class UploadForm(LabelFields):
-    uploads = FilesField(label="Files")
+class IntakeFields(LabelFields):
+    """The same, and what is done about documents that are there already."""
+
     on_clash = forms.ChoiceField(
         label="If a document already exists",
         required=False,
@@ -192,6 +191,19 @@ class UploadForm(LabelFields):
             ("keep_both", "Keep both (numbered)"),
         ],
     )
+
+    def labels(self) -> dict[str, Any]:
+        """What the services take; tags and metadata that are left empty stay as they are."""
+        data = self.cleaned_data
+        return {
+            "on_clash": data["on_clash"] or "replace",
+            "tags": data["tags"] or None,
+            "metadata": data["metadata"] or None,
+        }
+
+
+class UploadForm(IntakeFields):
+    uploads = FilesField(label="Files")
     batch = forms.UUIDField(required=False)
 
 

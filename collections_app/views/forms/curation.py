@@ -168,19 +168,9 @@ class DocumentForm(ChunkPolicyFields):
         }
         return cls(initial=values)
 
-    def wanted(self, document: Document) -> dict[str, Any]:
+    def changes(self, document: Document) -> dict[str, Any]:
         """The fields that differ from what the document is, for `edit_document`."""
-        data = self.cleaned_data
-        requested = {
-            "title": data["title"],
-            "tags": data["tags"],
-            "metadata": data["metadata"],
-            "chunk_policy": self.chunk_policy(),
-        }
-        present = {
-            "title": document.title,
-            "tags": document.tags,
-            "metadata": document.metadata,
-            "chunk_policy": document.chunk_policy_stated,
-        }
-        return {name: value for name, value in requested.items() if value != present[name]}
+        requested = {name: self.cleaned_data[name] for name in ("title", "tags", "metadata")}
+        changes = {name: value for name, value in requested.items() if value != getattr(document, name)}
+        policy = self.chunk_policy()
+        return changes | ({"chunk_policy": policy} if policy != document.chunk_policy_stated else {})

@@ -7,34 +7,13 @@ from typing import Any
 from django import forms
 
 from collections_app.services.sources.url_lists import UrlEntry, read_list
-from collections_app.views.forms.collections import LabelFields
+from collections_app.views.forms.collections import IntakeFields
 from ragd.errors import InvalidInput
 
 LIST_MAX_BYTES = 5_000_000
 
 
-class SourceForm(LabelFields):
-    on_clash = forms.ChoiceField(
-        label="If a document already exists",
-        required=False,
-        choices=[
-            ("replace", "Replace"),
-            ("skip", "Skip"),
-            ("keep_both", "Keep both (numbered)"),
-        ],
-    )
-
-    def labels(self) -> dict[str, Any]:
-        """What the services take; tags and metadata that are left empty stay as they are."""
-        data = self.cleaned_data
-        return {
-            "on_clash": data["on_clash"] or "replace",
-            "tags": data["tags"] or None,
-            "metadata": data["metadata"] or None,
-        }
-
-
-class UrlsForm(SourceForm):
+class UrlsForm(IntakeFields):
     either = ("urls", "file")  # one of them is required, so neither is shown as optional
 
     urls = forms.CharField(
@@ -72,7 +51,7 @@ class UrlsForm(SourceForm):
         return self._entries
 
 
-class BucketForm(SourceForm):
+class BucketForm(IntakeFields):
     bucket = forms.CharField(label="Bucket", max_length=255)
     prefix = forms.CharField(  # type: ignore[assignment]  # a form takes its fields from its attributes
         label="Prefix", required=False, max_length=1024, help_text="For example reports/2026/."

@@ -12,10 +12,9 @@ from ninja.params import functions as param
 from collections_app.api.access import ERRORS
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page
-from evaluation_app.analysis.comparison.item_reader import RunItem
 from evaluation_app.analysis.comparison.presenters import choose_questions
-from evaluation_app.analysis.comparison.run_comparison import Against, Comparison, QuestionChange, compare_runs
-from evaluation_app.models import EvaluationRun
+from evaluation_app.analysis.comparison.run_comparison import QuestionChange, RunDifference, compare_runs
+from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.runs.requests import find_run
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
@@ -39,23 +38,8 @@ class ComparedRun(Schema):
     total: int
 
 
-class IntervalOut(Schema):
-    mean: float
-    low: float
-    high: float
-    count: int = Field(description="Questions that both runs scored")
-
-
-class MeanOut(Schema):
-    value: float | None
-    scored: int
-    unscorable: int
-    errors: int
-    total: int
-
-
 class ChangeOut(Schema):
-    measure: str
+    measure: str = Field(validation_alias="name")
     title: str
     higher_is_better: bool
     base: MeanOut
@@ -72,24 +56,36 @@ class ChangeOut(Schema):
 
 class AgainstOut(Schema):
     run: ComparedRun
-    verdicts: dict[str, int] = Field(description="How many metrics have each verdict")
+    verdicts: dict[str, int] = Field(validation_alias="counts", description="How many metrics have each verdict")
     changes: list[ChangeOut]
     questions: int = Field(description="Done in both runs")
     unpaired: int = Field(description="Done in one of them only")
     lost: list[int] = Field(description="Positions of questions that passed in the base and do not here")
     won: list[int]
 
+    @staticmethod
+    def resolve_questions(against: RunDifference) -> int:
+        return len(against.questions)
+
+    @staticmethod
+    def resolve_lost(against: RunDifference) -> list[int]:
+        return sorted(change.position for change in against.lost)
+
+    @staticmethod
+    def resolve_won(against: RunDifference) -> list[int]:
+        return sorted(change.position for change in against.won)
+
 
 class HeaderOut(Schema):
-    field: str
+    field: str = Field(validation_alias="name")
     title: str
     values: list[str] = Field(description="One per run, the base first")
 
 
 class ComparisonOut(Schema):
-    golden_set: str
-    set_version: int
-    set_digest: str
+    golden_set: str = Field(validation_alias="base.set_name")
+    set_version: int = Field(validation_alias="base.set_version")
+    set_digest: str = Field(validation_alias="base.set_digest")
     base: ComparedRun
     others: list[AgainstOut]
     headers: list[HeaderOut] = Field(description="What the runs were made with, as far as it differs")
@@ -105,12 +101,16 @@ class AskedOut(Schema):
 
 class ComparedQuestionOut(Schema):
     position: int
-    question: str
-    category: str
-    base: AskedOut
-    other: AskedOut
+    question: str = Field(validation_alias="before.question")
+    category: str = Field(validation_alias="before.category")
+    base: AskedOut = Field(validation_alias="before")
+    other: AskedOut = Field(validation_alias="after")
     deltas: dict[str, float] = Field(description="other - base, of every measure that both scored")
     worst: float = Field(description="The largest loss, below 0; else the smallest gain; 0 when nothing moved")
+
+    @staticmethod
+    def resolve_deltas(change: QuestionChange) -> dict[str, float]:
+        return {name: delta.delta for name, delta in change.deltas.items() if delta.delta is not None}
 
 
 class QuestionPage(Schema):
@@ -126,8 +126,7 @@ def get_comparison(
 ) -> Any:
     """Per measure what is better, worse, the same or noise. 409 not_comparable for runs of other questions."""
     scope = request_key(request).visible
-    compared = compare_runs(find_run(base, scope), [find_run(each, scope) for each in other])
-    return comparison_response(compared)
+    return compare_runs(find_run(base, scope), [find_run(each, scope) for each in other])
 
 
 @router.get("/comparisons/questions", operation_id="comparisons-questions", response={200: QuestionPage, **ERRORS})
@@ -145,57 +144,4 @@ def list_questions(
     scope = request_key(request).visible
     compared = compare_runs(find_run(base, scope), [find_run(other, scope)])
     rows, _ = choose_questions(compared.others[0], shown=show, measure=measure, category=category)
-    page = cut_page(rows, limit=limit, cursor=cursor)
-    return {"items": [_question(item) for item in page.items], "next_cursor": page.next_cursor}
-
-
-def comparison_response(compared: Comparison) -> dict[str, Any]:
-    """A comparison as plain JSON."""
-    base = compared.base
-    return {
-        "golden_set": base.set_name,
-        "set_version": base.set_version,
-        "set_digest": base.set_digest,
-        "base": _run(base),
-        "others": [_against(item) for item in compared.others],
-        "headers": [row.as_dict() for row in compared.headers],
-    }
-
-
-def _run(run: EvaluationRun) -> dict[str, Any]:
-    names = ("name", "state", "plan_name", "plan_hash", "done", "total")
-    return {"id": run.pk} | {name: getattr(run, name) for name in names}
-
-
-def _against(item: Against) -> dict[str, Any]:
-    return {
-        "run": _run(item.run),
-        "verdicts": dict(item.counts),
-        "changes": [change.as_dict() for change in item.changes],
-        "questions": len(item.questions),
-        "unpaired": item.unpaired,
-        "lost": sorted(each.position for each in item.lost),
-        "won": sorted(each.position for each in item.won),
-    }
-
-
-def _question(item: QuestionChange) -> dict[str, Any]:
-    return {
-        "position": item.position,
-        "question": item.before.question,
-        "category": item.before.category,
-        "base": _asked(item.before),
-        "other": _asked(item.after),
-        "deltas": {name: delta.delta for name, delta in item.deltas.items() if delta.delta is not None},
-        "worst": item.worst,
-    }
-
-
-def _asked(item: RunItem) -> dict[str, Any]:
-    return {
-        "outcome": item.outcome,
-        "passed": item.passed,
-        "modes": list(item.modes),
-        "query_run": item.query_run,
-        "trace_id": item.trace_id,
-    }
+    return cut_page(rows, limit=limit, cursor=cursor)

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, render_page
 from evaluation_app.analysis.comparison import presenters
-from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX, Against, Comparison, compare_runs
+from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX, Comparison, RunDifference, compare_runs
 from evaluation_app.analysis.comparison.side_by_side import compare_question, neighbours
 from evaluation_app.models import EvaluationRun, GoldenSet
 
@@ -78,7 +78,7 @@ def question(request: PageRequest, position: int) -> HttpResponse:
     return render_page(request, "evaluation/comparison/question.html", context)
 
 
-def _context(query: QueryDict, comparison: Comparison, against: Against) -> dict[str, Any]:
+def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -> dict[str, Any]:
     measure, category, show = query.get("measure", ""), query.get("category", ""), query.get("show", "")
     categories = sorted({item.before.category for item in against.questions})
     lettered = presenters.letter_runs(comparison)
@@ -100,7 +100,7 @@ def _context(query: QueryDict, comparison: Comparison, against: Against) -> dict
     }
 
 
-def _chosen_against(comparison: Comparison, requested: str) -> Against:
+def _chosen_against(comparison: Comparison, requested: str) -> RunDifference:
     return next((item for item in comparison.others if str(item.run.pk) == requested), comparison.others[0])
 
 

@@ -6,9 +6,9 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from evaluation_app.analysis.comparison.paired_intervals import WORDS, Verdict
-from evaluation_app.analysis.comparison.run_comparison import Against, Comparison, MeasureChange, QuestionChange
+from evaluation_app.analysis.comparison.run_comparison import Comparison, MeasureChange, QuestionChange, RunDifference
 from evaluation_app.measures.scores import Mean
+from evaluation_app.measures.statistics import WORDS, Verdict
 from evaluation_app.models import EvaluationRun
 
 LETTERS = string.ascii_uppercase
@@ -42,7 +42,7 @@ SHOWN: Mapping[str, tuple[str, Keep]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Lettered:
+class LetteredRun:
     """A run of the comparison with its letter; A is the base."""
 
     letter: str
@@ -99,8 +99,8 @@ class Filter:
     count: int
 
 
-def letter_runs(comparison: Comparison) -> list[Lettered]:
-    return [Lettered(letter, run) for letter, run in zip(LETTERS, comparison.runs, strict=False)]
+def letter_runs(comparison: Comparison) -> list[LetteredRun]:
+    return [LetteredRun(letter, run) for letter, run in zip(LETTERS, comparison.runs, strict=False)]
 
 
 def reach_of(changes: Sequence[MeasureChange]) -> float:
@@ -110,7 +110,7 @@ def reach_of(changes: Sequence[MeasureChange]) -> float:
     return next((step for step in STEPS if step >= furthest - 1e-9), furthest)
 
 
-def show_changes(against: Against) -> list[ChangeRow]:
+def show_changes(against: RunDifference) -> list[ChangeRow]:
     reach = reach_of(against.changes)
     return [show_change(change, reach) for change in against.changes]
 
@@ -159,7 +159,7 @@ def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None
 
 
 def choose_questions(
-    against: Against, *, shown: str, measure: str = "", category: str = ""
+    against: RunDifference, *, shown: str, measure: str = "", category: str = ""
 ) -> tuple[list[QuestionChange], list[Filter]]:
     """The questions that a filter leaves, the worst first, and how many each filter would leave.
 
@@ -174,11 +174,6 @@ def choose_questions(
     chosen = {key: [item for item in rows if keeps(item, key, measure)] for key in SHOWN}
     filters = [Filter(key, title, len(chosen[key])) for key, (title, _) in SHOWN.items()]
     return chosen[shown], filters
-
-
-def _place_by(item: QuestionChange, measure: str) -> tuple[bool, float, int]:
-    gain = item.gain_in(measure)
-    return (gain is None, gain or 0.0, item.position)
 
 
 def keeps(item: QuestionChange, key: str, measure: str = "") -> bool:

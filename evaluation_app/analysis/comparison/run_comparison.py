@@ -5,19 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from collections_app.errors import ServiceError
-from evaluation_app.analysis.comparison.header_diff import HeaderRow, compare_headers, yardstick_differs
-from evaluation_app.analysis.comparison.item_reader import RunItem, measure_of, read_items
-from evaluation_app.analysis.comparison.paired_intervals import (
+from evaluation_app.analysis.comparison.run_reader import (
+    HeaderRow,
+    RunItem,
+    compare_headers,
+    read_items,
+    yardstick_differs,
+)
+from evaluation_app.measures.catalogue import measure_of, order_of
+from evaluation_app.measures.scores import Mean, Score, mean
+from evaluation_app.measures.statistics import (
     SAME,
+    Draws,
+    Interval,
     Verdict,
+    bootstrap_mean,
     judge_difference,
 )
-from evaluation_app.measures.catalogue import order_of
-from evaluation_app.measures.scores import Mean, Score, mean
-from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
 from evaluation_app.models import EvaluationRun
 
 OTHERS_MAX = 7
@@ -124,24 +130,9 @@ class MeasureChange:
     same: int = 0
     reason: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "measure": self.name,
-            "title": self.title,
-            "higher_is_better": self.higher_is_better,
-            "base": self.base.as_dict(),
-            "other": self.other.as_dict(),
-            "difference": self.difference.as_dict() if self.difference else None,
-            "verdict": self.verdict,
-            "better": self.better,
-            "worse": self.worse,
-            "same": self.same,
-            "reason": self.reason,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Against:
+class RunDifference:
     """One run against the base. changes: per measure, in the catalogue's order; questions: the worst first.
 
     unpaired: questions that only one of the two runs has done so far.
@@ -165,16 +156,13 @@ class Against:
     def won(self) -> list[QuestionChange]:
         return [item for item in self.questions if item.won]
 
-    def change_of(self, measure: str) -> MeasureChange | None:
-        return next((change for change in self.changes if change.name == measure), None)
-
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """measures: every measure that any of the runs has, in the catalogue's order. headers: what differs."""
 
     base: EvaluationRun
-    others: tuple[Against, ...]
+    others: tuple[RunDifference, ...]
     measures: tuple[str, ...]
     headers: tuple[HeaderRow, ...]
 
@@ -256,13 +244,13 @@ def _against(
     after: Mapping[int, RunItem],
     measures: Sequence[str],
     draws: Draws,
-) -> Against:
+) -> RunDifference:
     shared = sorted(before.keys() & after.keys())
     reasons = {name: yardstick_differs(measure_of(name), base, run) for name in measures}
     questions = [_question(before[position], after[position], reasons) for position in shared]
     changes = tuple(_change(name, before, after, questions, reasons[name], draws) for name in measures)
     ordered = sorted(questions, key=lambda item: (not item.broke, item.worst, sum(item.gains), item.position))
-    return Against(run, changes, tuple(ordered), len(before.keys() ^ after.keys()))
+    return RunDifference(run, changes, tuple(ordered), len(before.keys() ^ after.keys()))
 
 
 def _question(before: RunItem, after: RunItem, reasons: Mapping[str, str]) -> QuestionChange:

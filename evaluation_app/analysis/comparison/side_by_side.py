@@ -9,12 +9,11 @@ from typing import Any
 from django.http import Http404
 
 from collections_app.domain.differences import Part, mark_words
-from evaluation_app.analysis.comparison.header_diff import yardstick_differs
-from evaluation_app.analysis.comparison.item_reader import measure_of
-from evaluation_app.analysis.comparison.paired_intervals import SAME
 from evaluation_app.analysis.comparison.run_comparison import Delta, check_comparable
-from evaluation_app.measures.catalogue import order_of
+from evaluation_app.analysis.comparison.run_reader import yardstick_differs
+from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import Score
+from evaluation_app.measures.statistics import SAME
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from ragd.insight.ranking_comparison import rank_moves
 from retrieval_app.explanations.rank_lines import GAP_PX, ROW_PX, RankLine, join_ranks

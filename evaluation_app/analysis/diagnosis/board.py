@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from evaluation_app.analysis.diagnosis.cards import cards_of, is_closed
-from evaluation_app.golden.addresses import key_address
+from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun, GoldenSet
-from evaluation_app.scoring.modes.bands import Bands, bands_for
-from evaluation_app.scoring.modes.catalogue import Mode, stored_table
+from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, stored_table
 from ragd.errors import InvalidInput
 
 SHOWN_PER_COLUMN = 12

@@ -9,6 +9,7 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
 
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from evaluation_app.models import BoardCard, GoldenSet
 from evaluation_app.scoring.modes.catalogue import find_mode
@@ -77,7 +78,7 @@ def decide(
         card.assignee = assignee
     if note is not None:
         card.note = note.strip()
-    card.changed_by = audit.name_actor(actor)
+    card.changed_by = name_actor(actor)
     card.save()
     audit.record(actor, [card], audit.CHANGE, _say(card, decision))
     return card

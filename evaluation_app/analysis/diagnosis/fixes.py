@@ -1,20 +1,28 @@
-"""What a failure mode suggests for one run: its plan or settings changed, and one step that runs the set with them."""
+"""What a failure mode suggests for one run: its changed plan or settings, a run of the set with them, what that did.
+
+A run's modes can be found again from its stored scores, after the bands were changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from django.db import transaction
 
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
-from evaluation_app.analysis.diagnosis.mode_refresh import refresh_modes
+from evaluation_app.analysis.diagnosis.board import modes_of
+from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import asked_questions, digest_of
-from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.measures.scores import Score
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.runs.lifecycle import start_run
-from evaluation_app.scoring.modes.catalogue import Change, Mode, ModeFix, find_mode
+from evaluation_app.scoring.modes.catalogue import Change, Mode, ModeFix, bands_for, find_mode, stored_table
+from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, RagdError
 from ragd.types import RetrievePlan
@@ -24,8 +32,75 @@ from retrieval_app.corrective.calibrations import calibration_of
 from retrieval_app.models import SavedPlan
 from retrieval_app.runs.plans import OFF, save_plan
 
+READ = ("outcome", "scores", "context", "annotation", "contributions", "golden", "modes")
+AT_ONCE = 200
+QUARTERS = (0.25, 0.5, 0.75)
 STANDS_FOR: Mapping[Any, Any] = {"$reranker": "builtin", OFF: None}  # in the table: the reranker that is always here
 SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredItem:
+    """An item as `find_modes` reads it."""
+
+    outcome: str
+    scores: Mapping[str, Score]
+    context: Sequence[Mapping[str, Any]]
+    annotation: Mapping[str, Any]
+    contributions: Sequence[Mapping[str, Any]]
+
+
+@transaction.atomic
+def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
+    """The modes of every question of the run by the bands of now; how many questions changed. Nothing is asked anew.
+
+    The run's summary counts them anew. Raises ServiceError 409 "still_running" while questions are added.
+    """
+    held = EvaluationRun.objects.select_for_update(of=("self",)).select_related("golden_set").get(pk=run.pk)
+    if held.is_active:
+        raise ServiceError("this run is not finished; try again when it is", type="still_running", status=409)
+    bands = bands_for(held.golden_set)
+    changed: list[EvaluationItem] = []
+    counts: dict[str, int] = {}
+    for item in held.items.only("pk", "run", *READ).order_by("position").iterator(chunk_size=AT_ONCE):
+        golden = Golden.from_dict(item.golden)
+        asked = replace(golden, thresholds={**held.thresholds, **golden.thresholds})
+        modes = find_modes(_read(item), asked, bands)
+        for mode in modes:
+            counts[mode] = counts.get(mode, 0) + 1
+        if modes != item.modes:
+            item.modes = modes
+            changed.append(item)
+    EvaluationItem.objects.bulk_update(changed, ["modes"], batch_size=AT_ONCE)
+    if changed:
+        held.summary = {**held.summary, "modes": counts}
+        held.save(update_fields=["summary"])
+        audit.record(
+            actor, [held], audit.CHANGE, f"found the failure modes of {held} again with the current thresholds"
+        )
+    return len(changed)
+
+
+def quartiles(run: EvaluationRun, measures: Sequence[str]) -> dict[str, tuple[float, float, float]]:
+    """Measure -> its quartiles over the scored questions of the run; one that nothing was scored of is left out."""
+    rows = list(run.items.values_list("scores", flat=True))
+    result = {}
+    for name in measures:
+        values = [row[name]["value"] for row in rows if row.get(name, {}).get("value") is not None]
+        if values:
+            low, middle, high = np.quantile(values, QUARTERS)
+            result[name] = (float(low), float(middle), float(high))
+    return result
+
+
+def _read(item: EvaluationItem) -> _StoredItem:
+    return _StoredItem(
+        item.outcome,
+        {name: Score.from_dict(score) for name, score in item.scores.items()},
+        item.context,
+        item.annotation,
+        item.contributions,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +273,57 @@ def _missing(fix: ModeFix, settings: RunSettings, collection: Collection | None,
 def _is_calibrated(collection: Collection) -> bool:
     calibration = calibration_of(collection)
     return calibration is not None and calibration.embed_model == collection.embed_model
+
+
+@dataclass(frozen=True, slots=True)
+class ModeMove:
+    """Of the questions that are done in both runs: failing before and after; cured: before alone; new: after alone."""
+
+    mode: Mode
+    before: int
+    after: int
+    cured: int
+    new: int
+
+
+@dataclass(frozen=True, slots=True)
+class FixOutcome:
+    """asked: questions that are done in both runs, of the base run's. failing_*: of those, in any mode."""
+
+    changes: tuple[FieldChange, ...]
+    moves: tuple[ModeMove, ...]
+    asked: int
+    failing_before: int
+    failing_after: int
+
+
+def read_outcome(run: EvaluationRun) -> FixOutcome | None:
+    """None for a run that has no base run, or whose base run asked another version of the set."""
+    base = run.base_run
+    if base is None or base.set_digest != run.set_digest:
+        return None
+    before, after = _modes_by_place(base), _modes_by_place(run)
+    both = sorted(set(before) & set(after))
+    moves = []
+    for mode in stored_table().modes.values():
+        was = {position for position in both if mode.key in before[position]}
+        now = {position for position in both if mode.key in after[position]}
+        if was or now:
+            moves.append(ModeMove(mode, len(was), len(now), len(was - now), len(now - was)))
+    return FixOutcome(
+        changed_fields(_asked_with(base), _asked_with(run)),
+        tuple(moves),
+        len(both),
+        sum(bool(before[position]) for position in both),
+        sum(bool(after[position]) for position in both),
+    )
+
+
+def _asked_with(run: EvaluationRun) -> tuple[RetrievePlan, RunSettings]:
+    return RetrievePlan.from_dict(run.plan), RunSettings.from_dict(run.settings)
+
+
+def _modes_by_place(run: EvaluationRun) -> Mapping[int, frozenset[str]]:
+    """Position -> modes. The same version of a set has the same question at the same place."""
+    rows = run.items.only("position", "outcome", "modes")
+    return {item.position: frozenset(mode.key for mode in modes_of(item)) for item in rows}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
@@ -27,19 +29,86 @@ from evaluation_app.analysis.diagnosis.board import (
     sets_with_runs,
     shown_runs,
 )
-from evaluation_app.analysis.diagnosis.cards import decide, people
-from evaluation_app.analysis.diagnosis.fix_outcomes import read_outcome
-from evaluation_app.analysis.diagnosis.fixes import FixProposal, has_changed, keep_plan, propose_fixes, try_fix
-from evaluation_app.analysis.diagnosis.forms import BandsForm, DecisionForm
-from evaluation_app.analysis.diagnosis.mode_refresh import quartiles, refresh_modes
+from evaluation_app.analysis.diagnosis.cards import DECISIONS, NOTE_CHARS_MAX, decide, people
+from evaluation_app.analysis.diagnosis.fixes import (
+    FixProposal,
+    has_changed,
+    keep_plan,
+    propose_fixes,
+    quartiles,
+    read_outcome,
+    refresh_modes,
+    try_fix,
+)
 from evaluation_app.golden.pages.sets import set_context
+from evaluation_app.measures.catalogue import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.scoring.modes.bands import banded_measures, bands_for, keep_bands
-from evaluation_app.scoring.modes.catalogue import stored_table
+from evaluation_app.scoring.modes.catalogue import banded_measures, bands_for, keep_bands, server_bands, stored_table
 from ragd.errors import RagdError
 
 ALL_OF_ONE = 500  # cards of a column that is shown alone
 RESOLVED_WORDS = {"assign": "Saved", "snooze": "Dismissed", "resolve": "Resolved", "reopen": "Reopened"}
+
+
+class DecisionForm(forms.Form):
+    """What is decided about one card."""
+
+    question = forms.CharField(strip=False)
+    mode = forms.ChoiceField(choices=lambda: [(key, key) for key in stored_table().modes])
+    decision = forms.ChoiceField(choices=[(name, name) for name in DECISIONS])
+    assignee = forms.CharField(required=False, max_length=150)
+    until = forms.DateField(required=False)
+    note = forms.CharField(required=False, max_length=NOTE_CHARS_MAX)
+
+
+class BandsForm(forms.Form):
+    """Two numbers per measure. What is empty, or the server's own, is left to the server."""
+
+    def __init__(self, data: Mapping[str, Any] | None = None, *, golden_set: GoldenSet) -> None:
+        super().__init__(data)
+        own, shown = server_bands(), bands_for(golden_set)
+        self.rows = [(MEASURES[name], own[name], name in golden_set.bands) for name in banded_measures()]
+        for name in banded_measures():
+            for part, position in (("good", 0), ("poor", 1)):
+                self.fields[f"{name}_{part}"] = forms.FloatField(
+                    required=False,
+                    min_value=0,
+                    max_value=1,
+                    initial=shown[name][position] if name in golden_set.bands else None,
+                    widget=forms.NumberInput(
+                        attrs={
+                            "step": "0.01",
+                            "placeholder": f"{own[name][position]:g}",
+                            "aria-label": f"{MEASURES[name].title}, {part}",
+                        }
+                    ),
+                )
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        for name in banded_measures():
+            if (values.get(f"{name}_good") is None) != (values.get(f"{name}_poor") is None):
+                missing = "good" if values.get(f"{name}_good") is None else "poor"
+                if f"{name}_{missing}" not in self.errors:
+                    self.add_error(f"{name}_{missing}", "Enter both thresholds, or neither.")
+        return values
+
+    def bands(self) -> dict[str, list[float]]:
+        """measure -> [good, poor] of those that are filled in."""
+        values = self.cleaned_data
+        return {
+            name: [values[f"{name}_good"], values[f"{name}_poor"]]
+            for name in banded_measures()
+            if values.get(f"{name}_good") is not None and values.get(f"{name}_poor") is not None
+        }
+
+    @property
+    def lines(self) -> list[tuple[Any, Any, bool, Any, Any]]:
+        """(measure, the server's pair, whether the set has its own, bound field of good, of poor)."""
+        return [
+            (measure, pair, is_own, self[f"{measure.name}_good"], self[f"{measure.name}_poor"])
+            for measure, pair, is_own in self.rows
+        ]
 
 
 @require_GET

@@ -12,19 +12,22 @@ from ninja.params import functions as param
 from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, answer
+from collections_app.api.schemas import IsoTime, Stored, read_from
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.analysis.sweeps import lifecycle
-from evaluation_app.analysis.sweeps.estimate import estimate_sweep
-from evaluation_app.analysis.sweeps.ranking import rank_sweep
+from evaluation_app.analysis.sweeps.plan_grid import estimate_sweep
+from evaluation_app.analysis.sweeps.ranking import RankedPlan, Ranking, rank_sweep
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
+from evaluation_app.measures.schemas import IntervalOut, MeanOut
 from evaluation_app.models import GoldenSet, Sweep
 from evaluation_app.runs.requests import read_settings
 from evaluation_app.runs.schemas import SettingsRequest
-from retrieval_app.api.responses import plan_response
+from evaluation_app.scoring.run_settings import RunSettings
+from ragd.types import RetrievePlan
 from retrieval_app.api.schemas import PlanFields, SavedPlanOut
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
@@ -66,42 +69,58 @@ class EstimateOut(Schema):
 
 
 class SweepOut(Schema):
+    model_config = ConfigDict(alias_generator=read_from("sweep", own=("state", "done", "total", "failed")))
+
     id: int
-    golden_set: str
+    golden_set: str = Field(validation_alias="sweep.set_name")
     set_version: int
     set_digest: str
-    collection: str
+    collection: str = Field(validation_alias="sweep.collection_name")
     name: str
     grid: dict[str, Any]
-    plans: int
+    plans: int = Field(validation_alias="plans")
     measure: str
-    settings: dict[str, Any]
+    settings: Stored[RunSettings]
     state: str
     done: int = Field(description="Questions asked, over all its runs")
     total: int
     failed: int
     saved_as: str
     created_by: str
-    created_at: str
+    created_at: IsoTime
+
+    @staticmethod
+    def resolve_plans(progress: lifecycle.Progress) -> int:
+        return len(progress.sweep.plans)
 
 
 class RankedOut(Schema):
     place: int = Field(description="In the order of the grid, from 0")
-    run_id: UUID
-    state: str
-    plan: dict[str, Any]
+    run_id: UUID = Field(validation_alias="run.id")
+    state: str = Field(validation_alias="run.state")
+    plan: Stored[RetrievePlan] = Field(validation_alias="run.plan")
     label: str
-    mean: dict[str, Any]
-    interval: dict[str, Any] | None
-    behind_best: dict[str, Any] | None = Field(description="best - this over the questions that both scored")
+    mean: MeanOut
+    interval: IntervalOut | None
+    behind_best: IntervalOut | None = Field(
+        validation_alias="behind", description="best - this over the questions that both scored"
+    )
     standing: str = Field(description="best, level (cannot be told from the best), worse, unfinished or unscored")
     won: float | None = Field(description="The share of bootstrap draws in which no plan was better")
     per_question_ms: float | None
 
 
 class SweepDetail(SweepOut):
-    ranked_by: str
-    ranking: list[RankedOut]
+    ranked_by: str = Field(validation_alias="ranked_by")
+    ranking: list[RankedOut] = Field(validation_alias="ranking")
+
+    @staticmethod
+    def resolve_ranked_by(progress: lifecycle.Progress, context: dict[str, Ranking]) -> str:
+        return context["ranking"].measure
+
+    @staticmethod
+    def resolve_ranking(progress: lifecycle.Progress, context: dict[str, Ranking]) -> tuple[RankedPlan, ...]:
+        return context["ranking"].rows
 
 
 class SweepPage(Schema):
@@ -118,7 +137,7 @@ def estimate(request: HttpRequest, payload: SweepRequest) -> Any:
     """How many plans a grid gives, and what asking them would take. Starts nothing."""
     golden_set = find_set(payload.golden_set, request_key(request).visible)
     draft = _draft(golden_set, payload)
-    return estimate_sweep(golden_set, draft.plans, draft.settings).as_dict()
+    return estimate_sweep(golden_set, draft.plans, draft.settings)
 
 
 @router.post(ALL, operation_id="sweeps-create", response={202: SweepOut, **ERRORS})
@@ -127,12 +146,12 @@ def create_sweep(request: HttpRequest, payload: SweepRequest) -> HttpResponse:
     key = request_key(request)
     golden_set = find_set(payload.golden_set, key.visible)
 
-    def produce() -> tuple[int, Any]:
+    def produce() -> lifecycle.Progress:
         draft = _draft(golden_set, payload)
         made = lifecycle.start_sweep(golden_set, draft, name=payload.name, actor=key)
-        return 202, sweep_response(made)
+        return lifecycle.progress_of(made)
 
-    return answer(request, produce)
+    return answer(request, produce, SweepOut, status=202)
 
 
 @router.get(ALL, operation_id="sweeps-list", response={200: SweepPage, **ERRORS})
@@ -154,8 +173,7 @@ def list_sweeps(
     rows = rows.filter(**{name: value for name, value in requested.items() if value})
     page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
     progress = lifecycle.read_progress(page.items)
-    items = [sweep_response(item, progress[item.pk]) for item in page.items]
-    return {"items": items, "next_cursor": page.next_cursor}
+    return {"items": [progress[sweep.pk] for sweep in page.items], "next_cursor": page.next_cursor}
 
 
 @router.get(ONE, operation_id="sweeps-get", response={200: SweepDetail, **ERRORS})
@@ -167,14 +185,13 @@ def get_sweep(
     """A sweep with its plans ranked so far."""
     result = _find(request, sweep_id)
     ranking = rank_sweep(result, find(by).name if by else "")
-    rows = [row.as_dict() for row in ranking.rows]
-    return sweep_response(result) | {"ranked_by": ranking.measure, "ranking": rows}
+    return SweepDetail.from_orm(lifecycle.progress_of(result), context={"ranking": ranking})
 
 
 @router.post(f"{ONE}/cancel", operation_id="sweeps-cancel", response={200: SweepOut, **ERRORS})
 def cancel_sweep(request: HttpRequest, sweep_id: int) -> Any:
     """End its runs; what they found stays. 409 when all have ended."""
-    return sweep_response(lifecycle.cancel_sweep(_find(request, sweep_id), request_key(request)))
+    return lifecycle.progress_of(lifecycle.cancel_sweep(_find(request, sweep_id), request_key(request)))
 
 
 @router.post(f"{ONE}/save", operation_id="sweeps-save", response={200: SavedPlanOut, **ERRORS})
@@ -190,10 +207,8 @@ def save_plan(request: HttpRequest, sweep_id: int, payload: SaveRequest) -> Any:
             status=409,
             field="run_id",
         )
-    return plan_response(
-        lifecycle.save_swept_plan(
-            result, run_id, payload.name, is_default=payload.is_default, actor=request_key(request)
-        )
+    return lifecycle.save_swept_plan(
+        result, run_id, payload.name, is_default=payload.is_default, actor=request_key(request)
     )
 
 
@@ -202,23 +217,6 @@ def delete_sweep(request: HttpRequest, sweep_id: int) -> Any:
     """With its runs and their results. 409 while one of them is under way."""
     lifecycle.delete_sweep(_find(request, sweep_id), request_key(request))
     return {"deleted": 1}
-
-
-def sweep_response(sweep: Sweep, known: lifecycle.Progress | None = None) -> dict[str, Any]:
-    """A sweep as plain JSON, with its progress, which is read unless it is known."""
-    progress = known or lifecycle.progress_of(sweep)
-    names = ("set_version", "set_digest", "name", "grid", "measure", "settings", "saved_as", "created_by")
-    return {
-        "id": sweep.pk,
-        "golden_set": sweep.set_name,
-        "collection": sweep.collection_name,
-        "plans": len(sweep.plans),
-        "state": progress.state,
-        "done": progress.done,
-        "total": progress.total,
-        "failed": progress.failed,
-        "created_at": sweep.created_at.isoformat(),
-    } | {name: getattr(sweep, name) for name in names}
 
 
 def _draft(golden_set: GoldenSet, payload: SweepRequest) -> lifecycle.Draft:

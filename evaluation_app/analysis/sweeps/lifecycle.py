@@ -13,6 +13,7 @@ from django.db import transaction
 from collections_app.domain.identity import clean_line
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
+from collections_app.models.library import name_actor
 from collections_app.services.governance import audit
 from evaluation_app.analysis.sweeps.plan_grid import build_plans, label_of, read_grid, varied
 from evaluation_app.golden.versions import keep_version
@@ -33,6 +34,7 @@ SEARCH_ONLY = RunSettings(answers=False, judge="none")
 class Progress:
     """state: queued, running, succeeded, failed (a run failed) or cancelled. done and total: questions of all runs."""
 
+    sweep: Sweep
     state: str
     done: int
     total: int
@@ -133,7 +135,7 @@ def start_sweep(
             plans=plans,
             measure=draft.measure,
             settings=draft.settings.as_dict(),
-            created_by=audit.name_actor(actor),
+            created_by=name_actor(actor),
         )
         audit.record(actor, [sweep], audit.ADDITION, f"started a sweep of {len(plans)} plans over {golden_set.name}")
         names = varied(plans)
@@ -162,10 +164,10 @@ def read_progress(sweeps: Sequence[Sweep]) -> dict[int, Progress]:
     runs = EvaluationRun.objects.filter(sweep__in=list(result)).order_by()
     for pk, state, done, total, failed in runs.values_list("sweep_id", "state", "done", "total", "failed"):
         result[pk or 0].append((state, done, total, failed))
-    return {pk: _progress(rows) for pk, rows in result.items()}
+    return {sweep.pk: _progress(sweep, result[sweep.pk]) for sweep in sweeps}
 
 
-def _progress(runs: Sequence[tuple[str, int, int, int]]) -> Progress:
+def _progress(sweep: Sweep, runs: Sequence[tuple[str, int, int, int]]) -> Progress:
     states = Counter(run[0] for run in runs)
     done, total, failed = sum(run[1] for run in runs), sum(run[2] for run in runs), sum(run[3] for run in runs)
     if states["running"] or (states["queued"] and done):
@@ -174,7 +176,7 @@ def _progress(runs: Sequence[tuple[str, int, int, int]]) -> Progress:
         state = "queued"
     else:
         state = next((name for name in ("cancelled", "failed") if states[name]), "succeeded")
-    return Progress(state, done, total, failed, dict(states))
+    return Progress(sweep, state, done, total, failed, dict(states))
 
 
 def cancel_sweep(sweep: Sweep, actor: audit.Actor) -> Sweep:

@@ -1,28 +1,30 @@
-"""The plans of a sweep by the mean of its measure, with what of their order is more than noise."""
+"""The plans of a sweep by the mean of its measure, with what of their order is more than noise, and the best plans of
+other sweeps of the same questions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import numpy as np
 from django.db.models.fields.json import KeyTransform
 
-from evaluation_app.analysis.comparison.item_reader import measure_of
-from evaluation_app.analysis.comparison.paired_intervals import Resampled, judge_difference
+from collections_app.models import Generation
 from evaluation_app.analysis.sweeps.plan_grid import label_of, spell_value, varied
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean, Score, mean
-from evaluation_app.measures.statistics import Draws, Interval, bootstrap_mean
+from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from evaluation_app.models import EvaluationItem, EvaluationRun, Sweep
 
 Standing = Literal["best", "level", "worse", "unfinished", "unscored"]
 Row = dict[int, tuple[Score, float]]  # position -> score and weight
+SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedPlan:
     """One plan. interval: of its own mean. behind: best - this over the questions that both scored.
 
     standing: "level" when it cannot be told from the best; "unfinished" while others have asked more questions, as
@@ -50,21 +52,6 @@ class Ranked:
     def per_question_ms(self) -> float | None:
         return self.run.took_ms / self.run.done if self.run.done else None
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "place": self.place,
-            "run_id": str(self.run.pk),
-            "state": self.run.state,
-            "plan": self.run.plan,
-            "label": self.label,
-            "mean": self.mean.as_dict(),
-            "interval": self.interval.as_dict() if self.interval else None,
-            "behind_best": self.behind.as_dict() if self.behind else None,
-            "standing": self.standing,
-            "won": self.won,
-            "per_question_ms": self.per_question_ms,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
@@ -75,7 +62,7 @@ class Ranking:
 
     measure: str
     fields: tuple[str, ...]
-    rows: tuple[Ranked, ...]
+    rows: tuple[RankedPlan, ...]
     shared: int
 
     @property
@@ -84,16 +71,16 @@ class Ranking:
         return sum(row.standing in ("best", "level", "worse") for row in self.rows)
 
     @property
-    def best(self) -> Ranked | None:
+    def best(self) -> RankedPlan | None:
         return next((row for row in self.rows if row.standing == "best"), None)
 
     @property
-    def level(self) -> list[Ranked]:
+    def level(self) -> list[RankedPlan]:
         """Those that cannot be told from the best."""
         return [row for row in self.rows if row.standing == "level"]
 
     @property
-    def quickest(self) -> Ranked | None:
+    def quickest(self) -> RankedPlan | None:
         """Of the best and those level with it the one that takes least time per question."""
         known = [row for row in self.rows if row.standing in ("best", "level") and row.per_question_ms is not None]
         return min(known, key=lambda row: (row.per_question_ms or 0.0, row.place), default=None)
@@ -117,12 +104,12 @@ def rank_sweep(sweep: Sweep, measure: str = "") -> Ranking:
     rest = sorted((run for run in runs if run not in pool), key=lambda run: means[run.pk].value is None)
     table = _Table([scores[run.pk] for run in ordered], draws)
     won = table.share_best(sign)
-    rows: list[Ranked] = []
+    rows: list[RankedPlan] = []
     for index, run in enumerate((*ordered, *rest)):
         is_ranked = index < len(ordered)
         behind, standing = table.stand(index, name) if is_ranked else (None, _unranked(means[run.pk]))
         rows.append(
-            Ranked(
+            RankedPlan(
                 place=run.sweep_place or 0,
                 run=run,
                 label=label_of(run.plan, names),
@@ -146,7 +133,7 @@ class _Table:
         self.shared = sorted(set.intersection(*self.scored)) if rows else []
         weights = [rows[0][position][1] for position in self.shared] if rows else []
         values = np.array([[row[position][0].value for row in rows] for position in self.shared], dtype=np.float64)
-        self.drawn = Resampled(values, weights, draws) if any(weight > 0 for weight in weights) else None
+        self.drawn = ResampledMeans(values, weights, draws) if any(weight > 0 for weight in weights) else None
 
     def share_best(self, sign: float) -> list[float | None]:
         return list(self.drawn.share_best(sign)) if self.drawn else [None] * len(self.rows)
@@ -206,3 +193,50 @@ def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
 
 def _scored(row: Row) -> set[int]:
     return {position for position, (score, _) in row.items() if score.is_scored}
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The generation of the index that a sweep searched. words: its policy and model, "" once it is forgotten."""
+
+    number: int
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSweep:
+    """The best plan of another sweep by the same measure. is_other_index: it searched another generation."""
+
+    sweep: Sweep
+    best: RankedPlan
+    index: Index
+    is_other_index: bool
+
+
+def index_of(ranking: Ranking, collection_name: str) -> Index | None:
+    """Of the sweep's first run; None without a run."""
+    number = next((row.run.generation for row in ranking.rows), None)
+    return None if number is None else _describe(collection_name, [number])[number]
+
+
+def other_sweeps(sweep: Sweep, ranking: Ranking) -> list[OtherSweep]:
+    """The newest others over the same questions that have a plan ranked by the same measure."""
+    own = next((row.run.generation for row in ranking.rows), None)
+    rows = Sweep.objects.filter(set_digest=sweep.set_digest, collection_name=sweep.collection_name)
+    ranked = ((other, rank_sweep(other, ranking.measure).best) for other in rows.exclude(pk=sweep.pk)[:SHOWN])
+    result = [(other, best) for other, best in ranked if best is not None]
+    known = _describe(sweep.collection_name, {best.run.generation for _, best in result})
+    return [OtherSweep(other, best, known[best.run.generation], best.run.generation != own) for other, best in result]
+
+
+def _describe(collection_name: str, numbers: Iterable[int]) -> dict[int, Index]:
+    requested = list(numbers)
+    rows = Generation.objects.filter(collection__name=collection_name, number__in=requested)
+    words = {row.number: _words(row) for row in rows}
+    return {number: Index(number, words.get(number, "")) for number in requested}
+
+
+def _words(generation: Generation) -> str:
+    policy = generation.policy
+    cut = f"{policy['target_tokens']} words, overlap {policy['overlap_tokens']}" if "target_tokens" in policy else ""
+    return ", ".join(part for part in (cut, generation.embed_model) if part)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 from uuid import UUID
 
@@ -16,7 +18,6 @@ from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.models.key_scope import CollectionScope
 from evaluation_app.golden import edits, sets
-from evaluation_app.golden.api.responses import question_responses
 from evaluation_app.golden.api.schemas import (
     GoldenQuestionOut,
     QuestionChanges,
@@ -27,6 +28,8 @@ from evaluation_app.golden.api.schemas import (
     SuggestOut,
     SuggestRequest,
 )
+from evaluation_app.golden.expectations import find_drifts, read_status
+from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.suggestions.from_runs import make_from_run
 from evaluation_app.golden.suggestions.suggestions import suggest_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -40,6 +43,25 @@ SUGGESTIONS = "/golden-sets/{golden_set}/suggestions"
 Kind = Literal["accepted", "suggested", "all"]
 
 
+@dataclass(frozen=True, slots=True)
+class QuestionState:
+    """lost: keys of the expected documents and chunks that are gone, off, or another text now."""
+
+    row: GoldenQuestion
+    lost: list[str]
+
+
+def question_states(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> list[QuestionState]:
+    """In the order of the rows. A fixed number of queries."""
+    goldens = [Golden.of(row) for row in rows]
+    standing = read_status(golden_set.collection_name, goldens)
+    drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
+    return [
+        QuestionState(row, standing.lost(golden, drift))
+        for row, golden, drift in zip(rows, goldens, drifts, strict=True)
+    ]
+
+
 def _set(request: HttpRequest, name: str) -> GoldenSet:
     return sets.find_set(name, request_key(request).visible)
 
@@ -48,8 +70,8 @@ def _question(request: HttpRequest, name: str, question_id: int) -> GoldenQuesti
     return edits.find_question(_set(request, name), question_id)
 
 
-def _answer_one(question: GoldenQuestion) -> dict[str, Any]:
-    return question_responses(question.golden_set, [question])[0]
+def _state_of(question: GoldenQuestion) -> QuestionState:
+    return question_states(question.golden_set, [question])[0]
 
 
 @router.get(ALL, operation_id="golden-questions-list", response={200: QuestionList, **ERRORS})
@@ -67,7 +89,7 @@ def list_questions(
     if category is not None:
         rows = rows.filter(category=category) if can_be_stored(category) else rows.none()
     page = paginate(rows, ("position", "id"), limit=limit, cursor=cursor)
-    return {"items": question_responses(result, page.items), "next_cursor": page.next_cursor}
+    return {"items": question_states(result, page.items), "next_cursor": page.next_cursor}
 
 
 @router.post(ALL, operation_id="golden-questions-create", response={201: GoldenQuestionOut, **ERRORS})
@@ -78,14 +100,14 @@ def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest
     run = _run(payload.run_id, key.visible) if payload.run_id else None
     explicit = {name: value for name, value in payload.stated().items() if value is not None}
 
-    def produce() -> tuple[int, Any]:
+    def produce() -> QuestionState:
         if run is not None:
             made = make_from_run(run, result, explicit, actor=key)
         else:
             made = edits.add_question(result, explicit, actor=key)
-        return 201, _answer_one(made)
+        return _state_of(made)
 
-    return answer(request, produce)
+    return answer(request, produce, GoldenQuestionOut, status=201)
 
 
 def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
@@ -102,7 +124,7 @@ def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
 
 @router.get(ONE, operation_id="golden-questions-get", response={200: GoldenQuestionOut, **ERRORS})
 def get_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
-    return _answer_one(_question(request, golden_set, question_id))
+    return _state_of(_question(request, golden_set, question_id))
 
 
 @router.patch(ONE, operation_id="golden-questions-update", response={200: GoldenQuestionOut, **ERRORS})
@@ -110,7 +132,7 @@ def update_question(request: HttpRequest, golden_set: str, question_id: int, pay
     """Change the stated fields, or move the question to a place. 409 when another question says the same."""
     question = _question(request, golden_set, question_id)
     changed = edits.change_question(question, payload.stated(), position=payload.position, actor=request_key(request))
-    return _answer_one(changed)
+    return _state_of(changed)
 
 
 @router.delete(ONE, operation_id="golden-questions-delete", response={200: QuestionsCounted, **ERRORS})
@@ -125,12 +147,12 @@ def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> H
     key = request_key(request)
     result = _set(request, golden_set)
 
-    def produce() -> tuple[int, Any]:
+    def produce() -> dict[str, Any]:
         outcome = suggest_questions(
             result, count=payload.count, doc_ids=payload.doc_ids, method=payload.method, actor=key
         )
-        return 201, {
-            "items": question_responses(result, outcome.made),
+        return {
+            "items": question_states(result, outcome.made),
             "tried": outcome.tried,
             "lost": outcome.lost,
             "alike": outcome.alike,
@@ -138,7 +160,7 @@ def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> H
             "out_of_time": outcome.out_of_time,
         }
 
-    return answer(request, produce)
+    return answer(request, produce, SuggestOut, status=201)
 
 
 @router.post(

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from ninja import Field, Schema
+from pydantic import ConfigDict, PlainSerializer, WithJsonSchema
 
-from collections_app.api.schemas import Request
+from collections_app.api.schemas import Request, Stored, read_from
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.transfer.imports import Planned
+from evaluation_app.models import GoldenSet, GoldenSetVersion
+
+# What creates a set or a question answers with microseconds, what reads one with milliseconds.
+Moment = Annotated[
+    datetime,
+    PlainSerializer(datetime.isoformat, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
 
 
 class GoldenSetRequest(Request):
@@ -26,15 +37,24 @@ class GoldenSetChanges(Request):
 
 class GoldenSetOut(Schema):
     name: str
-    collection: str
+    collection: str = Field(validation_alias="collection_name")
     description: str
     version: int = Field(description="Grows with every change of what decides a figure")
     digest: str = Field(description="SHA-256 of the questions; runs are compared only over equal ones")
     questions: int
     suggested: int = Field(description="Suggestions that nobody has decided on; they are never evaluated")
-    baseline: UUID | None = None
-    created_at: datetime
-    updated_at: datetime
+    baseline: UUID | None = Field(None, validation_alias="baseline_id")
+    created_at: Moment
+    updated_at: Moment
+
+    @staticmethod
+    def resolve_questions(golden_set: GoldenSet) -> int:
+        """As `sets.listed_sets` counted them; a new set has none."""
+        return getattr(golden_set, "questions_total", 0)
+
+    @staticmethod
+    def resolve_suggested(golden_set: GoldenSet) -> int:
+        return getattr(golden_set, "suggested_total", 0)
 
 
 class GoldenSetList(Schema):
@@ -77,6 +97,8 @@ class QuestionChanges(QuestionFields):
 
 
 class GoldenQuestionOut(Schema):
+    model_config = ConfigDict(alias_generator=read_from("row", own=("lost",)))
+
     id: int
     position: int
     question: str
@@ -90,8 +112,8 @@ class GoldenQuestionOut(Schema):
     suggested: bool
     source_run: UUID | None
     lost: list[str] = Field(description="Expected documents and chunks that are gone, off, or another text now")
-    created_at: datetime
-    updated_at: datetime
+    created_at: Moment
+    updated_at: Moment
 
 
 class QuestionList(Schema):
@@ -130,6 +152,10 @@ class VersionOut(Schema):
     made_by: str
     created_at: datetime
 
+    @staticmethod
+    def resolve_questions(version: GoldenSetVersion) -> int:
+        return len(version.questions)
+
 
 class VersionList(Schema):
     items: list[VersionOut]
@@ -142,11 +168,11 @@ class VersionDetail(Schema):
     reason: str
     made_by: str
     created_at: datetime
-    questions: list[dict[str, Any]]
+    questions: Stored[list[Golden]]
 
 
 class FieldChangeOut(Schema):
-    field: str
+    field: str = Field(validation_alias="name")
     before: Any
     after: Any
 
@@ -154,7 +180,7 @@ class FieldChangeOut(Schema):
 class QuestionChangeOut(Schema):
     kind: Literal["added", "removed", "changed"]
     place: int
-    question: str
+    question: str = Field(validation_alias="golden.question")
     fields: list[FieldChangeOut]
 
 
@@ -166,11 +192,15 @@ class VersionDifferenceOut(Schema):
 
 
 class ImportedLine(Schema):
-    line: int
+    line: int = Field(validation_alias="number")
     status: Literal["added", "changed", "unchanged", "error"]
     question: str
     fields: list[str]
     error: str
+
+    @staticmethod
+    def resolve_question(row: Planned) -> str:
+        return row.golden.question if row.golden else ""
 
 
 class ImportOut(Schema):

@@ -14,7 +14,6 @@ from collections_app.http.auth import BearerAuth, check_collection_scope, reques
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.golden import edits, sets
 from evaluation_app.golden.api.questions import router as questions_router
-from evaluation_app.golden.api.responses import difference_response, set_response, version_response
 from evaluation_app.golden.api.schemas import (
     GoldenSetChanges,
     GoldenSetDeleted,
@@ -27,7 +26,7 @@ from evaluation_app.golden.api.schemas import (
 )
 from evaluation_app.golden.api.transfers import router as transfer_router
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.version_diff import compare_versions
+from evaluation_app.golden.versions import compare_versions
 from evaluation_app.models import GoldenSet
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
@@ -54,8 +53,7 @@ def list_sets(
     if collection is not None:
         check_collection_scope(key, collection)
         rows = rows.filter(collection_name=collection) if can_be_stored(collection) else rows.none()
-    page = paginate(rows, ("name",), limit=limit, cursor=cursor)
-    return {"items": [set_response(row) for row in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ("name",), limit=limit, cursor=cursor)
 
 
 @router.post(ALL, operation_id="golden-sets-create", response={201: GoldenSetOut, **ERRORS})
@@ -64,16 +62,15 @@ def create_set(request: HttpRequest, payload: GoldenSetRequest) -> HttpResponse:
     key = request_key(request)
     check_collection_scope(key, payload.collection)
 
-    def produce() -> tuple[int, Any]:
-        made = sets.create_set(payload.name, payload.collection, description=payload.description, actor=key)
-        return 201, set_response(made)
+    def produce() -> GoldenSet:
+        return sets.create_set(payload.name, payload.collection, description=payload.description, actor=key)
 
-    return answer(request, produce)
+    return answer(request, produce, GoldenSetOut, status=201)
 
 
 @router.get(ONE, operation_id="golden-sets-get", response={200: GoldenSetOut, **ERRORS})
 def get_set(request: HttpRequest, golden_set: str) -> Any:
-    return set_response(find_visible(request, golden_set))
+    return find_visible(request, golden_set)
 
 
 @router.patch(ONE, operation_id="golden-sets-update", response={200: GoldenSetOut, **ERRORS})
@@ -81,7 +78,7 @@ def update_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges)
     """Rename or describe a set; neither makes a version. 409 when the new name is taken."""
     result = find_visible(request, golden_set)
     sets.update_set(result, name=payload.name, description=payload.description, actor=request_key(request))
-    return set_response(find_visible(request, result.name))
+    return find_visible(request, result.name)
 
 
 @router.delete(ONE, operation_id="golden-sets-delete", response={200: GoldenSetDeleted, **ERRORS})
@@ -96,14 +93,13 @@ def list_versions(
 ) -> Any:
     """The versions that are kept, newest first."""
     rows = find_visible(request, golden_set).versions.all()
-    page = paginate(rows, ("-version",), limit=limit, cursor=cursor)
-    return {"items": [version_response(row) for row in page.items], "next_cursor": page.next_cursor}
+    return paginate(rows, ("-version",), limit=limit, cursor=cursor)
 
 
 @router.get(f"{ONE}/versions/{{version}}", operation_id="golden-versions-get", response={200: VersionDetail, **ERRORS})
 def get_version(request: HttpRequest, golden_set: str, version: int) -> Any:
     """One version with the questions that it held."""
-    return version_response(edits.find_version(find_visible(request, golden_set), version), whole=True)
+    return edits.find_version(find_visible(request, golden_set), version)
 
 
 @router.get(
@@ -117,7 +113,8 @@ def compare(request: HttpRequest, golden_set: str, before: int, after: int) -> A
     old, new = (
         [Golden.from_dict(item) for item in edits.find_version(result, number).questions] for number in (before, after)
     )
-    return difference_response(before, after, compare_versions(old, new))
+    difference = compare_versions(old, new)
+    return {"before": before, "after": after, "counts": difference.counts, "changes": difference.changes}
 
 
 @router.post(
@@ -129,4 +126,4 @@ def bring_back(request: HttpRequest, golden_set: str, version: int) -> Any:
     """Let the set hold what it held at that version, as a new version."""
     result = find_visible(request, golden_set)
     edits.bring_back(result, version, actor=request_key(request))
-    return set_response(find_visible(request, golden_set))
+    return find_visible(request, golden_set)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Literal
 
-from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
 from collections_app.http.auth import BearerAuth, request_key
 from evaluation_app.golden import sets
-from evaluation_app.golden.api.responses import import_response
 from evaluation_app.golden.api.schemas import ImportOut
 from evaluation_app.golden.pages.transfers import export_response
 from evaluation_app.golden.transfer.formats import Format, decode, read_rows
-from evaluation_app.golden.transfer.imports import Mode, carry_out, plan_import
+from evaluation_app.golden.transfer.imports import ImportPlan, Mode, carry_out, plan_import
+from evaluation_app.models import GoldenSet
 from ragd.errors import InvalidInput
 
 router = Router(auth=BearerAuth(), tags=["evaluation"])
@@ -55,7 +55,7 @@ def import_set(
     format: Literal["csv", "jsonl"] | None = param.Query(None, description="By the content type where it is left out"),
     mode: Mode = "merge",
     dry_run: bool = False,
-) -> HttpResponse:
+) -> Any:
     """Add and change questions from the body, all or none. A line is the question of the same words.
 
     mode replace: the set then holds what the file holds, in its order. With dry_run nothing is written, and the answer
@@ -65,15 +65,23 @@ def import_set(
     kind = format or _format_of(request)
     rows = read_rows(decode(request.body), kind)
     if dry_run:
-        planned = import_response(result, plan_import(result, rows, mode), dry_run=True)
-        return JsonResponse(planned)
+        return _outcome(result, plan_import(result, rows, mode), dry_run=True)
 
-    def produce() -> tuple[int, Any]:
-        plan = carry_out(result, rows, mode, actor=request_key(request))
-        return 200, import_response(result, plan, dry_run=False)
+    def produce() -> dict[str, Any]:
+        return _outcome(result, carry_out(result, rows, mode, actor=request_key(request)), dry_run=False)
 
     body = hashlib.sha256(request.body).hexdigest()
-    return answer(request, produce, fingerprint=f"{kind} {mode} {body}")
+    return answer(request, produce, ImportOut, fingerprint=f"{kind} {mode} {body}")
+
+
+def _outcome(golden_set: GoldenSet, plan: ImportPlan, *, dry_run: bool) -> dict[str, Any]:
+    return {
+        "dry_run": dry_run,
+        "counts": plan.counts,
+        "lines": [row for row in plan.rows if row.status != "unchanged"],
+        "removed": [golden.question for golden in plan.removed],
+        "version": golden_set.version,
+    }
 
 
 def _format_of(request: HttpRequest) -> Format:

@@ -1,4 +1,4 @@
-"""The pages of golden sets: the list, one set, its settings, and what is done to many questions at once."""
+"""The pages of golden sets: the list, one set, its settings, many questions at once, versions and differences."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
+from django.core.paginator import Paginator
 from django.db.models import QuerySet
-from django.http import HttpResponse
+from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
-from django.urls import NoReverseMatch, reverse
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, find_or_404, next_address, page_of, refuse, render_page
 from collections_app.models import Collection
 from evaluation_app.golden import edits, sets
-from evaluation_app.golden.expectation_status import Expected, read_status
-from evaluation_app.golden.expected_chunks import find_drifts
+from evaluation_app.golden.expectations import ExpectationState, find_drifts, read_status
 from evaluation_app.golden.pages.forms import GoldenSetChangeForm, GoldenSetForm
 from evaluation_app.golden.questions import Golden
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.golden.versions import compare_versions
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, GoldenSetVersion
 from ragd.errors import RagdError
 
 PER_PAGE = 50
 BULK_MAX = 1000
 LOST = "lost"
-Act = Callable[[GoldenSet, Sequence[int]], int]
+VERSIONS_PER_PAGE = 30
+CHANGES_PER_PAGE = 50
+CHOICES_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +39,7 @@ class QuestionRow:
 
     row: GoldenQuestion
     golden: Golden
-    expected: list[Expected]
+    expected: list[ExpectationState]
 
     @property
     def lost(self) -> int:
@@ -148,16 +151,10 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
         "versions_total": golden_set.versions.count(),
         "runs_total": golden_set.runs.count(),
         "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
-        "evaluate_href": _address("evaluation:new-evaluation-run", golden_set),
-        "runs_href": _address("evaluation:evaluation-runs", golden_set, "&purpose=all"),  # runs_total counts them all
+        "evaluate_href": f"{reverse('evaluation:new-evaluation-run')}?set={golden_set.pk}",
+        # runs_total counts them all
+        "runs_href": f"{reverse('evaluation:evaluation-runs')}?set={golden_set.pk}&purpose=all",
     }
-
-
-def _address(name: str, golden_set: GoldenSet, rest: str = "") -> str:
-    try:
-        return f"{reverse(name)}?set={golden_set.pk}{rest}"
-    except NoReverseMatch:
-        return ""
 
 
 @require_http_methods(["GET", "POST"])
@@ -238,3 +235,88 @@ def _move(request: PageRequest, golden_set: GoldenSet, question_id: int, by: int
 
 def _is_id(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19
+
+
+@require_GET
+def list_versions(request: PageRequest, pk: int) -> HttpResponse:
+    """The newest first, each with what it changed of the one before."""
+    golden_set = find_set_or_404(pk)
+    rows = golden_set.versions.order_by("-version")
+    page = page_of(request, rows, VERSIONS_PER_PAGE)
+    shown = list(page)
+    following = list(rows[page.end_index() : page.end_index() + 1])
+    states = [*shown, *following]
+    pairs = [(state, states[number + 1] if number + 1 < len(states) else None) for number, state in enumerate(shown)]
+    context = set_context(golden_set, "versions") | {
+        "page": page,
+        "rows": [(state, before, _difference(before, state) if before else None) for state, before in pairs],
+        "runs": _run_counts(golden_set),
+    }
+    return render_page(request, "evaluation/golden/versions.html", context)
+
+
+def _run_counts(golden_set: GoldenSet) -> dict[int, int]:
+    """version -> evaluation runs over it."""
+    result: dict[int, int] = {}
+    for version in golden_set.runs.values_list("set_version", flat=True):
+        result[version] = result.get(version, 0) + 1
+    return result
+
+
+def goldens_of(version: GoldenSetVersion) -> list[Golden]:
+    return [Golden.from_dict(item) for item in version.questions]
+
+
+def _difference(before: GoldenSetVersion, after: GoldenSetVersion) -> dict[str, int]:
+    return compare_versions(goldens_of(before), goldens_of(after)).counts
+
+
+@require_GET
+def show_version(request: PageRequest, pk: int, version: int) -> HttpResponse:
+    golden_set = find_set_or_404(pk)
+    result = _or_404(golden_set, version)
+    page = Paginator(goldens_of(result), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
+    context = set_context(golden_set, "versions") | {"version": result, "page": page}
+    return render_page(request, "evaluation/golden/version.html", context)
+
+
+@require_GET
+def show_difference(request: PageRequest, pk: int, before: int, after: int) -> HttpResponse:
+    """What two versions hold that the other does not. ?before=&after=, from the form that chooses, leads there."""
+    golden_set = find_set_or_404(pk)
+    chosen = [request.GET.get(name, "") for name in ("before", "after")]
+    if all(text.isascii() and text.isdecimal() and len(text) < 10 for text in chosen):
+        return redirect("evaluation:golden-difference", pk, *map(int, chosen))
+    difference = compare_versions(goldens_of(_or_404(golden_set, before)), goldens_of(_or_404(golden_set, after)))
+    context: dict[str, Any] = set_context(golden_set, "versions") | {
+        "before": before,
+        "after": after,
+        "numbers": list(golden_set.versions.order_by("-version").values_list("version", flat=True)[:CHOICES_MAX]),
+        "difference": difference,
+        "page": Paginator(difference.changes, CHANGES_PER_PAGE).get_page(request.GET.get("page")),
+    }
+    return render_page(request, "evaluation/golden/difference.html", context)
+
+
+@require_http_methods(["GET", "POST"])
+def bring_back(request: PageRequest, pk: int, version: int) -> HttpResponse:
+    """Ask, then make the set hold what it held."""
+    golden_set = find_set_or_404(pk)
+    result = _or_404(golden_set, version)
+    if request.method == "POST":
+        try:
+            stored = edits.bring_back(golden_set, version, actor=request.user)
+            messages.success(request, f"Restored version {version} (now version {stored.version}).")
+        except (ServiceError, RagdError) as error:
+            messages.error(request, describe(error)[1]["error"]["message"])
+        return redirect("evaluation:golden-versions", pk)
+    present = _or_404(golden_set, golden_set.version)
+    context = {"golden_set": golden_set, "version": result, "counts": _difference(present, result)}
+    return render_page(request, "evaluation/golden/bring_back.html", context)
+
+
+def _or_404(golden_set: GoldenSet, version: int) -> GoldenSetVersion:
+    try:
+        return edits.find_version(golden_set, version)
+    except ServiceError as error:
+        raise Http404(error.message) from None

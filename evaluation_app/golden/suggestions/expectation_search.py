@@ -1,31 +1,69 @@
-"""What a golden question may expect, found by searching its collection and ticked by a person."""
+"""What a golden question may expect, found by searching its collection (no run is stored, no span is kept) and ticked
+by a person."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import transaction
 from django.urls import reverse
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest
-from collections_app.models import Collection
-from evaluation_app.golden.expectation_status import EXCERPT_CHARS, read_status
-from evaluation_app.golden.expected_chunks import find_drifts
+from collections_app.models import Collection, Document
+from collections_app.stores import open_store
+from evaluation_app.golden.expectations import EXCERPT_CHARS, find_drifts, read_status
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.suggestions.trial_search import documents_named, look
+from ragd import retrieve
 from ragd.errors import RagdError
+from ragd.types import Candidate, RetrievePlan
 from retrieval_app.models import QueryRun
+from retrieval_app.runs.plans import build_plan
 
+UNKEPT = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(0))
 FOUND_CHUNKS, FOUND_DOCUMENTS = 8, 5
 CHOSEN_MAX = 400
 EXPECTED = ("expected_doc_ids", "expected_chunks")
 Chosen = dict[str, list[str]]
 
 
+@contextmanager
+def unkept_spans() -> Iterator[None]:
+    """What runs inside belongs to a trace that is not sampled: a look ahead is no traffic."""
+    with use_span(NonRecordingSpan(UNKEPT)):
+        yield
+
+
+def look(collection: Collection, text: str, k: int) -> list[Candidate]:
+    """The best k chunks by the collection's default plan without its filters; [] for a blank text. Raises RagdError."""
+    if not text.strip():
+        return []
+    plan = build_plan(collection, k=k, tags_any=[], tags_all=[], metadata={}, compress="none", rerank="none")
+    return look_by(collection, text, plan)
+
+
+def look_by(collection: Collection, text: str, plan: RetrievePlan) -> list[Candidate]:
+    """The same by a plan of the caller's."""
+    with unkept_spans(), transaction.atomic():
+        return retrieve(text, plan, open_store(collection))
+
+
+def documents_named(collection: Collection, text: str, limit: int) -> list[Document]:
+    """Documents whose id or title holds the text, by id; [] for a blank text."""
+    words = text.replace("\x00", "").strip()
+    if not words:
+        return []
+    rows = Document.objects.filter(collection=collection).only("doc_id", "title", "enabled", "collection_id")
+    records = rows.filter(doc_id__icontains=words) | rows.filter(title__icontains=words)
+    return list(records.order_by("doc_id")[:limit])
+
+
 @dataclass(frozen=True, slots=True)
-class FoundChunk:
+class ChunkMatch:
     """What the search finds: a document and one chunk of it, each to be ticked. rank: from 1."""
 
     rank: int
@@ -44,7 +82,7 @@ class SearchOutcome:
     """chunks: by rank. documents: whose name holds the words. problem: why there was no search, "" for none."""
 
     text: str
-    chunks: Sequence[FoundChunk] = ()
+    chunks: Sequence[ChunkMatch] = ()
     documents: Sequence[tuple[str, str, bool]] = ()
     problem: str = ""
 
@@ -84,7 +122,7 @@ def find_expected(collection_name: str, text: str, chosen: Chosen) -> SearchOutc
     for rank, item in enumerate(candidates, 1):
         key = f"{item.doc_id}#{item.chunk_index}"
         chunks.append(
-            FoundChunk(
+            ChunkMatch(
                 rank=rank,
                 doc_id=item.doc_id,
                 key=key,
@@ -102,7 +140,7 @@ def find_expected(collection_name: str, text: str, chosen: Chosen) -> SearchOutc
 def retrieved_of(run: QueryRun, chosen: Chosen) -> SearchOutcome:
     """The run's own results instead of a new search."""
     chunks = [
-        FoundChunk(
+        ChunkMatch(
             rank=item["rank"],
             doc_id=item["doc_id"],
             key=f"{item['doc_id']}#{item['chunk_index']}",

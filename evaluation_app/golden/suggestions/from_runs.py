@@ -8,7 +8,7 @@ from typing import Any
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
 from evaluation_app.golden.edits import add_question
-from evaluation_app.golden.question_rules import ANSWER_MAX_CHARS
+from evaluation_app.golden.questions import TEXT_MAX_CHARS
 from evaluation_app.golden.sets import create_set, free_name
 from evaluation_app.golden.suggestions.rule_questions import plain
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -50,7 +50,7 @@ def propose(run: QueryRun) -> QuestionDraft:
 def bare_answer(run: QueryRun) -> str:
     """The answer without its citations and without Markdown's marks, as long as an expected answer may be."""
     pieces = (piece.text for piece in cut_answer(run.answer or "", run.citations) if piece.citation is None)
-    return plain("".join(pieces))[:ANSWER_MAX_CHARS].strip()
+    return plain("".join(pieces))[:TEXT_MAX_CHARS].strip()
 
 
 def golden_of(run: QueryRun) -> list[GoldenQuestion]:

@@ -70,7 +70,7 @@ class Passage:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class QuestionCandidate:
     """A question with the sentence that answers it. start and end: of that sentence, in characters of the document."""
 
     question: str
@@ -82,16 +82,16 @@ class Derived:
     end: int
 
 
-def derive(passages: Sequence[Passage]) -> list[Derived]:
+def derive(passages: Sequence[Passage]) -> list[QuestionCandidate]:
     """Of each passage, in order: by sentence, then by its last heading; equal questions once. [] for none."""
-    result: dict[str, Derived] = {}
+    result: dict[str, QuestionCandidate] = {}
     for passage in passages:
         for derived in (*_of_sentences(passage), *_of_heading(passage)):
             result.setdefault(derived.question.lower(), derived)
     return list(result.values())
 
 
-def _of_sentences(passage: Passage) -> Iterator[Derived]:
+def _of_sentences(passage: Passage) -> Iterator[QuestionCandidate]:
     for start, end in split_sentences(passage.content):
         text = plain(passage.content[start:end])
         if not _is_prose(text):
@@ -99,7 +99,7 @@ def _of_sentences(passage: Passage) -> Iterator[Derived]:
         asked = ask_for(text)
         if asked is not None:
             first = passage.start + start
-            yield Derived(
+            yield QuestionCandidate(
                 asked[1], text[:ANSWER_CHARS], asked[0], passage.doc_id, passage.chunk_index, first,
                 passage.start + end,
             )  # fmt: skip
@@ -121,7 +121,7 @@ def ask_for(sentence: str) -> tuple[Rule, str] | None:
     return None
 
 
-def _of_heading(passage: Passage) -> Iterator[Derived]:
+def _of_heading(passage: Passage) -> Iterator[QuestionCandidate]:
     """From the last heading below the title, answered by the passage's first sentence of prose that stands alone."""
     if len(passage.headings) < 2:
         return
@@ -132,7 +132,7 @@ def _of_heading(passage: Passage) -> Iterator[Derived]:
         text = plain(passage.content[start:end])
         if _is_prose(text) and text.split()[0].lower() not in REFERRING:
             rule: Rule = "how-to" if question.startswith("How do I") else "heading"
-            yield Derived(
+            yield QuestionCandidate(
                 question, text[:ANSWER_CHARS], rule, passage.doc_id, passage.chunk_index, passage.start + start,
                 passage.start + end,
             )  # fmt: skip

@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from evaluation_app.golden.question_rules import FIELDS
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.questions import FIELDS, Golden
 from ragd.errors import InvalidInput
 
 Format = Literal["csv", "jsonl"]

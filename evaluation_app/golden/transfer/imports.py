@@ -9,8 +9,7 @@ from typing import Any, Literal
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
 from evaluation_app.golden.edits import changing, next_position, replace_questions, write_goldens
-from evaluation_app.golden.question_rules import clean_golden
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.questions import Golden, clean_golden
 from evaluation_app.golden.transfer.formats import SUGGESTED, Row
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError, ProgrammingError
 
 from collections_app.errors import ServiceError, describe
-from evaluation_app.commands.batch_watch import StoppedError
+from evaluation_app.commands.progress import StoppedError
 from evaluation_app.commands.subcommand import FAILED, MISUSED, UsageError
 from evaluation_app.commands.subcommands import SUBCOMMANDS
 from ragd.errors import RagdError

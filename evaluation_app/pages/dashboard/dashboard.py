@@ -13,23 +13,14 @@ from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
-from evaluation_app.analysis.figures import (
-    GROUPS,
-    Figure,
-    coverage_of,
-    first_names,
-    make_figure,
-    means_of,
-    measure_of,
-    run_figures,
-)
+from evaluation_app.analysis.figures import GROUPS, Figure, coverage_of, first_names, make_figure, means_of, run_figures
 from evaluation_app.charts.score_charts import Distribution, Trend, TrendPoint, draw_trend
-from evaluation_app.golden.addresses import address_or_none
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.pages.dashboard.item_rows import ItemRow, items_address, read_rows
-from evaluation_app.pages.dashboard.run_page import distribution_of, mode_counts, mode_rows
+from evaluation_app.pages.dashboard.run_page import comparison_address, distribution_of, mode_counts, mode_rows
 from evaluation_app.pages.dashboard.runs_page import PURPOSES_OF_PEOPLE, columns_of, run_rows
-from evaluation_app.scoring.modes.bands import Bands, bands_for
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for
 
 SHOWN_RUNS = 24  # in a trend
 LAST_RUNS = 8
@@ -40,13 +31,13 @@ FIRST_GROUP = "main"
 
 @dataclass(frozen=True, slots=True)
 class MeasurePanel:
-    """One measure: the newest run's figure, the trend over runs, how the newest run's scores are spread."""
+    """One measure: the newest run's figure (of live traffic: of all runs), the trend, how its scores are spread."""
 
     figure: Figure
     trend: Trend
     distribution: Distribution
     href: str
-    unscored_href: str
+    unscored_href: str = ""
 
     @property
     def coverage(self) -> dict[str, int]:
@@ -61,12 +52,7 @@ def dashboard(request: PageRequest) -> HttpResponse:
     """
     sets = list(GoldenSet.objects.select_related("baseline").order_by("name"))
     shown = _chosen(sets, request.GET.get("set", ""))
-    context: dict[str, Any] = {
-        "sets": sets,
-        "shown": shown,
-        "sets_href": address_or_none("evaluation:golden-sets"),
-        "start_href": address_or_none("evaluation:new-evaluation-run"),
-    }
+    context: dict[str, Any] = {"sets": sets, "shown": shown}
     if shown is not None:
         context |= describe_set(shown, request.GET.get("group", ""))
     return render_page(request, "evaluation/dashboard/dashboard.html", context)
@@ -100,8 +86,6 @@ def describe_set(golden_set: GoldenSet, group: str) -> dict[str, Any]:
         "active": [run for run in runs if run.is_active],
         "last_runs": run_rows(runs[:LAST_RUNS], columns),
         "run_columns": [measure_of(name) for name in columns],
-        "set_href": address_or_none("evaluation:golden-set", golden_set.pk),
-        "bands_href": address_or_none("evaluation:golden-set-bands", golden_set.pk),
         "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name})}",
     }
     return context | (_describe_newest(golden_set, newest, done, baseline, group) if newest is not None else {})
@@ -125,9 +109,6 @@ def _describe_newest(
     rows = read_rows(newest)
     panels = [_panel(figure, newest, rows, done, baseline, bands) for figure in figures if figure.name in names]
     failing = sorted((row for row in rows if row.modes or row.misses), key=_badness)
-    compare = address_or_none("evaluation:compare")
-    comparable = held_against is not None and held_against.set_digest == newest.set_digest
-    board = address_or_none("evaluation:board")
     return {
         "panels": panels,
         "group": chosen,
@@ -135,15 +116,13 @@ def _describe_newest(
         "numbers": [panel.figure for panel in panels][:4] if chosen == FIRST_GROUP else [],
         "coverage": coverage_of(figures),
         "held_against": held_against,
-        "compare_href": f"{compare}?{urlencode({'base': held_against.pk, 'other': newest.pk})}"
-        if compare and held_against is not None and comparable
-        else "",
+        "compare_href": comparison_address(held_against, newest),
         "modes": mode_rows(newest),
         "mode_counts": mode_counts(newest),
         "failing": [(row, _item_address(newest, row)) for row in failing[:FAILING]],
         "failing_total": len(failing),
         "failing_href": items_address(newest, verdict="failed"),
-        "board_href": f"{board}?{urlencode({'run': newest.pk})}" if board else "",
+        "board_href": f"{reverse('evaluation:board')}?run={newest.pk}",
         "measures_missing": len(figures) - len(panels),
     }
 

@@ -15,25 +15,20 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
-from collections_app.models import Collection, Document
 from evaluation_app.analysis.figures import Figure, first_names, make_figure, means_of
-from evaluation_app.golden.addresses import address_or_none, key_address, split_key
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, row_of
 from evaluation_app.pages.dashboard.marked_answer import (
-    Expectation,
-    Passage,
-    Worth,
+    document_addresses,
     find_expected,
     mark_answer,
     mark_context,
     mark_tally,
     worth_of,
 )
-from evaluation_app.scoring.modes.bands import Bands, bands_for
-from evaluation_app.scoring.modes.catalogue import mode_title, stored_table
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for, mode_title, stored_table
 from retrieval_app.models import QueryRun
 from retrieval_app.pages.playground import address_of_run
 
@@ -67,29 +62,6 @@ class EarlierItem:
     is_this: bool
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPassage:
-    passage: Passage
-    href: str
-    is_gone: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ShownExpectation:
-    expectation: Expectation
-    href: str
-    is_gone: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ShownWorth:
-    """disable_href: the page that asks whether the document is to be disabled and the set to be run again."""
-
-    worth: Worth
-    href: str
-    disable_href: str
-
-
 @require_GET
 def show_item(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
     """With the filter of the run's list in the address: before and after are its neighbours there."""
@@ -107,9 +79,9 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
     before, after, position = listed.beside(item.position)
     earlier = earlier_items(item)
     row = row_of(item, run.thresholds)
-    passages = mark_context(item)
-    expected = find_expected(item, _lists_of(query_run))
-    live = _live_documents(run.collection_name, item)
+    addresses = document_addresses(run.collection_name, _named_keys(item))
+    passages = mark_context(item, addresses)
+    expected = find_expected(item, _lists_of(query_run), addresses)
     shown_names = first_names(list(item.scores), EARLIER_COLUMNS)
     return {
         "item": item,
@@ -120,14 +92,14 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "after": after,
         "place": position,
         "query_run": query_run,
-        "lives": live is not None,
-        "passages": [_shown_passage(run, passage, live) for passage in passages],
+        "lives": addresses is not None,
+        "passages": passages,
         "is_judged": bool(item.annotation),
         "tally": mark_tally(passages),
         "answer": mark_answer(item),
-        "expected": [_shown_expectation(run, each, live) for each in expected],
+        "expected": expected,
         "list_names": [name for name, _ in expected[0].places] if expected else [],
-        "worth": [_shown_worth(run, each, live) for each in worth_of(item)],
+        "worth": worth_of(item, addresses),
         "scores": score_rows(item, row, earlier, bands),
         "earlier": list(reversed(earlier)),
         "earlier_heads": [make_figure(name, {}, bands).measure for name in shown_names],
@@ -136,9 +108,9 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         ],
         "bounds": {**run.thresholds, **(item.golden.get("thresholds") or {})},
         "question_href": _question_address(item),
-        "playground_href": address_of_run(query_run) if query_run is not None and live is not None else "",
+        "playground_href": address_of_run(query_run) if query_run is not None and addresses is not None else "",
         "trace_href": reverse("evaluation:trace", args=[item.trace_id]) if item.trace_id else "",
-        "ask_href": _ask_address(run, item) if live is not None else "",
+        "ask_href": _ask_address(run, item) if addresses is not None else "",
         "other_details": {
             name: value for name, value in item.details.items() if name not in ("explanation", "likely", "store_state")
         },
@@ -199,56 +171,22 @@ def _lists_of(query_run: QueryRun | None) -> dict[str, Any]:
     return {name: query_run.lists[name] for name in LIST_NAMES if query_run.lists.get(name)}
 
 
-def _live_documents(collection: str, item: EvaluationItem) -> set[str] | None:
-    """Which of the documents that the item names are there; None where the collection is gone."""
-    record = Collection.objects.live().filter(name=collection).first()
-    if record is None:
-        return None
+def _named_keys(item: EvaluationItem) -> list[str]:
+    """Of the chunks and documents that were retrieved, are expected or were answered from alone."""
     golden = item.golden
-    keys = [*item.retrieved_ids, *golden.get("expected_chunks", ()), *(each["key"] for each in item.contributions)]
-    requested = {*(split_key(str(key))[0] for key in keys), *golden.get("expected_doc_ids", ())}
-    return set(Document.objects.filter(collection=record, doc_id__in=requested).values_list("doc_id", flat=True))
-
-
-def _shown_passage(run: EvaluationRun, passage: Passage, live: set[str] | None) -> ShownPassage:
-    is_there = live is not None and passage.doc_id in live
-    return ShownPassage(passage, key_address(run.collection_name, passage.key) if is_there else "", not is_there)
-
-
-def _shown_expectation(run: EvaluationRun, expected: Expectation, live: set[str] | None) -> ShownExpectation:
-    """An expected "guide.md#3" may be a document of that very name."""
-    doc_id = split_key(expected.key)[0]
-    is_there = live is not None and (doc_id in live or expected.key in live)
-    href = ""
-    if is_there and live is not None:
-        is_document = expected.key in live
-        href = (
-            reverse("collections:document", args=[run.collection_name, expected.key])
-            if is_document
-            else key_address(run.collection_name, expected.key)
-        )
-    return ShownExpectation(expected, href, not is_there)
-
-
-def _shown_worth(run: EvaluationRun, worth: Worth, live: set[str] | None) -> ShownWorth:
-    if live is None or worth.doc_id not in live:
-        return ShownWorth(worth, "", "")
-    without = reverse("evaluation:run-without", args=[run.pk])
-    return ShownWorth(
-        worth, key_address(run.collection_name, worth.key), f"{without}?{urlencode({'doc_id': worth.doc_id})}"
-    )
+    keys = [*item.retrieved_ids, *golden.get("expected_chunks", ()), *golden.get("expected_doc_ids", ())]
+    return [str(key) for key in (*keys, *(each["key"] for each in item.contributions))]
 
 
 def _board_address(run: EvaluationRun, mode: str) -> str:
-    board = address_or_none("evaluation:board")
-    return f"{board}?{urlencode({'run': run.pk, 'mode': mode})}" if board else ""
+    return f"{reverse('evaluation:board')}?{urlencode({'run': run.pk, 'mode': mode})}"
 
 
 def _question_address(item: EvaluationItem) -> str:
     """The question as it is now; "" where it or its set was deleted."""
     if item.question_id is None or item.run.golden_set_id is None:
         return ""
-    return address_or_none("evaluation:golden-question", item.run.golden_set_id, item.question_id)
+    return reverse("evaluation:golden-question", args=[item.run.golden_set_id, item.question_id])
 
 
 def _ask_address(run: EvaluationRun, item: EvaluationItem) -> str:

@@ -12,11 +12,10 @@ from django import forms
 from django.http import QueryDict
 from django.urls import reverse
 
-from evaluation_app.analysis.figures import measure_of
-from evaluation_app.measures.catalogue import order_of
+from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import STATES, Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.threshold_results import Miss, question_misses
+from evaluation_app.runs.summaries import Miss, question_misses
 from evaluation_app.scoring.modes.catalogue import mode_title
 
 LIGHT = (
@@ -53,7 +52,7 @@ class ItemRow:
 
 
 @dataclass(slots=True)
-class _Judged:
+class _VerdictInput:
     """What a verdict reads of an item."""
 
     outcome: str
@@ -72,7 +71,7 @@ def row_of(item: EvaluationItem, thresholds: Mapping[str, float]) -> ItemRow:
 
 
 def _row(values: Mapping[str, Any], thresholds: Mapping[str, float]) -> ItemRow:
-    judged = _Judged(values["outcome"], values["scores"], {"thresholds": values["golden__thresholds"]})
+    judged = _VerdictInput(values["outcome"], values["scores"], {"thresholds": values["golden__thresholds"]})
     misses = question_misses(judged, thresholds)
     return ItemRow(
         position=values["position"],

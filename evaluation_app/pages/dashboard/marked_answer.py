@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evaluation_app.golden.addresses import split_key
+from django.urls import reverse
+
+from collections_app.models import Collection, Document
+from evaluation_app.golden.expectations import key_address, split_key
 from evaluation_app.golden.questions import Golden
-from evaluation_app.measures.annotations import SUPPORTED_WITHOUT
+from evaluation_app.measures.trace import SUPPORTED_WITHOUT
 from evaluation_app.models import EvaluationItem
 
 # how a sentence of the context is marked -> its word
@@ -53,7 +56,10 @@ class MarkedSentence:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One retrieved chunk by rank. shares: (mark, words, from, width in percent of the chunk's words)."""
+    """One retrieved chunk by rank. shares: (mark, words, from, width in percent of the chunk's words).
+
+    href: its page, "" where the document is gone.
+    """
 
     rank: int
     key: str
@@ -62,6 +68,7 @@ class Passage:
     sentences: tuple[MarkedSentence, ...]
     is_expected: bool
     worth: Worth | None
+    href: str = ""
 
     @property
     def words(self) -> int:
@@ -106,6 +113,7 @@ class Worth:
     contribution: float | None
     effect: str
     error: str
+    href: str = ""
 
     @property
     def doc_id(self) -> str:
@@ -122,10 +130,34 @@ class Expectation:
     key: str
     rank: int | None
     places: tuple[tuple[str, int | None], ...] = ()
+    href: str = ""
 
 
-def mark_context(item: EvaluationItem) -> list[Passage]:
-    """The retrieved chunks by rank; what was not judged has no marks."""
+def document_addresses(collection: str, keys: Iterable[str]) -> dict[str, str] | None:
+    """Key -> the page of the chunk or document, of those whose document is there; None where the collection is gone.
+
+    "guide.md#3" may also be a document of that very name.
+    """
+    record = Collection.objects.live().filter(name=collection).first()
+    if record is None:
+        return None
+    requested = set(keys)
+    rows = Document.objects.filter(
+        collection=record, doc_id__in={*requested, *(split_key(key)[0] for key in requested)}
+    )
+    live = set(rows.values_list("doc_id", flat=True))
+    documents = {key: reverse("collections:document", args=[collection, key]) for key in requested & live}
+    chunks = {key: key_address(collection, key) for key in requested - live if split_key(key)[0] in live}
+    return documents | chunks
+
+
+def context_keys(item: EvaluationItem) -> list[str]:
+    return [str(chunk["key"]) for chunk in item.context]
+
+
+def mark_context(item: EvaluationItem, addresses: Mapping[str, str] | None = None) -> list[Passage]:
+    """The retrieved chunks by rank; what was not judged has no marks. addresses: as `document_addresses` gives them."""
+    hrefs = addresses or {}
     golden = Golden.from_dict(item.golden) if item.golden else None
     relevant, used = set(item.annotation.get("relevant", ())), set(item.annotation.get("utilized", ()))
     chances: Mapping[str, Mapping[str, float]] = item.details.get("likely") or {}
@@ -146,7 +178,8 @@ def mark_context(item: EvaluationItem) -> list[Passage]:
             )
             for position, (sentence, text) in enumerate(chunk["sentences"])
         )
-        passages.append(Passage(rank, key, doc_id, index, sentences, _is_expected(golden, key), worth.get(key)))
+        is_expected = _is_expected(golden, key)
+        passages.append(Passage(rank, key, doc_id, index, sentences, is_expected, worth.get(key), hrefs.get(key, "")))
     return passages
 
 
@@ -174,7 +207,7 @@ def _answer_sentence(key: str, text: str, entry: Mapping[str, Any] | None) -> An
     return AnswerSentence(key, text, bool(entry["supported"]), named, ", ".join(reasons))
 
 
-def worth_of(item: EvaluationItem) -> list[Worth]:
+def worth_of(item: EvaluationItem, addresses: Mapping[str, str] | None = None) -> list[Worth]:
     return [
         Worth(
             rank=rank,
@@ -184,6 +217,7 @@ def worth_of(item: EvaluationItem) -> list[Worth]:
             contribution=each.get("contribution"),
             effect=str(each.get("effect") or ""),
             error=str(each.get("error") or ""),
+            href=(addresses or {}).get(str(each["key"]), ""),
         )
         for rank, each in enumerate(item.contributions, 1)
     ]
@@ -199,7 +233,9 @@ def mark_tally(passages: Iterable[Passage]) -> list[tuple[str, str, int]]:
     return [(mark, MARKS[mark], count) for mark, count in counts.items()] if any(counts.values()) else []
 
 
-def find_expected(item: EvaluationItem, lists: Mapping[str, Sequence[Any]]) -> list[Expectation]:
+def find_expected(
+    item: EvaluationItem, lists: Mapping[str, Sequence[Any]], addresses: Mapping[str, str] | None = None
+) -> list[Expectation]:
     """Expected chunks, then expected documents. lists: name -> [[key, score]] of the query run; {} without it."""
     golden = Golden.from_dict(item.golden) if item.golden else None
     if golden is None:
@@ -211,6 +247,7 @@ def find_expected(item: EvaluationItem, lists: Mapping[str, Sequence[Any]]) -> l
             key=key,
             rank=_rank_in(item.retrieved_ids, key),
             places=tuple((name, _rank_in(keys, key)) for name, keys in ranked.items()),
+            href=(addresses or {}).get(key, ""),
         )
         for key in dict.fromkeys(requested)
     ]

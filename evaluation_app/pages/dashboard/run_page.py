@@ -22,18 +22,15 @@ from evaluation_app.analysis.figures import (
     first_names,
     grouped,
     make_figure,
-    measure_of,
     run_figures,
+    shares_of,
 )
-from evaluation_app.analysis.ragbench import shares_of
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
-from evaluation_app.golden.addresses import address_or_none
-from evaluation_app.measures.catalogue import order_of
+from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, describe_filter, items_address
-from evaluation_app.runs.threshold_results import run_misses
-from evaluation_app.scoring.modes.bands import Bands, bands_for
-from evaluation_app.scoring.modes.catalogue import mode_title, stored_table
+from evaluation_app.runs.summaries import run_misses
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for, mode_title, stored_table
 
 ITEMS_PER_PAGE = 50
 COLUMNS = 4  # measures shown of each question; the filter's measure is always among them
@@ -121,7 +118,10 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "modes": mode_rows(run),
         "lives": Collection.objects.live().filter(name=run.collection_name).exists(),
         **question_context(run, listed, request),
-        **_links(run, base),
+        "compare_href": comparison_address(base, run),
+        "board_href": f"{reverse('evaluation:board')}?run={run.pk}",
+        "again_href": f"{reverse('evaluation:new-evaluation-run')}?run={run.pk}",
+        "review_href": f"{reverse('evaluation:review')}?run={run.pk}",
     }
 
 
@@ -241,19 +241,8 @@ def mode_counts(run: EvaluationRun) -> Mapping[str, int]:
     return counts
 
 
-def _links(run: EvaluationRun, base: EvaluationRun | None) -> dict[str, str]:
-    """Addresses of other parts, "" for one that is not there."""
-    compare = address_or_none("evaluation:compare")
-    board = address_or_none("evaluation:board")
-    start = address_or_none("evaluation:new-evaluation-run")
-    review = address_or_none("evaluation:review")
-    comparable = base is not None and base.set_digest == run.set_digest
-    return {
-        "compare_href": f"{compare}?{urlencode({'base': base.pk, 'other': run.pk})}"
-        if base is not None and comparable and compare
-        else "",
-        "board_href": f"{board}?{urlencode({'run': run.pk})}" if board else "",
-        "again_href": f"{start}?{urlencode({'run': run.pk})}" if start else "",
-        "review_href": f"{review}?{urlencode({'run': run.pk})}" if review else "",
-        "jsonl_href": address_or_none("evaluation:evaluation-run-jsonl", run.pk),
-    }
+def comparison_address(base: EvaluationRun | None, run: EvaluationRun) -> str:
+    """The comparison of the run with its base; "" without one, or for one of other questions."""
+    if base is None or base.set_digest != run.set_digest:
+        return ""
+    return f"{reverse('evaluation:compare')}?{urlencode({'base': base.pk, 'other': run.pk})}"

@@ -1,33 +1,38 @@
-"""The list of evaluation runs, found by set, collection, state, verdict, judge, purpose and words."""
+"""The list of evaluation runs with its filter, and what can be done to a run: cancel, resume, retry, delete, make it
+the baseline, ask it again without one document."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
+from django.contrib import messages
+from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpResponse
-from django.shortcuts import redirect
-from django.views.decorators.http import require_GET
+from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.domain.identity import can_be_stored
-from collections_app.http.page_requests import PageRequest, page_of, render_page
-from evaluation_app.analysis.figures import (
-    Figure,
-    coverage_of,
-    first_names,
-    make_figure,
-    means_of,
-    measure_of,
-    run_figures,
-)
-from evaluation_app.golden.addresses import address_or_none
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import PageRequest, find_or_404, next_address, page_of, render_page
+from collections_app.models import Collection, Document
+from collections_app.services.documents.bulk_changes import BulkChange, change_documents
+from collections_app.services.governance import audit
+from evaluation_app.analysis.figures import Figure, coverage_of, first_names, make_figure, means_of, run_figures
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.scoring.modes.bands import Bands, bands_for
-from evaluation_app.scoring.run_settings import JUDGES
+from evaluation_app.runs.lifecycle import cancel_run, delete_run, resume_run, retry_failed, start_run
+from evaluation_app.runs.requests import clear_baseline, make_baseline
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for
+from evaluation_app.scoring.run_settings import JUDGES, RunSettings
+from ragd.errors import RagdError
+from ragd.types import RetrievePlan
 
 RUNS_PER_PAGE = 50
 SHOWN_FIGURES = 3
@@ -96,8 +101,6 @@ def list_runs(request: PageRequest) -> HttpResponse:
         "collections": EvaluationRun.objects.order_by("collection_name")
         .values_list("collection_name", flat=True)
         .distinct(),
-        "start_href": address_or_none("evaluation:new-evaluation-run"),
-        "has_compare": bool(address_or_none("evaluation:compare")),
     }
     parts = {"evaluation-runs": "evaluation/dashboard/parts/runs.html"}
     return render_page(request, "evaluation/dashboard/runs.html", context, parts=parts)
@@ -160,8 +163,7 @@ def _is_baseline(run: EvaluationRun, golden_set: GoldenSet | None) -> bool:
 
 
 def _comparison_of(picked: Sequence[str]) -> str:
-    """The address of the comparison of these runs; "" for fewer than two that exist, or where there is no such page."""
-    compare = address_or_none("evaluation:compare")
+    """The address of the comparison of these runs; "" for fewer than two that exist."""
     form = forms.UUIDField()
     known = []
     for value in picked:
@@ -170,6 +172,114 @@ def _comparison_of(picked: Sequence[str]) -> str:
         except forms.ValidationError:
             continue
     records = EvaluationRun.objects.filter(pk__in=known).order_by("created_at", "id").values_list("pk", flat=True)
-    if not compare or len(records) < 2:
+    if len(records) < 2:
         return ""
-    return f"{compare}?{urlencode([('base', records[0]), *(('other', pk) for pk in records[1:])])}"
+    return (
+        f"{reverse('evaluation:compare')}?{urlencode([('base', records[0]), *(('other', pk) for pk in records[1:])])}"
+    )
+
+
+@require_POST
+def cancel(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
+    return _act(request, pk, lambda run: cancel_run(run, request.user), "Stopping after the current question.")
+
+
+@require_POST
+def resume(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
+    return _act(request, pk, lambda run: resume_run(run, request.user), "Evaluation resumed.")
+
+
+@require_POST
+def retry(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
+    return _act(request, pk, lambda run: retry_failed(run, request.user), "Failed questions queued for retry.")
+
+
+@require_POST
+def baseline(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
+    return _act(request, pk, lambda run: make_baseline(run, actor=request.user), "Set as baseline.")
+
+
+@require_POST
+def no_baseline(request: PageRequest, pk: int) -> HttpResponse:
+    """Of a golden set; back to where the form says, else to the dashboard."""
+    clear_baseline(get_object_or_404(GoldenSet, pk=pk), actor=request.user)
+    messages.success(request, "Baseline removed.")
+    return redirect(next_address(request, "evaluation:index"))
+
+
+@require_http_methods(["GET", "POST"])
+def delete(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
+    """A GET asks, with how many questions would go; a POST deletes."""
+    run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=pk)
+    if request.method == "GET":
+        is_baseline = run.golden_set is not None and run.golden_set.baseline_id == run.pk
+        context = {"run": run, "items": run.items.count(), "is_baseline": is_baseline}
+        return render_page(request, "evaluation/dashboard/delete_run.html", context)
+    try:
+        delete_run(run, request.user)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, error.message)
+        return redirect(run)
+    messages.success(request, f"Evaluation run {run} deleted.")
+    return redirect("evaluation:evaluation-runs")
+
+
+def _act(request: PageRequest, pk: uuid.UUID, act: Callable[[EvaluationRun], object], details: str) -> HttpResponse:
+    """Do it and lead back to where the form says, else to the run's page, with what came of it."""
+    run = get_object_or_404(EvaluationRun, pk=pk)
+    try:
+        act(run)
+    except (ServiceError, RagdError) as error:
+        messages.error(request, error.message)
+    else:
+        messages.success(request, details)
+    return redirect(next_address(request, reverse("evaluation:evaluation-run", args=[pk])))
+
+
+@require_http_methods(["GET", "POST"])
+def run_without(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
+    """doc_id= names the document. A GET asks, a POST disables it and starts the run again, which it leads to."""
+    run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=pk)
+    collection = find_or_404(Collection.objects.live(), name=run.collection_name)
+    provided = request.POST if request.method == "POST" else request.GET
+    document = find_or_404(collection.documents.listed(), doc_id=provided.get("doc_id", ""))
+    if request.method == "POST":
+        try:
+            return redirect(disable_and_run(run, document, actor=request.user))
+        except (ServiceError, RagdError) as error:
+            messages.error(request, error.message)
+            return redirect(run)
+    context = {
+        "run": run,
+        "collection": collection,
+        "document": document,
+        "expected_by": run.items.filter(golden__expected_doc_ids__contains=[document.doc_id]).count(),
+    }
+    return render_page(request, "evaluation/dashboard/run_without.html", context)
+
+
+@transaction.atomic
+def disable_and_run(run: EvaluationRun, document: Document, *, actor: audit.Actor = None) -> EvaluationRun:
+    """A new run by the same plan and settings, held against `run`, after the document was disabled.
+
+    Raises ServiceError 409 "set_gone" where the golden set was deleted, and what `start_run` raises; then the document
+    stays as it was.
+    """
+    if run.golden_set is None:
+        raise ServiceError(
+            f"the golden set {run.set_name!r} of this run was deleted, so it cannot be asked again",
+            type="set_gone",
+            status=409,
+        )
+    change_documents(document.collection, BulkChange("disable"), [document.doc_id], actor=actor)
+    return start_run(
+        run.golden_set,
+        plan=RetrievePlan.from_dict(run.plan),
+        plan_name=run.plan_name,
+        settings=RunSettings.from_dict(run.settings),
+        name=f"without {document.doc_id}"[:200],
+        purpose=EvaluationRun.Purpose.FIX,
+        thresholds=run.thresholds,
+        base_run=run,
+        actor=actor,
+    )

@@ -15,10 +15,9 @@ from django.views.decorators.http import require_GET
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
 from evaluation_app.models import Span
-from evaluation_app.pages.explorer.limits import read_briefly
-from evaluation_app.pages.explorer.span_neighbours import span_address
+from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS, read_briefly, span_address
+from evaluation_app.spans.search.conditions import WRITTEN
 from evaluation_app.spans.search.filters import FIELDS, OPERATORS
-from evaluation_app.spans.search.names import WRITTEN
 from evaluation_app.spans.search.search import (
     Facets,
     SpanFilter,
@@ -29,7 +28,6 @@ from evaluation_app.spans.search.search import (
     search_spans,
     slowest_spans,
 )  # fmt: skip
-from evaluation_app.spans.stage_names import PIPELINE_TYPE, STAGE_WORDS
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.telemetry import names
@@ -94,7 +92,7 @@ class Row:
 
 @require_GET
 def spans(request: PageRequest) -> HttpResponse:
-    """The filter of `span_filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
+    """The filter of `filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= add one more
     condition, for the form. 422 with the form as it was for a filter that says nothing, or a name that is unknown."""
     query = with_condition(request.GET)
     context: dict[str, Any] = {"slowest": query.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}

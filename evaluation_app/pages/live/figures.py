@@ -12,14 +12,14 @@ from django.urls import reverse
 from django.utils import timezone
 
 from collections_app.models import Collection
-from evaluation_app.analysis.figures import Figure, make_figure
-from evaluation_app.analysis.ragbench import shares_of
-from evaluation_app.charts.score_charts import BINS, Distribution, Trend, TrendPoint, draw_distribution, draw_trend
+from evaluation_app.analysis.figures import Figure, make_figure, shares_of
+from evaluation_app.charts.score_charts import BINS, TrendPoint, draw_distribution, draw_trend
 from evaluation_app.measures.scores import Score, mean
 from evaluation_app.measures.statistics import Draws, bootstrap_mean
 from evaluation_app.models import RunScore, Sampling
 from evaluation_app.models.runs import RunScoreQuerySet
-from evaluation_app.scoring.modes.bands import Bands, bands_for
+from evaluation_app.pages.dashboard.dashboard import MeasurePanel
+from evaluation_app.scoring.modes.catalogue import Bands, bands_for
 from evaluation_app.scoring.scorer import JUDGED
 
 DAYS = (7, 30, 90)
@@ -36,20 +36,6 @@ class LiveRow:
     judge: str
     outcome: str
     scores: Mapping[str, Score]
-
-
-@dataclass(frozen=True, slots=True)
-class LivePanel:
-    """One measure over the stretch. figure: of all its runs."""
-
-    figure: Figure
-    trend: Trend
-    distribution: Distribution
-    href: str
-
-    @property
-    def coverage(self) -> dict[str, int]:
-        return {"scored": self.figure.scored, "unscorable": self.figure.unscorable, "errors": self.figure.errors}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +97,14 @@ def first_moment(days: int) -> datetime:
     return today - timedelta(days=days - 1)
 
 
-def live_panels(collection: str, rows: Sequence[LiveRow], days: int) -> list[LivePanel]:
+def live_panels(collection: str, rows: Sequence[LiveRow], days: int) -> list[MeasurePanel]:
     """Every judged measure with its trend over days. A cut marks a day on which another judge began: its figures are
     not to be held against those before. Days without a score leave a gap."""
     bands = bands_for()
     return [_panel(collection, name, rows, days, bands) for name in JUDGED]
 
 
-def _panel(collection: str, name: str, rows: Sequence[LiveRow], days: int, bands: Bands) -> LivePanel:
+def _panel(collection: str, name: str, rows: Sequence[LiveRow], days: int, bands: Bands) -> MeasurePanel:
     figure = figure_of(name, rows, bands)
     today = timezone.localdate()
     stretch = [today - timedelta(days=back) for back in range(days - 1, -1, -1)]
@@ -134,7 +120,7 @@ def _panel(collection: str, name: str, rows: Sequence[LiveRow], days: int, bands
     points = [replace(point, group=point.group or first) for point in points]
     values = [value for row in rows if name in row.scores and (value := row.scores[name].value) is not None]
     trend = replace(draw_trend(figure.measure, points), title=f"{figure.measure.title} over {days} days")
-    return LivePanel(
+    return MeasurePanel(
         figure=figure,
         trend=trend,
         distribution=draw_distribution(figure.measure, values, mean=figure.value, reference=shares_of(name, BINS)),

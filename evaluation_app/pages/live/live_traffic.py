@@ -6,8 +6,9 @@ from collections import Counter
 from datetime import date, datetime, timedelta
 from typing import Any
 
+from django import forms
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
@@ -15,9 +16,9 @@ from django.views.decorators.http import require_GET, require_http_methods
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
 from collections_app.models import Collection
-from evaluation_app.analysis.figures import measure_of
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
-from evaluation_app.models import RunScore
+from evaluation_app.models import RunScore, Sampling
 from evaluation_app.models.runs import RunScoreQuerySet
 from evaluation_app.pages.live.figures import (
     DAYS,
@@ -29,14 +30,63 @@ from evaluation_app.pages.live.figures import (
     live_panels,
     read_rows,
 )
-from evaluation_app.pages.live.forms import SamplingForm
-from evaluation_app.scoring.modes.bands import bands_for
-from evaluation_app.scoring.modes.catalogue import mode_title
-from evaluation_app.scoring.sampling import sampling_of, save_sampling
+from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
+from evaluation_app.scoring.modes.catalogue import bands_for, mode_title
+from evaluation_app.scoring.sampling import PER_DAY_MAX, sampling_of, save_sampling
 from ragd.errors import RagdError
 
 PER_PAGE = 25
 COLUMNS = (*OVERVIEW, "answer_relevance")
+
+
+class SamplingForm(forms.Form):
+    """percent: 0.01 to 100. The judge "llm" can only be chosen where a chat model is set up, or was chosen before."""
+
+    enabled = forms.BooleanField(label="Enable online evaluation", required=False)
+    percent = forms.FloatField(
+        label="Sampling rate (%)",
+        min_value=0.01,
+        max_value=100,
+        help_text="Sampled by query run ID.",
+    )
+    per_day = forms.IntegerField(
+        label="Daily limit",
+        min_value=1,
+        max_value=PER_DAY_MAX,
+        help_text="Per day (UTC).",
+    )
+    judge = forms.ChoiceField(label="Judge")
+    judge_model = forms.CharField(label="Chat model", max_length=200, required=False)
+
+    def __init__(self, data: QueryDict | None, *, sampling: Sampling) -> None:
+        initial = {
+            "enabled": sampling.enabled,
+            "percent": f"{sampling.rate * 100:.6g}",
+            "per_day": sampling.per_day,
+            "judge": sampling.judge,
+            "judge_model": sampling.judge_model,
+        }
+        super().__init__(data, initial=initial)
+        choices = [("embedded", "Embedded judge (no cost)")]
+        self.has_model = has_judge_model() or sampling.judge == "llm"
+        if self.has_model:
+            choices.append(("llm", "Chat model"))
+            self.fields["judge_model"].help_text = f"Default: {judge_model()}"
+        else:
+            del self.fields["judge_model"]
+        self.fields["judge"].choices = choices  # type: ignore[attr-defined]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What `save_sampling` takes."""
+        data = self.cleaned_data
+        return {
+            "enabled": data["enabled"],
+            "rate": data["percent"] / 100,
+            "per_day": data["per_day"],
+            "judge": data["judge"],
+            "judge_model": data.get("judge_model", ""),
+        }
 
 
 @require_GET

@@ -1,8 +1,11 @@
-"""A stored run's scores: on its page, on a page of their own, and the button that has it judged."""
+"""A stored run's scores: on its page, on their own page with the marked answer, and the button that has it judged."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -12,13 +15,93 @@ from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import PageRequest, is_part, render_page
-from evaluation_app.pages.live.presenters import describe_marks, describe_score
+from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
+from evaluation_app.measures.scores import Score
+from evaluation_app.models import EvaluationItem, RunScore
+from evaluation_app.pages.dashboard.marked_answer import (
+    context_keys,
+    document_addresses,
+    mark_answer,
+    mark_context,
+    mark_tally,
+)
+from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
+from evaluation_app.scoring.modes.catalogue import bands_for, mode_title, stored_table
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError
 from retrieval_app.models import QueryRun
 
 PARTS = {"run-score": "evaluation/scoring/parts/run_score.html"}
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredScore:
+    measure: Measure
+    score: Score
+
+    @property
+    def band(self) -> Band | None:
+        return None if self.score.value is None else self.measure.band(self.score.value)
+
+
+def shown_scores(scores: Mapping[str, Mapping[str, Any]]) -> list[MeasuredScore]:
+    """Stored scores in the catalogue's order, with the server's bands."""
+    bands = bands_for()
+    names = sorted(scores, key=order_of)
+    return [MeasuredScore(measure_of(name, bands), Score.from_dict(dict(scores[name]))) for name in names]
+
+
+def describe_score(run: QueryRun) -> dict[str, Any]:
+    """What the part of a run's page and the page of its score show. Of a run that is one of an evaluation, and that
+    nobody judged by itself, the question's own scores stand there."""
+    stored = RunScore.objects.filter(pk=run.pk).first()
+    item = EvaluationItem.objects.select_related("run").filter(query_run=run.pk).order_by("-created_at").first()
+    result = stored if stored is not None else item
+    return {
+        "run": run,
+        "kept": stored,
+        "item": item,
+        "scores": shown_scores(result.scores) if result is not None else [],
+        "modes": [(mode_title(key), stored_table().modes.get(key)) for key in (result.modes if result else ())],
+        "judge": judge_words(result) if result is not None else "",
+        "can_judge": run.status in (QueryRun.Status.OK, QueryRun.Status.ABSTAINED),
+        "judge_model": judge_model() if has_judge_model() else "",
+        "item_href": _item_address(item) if item is not None else "",
+    }
+
+
+def describe_marks(score: RunScore) -> dict[str, Any]:
+    """The answer and the context with what the judge said of each sentence."""
+    item = EvaluationItem(
+        context=score.context,
+        answer_sentences=score.answer_sentences,
+        annotation=score.annotation,
+        details=score.details,
+        contributions=score.contributions,
+        retrieved_ids=score.retrieved_ids,
+        golden={},
+    )
+    passages = mark_context(item, document_addresses(score.collection_name, context_keys(item)))
+    return {
+        "passages": passages,
+        "tally": mark_tally(passages),
+        "answer": mark_answer(item),
+    }
+
+
+def judge_words(results: RunScore | EvaluationItem) -> str:
+    """Who judged, in words: "embedded 3-tokens"."""
+    judge, version = (
+        (results.judge, results.judge_version)
+        if isinstance(results, RunScore)
+        else (results.run.judge, results.run.judge_version)
+    )
+    return f"{judge} {version}".strip()
+
+
+def _item_address(item: EvaluationItem) -> str:
+    return reverse("evaluation:evaluation-item", args=[item.run_id, item.position])
 
 
 @require_GET

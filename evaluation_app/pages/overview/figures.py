@@ -12,6 +12,7 @@ from typing import Any
 from django.db import connection
 from django.utils import timezone
 
+from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS
 from evaluation_app.pages.overview.rollups import (
     BUCKET_SQL,
     MODEL_TYPES,
@@ -20,7 +21,6 @@ from evaluation_app.pages.overview.rollups import (
     rolled_until,
     summed_over,
 )  # fmt: skip
-from evaluation_app.spans.stage_names import PIPELINE_TYPE, STAGE_WORDS
 
 DAY = timedelta(days=1)
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
@@ -121,7 +121,7 @@ def period_until(name: str, now: datetime | None = None) -> Period:
 
 @dataclass(slots=True)
 class StageFigures:
-    """One type of span. buckets: how many by duration, see `overview_rollups`; steps: the same for each step."""
+    """One type of span. buckets: how many by duration, see `rollups`; steps: the same for each step."""
 
     type: str
     steps: list[Counter[int]]
@@ -233,7 +233,7 @@ class FigureFilter:
             "key": self.key,
         }
 
-    def place(self, step: datetime) -> int:
+    def index_of(self, step: datetime) -> int:
         return (step - self.period.since) // self.period.step
 
 
@@ -246,7 +246,7 @@ def stage_figures(figure_filter: FigureFilter) -> dict[str, StageFigures]:
         if stage is None:
             stage = result[name] = StageFigures(name, [Counter() for _ in empty], [0 for _ in empty])
         if step is not None:
-            stage.add(figure_filter.place(step), json.loads(durations), failed)
+            stage.add(figure_filter.index_of(step), json.loads(durations), failed)
     order = list(STAGE_WORDS)
     return dict(sorted(result.items(), key=lambda item: (_index(order, item[0]), item[0])))
 
@@ -262,7 +262,7 @@ def consumption(figure_filter: FigureFilter, by: str) -> list[Consumption]:
     values = figure_filter.values(DIMENSIONS[by][0]) | {"types": list(MODEL_TYPES)}
     for step, name, calls, read, written, cost, priced in _rows(CONSUMPTION[by], values):
         part = result.setdefault(name, Consumption(name, [0] * count, [0] * count, [0.0] * count))
-        position = figure_filter.place(step)
+        position = figure_filter.index_of(step)
         part.input_steps[position] += read
         part.output_steps[position] += written
         part.cost_steps[position] += cost

@@ -1,33 +1,176 @@
-"""Home, operations, the status of the rules, the command palette, the style page."""
+"""Where the command palette leads."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.contrib import messages
+from django.db.models.functions import Collate
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.http.page_requests import PageRequest, is_part, render_page
-from collections_app.models import Collection, Document, IngestJob
+from collections_app.models import Collection, Document, IngestJob, Operation
 from collections_app.replicas import has_replica, replica_state
+from collections_app.services.collections.operations import last_operation
 from collections_app.services.generations.recall_probes import collections_with_low_recall
 from collections_app.views.jobs import answer_changed
 from evaluation_app.conformance import SHOWN_RESULTS, group_rules, read_versions, request_run
-from evaluation_app.models import ConformanceResult, GoldenQuestion
-from evaluation_app.pages.overview.destinations import find_destinations
-from evaluation_app.pages.overview.storage import index_builds, storage_summary
-from evaluation_app.pages.overview.summaries import home_summary, operations_summary
+from evaluation_app.models import ConformanceResult, GoldenQuestion, GoldenSet
+from evaluation_app.pages.dashboard.runs_page import filtered_runs
+from evaluation_app.pages.overview.summaries import (
+    home_summary,
+    index_builds,
+    operations_summary,
+    retry_all_failed,
+    storage_summary,
+    work_summary,
+)
 from evaluation_app.pages.overview.trends import home_trends
-from evaluation_app.pages.overview.work_summary import retry_all_failed, work_summary
 from evaluation_app.pages.style_examples import style_examples
 from evaluation_app.runs.requests import under_way
 from evaluation_app.sample.loading import SAMPLE_NAME
-from evaluation_app.spans.store.collector_state import collector_state
+from evaluation_app.spans.store.span_reads import collector_state
+from retrieval_app.models import QueryRun
 
+FOUND_PER_GROUP = 6
+
+# name of the address, symbol, label, other words for it
+PAGES = (
+    ("evaluation:home", "home", "Home", "start overview"),
+    ("collections:list", "collections", "Collections", "documents"),
+    ("retrieval:ask", "ask", "Ask", "question search answer"),
+    ("retrieval:runs", "runs", "Runs", "queries history log"),
+    ("evaluation:index", "evaluation", "Evaluation", "dashboard scores trend metrics quality"),
+    ("evaluation:evaluation-runs", "evaluation", "Evaluation runs", "scores history"),
+    ("evaluation:new-evaluation-run", "plus", "New evaluation run", "start evaluate judge"),
+    ("evaluation:golden-sets", "evaluation", "Test sets", "golden questions expected dataset"),
+    ("evaluation:compare", "evaluation", "Compare evaluation runs", "regressed improved difference"),
+    ("evaluation:sweeps", "evaluation", "Sweeps", "grid of settings tune"),
+    ("evaluation:board", "evaluation", "Failure analysis", "failure modes failed questions fix"),
+    ("evaluation:review", "person", "Human review", "human people judge agreement kappa"),
+    ("evaluation:live", "evaluation", "Online evaluation", "sampling scored answers"),
+    ("evaluation:traces", "traces", "Traces", "spans telemetry"),
+    ("evaluation:operations", "operations", "Operations", "workers queue jobs storage"),
+    ("evaluation:prices", "admin", "Model pricing", "cost spent dollars tokens"),
+    ("evaluation:status", "check", "Conformance", "status specification rules versions"),
+    ("evaluation:evidence", "print", "Audit evidence", "compliance eu ai act nist owasp atlas report audit"),
+    ("collections:create", "plus", "New collection", "make create"),
+    ("api:openapi-view", "runs", "API reference", "docs openapi rest json"),
+)
+STAFF_PAGES = (
+    ("admin:index", "admin", "Admin", "settings users"),
+    ("admin:collections_app_apikey_changelist", "key", "API keys", "bearer secret"),
+)
+RECENT = 8
 SUGGESTED = 4
 CONFORMANCE_DOCS = "docs/conformance.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    href: str
+    symbol: str
+    label: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    destinations: list[Destination]
+
+
+def find_destinations(words: str, *, is_staff: bool) -> list[Group]:
+    """Groups that are not empty. Without words: the pages and the first collections."""
+    groups = [Group("Pages", _pages(words, is_staff)), Group("Collections", _collections(words))]
+    if words:
+        groups.append(Group("Playgrounds", _playgrounds(words)))
+        groups += [Group("Documents", _documents(words)), Group("Runs", _runs(words))]
+        groups += [Group("Test sets", _golden_sets(words)), Group("Evaluation runs", _evaluation_runs(words))]
+    return [group for group in groups if group.destinations]
+
+
+def _pages(words: str, is_staff: bool) -> list[Destination]:
+    known = PAGES + (STAFF_PAGES if is_staff else ())
+    requested = words.lower()
+    result = [page for page in known if requested in f"{page[2]} {page[3]}".lower()]
+    return [Destination(reverse(name), symbol, label) for name, symbol, label, _ in result]
+
+
+def _collections(words: str) -> list[Destination]:
+    # the name is collated "C", whose upper() knows ASCII only
+    named = Collection.objects.live().by_name().alias(folded_name=Collate("name", "default"))
+    rows = named.filter(folded_name__icontains=words)[:FOUND_PER_GROUP]
+    return [Destination(reverse("collections:detail", args=[row.name]), "collections", row.name) for row in rows]
+
+
+def _playgrounds(words: str) -> list[Destination]:
+    """Of the collections that are found; of the first ones for the word itself."""
+    names_the_page = len(words) > 2 and "playground".startswith(words.lower())
+    destinations = _collections("" if names_the_page else words)
+    return [
+        Destination(reverse("retrieval:playground", args=[item.label]), "evaluation", item.label, "why this ranking")
+        for item in destinations
+    ]
+
+
+def _documents(words: str) -> list[Destination]:
+    live = Document.objects.listed().filter(collection__deleted_at__isnull=True).select_related("collection")
+    rows = live.matching(words).newest()[:FOUND_PER_GROUP]
+    return [Destination(_address(row), "file", row.name, row.collection.name) for row in rows]
+
+
+def _address(document: Document) -> str:
+    return reverse("collections:document", args=[document.collection.name, document.doc_id])
+
+
+def _runs(words: str) -> list[Destination]:
+    rows = QueryRun.objects.filtered(text=words).for_lists()[:FOUND_PER_GROUP]
+    return [Destination(row.get_absolute_url(), "runs", row.query[:120], row.collection_name) for row in rows]
+
+
+def _golden_sets(words: str) -> list[Destination]:
+    """By name, each to its dashboard."""
+    rows = [] if "\x00" in words else GoldenSet.objects.filter(name__icontains=words)[:FOUND_PER_GROUP]
+    index = reverse("evaluation:index")
+    return [Destination(f"{index}?set={row.pk}", "evaluation", row.name, row.collection_name) for row in rows]
+
+
+def _evaluation_runs(words: str) -> list[Destination]:
+    """By their own name or that of their set, newest first."""
+    rows = [] if "\x00" in words else filtered_runs(text=words, purpose="all")[:FOUND_PER_GROUP]
+    return [Destination(row.get_absolute_url(), "evaluation", str(row), row.set_name) for row in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSummary:
+    """check: the newest of everything. removed: (what, how many) of the last retention. recent: of the other kinds."""
+
+    check: Operation | None
+    retention: Operation | None
+    removed: list[tuple[str, int]]
+    recent: list[Operation]
+
+    @property
+    def is_busy(self) -> bool:
+        return any(each.is_running for each in (self.check, *self.recent) if each is not None)
+
+
+def read_upkeep() -> UpkeepSummary:
+    retention = last_operation(Operation.Kind.RETENTION)
+    removed = [(name, count) for name, count in (retention.report if retention else {}).items() if count]
+    others = Operation.objects.exclude(kind=Operation.Kind.RETENTION).exclude(kind=Operation.Kind.CHECK, subject="")
+    return UpkeepSummary(last_operation(Operation.Kind.CHECK, ""), retention, removed, list(others[:RECENT]))
+
+
+@require_GET
+def upkeep(request: PageRequest) -> HttpResponse:
+    context = {"upkeep": read_upkeep()}
+    return render_page(request, "evaluation/upkeep.html", context, parts={"upkeep": "evaluation/parts/upkeep.html"})
 
 
 @require_GET

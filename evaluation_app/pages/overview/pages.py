@@ -15,8 +15,7 @@ from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import ApiKey, Collection
 from collections_app.templatetags.interface import dollars, duration
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars, draw_lines
-from evaluation_app.pages.explorer.limits import read_briefly
-from evaluation_app.pages.explorer.links import explorer_address, step_conditions
+from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, explorer_address, read_briefly, step_conditions
 from evaluation_app.pages.overview import figures as overview
 from evaluation_app.pages.overview.figures import (
     DIMENSIONS,
@@ -27,7 +26,6 @@ from evaluation_app.pages.overview.figures import (
     StageFigures,
 )  # fmt: skip
 from evaluation_app.pages.overview.rollups import MODEL_TYPES
-from evaluation_app.spans.stage_names import PIPELINE_TYPE
 from retrieval_app.models import QueryRun
 
 IN_A_SENTENCE = {"model": "model", "collection": "collection", "key": "API key"}

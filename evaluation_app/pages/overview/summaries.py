@@ -1,23 +1,190 @@
-"""What Home and Operations show, each from a fixed number of queries."""
+"""What Home and Operations show, each from a fixed number of queries: work, storage, workers, spans."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from django.db import connection
 from django.db.models import Count, Max, Min, Sum
 from django.utils import timezone
 
-from collections_app.models import Collection, IngestJob, WorkerHeartbeat
+from collections_app.models import Collection, Generation, IngestBatch, IngestJob, Report, WorkerHeartbeat
+from collections_app.models.jobs import IngestJobQuerySet
+from collections_app.services.endpoints.providers import ProviderState, provider_states
+from collections_app.services.governance.audit import Actor
+from collections_app.services.jobs.batches import BatchProgress, batch_progress
+from collections_app.services.jobs.queue import QueueState, queue_state
+from collections_app.services.jobs.retries import retry_collection_jobs
+from collections_app.services.worker.maintenance import SWEEP_REPORT
 from evaluation_app.models import GoldenSet, Span, SpanWriter
 from retrieval_app.models import QueryRun
 
+DATABASE_SIZE = "SELECT pg_database_size(current_database())"
+# partitions count for the table they belong to
+TABLE_SIZES = """
+SELECT coalesce(parent.relname, child.relname) AS name, sum(pg_total_relation_size(child.oid))::bigint AS bytes
+FROM pg_class child
+LEFT JOIN pg_inherits link ON link.inhrelid = child.oid
+LEFT JOIN pg_class parent ON parent.oid = link.inhparent
+WHERE child.relkind = 'r' AND child.relnamespace = 'public'::regnamespace
+GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(rows)s
+"""
+INDEX_BUILDS = """
+SELECT coalesce(index.relname, '') AS index, progress.phase, progress.blocks_done, progress.blocks_total,
+       progress.tuples_done, progress.tuples_total
+FROM pg_stat_progress_create_index progress
+LEFT JOIN pg_class index ON index.oid = progress.index_relid
+WHERE progress.datname = current_database() ORDER BY progress.pid
+"""
+# What PostgreSQL compressed or moved out of line counts as it is stored.
+COLLECTION_SIZES = """
+WITH tables AS (
+    SELECT split_part(substr(relname, 9), '_', 1)::bigint AS collection_id, sum(pg_total_relation_size(oid)) AS bytes
+    FROM pg_class WHERE relkind = 'r' AND relname ~ '^chunks_c[0-9]+_g[0-9]+$'
+      AND relnamespace = 'public'::regnamespace
+    GROUP BY 1
+), files AS (
+    SELECT collection_id, sum(size_bytes) AS bytes FROM uploads GROUP BY 1
+), past AS (
+    SELECT collection_id, count(*) AS rows, sum(pg_column_size(text) + pg_column_size(chunks)) AS bytes
+    FROM document_revisions GROUP BY 1
+)
+SELECT c.name, coalesce(t.bytes, 0)::bigint, coalesce(f.bytes, 0)::bigint, coalesce(p.rows, 0),
+       coalesce(p.bytes, 0)::bigint
+FROM collections c
+LEFT JOIN tables t ON t.collection_id = c.id
+LEFT JOIN files f ON f.collection_id = c.id
+LEFT JOIN past p ON p.collection_id = c.id
+WHERE c.deleted_at IS NULL
+ORDER BY coalesce(t.bytes, 0) + coalesce(f.bytes, 0) + coalesce(p.bytes, 0) DESC, c.name LIMIT %(rows)s
+"""
+TABLES_SHOWN = 8
+COLLECTIONS_SHOWN = 20
+LISTED = 20
+BATCHES_SHOWN = 5
 ALIVE_S = 30.0
 RECENT_RUNS = 8
 RECENT_JOBS = 8
 FAILED_JOBS = 20
 ACTIVE_JOBS = 8  # what runs first, then what waits longest
 RUN_WINDOW = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBuild:
+    """A CREATE INDEX that runs now. done and total count rows, or blocks until rows are counted; total may be 0."""
+
+    index: str
+    phase: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionSize:
+    """chunks_bytes: chunks, vectors and indexes of all generations. uploads_bytes: of the files that are kept.
+
+    revisions, revisions_bytes: earlier revisions, as they are stored.
+    """
+
+    name: str
+    chunks_bytes: int
+    uploads_bytes: int
+    revisions: int
+    revisions_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorageSummary:
+    database_bytes: int
+    tables: list[TableSize]
+    collections: list[CollectionSize]
+
+
+def index_builds() -> list[IndexBuild]:
+    """Those that run now."""
+    with connection.cursor() as cursor:
+        cursor.execute(INDEX_BUILDS)
+        return [_build(*row) for row in cursor.fetchall()]
+
+
+def storage_summary() -> StorageSummary:
+    """Three queries. tables and collections: the largest first; tables with indexes and partitions."""
+    with connection.cursor() as cursor:
+        cursor.execute(DATABASE_SIZE)
+        ((database_bytes,),) = cursor.fetchall()
+        cursor.execute(TABLE_SIZES, {"rows": TABLES_SHOWN})
+        tables = [TableSize(name, size) for name, size in cursor.fetchall()]
+        cursor.execute(COLLECTION_SIZES, {"rows": COLLECTIONS_SHOWN})
+        collections = [CollectionSize(*row) for row in cursor.fetchall()]
+    return StorageSummary(database_bytes, tables, collections)
+
+
+def _build(index: str, phase: str, blocks_done: int, blocks_total: int, rows_done: int, rows_total: int) -> IndexBuild:
+    return IndexBuild(index, phase, *((rows_done, rows_total) if rows_total else (blocks_done, blocks_total)))
+
+
+@dataclass(frozen=True, slots=True)
+class WorkSummary:
+    """queue: the whole of it; bulk_waiting: of these in the bulk lane. stuck: jobs whose worker stopped to hold them.
+
+    A job that waits is never stuck, however long. batches: the newest that are under way.
+    """
+
+    queue: QueueState
+    bulk_waiting: int
+    endpoint_waits: int
+    stuck: list[IngestJob]
+    quarantined: list[IngestJob]
+    batches: list[BatchProgress]
+    generations: list[Generation]
+    providers: list[ProviderState]
+    sweep: Report | None
+
+
+def work_summary() -> WorkSummary:
+    """A fixed number of queries."""
+    now = timezone.now()
+    waiting = IngestJob.objects.filter(state=IngestJob.State.QUEUED)
+    lanes = dict(waiting.order_by().values_list("lane").annotate(total=Count("pk")))
+    return WorkSummary(
+        queue=queue_state(),
+        bulk_waiting=lanes.get(1, 0),
+        endpoint_waits=waiting.filter(error_type="waiting_for_endpoint").count(),
+        stuck=list(find_stuck(now)[:LISTED]),
+        quarantined=list(IngestJob.objects.filter(state=IngestJob.State.QUARANTINED).newest().listed()[:LISTED]),
+        batches=_active_batches(),
+        generations=list(
+            Generation.objects.filter(state=Generation.State.BUILDING).select_related("collection").order_by("id")
+        ),
+        providers=provider_states(now),
+        sweep=Report.objects.filter(name=SWEEP_REPORT).first(),
+    )
+
+
+def find_stuck(now: datetime) -> IngestJobQuerySet:
+    """Jobs that were taken and whose worker gave no sign of life within the lease: the next sweep sends them again."""
+    return IngestJob.objects.filter(state=IngestJob.State.RUNNING, lease_until__lt=now).listed().order_by("lease_until")
+
+
+def _active_batches() -> list[BatchProgress]:
+    active = IngestJob.objects.active().filter(batch__isnull=False).order_by().values("batch").distinct()
+    newest = IngestBatch.objects.filter(pk__in=active).select_related("collection").order_by("-created_at", "-id")
+    return batch_progress(list(newest[:BATCHES_SHOWN]))
+
+
+def retry_all_failed(actor: Actor) -> int:
+    """What failed in any collection, one job per document; returns how many. ServiceError 429 when that is too many."""
+    names = IngestJob.objects.failed().order_by().values("collection").distinct()
+    records = Collection.objects.live().filter(pk__in=names).by_name()
+    return sum(retry_collection_jobs(collection, actor=actor) for collection in records)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,10 @@ from collections_app.templatetags.interface import dollars
 from evaluation_app.models import Span
 from evaluation_app.pages.traces.cards import Documents, documents_of, events_of, links_of, messages_of
 from evaluation_app.pages.traces.span_fields import TAB_TABLES, TABS, controls_of, rows_of, table_of, tabs_of
-from evaluation_app.pages.traces.span_usage import with_facts
-from evaluation_app.pages.traces.stage_styles import stage_of
-from evaluation_app.pages.traces.validity import spans_validity
+from evaluation_app.pages.traces.span_usage import stage_of, with_facts
 from evaluation_app.pages.traces.waterfall import SPANS_READ, tree_of, walk_tree
-from evaluation_app.spans.store.span_reads import span_dict
+from evaluation_app.spans.store.span_reads import spans_validity
+from evaluation_app.spans.store.span_records import SpanRecord
 from ragd.conventions import Violation
 from ragd.telemetry import names
 
@@ -85,7 +84,7 @@ class TracePosition:
 def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
     """The context of the page. tab: a key of TABS that has something to show; any other gives the first that has."""
     around = list(with_facts(Span.objects.of_trace(span.trace_id))[:SPANS_READ])
-    position = place_of(span, around)
+    position = position_of(span, around)
     violations = violations_of(span, position)
     tabs = tabs_of(span)
     chosen = tab if tab in tabs else next(iter(tabs))
@@ -105,13 +104,13 @@ def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
         "rows": rows,
         "groups": groups,
         "controls": controls_of(span) if chosen == "aitf" else [],
-        "raw": span_dict(span) if chosen == "raw" else None,
+        "raw": SpanRecord.from_orm(span).dict() if chosen == "raw" else None,
         "event_groups": events_of(span),
         "links": links_of(span, _linked_back(span)),
     }
 
 
-def place_of(span: Span, around: Sequence[Span]) -> TracePosition:
+def position_of(span: Span, around: Sequence[Span]) -> TracePosition:
     """around: the spans of the same trace, the span among them."""
     by_id = {other.span_id: other for other in around}
     above: list[Span] = []

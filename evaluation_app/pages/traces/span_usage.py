@@ -1,4 +1,4 @@
-"""What is told of a span in a few words: tokens, cost, counts. Read without the rest of what it carries."""
+"""What a waterfall shows of a span: its stage, and tokens, cost and counts, read without its other attributes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,37 @@ from evaluation_app.models import Span
 from evaluation_app.models.spans import SpanQuerySet
 from ragd.telemetry import names
 
+# the first of these that a span's name begins with decides the colour and pattern of its bar; the name stands beside it
+STAGES = (
+    (names.QUERY, "embed"),
+    (names.EMBEDDINGS, "embed"),
+    (names.RETRIEVE, "retrieve"),
+    (names.VECTOR, "retrieve"),
+    (names.LEXICAL, "retrieve"),
+    (names.FUSE, "rank"),
+    (names.RERANK, "rank"),
+    (names.COMPRESS, "rank"),
+    (names.CHAT, "generate"),
+    ("text_completion", "generate"),
+    (names.EVALUATE, "judge"),
+    (names.FETCH, "read"),
+    (names.UNPACK, "read"),
+    (names.PARSE, "read"),
+    (names.CHUNK, "read"),
+    (names.FILL, "store"),
+    (names.STORE, "store"),
+)
+STAGE_WORDS = {
+    "pipeline": "Root and parent spans",
+    "embed": "Embedding",
+    "retrieve": "Retrieval",
+    "rank": "Ranking",
+    "generate": "Generation",
+    "judge": "Evaluation",
+    "read": "Fetching, parsing, chunking",
+    "store": "Storage",
+    "failed": "Failed",
+}
 READ_FACTS = """
 (SELECT coalesce(jsonb_object_agg(key, value), '{}') FROM jsonb_each(spans.attributes) WHERE key = ANY(%s))
 """
@@ -32,6 +63,13 @@ FACT_NAMES = (
     names.GEN_AI_SYSTEM, names.REQUEST_MODEL, names.RUN_ID, FILE_NAME, names.DOCUMENT_ID, names.JOB_ID, names.JOB_KIND,
     names.JOB_ATTEMPT, CHUNKS_COUNT, RESULTS_COUNT, TOKENS_BEFORE, TOKENS_AFTER, names.DB_QUERY_TEXT, names.URL_FULL,
 )  # fmt: skip
+
+
+def stage_of(span: Span, *, failed_below: bool = False) -> str:
+    """A key of STAGE_WORDS. A span that only passed on what failed below it keeps its own stage."""
+    if span.has_failed and not failed_below:
+        return "failed"
+    return next((stage for begin, stage in STAGES if span.name.startswith(begin)), "pipeline")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,15 @@ from collections_app.domain.identity import can_be_stored
 from evaluation_app.models import Span
 from evaluation_app.pages.traces.critical_path import CriticalPath, Stretch, find_critical_path
 from evaluation_app.pages.traces.span_usage import (
+    STAGE_WORDS,
     Usage,
     count_documents,
     describe_span,
+    stage_of,
     sum_usage,
     table_of,
     with_facts,
 )
-from evaluation_app.pages.traces.stage_styles import STAGE_WORDS, stage_of
 from evaluation_app.spans.store.span_reads import run_spans
 from retrieval_app.models import QueryRun
 
@@ -63,7 +64,6 @@ class WaterfallRow:
     duration_ms: float
     left: float
     width: float
-    children_count: int
     stage: str = "pipeline"
     critical: Sequence[Mark] = ()
     critical_ms: float = 0.0
@@ -282,7 +282,6 @@ class _Layout:
             duration_ms=span.duration_ms,
             left=mark.left,
             width=width,
-            children_count=len(self.children.get(span.span_id, ())),
             stage=self.stage(span),
             critical=[self.mark(stretch) for stretch in _joined(stretches, self.mark_gap)],
             critical_ms=_length_ms(stretches),

@@ -9,15 +9,14 @@ from typing import Any, Protocol
 from evaluation_app.golden.questions import GLOBAL, MULTI_HOP, Golden
 from evaluation_app.measures.catalogue import CHUNK, MEASURES, find
 from evaluation_app.measures.scores import Score
-from evaluation_app.scoring.modes.bands import Bands, bands_for
-from evaluation_app.scoring.modes.catalogue import Mode, stored_table
+from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, stored_table
 from ragd.errors import InvalidInput
 
 WIDE_CATEGORIES = (GLOBAL, MULTI_HOP)
 
 
 class ScoredAnswer(Protocol):
-    """What is looked at: scoring's `Scored`. Shapes as in EvaluationItem, scores as Score."""
+    """What is looked at: scoring's `ScoredRun`. Shapes as in EvaluationItem, scores as Score."""
 
     @property
     def outcome(self) -> str: ...

@@ -23,11 +23,10 @@ import numpy.typing as npt
 
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.answer_features import NEGATION, NUMBER
-from evaluation_app.judges.case_reading import share_in
-from evaluation_app.measures.annotations import key_answer
+from evaluation_app.judges.protocol import share_in
 from evaluation_app.measures.downstream import NOTHING_EXPECTED
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT
+from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, key_answer
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 from retrieval_app.answerers.extractive_answerer import list_stems

@@ -16,7 +16,8 @@ from collections_app.errors import describe
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection
-from evaluation_app.spans.evidence.report import LOOKED_AT, build_report
+from evaluation_app.spans.evidence.report import LOOKED_AT, EvidenceReport, build_report
+from evaluation_app.spans.evidence.schemas import EvidenceOut
 from evaluation_app.spans.evidence.tallies import Range
 from evaluation_app.spans.search.filters import parse_moment
 from ragd.errors import InvalidInput, RagdError
@@ -57,7 +58,7 @@ def evidence(request: PageRequest) -> HttpResponse:
         status, details = describe(error)
         return render_page(request, "evaluation/evidence.html", context | {"error": details["detail"]}, status=status)
     if request.GET.get("format") == "json":
-        response = JsonResponse(report.as_dict(), json_dumps_params={"indent": 1})
+        response = JsonResponse(EvidenceOut.from_orm(report).dict(), json_dumps_params={"indent": 1})
         response["Content-Disposition"] = f'attachment; filename="evidence-{report.made_at:%Y%m%d-%H%M%S}.json"'
         return response
     return render_page(request, "evaluation/evidence.html", context | {"report": report})
@@ -67,7 +68,7 @@ def evidence(request: PageRequest) -> HttpResponse:
     "/evidence",
     operation_id="evidence",
     summary="Field coverage of the controls of four frameworks",
-    response={200: dict[str, object], **ERRORS},
+    response={200: EvidenceOut, **ERRORS},
 )
 def evidence_report(
     request: HttpRequest,
@@ -75,7 +76,7 @@ def evidence_report(
     until: str = param.Query("", description="a time, or an age; now when left out"),
     collection: str = param.Query("", description="its spans alone"),
     whole: bool = param.Query(False, description=f"look at every span, not at the newest {LOOKED_AT} of each type"),
-) -> JsonResponse:
+) -> EvidenceReport:
     """Per framework and control the fields that it names, for how many spans they were recorded, and each gap."""
     key, collection = request_key(request), collection.replace("\x00", "")
     if collection:
@@ -85,4 +86,4 @@ def evidence_report(
     if within is None and collection:
         within = ((collection, ALWAYS),)
     requested = read_range({"since": since, "until": until}, within)
-    return JsonResponse(build_report(requested, limit=None if whole else LOOKED_AT).as_dict())
+    return build_report(requested, limit=None if whole else LOOKED_AT)

@@ -13,8 +13,8 @@ from django.db import connection
 
 from ragd import telemetry
 from ragd.conventions import TABLES
-from ragd.conventions.conditions import EVALUATION_NAME, EVALUATION_SCORE, PARAMETERS, SYSTEM, holds
 from ragd.conventions.tables import Field, SpanTable
+from ragd.conventions.validator import EVALUATION_NAME, EVALUATION_SCORE, PARAMETERS, SYSTEM, holds
 
 # Of each span only what the rows name: a long text is cut, for it is asked only whether it is there.
 READ_SPANS = """
@@ -144,7 +144,7 @@ def _rows_of(table: SpanTable) -> list[Tally]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _SpanFacts:
     """One span, as far as the rows ask."""
 
     trace_id: str
@@ -208,7 +208,7 @@ def _is_hidden(value: Any) -> bool:
     return isinstance(value, str) and (value == telemetry.REDACTED or value.startswith("sha256:"))
 
 
-def _read(table: SpanTable, requested: Range, limit: int | None) -> Iterator[_Seen]:
+def _read(table: SpanTable, requested: Range, limit: int | None) -> Iterator[_SpanFacts]:
     names = {row.name for row in table.fields} | {row.name for event in TABLES.events for row in event.fields}
     params = requested.params() | {
         "type": table.type,
@@ -228,7 +228,7 @@ def _read(table: SpanTable, requested: Range, limit: int | None) -> Iterator[_Se
             rows = cursor.fetchall()
         children = _children({row[0] for row in rows}) if asks_children else {}
         for trace_id, span_id, status, _, _, attributes, events in rows:
-            yield _Seen(
+            yield _SpanFacts(
                 trace_id=trace_id,
                 span_id=span_id,
                 failed=status == "ERROR",

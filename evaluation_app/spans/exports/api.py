@@ -12,9 +12,15 @@ from collections_app.api.access import ERRORS
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import ApiKey
-from evaluation_app.spans.exports.downloads import stream
+from evaluation_app.spans.exports.downloads import (
+    STORED,
+    choose_capture,
+    export_matching,
+    export_run,
+    note_download,
+    stream,
+)
 from evaluation_app.spans.exports.formats import FORMATS, JSON, JSON_LINES
-from evaluation_app.spans.exports.services import STORED, choose_capture, export_matching, export_run, note_download
 from evaluation_app.spans.search.search import parse_filter
 from evaluation_app.spans.store.span_reads import flush_pending
 from retrieval_app.models import QueryRun

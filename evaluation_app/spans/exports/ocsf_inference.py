@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from evaluation_app.spans.exports.compliance import INFERENCE
-from evaluation_app.spans.exports.context import RunContext
 from evaluation_app.spans.exports.ocsf_base import (
+    INFERENCE,
     Event,
     EventClass,
     base_event,
@@ -16,7 +15,7 @@ from evaluation_app.spans.exports.ocsf_base import (
     number,
     present,
 )  # fmt: skip
-from evaluation_app.spans.exports.records import SpanRecord
+from evaluation_app.spans.exports.records import RunContext, SpanRecord
 from ragd import telemetry
 
 CLASS = EventClass(

@@ -6,20 +6,20 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from evaluation_app.spans.exports.compliance import RETRIEVAL
-from evaluation_app.spans.exports.context import RunContext
 from evaluation_app.spans.exports.ocsf_base import (
     RESOURCE_UID,
+    RETRIEVAL,
     Event,
     EventClass,
     base_event,
     count,
     enrichment,
+    find_value,
     number,
     observable,
     present,
 )  # fmt: skip
-from evaluation_app.spans.exports.records import SpanRecord
+from evaluation_app.spans.exports.records import RunContext, SpanRecord
 from ragd import telemetry
 
 CLASS = EventClass(
@@ -46,15 +46,15 @@ def retrieval_event(record: SpanRecord, context: RunContext) -> Event:
     event = base_event(record, context, CLASS, activity_of(record, context))
     facts = _rerank_facts(record) if stage == telemetry.RERANK else _stage_facts(record, context, stage)
     event |= {
-        "database_name": str(_find(record, context, telemetry.RETRIEVE_DATABASE) or telemetry.DATABASE),
+        "database_name": str(find_value(record, context, telemetry.RETRIEVE_DATABASE) or telemetry.DATABASE),
         "database_type": str(record.attributes.get(telemetry.DB_SYSTEM_NAME) or DATABASE_TYPE),
         "query": record.attributes.get(telemetry.RAG_QUERY),
         "filter": record.attributes.get(telemetry.RETRIEVE_FILTER),
-        "embedding_model": _find(record, context, telemetry.QUERY_EMBEDDING_MODEL),
-        "embedding_dimensions": _find(record, context, telemetry.QUERY_EMBEDDING_DIMENSIONS),
-        "pipeline_name": _find(record, context, telemetry.PIPELINE_NAME) or record.collection or None,
+        "embedding_model": find_value(record, context, telemetry.QUERY_EMBEDDING_MODEL),
+        "embedding_dimensions": find_value(record, context, telemetry.QUERY_EMBEDDING_DIMENSIONS),
+        "pipeline_name": find_value(record, context, telemetry.PIPELINE_NAME) or record.collection or None,
         "pipeline_stage": _stage_name(record, stage),
-        "index": _find(record, context, telemetry.RETRIEVE_INDEX) or record.collection or None,
+        "index": find_value(record, context, telemetry.RETRIEVE_INDEX) or record.collection or None,
         "quality_scores": _quality(record, context),
         "risk_score": number(record.attributes, telemetry.SECURITY_RISK_SCORE),
         **facts,
@@ -91,7 +91,7 @@ def _stage_facts(record: SpanRecord, context: RunContext, stage: str) -> dict[st
     """How many were asked for and found, and their scores. The preparation of a question finds nothing itself."""
     if stage == telemetry.QUERY:
         return {"results_count": 0}
-    values = {name: _find(record, context, name) for name in _FOUND}
+    values = {name: find_value(record, context, name) for name in _FOUND}
     return {
         "top_k": values[telemetry.RETRIEVE_TOP_K],
         "results_count": count(values, telemetry.RETRIEVE_RESULTS_COUNT),
@@ -129,11 +129,6 @@ def _quality(record: SpanRecord, context: RunContext) -> dict[str, float] | None
     """The scores of the answer: those on the span itself, else those that its run has. None: not scored."""
     own = {short: number(record.attributes, name) for short, name in telemetry.QUALITY_NAMES.items()}
     return present(own) or context.quality or None
-
-
-def _find(record: SpanRecord, context: RunContext, name: str) -> Any:
-    value = record.attributes.get(name)
-    return context.find(name) if value is None else value
 
 
 def _documents(record: SpanRecord, stage: str) -> list[dict[str, Any]]:

@@ -14,9 +14,8 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
-from evaluation_app.spans.search.conditions import attribute_condition, words_match
+from evaluation_app.spans.search.conditions import attribute_condition, check_attribute, seen_types, words_match
 from evaluation_app.spans.search.language import parse_expression
-from evaluation_app.spans.search.names import check_attribute, seen_types
 from evaluation_app.spans.store.columns import (
     OI_KINDS,
     OTEL_KINDS,

@@ -28,8 +28,13 @@ from django.db.models.lookups import (
 )
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken, v_args
 
-from evaluation_app.spans.search.conditions import Literal, attribute_condition, words_match
-from evaluation_app.spans.search.names import check_attribute, known_types
+from evaluation_app.spans.search.conditions import (
+    Literal,
+    attribute_condition,
+    check_attribute,
+    known_types,
+    words_match,
+)
 from evaluation_app.spans.store.columns import OI_KINDS, OTEL_KINDS, STATUS_CODES
 from ragd.errors import InvalidInput
 

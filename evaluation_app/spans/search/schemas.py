@@ -3,42 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from ninja import Schema
 from pydantic import Field
 
-
-class SpanStatus(Schema):
-    code: str
-    description: str
-
-
-class SpanEvent(Schema):
-    name: str
-    time: str
-    attributes: dict[str, Any]
-
-
-class SpanLink(Schema):
-    trace_id: str
-    span_id: str
-    attributes: dict[str, Any]
-
-
-class SpanRecord(Schema):
-    trace_id: str
-    span_id: str
-    parent_span_id: str | None
-    name: str
-    kind: str
-    start: str
-    end: str
-    status: SpanStatus
-    attributes: dict[str, Any]
-    events: list[SpanEvent]
-    links: list[SpanLink]
+from collections_app.api.schemas import IsoTime
+from evaluation_app.spans.store.span_records import SpanRecord
 
 
 class SpanList(Schema):
@@ -62,7 +33,7 @@ class FoundSpan(SpanRecord):
 
 
 class SpanPageAnswer(Schema):
-    items: list[FoundSpan]
+    items: list[FoundSpan] = Field(validation_alias="spans")
     next_cursor: str | None
     searched_until: datetime | None = Field(
         description="null: the page is whole; else the search ran out of time here, and next_cursor looks on from here"
@@ -73,7 +44,7 @@ class TraceAnswer(Schema):
     """spans: by start, those that the key may see."""
 
     trace_id: str
-    start: str
+    start: IsoTime
     duration_ms: float
     spans: list[FoundSpan]
 

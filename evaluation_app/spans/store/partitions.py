@@ -20,6 +20,7 @@ from django.utils import timezone
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from collections_app.advisory_locks import LockSpace, session_lock, whole
+from collections_app.domain.units import MEGABYTE
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,6 @@ DAY = timedelta(days=1)
 LOCK_WAIT_MS = 40  # nobody waits behind a request for a lock longer than this
 LOCK_TRIES = 50
 LOCK_PAUSE_S = 0.1
-MEGABYTE = 1_000_000
 SPLIT_MARGIN = timedelta(minutes=2)  # a new partition begins this long after now: no span of then is written yet
 PARTITIONS_MIN = 8  # into which a store at its limit is cut at least
 PARTITION_BYTES_MAX = 1000 * MEGABYTE

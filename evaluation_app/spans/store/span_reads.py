@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from django.db.models import Max, Sum
 from django.utils import timezone
 from opentelemetry import trace
 
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
-from evaluation_app.models import Span, SpanWriter
+from evaluation_app.models import Span, SpanSender, SpanWriter
 from evaluation_app.models.spans import SpanQuerySet
-from ragd import telemetry
+from evaluation_app.spans.store.span_records import SpanRecord
+from ragd.conventions import Report, validate_all
 from retrieval_app.models import QueryRun
 
 WRITER_DAYS = 7
@@ -76,25 +78,6 @@ def _descendants(spans: Sequence[Span], ids: set[str]) -> set[str]:
     return result
 
 
-def span_dict(span: Span) -> dict[str, Any]:
-    """A span as the API answers it: every vocabulary's attributes under their own names."""
-    return span_head(span) | {"attributes": span.attributes, "events": span.events, "links": span.links}
-
-
-def span_head(span: Span) -> dict[str, Any]:
-    """The same without attributes, events and links, which stay in the database."""
-    return {
-        "trace_id": span.trace_id,
-        "span_id": span.span_id,
-        "parent_span_id": span.parent_span_id,
-        "name": span.name,
-        "kind": span.kind,
-        "start": span.started_at.isoformat(),
-        "end": span.ended_at.isoformat(),
-        "status": {"code": span.status_code, "description": span.status_description},
-    }
-
-
 def flush_pending(run: QueryRun) -> None:
     """Let the spans of a run that has only just ended reach the store, if this process made them."""
     flush = getattr(trace.get_tracer_provider(), "force_flush", None)
@@ -112,10 +95,48 @@ def lost_spans() -> int:
     return sum(SpanWriter.objects.values_list("lost", flat=True))
 
 
-def model_calls(spans: Sequence[Span]) -> list[Span]:
-    """The chat and embeddings spans, by start."""
-    return [
-        span
-        for span in spans
-        if telemetry.OPERATION_NAME in span.attributes and telemetry.GEN_AI_SYSTEM in span.attributes
-    ]
+def run_validity(run: QueryRun) -> Mapping[str, Report]:
+    return spans_validity(all_run_spans(run))
+
+
+def all_run_spans(run: QueryRun) -> list[Span]:
+    """`run_spans` by start, then those that judged the run later in traces of their own."""
+    spans = run_spans(run)
+    known = {span.pk for span in spans}
+    return [*spans, *(span for span in Span.objects.of_run(run.pk) if span.pk not in known)]
+
+
+def trace_validity(trace_id: str) -> Mapping[str, Report]:
+    """Of every span of a trace, an ingest among them; "" and an unknown one have none."""
+    return spans_validity(list(Span.objects.of_trace(trace_id)))
+
+
+def spans_validity(spans: Sequence[Span]) -> Mapping[str, Report]:
+    """Vocabulary (AITF, OpenInference, OpenTelemetry GenAI) -> its report; empty reports for no spans."""
+    return validate_all([SpanRecord.from_orm(span).dict() for span in spans])
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorState:
+    """What all processes of the last days sent. endpoint: "" when nothing was ever sent or refused."""
+
+    endpoint: str
+    sent: int
+    lost: int
+    last_error: str
+    last_error_at: datetime | None
+    updated_at: datetime | None
+
+
+def collector_state() -> CollectorState:
+    sums = SpanSender.objects.aggregate(sent=Sum("sent"), lost=Sum("lost"), updated_at=Max("updated_at"))
+    newest = SpanSender.objects.order_by("-updated_at").first()
+    failed = SpanSender.objects.exclude(last_error_at=None).order_by("-last_error_at").first()
+    return CollectorState(
+        endpoint=newest.endpoint if newest else "",
+        sent=sums["sent"] or 0,
+        lost=sums["lost"] or 0,
+        last_error=failed.last_error if failed else "",
+        last_error_at=failed.last_error_at if failed else None,
+        updated_at=sums["updated_at"],
+    )

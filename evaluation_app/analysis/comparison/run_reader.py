@@ -1,0 +1,207 @@
+"""What a comparison reads of runs: the items without texts and contexts, and what the runs were made with as far as it
+differs: the reasons that a difference of figures may have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.db.models.fields.json import KeyTransform
+
+from evaluation_app.measures.catalogue import Measure
+from evaluation_app.measures.scores import Score
+from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.runs.summaries import question_misses
+from ragd.types import canonical_json
+
+ITEM_FIELDS = (
+    "position", "question_text", "category", "weight", "golden", "outcome", "scores", "modes", "query_run", "trace_id",
+)  # fmt: skip
+MOMENT_CHARS = len("2026-01-31 23:59:59.123456")
+# field of EvaluationRun -> what it is called; in the order in which they are shown, behind plan and settings
+HEADER_FIELDS: Mapping[str, str] = {
+    "collection_name": "Collection",
+    "generation": "Index version",
+    "embed_model": "Embedding model",
+    "answerer": "Model",
+    "prompt_hash": "Prompt hash",
+    "calibration": "Calibration",
+    "judge": "Judge",
+    "judge_version": "Judge version",
+    "spec_version": "Specification",
+    "code_version": "Code version",
+}
+MADE_ANEW = ("judge", "judge_model")  # of the settings: told by fields of the run itself
+HASH_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class RunItem:
+    """One question in one run. passed: see `passes`."""
+
+    position: int
+    question: str
+    category: str
+    weight: float
+    outcome: str
+    scores: Mapping[str, Score]
+    modes: tuple[str, ...]
+    query_run: UUID | None
+    trace_id: str
+    passed: bool
+
+    @property
+    def is_error(self) -> bool:
+        return self.outcome == EvaluationItem.Outcome.ERROR
+
+
+def read_items(runs: Sequence[EvaluationRun]) -> list[dict[int, RunItem]]:
+    """Of each run position -> item of what is done so far. One query a run.
+
+    What passes is judged alike in all of them: by the first run's thresholds, as far as every run measured them.
+    """
+    stored = [list(run.items.only(*ITEM_FIELDS)) for run in runs]
+    measured = [{name for item in items for name in item.scores} for items in stored if items]
+    shared = set.intersection(*measured) if measured else set()
+    return [{item.position: _run_item(item, runs[0].thresholds, shared) for item in items} for items in stored]
+
+
+def read_contents(run: EvaluationRun) -> str:
+    """What the collection held while the run asked it, in words that differ when that differs; "" where unknown."""
+    states = run.items.annotate(state=KeyTransform("store_state", "details")).exclude(state=None)
+    result = [state for state in states.order_by().values_list("state", flat=True).distinct()[:2] if state]
+    if not result:
+        return ""
+    if len(result) > 1:
+        return "changed while the run went on"
+    (state,) = result
+    moment = (state.get("documents_changed_at") or "").replace("T", " ")[:MOMENT_CHARS]
+    return f"{state.get('chunks', 0):,} chunks" + (f", documents of {moment}" if moment else "")
+
+
+def passes(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[str]) -> bool:
+    """Whether a question is answered well enough: by the thresholds that speak of it (see `question_misses`).
+
+    Where none does: whether it could be asked and no failure mode was found in it. measured: as in `question_misses`.
+    """
+    misses = question_misses(item, thresholds, measured)
+    if misses is None:
+        return item.outcome != EvaluationItem.Outcome.ERROR and not item.modes
+    return not misses
+
+
+def _run_item(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[str]) -> RunItem:
+    return RunItem(
+        position=item.position,
+        question=item.question_text,
+        category=item.category,
+        weight=item.weight,
+        outcome=item.outcome,
+        scores={name: Score.from_dict(value) for name, value in item.scores.items()},
+        modes=tuple(item.modes),
+        query_run=item.query_run,
+        trace_id=item.trace_id,
+        passed=passes(item, thresholds, measured),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRow:
+    """One field that is not the same in all runs. values: one per run, the base first, as text; "–" for none."""
+
+    name: str
+    title: str
+    values: tuple[str, ...]
+
+    @property
+    def changed(self) -> tuple[bool, ...]:
+        """Per run whether it differs from the base."""
+        return tuple(value != self.values[0] for value in self.values)
+
+    @property
+    def cells(self) -> list[tuple[str, bool]]:
+        """(value, whether it differs from the base) per run."""
+        return list(zip(self.values, self.changed, strict=True))
+
+
+def compare_headers(runs: Sequence[EvaluationRun]) -> list[HeaderRow]:
+    """The fields that differ between runs, the base first: those of the plan, of the settings, then of the rest."""
+    rows = [*_plan_rows(runs), *_settings_rows(runs)]
+    rows += [_row(name, title, [getattr(run, name) for run in runs]) for name, title in HEADER_FIELDS.items()]
+    rows.append(_row("contents", "Contents", [read_contents(run) for run in runs]))
+    return [row for row in rows if any(row.changed)]
+
+
+def yardstick_differs(measure: Measure, base: EvaluationRun, other: EvaluationRun) -> str:
+    """Why the two runs' scores of the measure are not of one kind, "" when they are.
+
+    What a judge decides is compared only under the same judge, version and unit; eRAG only under the same downstream
+    measure.
+    """
+    if measure.group in ("trace", "noise"):
+        if (base.judge, base.judge_version) != (other.judge, other.judge_version):
+            return f"judged by {_judge(base)} and by {_judge(other)}"
+        if _setting(base, "unit") != _setting(other, "unit"):
+            return f"counted in {_setting(base, 'unit')} and in {_setting(other, 'unit')}"
+    if measure.group == "erag" and _setting(base, "downstream") != _setting(other, "downstream"):
+        return f"documents labelled by {_setting(base, 'downstream')} and by {_setting(other, 'downstream')}"
+    return ""
+
+
+def _judge(run: EvaluationRun) -> str:
+    return f"{run.judge} ({run.judge_version})" if run.judge_version else run.judge
+
+
+def _setting(run: EvaluationRun, name: str) -> str:
+    return str(run.settings.get(name, ""))
+
+
+def _plan_rows(runs: Sequence[EvaluationRun]) -> Iterator[HeaderRow]:
+    flat = [_flatten(run.plan) for run in runs]
+    for name in _names(flat):
+        yield _row(
+            f"plan.{name}",
+            f"Settings, {name.replace('_', ' ').replace('.', ' ')}",
+            [values.get(name) for values in flat],
+        )
+
+
+def _settings_rows(runs: Sequence[EvaluationRun]) -> Iterator[HeaderRow]:
+    flat = [{name: value for name, value in run.settings.items() if name not in MADE_ANEW} for run in runs]
+    for name in _names(flat):
+        values = [each.get(name) for each in flat]
+        yield _row(f"settings.{name}", name.replace("_", " ").capitalize(), values)
+
+
+def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Objects within the plan by their own fields: "weights.vector"."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _names(dicts: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for each in dicts for name in each))
+
+
+def _row(name: str, title: str, values: Sequence[Any]) -> HeaderRow:
+    return HeaderRow(name, title, tuple(_spell(name, value) for value in values))
+
+
+def _spell(name: str, value: Any) -> str:
+    if value is None or value == "" or value == [] or value == {}:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, list | dict):
+        return canonical_json(value)
+    text = str(value)
+    return text[:HASH_SHOWN] if name == "prompt_hash" else text

@@ -1,1 +1,0 @@
-"""The thresholds of the corrective step, fitted on golden questions (docs/corrective.md)."""
