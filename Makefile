@@ -22,7 +22,7 @@ stop: $(RUNTIME)  ## Stop an embedded PostgreSQL that a shell or a management co
 	@$(PY) -m ragd_site.embedded stop
 
 test: $(DEV)  ## Run all tests; ARGS="tests/library -x" chooses
-	$(PY) -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
+	$(PY) -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=25 $(ARGS)
 
 check: $(DEV)  ## Lint, types, and the tests nearest to what changed against main, for the inner loop
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint nearest

@@ -67,7 +67,7 @@ def save(request: PageRequest, name: str) -> HttpResponse:
         except (ServiceError, RagdError) as error:
             refuse(form, error)
         else:
-            messages.success(request, f"The plan {stored.name} was saved.")
+            messages.success(request, f"The preset {stored.name} was saved.")
             return redirect(f"{_address(collection)}?{urlencode({'q': params.get('q', ''), 'plan': stored.name})}")
     return _render(request, collection, params, save_form=form, status=422)
 

@@ -25,6 +25,7 @@ def test_an_unknown_address(visitor: Client) -> None:
     response = visitor.get("/nothing/here/")
     assert response.status_code == 404
     assert len(texts(response, "h1")) == 1
+    assert "404" in texts(response, "p.muted")
 
 
 def test_a_view_that_breaks(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
