@@ -39,6 +39,9 @@ REQUIREMENTS = HERE / "requirements-mutation.txt"
 EQUIVALENT = HERE / "mutation_equivalent.tsv"
 PLUGIN = "mutation_profile"
 PACKAGES = ("ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site")
+SHARED_BY_TESTS = (
+    "tests/__init__.py", "tests/builders.py", "tests/evaluation/__init__.py", "tests/evaluation/ragbench_rows.py",
+)  # fmt: skip
 TARGET = 0.9
 TIMEOUT_S, TIMEOUT_FACTOR = 10.0, 5.0  # (seconds of all the tests + TIMEOUT_S) * TIMEOUT_FACTOR
 SURVIVED, NO_TEST = 0, 33  # exit codes as mutmut keeps them
@@ -273,7 +276,7 @@ def copy_tree(part: Part, folder: Path) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    for path in ("tests/__init__.py", "tests/builders.py", *part.tests):
+    for path in (*SHARED_BY_TESTS, *part.tests):
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / path, target)

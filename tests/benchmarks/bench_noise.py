@@ -23,7 +23,7 @@ import numpy as np
 from evaluation_app.scoring.modes import noise
 from ragd.models.embedding import LocalEmbedder
 from tests.benchmarks.ragbench import SETS, read_rows
-from tests.benchmarks.ragbench_rows import row_answer, row_context
+from tests.evaluation.ragbench_rows import row_answer, row_context
 
 COSINES = (0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9)
 WORDS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)

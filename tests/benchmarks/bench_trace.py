@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 from tests.benchmarks.ragbench import SETS, read_rows
-from tests.benchmarks.ragbench_rows import PUBLISHED, row_scores
+from tests.evaluation.ragbench_rows import PUBLISHED, row_scores
 
 CLOSE = 1e-9
 TARGETS = {"context_relevance": 1.0, "context_utilization": 1.0, "adherence": 1.0, "completeness": 0.999}

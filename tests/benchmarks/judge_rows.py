@@ -16,7 +16,7 @@ from evaluation_app.judges.protocol import Case, texts_of
 from ragd.models.embedding import LocalEmbedder
 from retrieval_app.answerers.extractive_answerer import WORD
 from tests.benchmarks.ragbench import SETS, read_rows
-from tests.benchmarks.ragbench_rows import row_answer, row_context
+from tests.evaluation.ragbench_rows import row_answer, row_context
 
 BATCH = 2048
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from evaluation_app.analysis.figures import STEPS, TABLE
 from tests.benchmarks.ragbench import SETS, read_rows
-from tests.benchmarks.ragbench_rows import PUBLISHED
+from tests.evaluation.ragbench_rows import PUBLISHED
 
 SOURCE = "RAGBench (arXiv 2407.11005), CC BY 4.0, validation rows of seven sets, labelled by GPT-4"
 

@@ -22,7 +22,7 @@ from evaluation_app.measures.trace import (
     letters,
     trace_scores,
 )
-from tests.benchmarks.ragbench_rows import row_answer, row_context, row_scores
+from tests.evaluation.ragbench_rows import row_answer, row_context, row_scores
 
 DOCUMENTS = ["Water boils at 100 degrees. It freezes at zero.", "Tea is a drink."]
 ANSWER = "Water boils at 100 degrees. It is blue."
