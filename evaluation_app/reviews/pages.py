@@ -15,6 +15,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.http.downloads import download_response
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
@@ -169,9 +170,7 @@ def agreement(request: PageRequest) -> HttpResponse:
 def download(request: PageRequest) -> StreamingHttpResponse:
     """Every review as JSON Lines, by the same filters."""
     chosen = {f"task__{name}": value for name, value in _chosen(request.GET).items()}
-    response = StreamingHttpResponse(export_reviews(Review.objects.filter(**chosen)), content_type=CONTENT_TYPE)
-    response["Content-Disposition"] = 'attachment; filename="reviews.jsonl"'
-    return response
+    return download_response(request, export_reviews(Review.objects.filter(**chosen)), CONTENT_TYPE, "reviews.jsonl")
 
 
 def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:

@@ -78,7 +78,7 @@ def new_run(request: PageRequest) -> HttpResponse:
 @require_GET
 def download_run(request: PageRequest, pk: UUID) -> StreamingHttpResponse:
     """The run and its items as JSON Lines."""
-    return jsonl_response(get_object_or_404(EvaluationRun, pk=pk))
+    return jsonl_response(request, get_object_or_404(EvaluationRun, pk=pk))
 
 
 def _sets() -> list[GoldenSet]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
+from collections_app.http.downloads import download_response
 from collections_app.http.page_requests import PageRequest, render_page, submit_form
 from evaluation_app.golden.pages.forms import ImportForm
 from evaluation_app.golden.pages.sets import find_set_or_404, set_context
@@ -76,23 +76,18 @@ def export_questions(request: PageRequest, pk: int, format: str) -> StreamingHtt
     golden_set = find_set_or_404(pk)
     if format not in MEDIA_TYPES:
         raise Http404(f"there is no format {format!r}; there are csv and jsonl")
-    return export_response(golden_set, format, with_suggested=bool(request.GET.get("suggested")), for_spreadsheet=True)
+    with_suggested = bool(request.GET.get("suggested"))
+    return export_response(request, golden_set, format, with_suggested=with_suggested, for_spreadsheet=True)
 
 
 def export_response(
-    golden_set: GoldenSet, format: str, *, with_suggested: bool, for_spreadsheet: bool
+    request: HttpRequest, golden_set: GoldenSet, format: str, *, with_suggested: bool, for_spreadsheet: bool
 ) -> StreamingHttpResponse:
     rows = golden_set.questions.order_by("suggested", "position", "id")
     if not with_suggested:
         rows = rows.filter(suggested=False)
     questions = [(Golden.of(row), row.suggested) for row in rows]
-    if format == "csv":
-        lines, kind = write_csv(questions, for_spreadsheet=for_spreadsheet), MEDIA_TYPES["csv"]
-    else:
-        lines, kind = write_jsonl(questions), MEDIA_TYPES["jsonl"]
+    is_csv = format == "csv"
+    lines = write_csv(questions, for_spreadsheet=for_spreadsheet) if is_csv else write_jsonl(questions)
     name = f"{golden_set.name}-v{golden_set.version}.{format}"
-    return StreamingHttpResponse(
-        lines,
-        content_type=kind,
-        headers={"Content-Disposition": f"attachment; filename=\"golden.{format}\"; filename*=UTF-8''{quote(name)}"},
-    )
+    return download_response(request, lines, MEDIA_TYPES["csv" if is_csv else "jsonl"], name)
