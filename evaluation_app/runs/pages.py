@@ -14,7 +14,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
+from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page, submit_form
 from collections_app.models import Collection
 from collections_app.stores import open_rerankers
 from evaluation_app.models import EvaluationRun, GoldenSet
@@ -78,7 +78,7 @@ def new_run(request: PageRequest) -> HttpResponse:
 @require_GET
 def download_run(request: PageRequest, pk: UUID) -> StreamingHttpResponse:
     """The run and its items as JSON Lines."""
-    return jsonl_response(get_object_or_404(EvaluationRun, pk=pk))
+    return jsonl_response(request, get_object_or_404(EvaluationRun, pk=pk))
 
 
 def _sets() -> list[GoldenSet]:
@@ -208,23 +208,17 @@ def calibrate_page(request: PageRequest, name: str) -> HttpResponse:
     """A POST calibrates and leads to the collection's figures."""
     collection = find_or_404(Collection.objects.live().with_counts(), name=name)
     form = CalibrateForm(request.POST if request.method == "POST" else None, collection=collection)
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            data = form.cleaned_data
-            try:
-                calibrate(
-                    collection,
-                    data["set"],
-                    unanswerable=list(data["unanswerable"]),
-                    target=data["target"],
-                    actor=request.user,
-                )
-                messages.success(request, f"{collection.name} was calibrated on {data['set'].name}.")
-                return redirect("retrieval:corrective", name)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
+
+    def save() -> HttpResponse:
+        data = form.cleaned_data
+        unanswerable = list(data["unanswerable"])
+        calibrate(collection, data["set"], unanswerable=unanswerable, target=data["target"], actor=request.user)
+        messages.success(request, f"{collection.name} was calibrated on {data['set'].name}.")
+        return redirect("retrieval:corrective", name)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
     context = {
         "collection": collection,
         "tab": "settings",

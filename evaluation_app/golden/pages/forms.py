@@ -92,7 +92,7 @@ class QuestionForm(forms.Form):
     )
     notes = forms.CharField(label="Notes", required=False, widget=forms.Textarea(attrs={"rows": 2, "data-send": True}))
     find = forms.CharField(label="Search the collection", required=False)
-    seen = forms.CharField(required=False, widget=forms.HiddenInput)
+    seen = forms.DateTimeField(required=False, widget=forms.HiddenInput)
 
     STATED = ("question", "expected_answer", "category", "weight", "thresholds", "notes")
 
