@@ -82,7 +82,7 @@ def request_run(actor: audit.Actor) -> ConformanceResult:
 
 def complete_run(result_id: int | str) -> ConformanceResult | None:
     """Try every rule and keep what came of it. None when the result is gone or complete, or when somebody has it."""
-    lease = claim(ConformanceResult.objects.under_way(), result_id, worker_name())
+    lease = claim(ConformanceResult, result_id, worker_name(), "finished_at IS NULL")
     if lease is None:
         return None
     result = lease.work

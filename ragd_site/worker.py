@@ -98,24 +98,27 @@ def watch_pool(pool: Any) -> None:
         killed = [pid for pid, process in known.items() if pid not in present and (process.exitcode or 0) < 0]
         known = present
         if killed and not stopping.is_set():
-            begin_again(killed, list(present))
+            begin_again(killed, pool)
 
 
 def processes_of(pool: Any) -> dict[int, Any]:
-    return {process.pid: process for process in list(pool._pool)}
+    """Those that run, by pid. The pool also lists the one that it is just about to start, which has none yet."""
+    return {process.pid: process for process in list(pool._pool) if process.pid is not None}
 
 
-def begin_again(killed: Sequence[int], others: Sequence[int]) -> None:
-    """End this worker at once; whoever supervises it starts it again. The jobs of `others` lose no attempt."""
-    logger.error("Worker process %s was killed; the worker starts again.", ", ".join(map(str, killed)))
+def begin_again(killed: Sequence[int], pool: Any) -> None:
+    """End this worker at once; its supervisor starts it again. The jobs of the other processes lose no attempt."""
     try:
-        forgive_jobs(but=killed)
-    except Exception:
-        logger.exception("The jobs that are cut off now lose an attempt.")
-    for pid in others:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    os._exit(POOL_LOST)
+        logger.error("Worker process %s was killed; the worker starts again.", ", ".join(map(str, killed)))
+        try:
+            forgive_jobs(but=killed)
+        except Exception:
+            logger.exception("The jobs that are cut off now lose an attempt.")
+        for pid in processes_of(pool):  # read late: the pool goes on replacing what was killed
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    finally:
+        os._exit(POOL_LOST)  # whatever went wrong: a pool whose lock is lost does no work any more
 
 
 @worker_shutting_down.connect(weak=False)  # type: ignore[untyped-decorator]

@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import CollectionRowsAdmin, ReadOnlyAdmin, row_action
+from collections_app.http.downloads import download_response
 from retrieval_app.api.responses import encode
 from retrieval_app.api.schemas import Run
 from retrieval_app.models import QueryRun, SavedPlan
@@ -94,9 +95,7 @@ class QueryRunAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Download selected runs as JSON Lines", permissions=["view"])
     def export_json_lines(self, request: HttpRequest, queryset: QuerySet[QueryRun]) -> StreamingHttpResponse:
-        response = StreamingHttpResponse(_lines(queryset), content_type="application/jsonl")
-        response["Content-Disposition"] = 'attachment; filename="runs.jsonl"'
-        return response
+        return download_response(request, _lines(queryset), "application/jsonl", "runs.jsonl")
 
 
 def _mark_default(saved: SavedPlan, user: Any, *, is_default: bool) -> None:

@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 
 from collections_app.admin.base import ReadOnlyAdmin, row_action
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import refuse
+from collections_app.http.page_requests import field_of, refuse
 from collections_app.models import ApiKey, Collection
 from collections_app.services.governance.api_keys import create_key, revoke_key
 from ragd.errors import RagdError
@@ -34,7 +34,7 @@ class ApiKeyForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         names = Collection.objects.live().by_name().values_list("name", flat=True)
-        self.fields["collections"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        field_of(self, "collections", forms.ChoiceField).choices = [(name, name) for name in names]
 
 
 @admin.register(ApiKey)

@@ -25,7 +25,6 @@ from typing import Any, Generic, TypeVar
 from django.conf import settings
 from django.db import DatabaseError, InterfaceError, connection, models
 from django.db.models import F, Q, QuerySet
-from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 log = logging.getLogger(__name__)
@@ -35,9 +34,15 @@ LOOK_EVERY_S = 1.0  # for whether the work was cancelled
 WRITE_EVERY_S = 0.5
 
 # One statement, so that of two processes one gets it; who finds the row held by another transaction takes nothing.
+# Run for every job; a QuerySet would compile its SQL each time.
 CLAIM = """
-UPDATE {table} SET attempts = attempts + 1, {assignments}
-WHERE {pk} = ({free} FOR NO KEY UPDATE SKIP LOCKED) RETURNING *
+UPDATE {table}
+SET attempts = attempts + 1, worker = %(owner)s, {heartbeat} = %(now)s, lease_until = %(lease_until)s{assignments}
+WHERE {pk} = (
+    SELECT {pk} FROM {table}
+    WHERE {pk} = %(pk)s AND (lease_until IS NULL OR lease_until < %(now)s) AND {condition}
+    FOR NO KEY UPDATE SKIP LOCKED
+) RETURNING *
 """
 
 
@@ -131,24 +136,23 @@ def claimable(now: datetime) -> Q:
     return Q(lease_until=None) | Q(lease_until__lt=now)
 
 
-def claim(rows: QuerySet[W], pk: object, owner: str, **values: Any) -> Lease[W] | None:
-    """Take the work of this id, if it is one of `rows` and claimable; None when it is not.
+def claim(
+    model: type[W], pk: object, owner: str, condition: str, assignments: str = "", **params: Any
+) -> Lease[W] | None:
+    """Take the work of this id, if it is claimable and meets the condition; None when it is not.
 
-    values: further columns to set with it, as values or RawSQL.
+    condition: SQL over the row. assignments: SQL of what is set with it. Both may use %(now)s and the params.
     """
-    now, model = timezone.now(), rows.model
-    free, free_params = rows.filter(claimable(now), pk=pk).order_by().values("pk").query.sql_with_params()
-    fields = {field.name: field for field in model._meta.concrete_fields}
-    assignments: list[str] = []
-    params: list[Any] = []
-    for name, value in {"worker": owner, "heartbeat_at": now, "lease_until": now + lease_length(), **values}.items():
-        field, is_sql = fields[name], isinstance(value, RawSQL)
-        assignments.append(f"{field.column} = {value.sql if is_sql else '%s'}")
-        params += value.params if is_sql else [field.get_db_prep_save(value, connection)]
+    now, table = timezone.now(), model._meta
     statement = CLAIM.format(
-        table=model._meta.db_table, pk=model._meta.pk.column, assignments=", ".join(assignments), free=free
+        table=table.db_table,
+        pk=table.pk.column,
+        heartbeat=next(field.column for field in table.concrete_fields if field.name == "heartbeat_at"),
+        condition=condition,
+        assignments=f", {assignments}" if assignments else "",
     )
-    work = next(iter(model._default_manager.raw(statement, [*params, *free_params])), None)
+    params |= {"pk": pk, "owner": owner, "now": now, "lease_until": now + lease_length()}
+    work = next(iter(model._default_manager.raw(statement, params)), None)
     return None if work is None else Lease(work, work.attempts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -37,6 +37,22 @@ class AxisWord:
     x: float
     text: str
     anchor: str
+
+
+def axis_words(labels: Sequence[str], most: int, *, always_last: bool = False) -> tuple[AxisWord, ...]:
+    """At most so many labels of steps of equal width, x in percent, at equal distances from the first (or the last).
+
+    A label that repeats the one before it is left out; one at an end of the axis is turned inwards.
+    """
+    count, stride = len(labels), max(1, math.ceil(len(labels) / most))
+    words: list[AxisWord] = []
+    for index in range((count - 1) % stride if always_last else 0, count, stride):
+        if words and words[-1].text == labels[index]:
+            continue
+        middle = (index + 0.5) * 100 / count
+        anchor = "start" if middle < 4 else "end" if middle > 96 else "middle"
+        words.append(AxisWord({"start": 0.0, "end": 100.0}.get(anchor, rounded(middle)), labels[index], anchor))
+    return tuple(words)
 
 
 def line_path(points: Iterable[tuple[float, float]]) -> str:

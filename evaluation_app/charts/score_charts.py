@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from evaluation_app.charts.axes import AxisWord, Scale, line_path, percent, rounded
+from evaluation_app.charts.axes import AxisWord, Scale, axis_words, line_path, percent, rounded
 from evaluation_app.measures.catalogue import Band, Measure
 
 BINS = 20
@@ -230,7 +230,7 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
         cuts=tuple(cuts),
         bounds=tuple(Bound(scale.y(at), name, format_value(at)) for name, at in bounds_of(measure) if scale.holds(at)),
         baseline_y=None if baseline is None else scale.y(baseline),
-        words=_words(points, positions),
+        words=axis_words([point.label for point in points], AXIS_WORDS, always_last=True),
         rows=tuple((point.title, point.href, format_value(point.value), spell_interval(point.low, point.high))
                    for point in reversed(points)),
     )  # fmt: skip
@@ -266,19 +266,6 @@ def _line(points: Sequence[TrendPoint], positions: Sequence[float], scale: Scale
         if len(placed) > 1:
             parts.append(line_path((rounded(10 * x), scale.y(value)) for x, value in placed))
     return "".join(parts)
-
-
-def _words(points: Sequence[TrendPoint], positions: Sequence[float]) -> tuple[AxisWord, ...]:
-    """At most AXIS_WORDS labels; the newest run always has one, a label that says the same again is left out."""
-    stride = max(1, math.ceil(len(points) / AXIS_WORDS))
-    chosen = reversed(range(len(points) - 1, -1, -stride))
-    words: list[AxisWord] = []
-    for position in chosen:
-        if words and words[-1].text == points[position].label:
-            continue
-        anchor = "start" if positions[position] < 6 else "end" if positions[position] > 94 else "middle"
-        words.append(AxisWord(rounded(positions[position]), points[position].label, anchor))
-    return tuple(words)
 
 
 def _trend_scale(values: Sequence[float]) -> Scale:

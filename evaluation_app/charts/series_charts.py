@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from evaluation_app.charts.axes import AxisWord, Scale, line_path, rounded
+from evaluation_app.charts.axes import AxisWord, Scale, axis_words, line_path, rounded
 
 HEIGHT = 168  # px of the plot, as in static/css/charts.css
 HEAD = 8  # px above the highest value
@@ -130,7 +130,7 @@ def draw_lines(
     return Picture(
         title=title,
         ticks=tuple(Tick(scale.y(value), spell(value)) for value in scale.ticks),
-        words=_axis_words(steps),
+        words=axis_words([step.label for step in steps], AXIS_WORDS),
         columns=_columns(steps, series, spell),
         lines=_apart(lines),
         band=_band(series[0].values, series[-1].values, scale) if band and len(series) > 1 else "",
@@ -164,7 +164,7 @@ def draw_bars(
     return Picture(
         title=title,
         ticks=tuple(Tick(scale.y(value), spell(value)) for value in scale.ticks),
-        words=_axis_words(steps),
+        words=axis_words([step.label for step in steps], AXIS_WORDS),
         columns=_columns(steps, shown, spell),
         blocks=tuple(blocks),
         keys=tuple(reversed(keys)),  # as they lie upon each other
@@ -261,17 +261,6 @@ def _apart(lines: Sequence[Line]) -> tuple[Line, ...]:
         moved[line.number] = max(moved[line.number], ceiling)
         ceiling = moved[line.number] + LABEL_GAP
     return tuple(Line(line.number, line.name, line.path, moved.get(line.number)) for line in lines)
-
-
-def _axis_words(steps: Sequence[Step]) -> tuple[AxisWord, ...]:
-    """At most AXIS_WORDS labels at equal distances, the first step always among them."""
-    stride = max(1, math.ceil(len(steps) / AXIS_WORDS))
-    words = []
-    for index in range(0, len(steps), stride):
-        middle = (index + 0.5) * 100 / len(steps)
-        anchor = "start" if middle < 4 else "end" if middle > 96 else "middle"
-        words.append(AxisWord({"start": 0.0, "end": 100.0}.get(anchor, rounded(middle)), steps[index].label, anchor))
-    return tuple(words)
 
 
 def _columns(steps: Sequence[Step], series: Sequence[Series], spell: Spell) -> tuple[Column, ...]:

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
+from collections_app.http.page_requests import PageRequest, field_of, find_or_404, render_page, submit_form
 from collections_app.models import Chunk, Collection, Document, Generation
 from collections_app.services.generations.generation_states import generation_states
 from collections_app.services.generations.generations import activate_generation, get_generation
@@ -23,7 +23,7 @@ from evaluation_app.curation.gate import DEFAULTS, K_MAX, find_gate, remove_gate
 from evaluation_app.measures.catalogue import find, order_of
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet, PromotionGate
-from ragd.errors import InvalidInput, RagdError
+from ragd.errors import InvalidInput
 
 SIDE_PURPOSES = (EvaluationRun.Purpose.SWEEP, EvaluationRun.Purpose.FIX, EvaluationRun.Purpose.GATE)
 SHOWN = ("recall", "hit", "adherence", "f1")
@@ -149,7 +149,7 @@ class GateForm(forms.Form):
             GoldenSet.objects.filter(collection_name=collection.name).order_by("name").values_list("name", flat=True)
         )
         choices = [("", "None: no quality gate"), *((name, name) for name in names)]
-        self.fields["set"].choices = choices  # type: ignore[attr-defined]
+        field_of(self, "set", forms.ChoiceField).choices = choices
 
 
 class OverruleForm(forms.Form):
@@ -208,26 +208,22 @@ def gate_settings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     gate = find_gate(collection)
     form = GateForm(request.POST or None, collection=collection, gate=gate)
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            data = form.cleaned_data
-            try:
-                if not data["set"]:
-                    remove_gate(collection, actor=request.user)
-                    messages.success(request, "Quality gate disabled.")
-                else:
-                    fields = {field: data[field] for field in ("measure", "k", "margin")}
-                    made = set_gate(collection, data["set"], **fields, actor=request.user)
-                    messages.success(
-                        request,
-                        f"Quality gate saved: {made.measure}@{made.k} on {made.set_name}, "
-                        f"allowed regression {made.margin:g}.",
-                    )
-                return redirect("evaluation:gate", name)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
+
+    def save() -> HttpResponse:
+        data = form.cleaned_data
+        if data["set"]:
+            fields = {field: data[field] for field in ("measure", "k", "margin")}
+            made = set_gate(collection, data["set"], **fields, actor=request.user)
+            criterion = f"{made.measure}@{made.k} on {made.set_name}, allowed regression {made.margin:g}"
+            messages.success(request, f"Quality gate saved: {criterion}.")
+        else:
+            remove_gate(collection, actor=request.user)
+            messages.success(request, "Quality gate disabled.")
+        return redirect("evaluation:gate", name)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
     context = {
         "collection": collection,
         "tab": "generations",
@@ -248,16 +244,15 @@ def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
     except ServiceError as error:
         raise Http404(error.message) from error
     form = OverruleForm(request.POST or None)
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            try:
-                activate_generation(result, overrule=form.cleaned_data["reason"], actor=request.user)
-                messages.success(request, f"Index version {result.number} is activated as soon as it is up to date.")
-                return redirect("collections:generations", name)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
+
+    def save() -> HttpResponse:
+        activate_generation(result, overrule=form.cleaned_data["reason"], actor=request.user)
+        messages.success(request, f"Index version {result.number} is activated as soon as it is up to date.")
+        return redirect("collections:generations", name)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
     report = result.gate_report
     states = {state.generation.pk: state for state in generation_states(collection)}
     context = {

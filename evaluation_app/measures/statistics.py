@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -157,22 +157,6 @@ def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None
     other = np.sign(right[:, None] - right[None, :])
     counted = float(np.count_nonzero(one)) * float(np.count_nonzero(other))
     return float((one * other).sum() / np.sqrt(counted)) if counted else None
-
-
-def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
-    """(observed - expected agreement) / (1 - expected), for two people who labelled the same items (Cohen 1960).
-
-    None for no item, or when both always give the same one label: then agreement says nothing.
-    """
-    if len(first) != len(second):
-        raise ValueError(f"both must label the same items: {len(first)} and {len(second)} labels came")
-    if not first:
-        return None
-    count = len(first)
-    observed = sum(left == right for left, right in zip(first, second, strict=True)) / count
-    labels = set(first) | set(second)
-    expected = sum((list(first).count(label) / count) * (list(second).count(label) / count) for label in labels)
-    return None if expected == 1 else (observed - expected) / (1 - expected)
 
 
 def _finite(values: Sequence[float]) -> Numbers:

@@ -15,8 +15,8 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
+from collections_app.http.downloads import download_response
+from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
 from evaluation_app.pages.dashboard.marked_answer import (
@@ -27,7 +27,7 @@ from evaluation_app.pages.dashboard.marked_answer import (
     mark_tally,
 )
 from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
-from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm
+from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm, verdict_choices
 from evaluation_app.reviews.labels import (
     LABEL_REQUESTS,
     MEASURES,
@@ -38,7 +38,6 @@ from evaluation_app.reviews.labels import (
     set_aside,
 )
 from evaluation_app.reviews.queue import QueuedCount, queue_live, queue_run
-from ragd.errors import RagdError
 
 TASKS_PER_PAGE = 25
 LATER = "review_later"  # in the session: tasks that this person skipped
@@ -59,20 +58,16 @@ class SaidLine:
 @require_http_methods(["GET", "POST"])
 def queue(request: PageRequest) -> HttpResponse:
     """How much waits; POST puts answers into the queue. run=ID preselects the run; state= chooses the list."""
-    form = QueueForm(run=_id_or_none(request.GET.get("run", "")))
-    status = 200
-    if request.method == "POST":
-        form = QueueForm(request.POST)
-        if form.is_valid():
-            try:
-                made = _queue(form.cleaned_data, request)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-            else:
-                _tell(request, made)
-                return redirect("evaluation:review")
-        else:
-            status = 422
+    is_post = request.method == "POST"
+    form = QueueForm(request.POST) if is_post else QueueForm(run=_id_or_none(request.GET.get("run", "")))
+
+    def save() -> HttpResponse:
+        _tell(request, _queue(form.cleaned_data, request))
+        return redirect("evaluation:review")
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
     state = request.GET.get("state", "open")
     state = state if state in dict(STATES) else "open"
     rows = ReviewTask.objects.filter(state=state).prefetch_related("reviews")
@@ -107,29 +102,27 @@ def judge(request: PageRequest, pk: int) -> HttpResponse:
     reviewer = request.user.get_username()
     own = task.reviews.filter(reviewer_name=reviewer).first()
     form = ReviewForm(request.POST if request.method == "POST" else None, sentences=task.answer_sentences)
-    status = 200
-    if request.method == "POST":
-        if not form.is_valid():
-            status = 422
-        else:
-            try:
-                made = review(
-                    task,
-                    form.verdicts,
-                    unsupported=form.cleaned_data["unsupported"],
-                    note=form.cleaned_data["note"],
-                    actor=request.user,
-                )
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-            else:
-                if request.POST.get("then") == "stay":
-                    return redirect("evaluation:review-task", pk=pk)
-                return redirect(f"{reverse('evaluation:review-next')}?{urlencode({'last': made.task_id})}")
-    context: dict[str, Any] = {"tab": "review", "task": task, "form": form, "asked": _asked(form), "own": own}
-    context["marked"] = set(request.POST.getlist("unsupported"))
-    context["counts"] = count_queue(reviewer)
-    context["last"] = _last(request)
+
+    def save() -> HttpResponse:
+        data = form.cleaned_data
+        review(task, form.verdicts, unsupported=data["unsupported"], note=data["note"], actor=request.user)
+        if request.POST.get("then") == "stay":
+            return redirect("evaluation:review-task", pk=pk)
+        return redirect(f"{reverse('evaluation:review-next')}?{urlencode({'last': pk})}")
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
+    context: dict[str, Any] = {
+        "tab": "review",
+        "task": task,
+        "form": form,
+        "label_requests": _label_requests(form),
+        "own": own,
+        "marked": set(request.POST.getlist("unsupported")),
+        "counts": count_queue(reviewer),
+        "last": _last(request),
+    }
     context |= _passages(task, annotation_of(task) if own is not None else {})
     if own is not None:
         context |= _said(task)
@@ -183,9 +176,7 @@ def agreement(request: PageRequest) -> HttpResponse:
 def download(request: PageRequest) -> StreamingHttpResponse:
     """Every review as JSON Lines, by the same filters."""
     chosen = {f"task__{name}": value for name, value in _chosen(request.GET).items()}
-    response = StreamingHttpResponse(export_reviews(Review.objects.filter(**chosen)), content_type=CONTENT_TYPE)
-    response["Content-Disposition"] = 'attachment; filename="reviews.jsonl"'
-    return response
+    return download_response(request, export_reviews(Review.objects.filter(**chosen)), CONTENT_TYPE, "reviews.jsonl")
 
 
 def _queue(values: dict[str, Any], request: PageRequest) -> QueuedCount:
@@ -255,23 +246,17 @@ def _lines(task: ReviewTask, reviews: list[Review]) -> list[SaidLine]:
     ]
 
 
-def _asked(form: ReviewForm) -> list[dict[str, Any]]:
+def _label_requests(form: ReviewForm) -> list[dict[str, Any]]:
     """The questions with their choices as the page draws them: number keys go by place."""
     return [
         {
             "measure": item.measure,
             "question": item.question,
             "field": form[item.measure],
-            "choices": [
-                (value, word, form[item.measure].value() == value) for value, word in _choices(form, item.measure)
-            ],
+            "choices": [(value, word, form[item.measure].value() == value) for value, word in verdict_choices(item)],
         }
         for item in LABEL_REQUESTS
     ]
-
-
-def _choices(form: ReviewForm, measure: str) -> list[tuple[str, str]]:
-    return [(str(value), str(word)) for value, word in form.fields[measure].choices]  # type: ignore[attr-defined]
 
 
 def _chosen(query: QueryDict) -> dict[str, str]:

@@ -11,6 +11,7 @@ from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, answer
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.downloads import download_response
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.services.collections.collections import get_collection
 from evaluation_app.golden.sets import find_set
@@ -124,7 +125,7 @@ def list_results(
 )
 def export_run(request: HttpRequest, run_id: UUID) -> StreamingHttpResponse:
     """{"run": header and figures} on the first line, then {"item": ...} for each question that is done."""
-    return jsonl_response(_find(request, run_id))
+    return jsonl_response(request, _find(request, run_id))
 
 
 @router.post(f"{ONE}/cancel", operation_id="evaluation-runs-cancel", response={200: EvaluationRunOut, **ERRORS})
@@ -152,11 +153,9 @@ def delete_run(request: HttpRequest, run_id: UUID) -> Any:
     return {"deleted": 1}
 
 
-def jsonl_response(run: EvaluationRun) -> StreamingHttpResponse:
+def jsonl_response(request: HttpRequest, run: EvaluationRun) -> StreamingHttpResponse:
     """The run as a download."""
-    response = StreamingHttpResponse(run_lines(run), content_type="application/jsonl")
-    response["Content-Disposition"] = f'attachment; filename="evaluation-run-{run.pk}.jsonl"'
-    return response
+    return download_response(request, run_lines(run), "application/jsonl", f"evaluation-run-{run.pk}.jsonl")
 
 
 def _find(request: HttpRequest, run_id: UUID) -> EvaluationRun:

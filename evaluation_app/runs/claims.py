@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, QuerySet
-from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, lock, whole
@@ -17,6 +16,8 @@ from collections_app.work.leases import Lease, claim, held_by_host
 from evaluation_app.models import EvaluationRun
 
 State = EvaluationRun.State
+
+BEGIN = "state = 'running', started_at = coalesce(started_at, %(now)s)"
 
 
 def active_runs() -> QuerySet[EvaluationRun]:
@@ -38,8 +39,7 @@ def claim_run(run_id: UUID | str, worker: str, *, most: int | None) -> Lease[Eva
             lock(whole(LockSpace.EVALUATION_CLAIM))
             if held_runs().exclude(pk=run_id).count() >= most:
                 return None
-        started_at = RawSQL("coalesce(started_at, %s)", (timezone.now(),))
-        return claim(active_runs(), run_id, worker, state=State.RUNNING, started_at=started_at)
+        return claim(EvaluationRun, run_id, worker, "state IN ('queued', 'running')", BEGIN)
 
 
 def release_run(lease: Lease[EvaluationRun], *, is_blamed: bool = False, **values: Any) -> bool:

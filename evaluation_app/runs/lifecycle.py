@@ -221,7 +221,7 @@ def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -
     """
     with transaction.atomic():
         held = _require_ended(run)
-        items = held.items.only("pk", "outcome", "scores")
+        items = held.items.only("run", "outcome", "scores")
         failed = [item.pk for item in items if has_failed(item)]
         if not failed:
             raise ServiceError(f"nothing failed in evaluation run {run.pk}", type="nothing_failed", status=409)

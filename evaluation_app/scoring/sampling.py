@@ -116,7 +116,7 @@ def score_samples(*, slice_s: float = SLICE_S) -> int:
         return 0
     deadline, done = time.monotonic() + slice_s, 0
     for name in enabled.values_list("pk", flat=True):
-        lease = claim(enabled, name, worker_name())
+        lease = claim(Sampling, name, worker_name(), "enabled")
         if lease is None:
             continue
         until = lease.work.looked_until

@@ -26,7 +26,7 @@ def make(collection: Collection, **values: Any) -> IngestJob:
 
 
 def take(job: IngestJob, owner: str = "a:1") -> Lease[IngestJob] | None:
-    return claim(IngestJob.objects.active(), job.pk, owner, state="running")
+    return claim(IngestJob, job.pk, owner, "state IN ('queued', 'running')", "state = 'running'")
 
 
 def expire() -> None:

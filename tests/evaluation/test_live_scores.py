@@ -187,7 +187,7 @@ def test_the_worker_sends_what_waits_once(house: Collection, run: QueryRun) -> N
 def test_one_process_scores_at_a_time(house: Collection, run: QueryRun) -> None:
     sample(house)
     copies(run, 1)
-    assert claim(Sampling.objects.all(), house.name, "elsewhere:1") is not None
+    assert claim(Sampling, house.name, "elsewhere:1", "true") is not None
     assert score_samples() == 0
     Sampling.objects.update(lease_until=timezone.now() - timedelta(seconds=1))  # that process died
     assert score_samples() == 1

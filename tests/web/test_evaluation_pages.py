@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from evaluation_app.runs.lifecycle import retry_failed
 from tests.evaluation.made_runs import make_run
 from tests.web.pages import has, is_empty
 
@@ -343,16 +347,37 @@ def test_deleting_a_run_asks_first(visitor: Client, runs: list[EvaluationRun]) -
     assert text(visitor.get(f"/evaluation/runs/{runs[0].pk}/"), 404)
 
 
+def count_queries(act: Callable[[], object]) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        act()
+    return len(captured)
+
+
+def test_pages_ask_as_much_for_many_questions_as_for_few(visitor: Client, golden_set: GoldenSet) -> None:
+    def counts(questions: int) -> list[int]:
+        items = {number: ITEM | {"question_text": f"Question {number}?"} for number in range(questions)}
+        items[0] |= {"outcome": "error"}
+        base = make_run([{"completeness": 0.25}] * questions, golden_set=golden_set, items=items)
+        tried = make_run([{"completeness": 0.5}] * questions, golden_set=golden_set, items=items, base_run=base)
+        addresses = [
+            f"/evaluation/compare/?base={base.pk}&other={tried.pk}",
+            f"/evaluation/compare/questions/0/?base={base.pk}&other={tried.pk}",
+            f"/evaluation/board/?run={base.pk}",
+            f"/evaluation/board/fixes/{tried.pk}/",
+            f"/evaluation/runs/{base.pk}/",
+        ]
+        pages = [count_queries(lambda address=address: text(visitor.get(address))) for address in addresses]
+        return [*pages, count_queries(lambda: retry_failed(tried, None, send=False))]
+
+    counts(1)  # what is cached for good is cached now
+    assert counts(3) == counts(30)
+
+
 def test_pages_ask_as_much_for_many_runs_as_for_few(
     visitor: Client, runs: list[EvaluationRun], golden_set: GoldenSet
 ) -> None:
-    from django.db import connection
-    from django.test.utils import CaptureQueriesContext
-
     def count(address: str) -> int:
-        with CaptureQueriesContext(connection) as captured:
-            text(visitor.get(address))
-        return len(captured)
+        return count_queries(lambda: text(visitor.get(address)))
 
     addresses = ["/evaluation/", "/evaluation/runs/", f"/evaluation/runs/{runs[2].pk}/items/0/"]
     few = [count(address) for address in addresses]

@@ -88,7 +88,7 @@ def test_a_run_whose_worker_died_is_tried_again(
 
     monkeypatch.setattr(conformance.conformance, "run", lambda connection: run(connection, only=["4.3"]))
     result = make_result(finished_at=None, rules=[], took_ms=None)
-    assert claim(ConformanceResult.objects.under_way(), result.pk, "elsewhere:1") is not None
+    assert claim(ConformanceResult, result.pk, "elsewhere:1", "finished_at IS NULL") is not None
     assert conformance.complete_run(result.pk) is None and conformance.sweep_conformance() == 0
     ConformanceResult.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     with django_capture_on_commit_callbacks(execute=True):

@@ -127,7 +127,7 @@ def process_operation(operation_id: str, handlers: Mapping[str, Handler]) -> Non
 
     handlers: of each kind, what ends the operation that it is given, also by an exception (`running`).
     """
-    lease = claim(requested_operations(), operation_id, worker_name(), stage="")
+    lease = claim(Operation, operation_id, worker_name(), "finished_at IS NULL AND arguments IS NOT NULL", "stage = ''")
     if lease is None:
         return
     try:

@@ -18,6 +18,11 @@ from collections_app.work.leases import interruptible
 from ragd import telemetry
 
 STORED_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")
+# run for every job; a QuerySet would compile its SQL each time
+SELECT_UPLOAD = """
+SELECT id, collection_id, doc_id, sha256, name, media_type, size_bytes, created_at FROM uploads
+WHERE id = %s AND collection_id = %s
+"""
 SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
 SELECT_PIECE = "SELECT substring(content FROM %s FOR %s), octet_length(content) FROM uploads WHERE id = %s"
 PIECE_BYTES = 1 << 23
@@ -88,12 +93,16 @@ def drop_stale_uploads(collection_id: int, doc_id: str, *, keep: int = 0) -> Non
     stale.exclude(jobs__state__in=("queued", "running", "failed", "quarantined")).delete()
 
 
-def find_upload(collection: Collection, upload_id: int | None) -> Upload:
-    """A stored file without its bytes. ServiceError 409 when it is gone."""
-    upload = Upload.objects.listed().filter(collection=collection, pk=upload_id or 0).first()
+def find_upload(collection: Collection, upload_id: int | None) -> Upload | None:
+    """A stored file without its bytes; None when it is gone."""
+    return next(iter(Upload.objects.raw(SELECT_UPLOAD, [upload_id, collection.pk])), None)
+
+
+def require_upload(collection: Collection, upload_id: int | None) -> Upload:
+    """`find_upload`, or ServiceError 409."""
+    upload = find_upload(collection, upload_id)
     if upload is None:
         raise _gone()
-    upload.collection = collection
     return upload
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import psycopg
 from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from django.db.models import F
-from django.db.models.expressions import RawSQL
 from django.utils import timezone
 
 from collections_app.domain.identity import UNSTORABLE
@@ -43,8 +42,12 @@ WAITING = "waiting_for_endpoint"
 WAITING_FOR_SITE = "waiting_for_site"
 FILE_KINDS = (Kind.FILE, Kind.FETCH, Kind.ARCHIVE, Kind.REINDEX)
 
-FIRST_STAGE = """CASE kind WHEN 'fetch' THEN 'fetch' WHEN 'generation' THEN 'embed' WHEN 'build_index' THEN 'store'
-WHEN 'probe_recall' THEN 'probe' ELSE 'parse' END"""
+CLAIMABLE = "state IN ('queued', 'running') AND attempts < attempts_forgiven + %(max_attempts)s"
+BEGIN = """
+state = 'running', started_at = coalesce(started_at, %(now)s), chunks_done = 0, chunks_total = 0, stages = '[]',
+timings_ms = '{}', stage = CASE kind WHEN 'fetch' THEN 'fetch' WHEN 'generation' THEN 'embed'
+    WHEN 'build_index' THEN 'store' WHEN 'probe_recall' THEN 'probe' ELSE 'parse' END
+"""
 
 QUICK_CHUNKS = 16  # embedded sooner than anybody looks
 UNITS = {
@@ -78,23 +81,13 @@ def claim_job(job_id: uuid.UUID | str, worker: str) -> IngestJob | None:
 
     A job that was tried too often ends here: what kills its worker is set aside instead of tried for ever.
     """
-    now, policy = timezone.now(), job_retry_policy()
-    lease = claim(
-        IngestJob.objects.active().filter(attempts__lt=F("attempts_forgiven") + policy.max_attempts),
-        job_id,
-        worker,
-        state=State.RUNNING,
-        stage=RawSQL(FIRST_STAGE, ()),  # noqa: S611 (a constant)
-        started_at=RawSQL("coalesce(started_at, %s)", (now,)),
-        chunks_done=0,
-        chunks_total=0,
-        stages=[],
-        timings_ms={},
-    )
+    policy = job_retry_policy()
+    lease = claim(IngestJob, job_id, worker, CLAIMABLE, BEGIN, max_attempts=policy.max_attempts)
     if lease is not None:
         return lease.work
     with transaction.atomic():
-        worn_out = IngestJob.objects.active().select_for_update().filter(claimable(now), pk=job_id).first()
+        rows = IngestJob.objects.active().select_for_update()
+        worn_out = rows.filter(claimable(timezone.now()), pk=job_id).first()
         if worn_out is not None and not policy.allows(worn_out.tries):
             give_up(worn_out)
     return None

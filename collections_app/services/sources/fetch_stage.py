@@ -17,7 +17,7 @@ from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError, FetchResult
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
 from collections_app.parsing import archive_type
-from collections_app.services.documents.files import store_upload
+from collections_app.services.documents.files import find_upload, store_upload
 from collections_app.services.jobs.attempts import JobProgress
 from collections_app.services.sources.bucket_client import read_object
 from collections_app.services.sources.web_client import read_page
@@ -32,7 +32,7 @@ def fetch_source(collection: Collection, job: IngestJob, progress: JobProgress) 
 
     Raises FetchError, and LeaseLostError when the job was cancelled meanwhile.
     """
-    if job.upload_id and job.attempts > 1 and (upload := _find_upload(collection, job)):
+    if job.upload_id and job.attempts > 1 and (upload := find_upload(collection, job.upload_id)):
         return upload
     progress.enter(IngestJob.Stage.FETCH)
     if job.started_at and timezone.now() - job.started_at > TOO_LONG:
@@ -97,13 +97,6 @@ def _known_source(collection: Collection, job: IngestJob) -> FetchedSource | Non
     return record if same.exists() and stored.exists() else None
 
 
-def _find_upload(collection: Collection, job: IngestJob) -> Upload | None:
-    upload = Upload.objects.listed().filter(pk=job.upload_id or 0).first()
-    if upload is not None:
-        upload.collection = collection
-    return upload
-
-
 def _keep(collection: Collection, job: IngestJob, progress: JobProgress, fetch_result: FetchResult) -> Upload:
     """Store the bytes as the job's file, or take the file that is there; and with the job what is known of them."""
     facts = {
@@ -122,7 +115,6 @@ def _keep(collection: Collection, job: IngestJob, progress: JobProgress, fetch_r
                 _make_archive(job)
         IngestJob.objects.filter(pk=job.pk).update(upload=upload.pk, origin=job.origin, kind=job.kind)
     job.upload_id = upload.pk
-    upload.collection = collection
     return upload
 
 

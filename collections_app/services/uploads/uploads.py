@@ -43,6 +43,7 @@ from ragd.errors import InvalidInput
 
 LABEL_MAX_CHARS = 200
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+COUNTED = ("skipped", "unchanged", "rejected")
 SUPERSEDED = "superseded by a newer upload of the same document"
 
 
@@ -164,13 +165,11 @@ def submit_uploads(
     offered = [UploadItem(*each) for each in zip(files, requested, clashes, strict=True)]
     with transaction.atomic():
         own = batch is None
-        batch = batch or open_batch(collection, kind=kind, label=label or _label(files), actor=actor)
+        batch = batch or open_batch(collection, kind=kind, label=label or _label(files), more=more, actor=actor)
         terms = UploadOptions(asked, on_clash, batch, name_actor(actor))
         outcomes = enqueue_files(collection, offered, terms)
         if not own:
             require_open(batch)
-        elif not more:
-            close_batch(batch)
     return outcomes
 
 
@@ -280,14 +279,19 @@ def _label(files: Sequence[UploadedFile]) -> str:
 
 
 def open_batch(
-    collection: Collection, *, kind: str = IngestBatch.Kind.UPLOAD, label: str = "", actor: audit.Actor = None
+    collection: Collection,
+    *,
+    kind: str = IngestBatch.Kind.UPLOAD,
+    label: str = "",
+    more: bool = True,
+    actor: audit.Actor = None,
 ) -> IngestBatch:
-    """A batch that more may be added to, until `close_batch`."""
+    """A batch. more: further requests may add to it, until `close_batch`."""
     return IngestBatch.objects.create(
         collection=collection,
         kind=kind,
         label=clean_line(label[:LABEL_MAX_CHARS]),
-        open=True,
+        open=more,
         created_by=name_actor(actor),
     )
 
@@ -329,13 +333,9 @@ def find_batch(collection: Collection, batch_id: uuid.UUID | str) -> IngestBatch
 def count_outcomes(batch: IngestBatch, statuses: Iterable[str], *, deleted: int = 0) -> None:
     """Add to the batch's counts, as the last write of a transaction: others wait for the row."""
     counts = Counter(statuses)
-    IngestBatch.objects.filter(pk=batch.pk).update(
-        submitted=F("submitted") + counts.total(),
-        skipped=F("skipped") + counts["skipped"],
-        unchanged=F("unchanged") + counts["unchanged"],
-        rejected=F("rejected") + counts["rejected"],
-        deleted=F("deleted") + deleted,
-    )
+    added = {"submitted": counts.total(), "deleted": deleted} | {name: counts[name] for name in COUNTED}
+    changes = {name: F(name) + number for name, number in added.items() if number or name == "submitted"}
+    IngestBatch.objects.filter(pk=batch.pk).update(**changes)
 
 
 def lock_doc_ids(collection: Collection, doc_ids: Iterable[str]) -> None:

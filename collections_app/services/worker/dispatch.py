@@ -22,7 +22,7 @@ from collections_app.models.library import key_label
 from collections_app.parsing import ParsedDocument
 from collections_app.policies import policy_of
 from collections_app.services.documents.documents import draft_of
-from collections_app.services.documents.files import drop_stale_uploads, find_upload, parse_upload
+from collections_app.services.documents.files import drop_stale_uploads, parse_upload, require_upload
 from collections_app.services.documents.optimistic_lock import require_unchanged, retry_on_conflict
 from collections_app.services.endpoints.providers import require_endpoint
 from collections_app.services.generations.builder import build_generation
@@ -64,7 +64,7 @@ SETTLE_WAITS_S = (0.5, 1, 2, 4, 8)  # as long as a database takes to start again
 
 def ingest_upload(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
     """The document that the job's file is. Raises what parsing and `ingest` raise."""
-    upload = find_upload(collection, job.upload_id)
+    upload = require_upload(collection, job.upload_id)
     in_current_generation(collection, lambda: _ingest_file(collection, job, upload, progress))
 
 

@@ -8,6 +8,7 @@ from django import forms
 from django.conf import settings
 from django.db import connection
 
+from collections_app.http.page_requests import field_of
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
 from ragd.store.store import languages
 from ragd.types import ChunkPolicy
@@ -48,7 +49,7 @@ class IndexFields(ChunkPolicyFields):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["language"].choices = [(name, name) for name in languages(connection)]  # type: ignore[attr-defined]
+        field_of(self, "language", forms.ChoiceField).choices = [(name, name) for name in languages(connection)]
 
 
 class CollectionForm(IndexFields):

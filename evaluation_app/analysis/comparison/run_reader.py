@@ -17,7 +17,8 @@ from evaluation_app.runs.summaries import question_misses
 from ragd.types import canonical_json
 
 ITEM_FIELDS = (
-    "position", "question_text", "category", "weight", "golden", "outcome", "scores", "modes", "query_run", "trace_id",
+    "run", "position", "question_text", "category", "weight", "golden", "outcome", "scores", "modes", "query_run",
+    "trace_id",
 )  # fmt: skip
 MOMENT_CHARS = len("2026-01-31 23:59:59.123456")
 # field of EvaluationRun -> what it is called; in the order in which they are shown, behind plan and settings

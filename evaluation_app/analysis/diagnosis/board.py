@@ -21,7 +21,7 @@ RUNS_OFFERED = 30
 DOUBT_SHARE, DOUBT_FROM = 0.8, 5  # of the questions, in a run of at least so many
 ERROR_MODE = "run_error"
 FIELDS = (
-    "id", "position", "question_text", "category", "golden", "query_run", "trace_id", "outcome", "retrieved_ids",
+    "run", "position", "question_text", "category", "golden", "query_run", "trace_id", "outcome", "retrieved_ids",
     "scores", "contributions", "modes", "error", "error_type",
 )  # fmt: skip
 SHOWS = ("open", "away", "all")

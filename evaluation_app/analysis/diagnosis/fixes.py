@@ -62,7 +62,7 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
     bands = bands_for(held.golden_set)
     changed: list[EvaluationItem] = []
     counts: dict[str, int] = {}
-    for item in held.items.only("pk", "run", *READ).order_by("position").iterator(chunk_size=AT_ONCE):
+    for item in held.items.only("run", *READ).order_by("position").iterator(chunk_size=AT_ONCE):
         golden = Golden.from_dict(item.golden)
         asked = replace(golden, thresholds={**held.thresholds, **golden.thresholds})
         modes = find_modes(_read(item), asked, bands)
@@ -325,5 +325,5 @@ def _asked_with(run: EvaluationRun) -> tuple[RetrievePlan, RunSettings]:
 
 def _modes_by_place(run: EvaluationRun) -> Mapping[int, frozenset[str]]:
     """Position -> modes. The same version of a set has the same question at the same place."""
-    rows = run.items.only("position", "outcome", "modes")
+    rows = run.items.only("run", "position", "outcome", "modes")
     return {item.position: frozenset(mode.key for mode in modes_of(item)) for item in rows}

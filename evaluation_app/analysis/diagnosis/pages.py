@@ -16,8 +16,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, next_address, refuse, render_page
+from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page, submit_form
 from collections_app.templatetags.interface import counted
 from evaluation_app.analysis.diagnosis.board import (
     SHOWN_PER_COLUMN,
@@ -44,7 +43,6 @@ from evaluation_app.golden.pages.sets import set_context
 from evaluation_app.measures.catalogue import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.modes.catalogue import banded_measures, bands_for, keep_bands, server_bands, stored_table
-from ragd.errors import RagdError
 
 ALL_OF_ONE = 500  # cards of a column that is shown alone
 RESOLVED_WORDS = {"assign": "Saved", "snooze": "Dismissed", "resolve": "Resolved", "reopen": "Reopened"}
@@ -145,10 +143,8 @@ def decide_card(request: PageRequest, pk: int) -> HttpResponse:
         field, errors = next(iter(form.errors.items()))
         messages.error(request, f"{field}: {errors[0]}")
     else:
-        try:
+        with RefusalMessages(request):
             _decide(request, golden_set, form.cleaned_data)
-        except (ServiceError, RagdError) as error:
-            messages.error(request, describe(error)[1]["error"]["message"])
     return redirect(next_address(request, f"{reverse('evaluation:board')}?set={pk}"))
 
 
@@ -172,12 +168,10 @@ def _decide(request: PageRequest, golden_set: GoldenSet, values: dict[str, Any])
 def start_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     """Run the set with the fix (`mode`, `fix`) over this run's plan, and show how it goes."""
     run = get_object_or_404(EvaluationRun, pk=pk)
-    try:
+    with RefusalMessages(request):
         tried = try_fix(run, request.POST.get("mode", ""), request.POST.get("fix", ""), actor=request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-        return redirect(next_address(request, f"{reverse('evaluation:board')}?run={pk}"))
-    return redirect("evaluation:tried-fix", pk=tried.pk)
+        return redirect("evaluation:tried-fix", pk=tried.pk)
+    return redirect(next_address(request, f"{reverse('evaluation:board')}?run={pk}"))
 
 
 @require_GET
@@ -202,13 +196,9 @@ def tried_fix(request: PageRequest, pk: UUID) -> HttpResponse:
 def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
     """Save the plan of a tried fix for its collection, under `name`; default=1: as what every door begins from."""
     run = get_object_or_404(EvaluationRun, pk=pk)
-    try:
-        saved = keep_plan(
-            run, request.POST.get("name", ""), is_default=bool(request.POST.get("default")), actor=request.user
-        )
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-    else:
+    name, is_default = request.POST.get("name", ""), bool(request.POST.get("default"))
+    with RefusalMessages(request):
+        saved = keep_plan(run, name, is_default=is_default, actor=request.user)
         messages.success(request, f"Preset {saved.name} saved{' as the default' if saved.is_default else ''}.")
     return redirect("evaluation:tried-fix", pk=pk)
 
@@ -217,19 +207,15 @@ def keep_fix(request: PageRequest, pk: UUID) -> HttpResponse:
 def bands(request: PageRequest, pk: int) -> HttpResponse:
     """Where the bands of one set lie."""
     golden_set = get_object_or_404(GoldenSet, pk=pk)
-    form = BandsForm(request.POST or None, golden_set=golden_set)
-    status = 200
-    if request.method == "POST":
-        form = BandsForm(request.POST, golden_set=golden_set)
-        if form.is_valid():
-            try:
-                keep_bands(golden_set, form.bands(), actor=request.user)
-            except RagdError as error:
-                status = refuse(form, error)
-            else:
-                return _after_bands(request, golden_set)
-        else:
-            status = 422
+    form = BandsForm(request.POST if request.method == "POST" else None, golden_set=golden_set)
+
+    def save() -> HttpResponse:
+        keep_bands(golden_set, form.bands(), actor=request.user)
+        return _after_bands(request, golden_set)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
     runs = [run for run in runs_of(golden_set) if not run.is_active]
     context = {
         **set_context(golden_set, "bands"),

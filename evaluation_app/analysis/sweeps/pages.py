@@ -15,7 +15,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
+from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page, submit_form
 from collections_app.models import Collection
 from evaluation_app.analysis.comparison.run_comparison import OTHERS_MAX
 from evaluation_app.analysis.sweeps import lifecycle
@@ -175,19 +175,16 @@ def new_sweep(request: PageRequest) -> HttpResponse:
         return render_page(request, "evaluation/sweeps/new.html", context)
     form = SweepForm(request.POST if request.method == "POST" else None, golden_set=chosen)
     context["form"] = form
-    status = 200
-    if request.method == "POST" and form.is_valid():
-        try:
-            draft = form.draft()
-            if request.POST.get("do") == "start":
-                made = lifecycle.start_sweep(chosen, draft, name=form.cleaned_data["name"], actor=request.user)
-                return redirect("evaluation:sweep", made.pk)
-            context |= _estimated(chosen, draft)
-        except (ServiceError, RagdError) as error:
-            status = refuse(form, error)
-    elif form.errors:
-        status = 422
-    return render_page(request, "evaluation/sweeps/new.html", context, status=status)
+
+    def save() -> HttpResponse:
+        draft = form.draft()
+        if request.POST.get("do") == "start":
+            made = lifecycle.start_sweep(chosen, draft, name=form.cleaned_data["name"], actor=request.user)
+            return redirect("evaluation:sweep", made.pk)
+        return render_page(request, "evaluation/sweeps/new.html", context | _estimated(chosen, draft))
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "evaluation/sweeps/new.html", context, status=status)
 
 
 def _estimated(golden_set: GoldenSet, draft: lifecycle.Draft) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def export_set(
 ) -> StreamingHttpResponse:
     """The accepted questions as a file, in their order. suggested: the suggestions too, behind them."""
     result = sets.find_set(golden_set, request_key(request).visible)
-    return export_response(result, format, with_suggested=suggested, for_spreadsheet=False)
+    return export_response(request, result, format, with_suggested=suggested, for_spreadsheet=False)
 
 
 @router.post(

@@ -12,8 +12,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, page_of, refuse, render_page
+from collections_app.http.page_requests import PageRequest, RefusalMessages, field_of, page_of, render_page, submit_form
 from collections_app.models import Collection
 from evaluation_app.golden import edits
 from evaluation_app.golden.pages.forms import QuestionForm, RunQuestionForm, initial_of, known_categories
@@ -30,7 +29,6 @@ from evaluation_app.golden.suggestions.expectation_search import (
 )
 from evaluation_app.golden.suggestions.suggestions import COUNT, COUNT_MAX, suggest_questions
 from evaluation_app.models import EvaluationItem, GoldenQuestion, GoldenSet
-from ragd.errors import RagdError
 from retrieval_app.answerers.selection import has_chat_model
 from retrieval_app.models import QueryRun
 
@@ -65,10 +63,9 @@ def _edit(
     if request.method == "POST":
         chosen = read_chosen(request)
         if request.POST.get("do") == "save":
-            status = 422
-            if form.is_valid() and (answer := _save(request, golden_set, form, question, chosen)) is not None:
-                return answer
-            status = 409 if form.non_field_errors() else status
+            response, status = submit_form(request, form, lambda: _save(request, golden_set, form, question, chosen))
+            if response:
+                return response
     context = set_context(golden_set, "questions") | {
         "form": form,
         "question": question,
@@ -79,32 +76,19 @@ def _edit(
 
 
 def _save(
-    request: PageRequest,
-    golden_set: GoldenSet,
-    form: QuestionForm,
-    question: GoldenQuestion | None,
-    chosen: Chosen,
-) -> HttpResponse | None:
-    """Where to go next; None when the form has an error now."""
-    explicit = form.stated() | chosen
-    data = form.cleaned_data["place"]
-    try:
-        if question is None:
-            question = edits.add_question(golden_set, explicit, actor=request.user)
-            messages.success(request, "Question added.")
-        else:
-            seen = form.cleaned_data["seen"]
-            if seen and seen != question.updated_at.isoformat():
-                form.add_error(None, "The question was changed by someone else. Reload and edit it again.")
-                return None
-            position = data - 1 if data else None
-            edits.change_question(question, explicit, position=position, seen=question.updated_at, actor=request.user)
-            if request.POST.get("keep_present"):
-                edits.keep_present_chunks(question, actor=request.user)
-            messages.success(request, "Question saved.")
-    except (ServiceError, RagdError) as error:
-        refuse(form, error)
-        return None
+    request: PageRequest, golden_set: GoldenSet, form: QuestionForm, question: GoldenQuestion | None, chosen: Chosen
+) -> HttpResponse:
+    explicit, data = form.stated() | chosen, form.cleaned_data
+    if question is None:
+        question = edits.add_question(golden_set, explicit, actor=request.user)
+        messages.success(request, "Question added.")
+    else:
+        position = data["place"] - 1 if data["place"] else None
+        seen = data["seen"] or question.updated_at
+        edits.change_question(question, explicit, position=position, seen=seen, actor=request.user)
+        if request.POST.get("keep_present"):
+            edits.keep_present_chunks(question, actor=request.user)
+        messages.success(request, "Question saved.")
     if request.POST.get("then") == "another":
         return redirect("evaluation:new-golden-question", golden_set.pk)
     return redirect(f"{reverse('evaluation:golden-set', args=[golden_set.pk])}#question-{question.pk}")
@@ -151,9 +135,9 @@ def question_from_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     if request.method == "POST":
         chosen = read_chosen(request)
         if request.POST.get("do") == "save":
-            status = 422
-            if form.is_valid() and (answer := _save_from_run(request, run, form, chosen)) is not None:
-                return answer
+            response, status = submit_form(request, form, lambda: _save_from_run(request, run, form, chosen))
+            if response:
+                return response
     stand_in = GoldenSet(collection_name=run.collection_name)
     context: dict[str, Any] = {"form": form, "run": run, "golden_set": stand_in, "is_from_run": True}
     context |= _from_run_expected(request, run, form, chosen)
@@ -170,26 +154,20 @@ def _from_run_expected(request: PageRequest, run: QueryRun, form: RunQuestionFor
     }
 
 
-def _save_from_run(request: PageRequest, run: QueryRun, form: RunQuestionForm, chosen: Chosen) -> HttpResponse | None:
+def _save_from_run(request: PageRequest, run: QueryRun, form: RunQuestionForm, chosen: Chosen) -> HttpResponse:
     picked = form.cleaned_data["golden_set"]
-    try:
-        golden_set = find_set_or_404(int(picked)) if picked else from_runs.new_set_for(run, actor=request.user)
-        question = from_runs.make_from_run(run, golden_set, form.stated() | chosen, actor=request.user)
-    except (ServiceError, RagdError) as error:
-        refuse(form, error)
-        return None
+    golden_set = find_set_or_404(int(picked)) if picked else from_runs.new_set_for(run, actor=request.user)
+    question = from_runs.make_from_run(run, golden_set, form.stated() | chosen, actor=request.user)
     messages.success(request, f"Added to {golden_set.name}.")
     return redirect(f"{reverse('evaluation:golden-set', args=[golden_set.pk])}#question-{question.pk}")
 
 
 def _make_at_once(request: PageRequest, run: QueryRun) -> HttpResponse:
-    try:
+    with RefusalMessages(request):
         question = from_runs.make_from_run(run, None, actor=request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-        return redirect(run)
-    messages.success(request, f"Added to {question.golden_set.name}. Check the expected results.")
-    return redirect("evaluation:golden-question", question.golden_set_id, question.pk)
+        messages.success(request, f"Added to {question.golden_set.name}. Check the expected results.")
+        return redirect("evaluation:golden-question", question.golden_set_id, question.pk)
+    return redirect(run)
 
 
 @require_GET
@@ -223,7 +201,7 @@ class SuggestForm(forms.Form):
     def __init__(self, *args: Any, has_model: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not has_model:
-            self.fields["method"].choices = [("rules", "Rules (offline)")]  # type: ignore[attr-defined]
+            field_of(self, "method", forms.ChoiceField).choices = [("rules", "Rules (offline)")]
 
     def clean_doc_ids(self) -> list[str]:
         lines = (line.strip() for line in str(self.cleaned_data["doc_ids"]).splitlines())
@@ -233,18 +211,18 @@ class SuggestForm(forms.Form):
 @require_http_methods(["GET", "POST"])
 def suggestions(request: PageRequest, pk: int) -> HttpResponse:
     """The suggestions that nobody has decided on; a POST makes more."""
-    golden_set, status = find_set_or_404(pk), 200
+    golden_set = find_set_or_404(pk)
     form = SuggestForm(request.POST or None, has_model=has_chat_model())
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            try:
-                outcome = suggest_questions(golden_set, actor=request.user, **form.cleaned_data)
-                tell = messages.success if outcome.made else messages.warning
-                tell(request, f"{outcome.words[:1].upper()}{outcome.words[1:]}.")
-                return redirect("evaluation:golden-suggestions", pk)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
+
+    def save() -> HttpResponse:
+        outcome = suggest_questions(golden_set, actor=request.user, **form.cleaned_data)
+        tell = messages.success if outcome.made else messages.warning
+        tell(request, f"{outcome.words[:1].upper()}{outcome.words[1:]}.")
+        return redirect("evaluation:golden-suggestions", pk)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
     rows = golden_set.questions.filter(suggested=True).order_by("created_at", "position", "id")
     page = page_of(request, rows, PER_PAGE)
     context = set_context(golden_set, "suggestions") | {

@@ -14,8 +14,16 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, find_or_404, next_address, page_of, refuse, render_page
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    next_address,
+    page_of,
+    render_page,
+    submit_form,
+)
 from collections_app.models import Collection
 from evaluation_app.golden import edits, sets
 from evaluation_app.golden.expectations import ExpectationState, find_drifts, read_status
@@ -23,7 +31,6 @@ from evaluation_app.golden.pages.forms import GoldenSetChangeForm, GoldenSetForm
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.versions import compare_versions
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, GoldenSetVersion
-from ragd.errors import RagdError
 
 PER_PAGE = 50
 BULK_MAX = 1000
@@ -73,20 +80,15 @@ def newest_runs(set_ids: Sequence[int]) -> dict[int, EvaluationRun]:
 
 @require_http_methods(["GET", "POST"])
 def new_set(request: PageRequest) -> HttpResponse:
-    status = 200
     form = GoldenSetForm(request.POST or None, initial={"collection": request.GET.get("collection", "")})
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            data = form.cleaned_data
-            try:
-                made = sets.create_set(
-                    data["name"], data["collection"], description=data["description"], actor=request.user
-                )
-                return redirect("evaluation:golden-set", made.pk)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-    return render_page(request, "evaluation/golden/new_set.html", {"form": form}, status=status)
+
+    def save() -> HttpResponse:
+        data = form.cleaned_data
+        made = sets.create_set(data["name"], data["collection"], description=data["description"], actor=request.user)
+        return redirect("evaluation:golden-set", made.pk)
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "evaluation/golden/new_set.html", {"form": form}, status=status)
 
 
 @require_GET
@@ -159,19 +161,18 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
 
 @require_http_methods(["GET", "POST"])
 def set_settings(request: PageRequest, pk: int) -> HttpResponse:
-    golden_set, status = find_set_or_404(pk), 200
+    golden_set = find_set_or_404(pk)
     initial = {"name": golden_set.name, "description": golden_set.description}
     form = GoldenSetChangeForm(request.POST or None, initial=initial)
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            try:
-                sets.update_set(golden_set, actor=request.user, **form.cleaned_data)
-                messages.success(request, f"{golden_set.name} saved.")
-                return redirect("evaluation:golden-set", pk)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-                golden_set = find_set_or_404(pk)
+
+    def save() -> HttpResponse:
+        changed = sets.update_set(find_set_or_404(pk), actor=request.user, **form.cleaned_data)
+        messages.success(request, f"{changed.name} saved.")
+        return redirect("evaluation:golden-set", pk)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
     context = set_context(golden_set, "settings") | {"form": form}
     return render_page(request, "evaluation/golden/settings.html", context, status=status)
 
@@ -196,7 +197,9 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
     action, _, single = request.POST.get("action", "").partition(" ")
     back = next_address(request, reverse("evaluation:golden-set", args=[pk]))
     if action in ("up", "down") and _is_id(single):
-        _move(request, golden_set, int(single), -1 if action == "up" else 1)
+        with RefusalMessages(request):
+            question = edits.find_question(golden_set, int(single))
+            edits.move_question(question, -1 if action == "up" else 1, actor=request.user)
         return redirect(back)
     if action == "follow":
         count = edits.follow_moved_chunks(golden_set, actor=request.user)
@@ -218,19 +221,10 @@ def change_questions(request: PageRequest, pk: int) -> HttpResponse:
         messages.error(request, "Unknown action.")
         return redirect(back)
     act, did = known[action]
-    try:
+    with RefusalMessages(request):
         count = act(golden_set, ids, actor=request.user)
         messages.success(request, f"{count} question{'' if count == 1 else 's'} {did}.")
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
     return redirect(back)
-
-
-def _move(request: PageRequest, golden_set: GoldenSet, question_id: int, by: int) -> None:
-    try:
-        edits.move_question(edits.find_question(golden_set, question_id), by, actor=request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
 
 
 def _is_id(text: str) -> bool:
@@ -304,11 +298,9 @@ def bring_back(request: PageRequest, pk: int, version: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     result = _or_404(golden_set, version)
     if request.method == "POST":
-        try:
+        with RefusalMessages(request):
             stored = edits.bring_back(golden_set, version, actor=request.user)
             messages.success(request, f"Restored version {version} (now version {stored.version}).")
-        except (ServiceError, RagdError) as error:
-            messages.error(request, describe(error)[1]["error"]["message"])
         return redirect("evaluation:golden-versions", pk)
     present = _or_404(golden_set, golden_set.version)
     context = {"golden_set": golden_set, "version": result, "counts": _difference(present, result)}

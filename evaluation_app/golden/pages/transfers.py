@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import quote
 
 from django.contrib import messages
 from django.core.paginator import Paginator
-from django.http import Http404, HttpResponse, StreamingHttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, refuse, render_page
+from collections_app.http.downloads import download_response
+from collections_app.http.page_requests import PageRequest, render_page, submit_form
 from evaluation_app.golden.pages.forms import ImportForm
 from evaluation_app.golden.pages.sets import find_set_or_404, set_context
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.transfer.formats import MEDIA_TYPES, decode, guess_format, read_rows, write_csv, write_jsonl
 from evaluation_app.golden.transfer.imports import ImportPlan, carry_out, plan_import
 from evaluation_app.models import GoldenSet
-from ragd.errors import RagdError
 
 ROWS_SHOWN = 200
 
@@ -30,20 +28,17 @@ def import_questions(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     form = ImportForm(request.POST or None, request.FILES or None, initial={"mode": "merge"})
     context: dict[str, Any] = set_context(golden_set, "import") | {"form": form}
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            try:
-                text, name = _sent(form)
-                plan = _act(request, golden_set, form, text, name)
-                if plan is None:
-                    return redirect("evaluation:golden-set", pk)
-                context |= {"plan": plan, "text": text, "name": name, **_shown(request, plan)}
-                status = 200
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
-    return render_page(request, "evaluation/golden/import.html", context, status=status)
+
+    def save() -> HttpResponse:
+        text, name = _sent(form)
+        plan = _act(request, golden_set, form, text, name)
+        if plan is None:
+            return redirect("evaluation:golden-set", pk)
+        planned = {"plan": plan, "text": text, "name": name, **_shown(request, plan)}
+        return render_page(request, "evaluation/golden/import.html", context | planned)
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "evaluation/golden/import.html", context, status=status)
 
 
 def _sent(form: ImportForm) -> tuple[str, str]:
@@ -81,23 +76,18 @@ def export_questions(request: PageRequest, pk: int, format: str) -> StreamingHtt
     golden_set = find_set_or_404(pk)
     if format not in MEDIA_TYPES:
         raise Http404(f"there is no format {format!r}; there are csv and jsonl")
-    return export_response(golden_set, format, with_suggested=bool(request.GET.get("suggested")), for_spreadsheet=True)
+    with_suggested = bool(request.GET.get("suggested"))
+    return export_response(request, golden_set, format, with_suggested=with_suggested, for_spreadsheet=True)
 
 
 def export_response(
-    golden_set: GoldenSet, format: str, *, with_suggested: bool, for_spreadsheet: bool
+    request: HttpRequest, golden_set: GoldenSet, format: str, *, with_suggested: bool, for_spreadsheet: bool
 ) -> StreamingHttpResponse:
     rows = golden_set.questions.order_by("suggested", "position", "id")
     if not with_suggested:
         rows = rows.filter(suggested=False)
     questions = [(Golden.of(row), row.suggested) for row in rows]
-    if format == "csv":
-        lines, kind = write_csv(questions, for_spreadsheet=for_spreadsheet), MEDIA_TYPES["csv"]
-    else:
-        lines, kind = write_jsonl(questions), MEDIA_TYPES["jsonl"]
+    is_csv = format == "csv"
+    lines = write_csv(questions, for_spreadsheet=for_spreadsheet) if is_csv else write_jsonl(questions)
     name = f"{golden_set.name}-v{golden_set.version}.{format}"
-    return StreamingHttpResponse(
-        lines,
-        content_type=kind,
-        headers={"Content-Disposition": f"attachment; filename=\"golden.{format}\"; filename*=UTF-8''{quote(name)}"},
-    )
+    return download_response(request, lines, MEDIA_TYPES["csv" if is_csv else "jsonl"], name)

@@ -20,7 +20,14 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, next_address, page_of, render_page
+from collections_app.http.page_requests import (
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    next_address,
+    page_of,
+    render_page,
+)
 from collections_app.models import Collection, Document
 from collections_app.services.documents.bulk_changes import BulkChange, change_documents
 from collections_app.services.governance import audit
@@ -31,7 +38,6 @@ from evaluation_app.runs.lifecycle import cancel_run, delete_run, resume_run, re
 from evaluation_app.runs.requests import clear_baseline, make_baseline
 from evaluation_app.scoring.modes.catalogue import Bands, bands_for
 from evaluation_app.scoring.run_settings import JUDGES, RunSettings
-from ragd.errors import RagdError
 from ragd.types import RetrievePlan
 
 RUNS_PER_PAGE = 50
@@ -215,23 +221,18 @@ def delete(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
         is_baseline = run.golden_set is not None and run.golden_set.baseline_id == run.pk
         context = {"run": run, "items": run.items.count(), "is_baseline": is_baseline}
         return render_page(request, "evaluation/dashboard/delete_run.html", context)
-    try:
+    with RefusalMessages(request):
         delete_run(run, request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, error.message)
-        return redirect(run)
-    messages.success(request, f"Evaluation run {run} deleted.")
-    return redirect("evaluation:evaluation-runs")
+        messages.success(request, f"Evaluation run {run} deleted.")
+        return redirect("evaluation:evaluation-runs")
+    return redirect(run)
 
 
 def _act(request: PageRequest, pk: uuid.UUID, act: Callable[[EvaluationRun], object], details: str) -> HttpResponse:
     """Do it and lead back to where the form says, else to the run's page, with what came of it."""
     run = get_object_or_404(EvaluationRun, pk=pk)
-    try:
+    with RefusalMessages(request):
         act(run)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, error.message)
-    else:
         messages.success(request, details)
     return redirect(next_address(request, reverse("evaluation:evaluation-run", args=[pk])))
 
@@ -244,11 +245,9 @@ def run_without(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     provided = request.POST if request.method == "POST" else request.GET
     document = find_or_404(collection.documents.listed(), doc_id=provided.get("doc_id", ""))
     if request.method == "POST":
-        try:
+        with RefusalMessages(request):
             return redirect(disable_and_run(run, document, actor=request.user))
-        except (ServiceError, RagdError) as error:
-            messages.error(request, error.message)
-            return redirect(run)
+        return redirect(run)
     context = {
         "run": run,
         "collection": collection,

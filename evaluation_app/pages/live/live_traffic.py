@@ -13,8 +13,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
+from collections_app.http.page_requests import PageRequest, field_of, find_or_404, page_of, render_page, submit_form
 from collections_app.models import Collection
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
@@ -33,7 +32,6 @@ from evaluation_app.pages.live.figures import (
 from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
 from evaluation_app.scoring.modes.catalogue import bands_for, mode_title
 from evaluation_app.scoring.sampling import PER_DAY_MAX, sampling_of, save_sampling
-from ragd.errors import RagdError
 
 PER_PAGE = 25
 COLUMNS = (*OVERVIEW, "answer_relevance")
@@ -74,7 +72,7 @@ class SamplingForm(forms.Form):
             self.fields["judge_model"].help_text = f"Default: {judge_model()}"
         else:
             del self.fields["judge_model"]
-        self.fields["judge"].choices = choices  # type: ignore[attr-defined]
+        field_of(self, "judge", forms.ChoiceField).choices = choices
 
     @property
     def values(self) -> dict[str, Any]:
@@ -111,16 +109,15 @@ def live_collection(request: PageRequest, name: str) -> HttpResponse:
     collection = find_or_404(Collection.objects.live(), name=name)
     sampling = sampling_of(name)
     form = SamplingForm(request.POST if request.method == "POST" else None, sampling=sampling)
-    status = 200
-    if request.method == "POST":
-        status = 422
-        if form.is_valid():
-            try:
-                save_sampling(collection, **form.values, actor=request.user)
-                messages.success(request, _told(form))
-                return redirect("evaluation:live-collection", name)
-            except (ServiceError, RagdError) as error:
-                status = refuse(form, error)
+
+    def save() -> HttpResponse:
+        save_sampling(collection, **form.values, actor=request.user)
+        messages.success(request, _told(form))
+        return redirect("evaluation:live-collection", name)
+
+    response, status = submit_form(request, form, save)
+    if response:
+        return response
     context = {"collection": collection, "sampling": sampling, "form": form} | _describe(request, name)
     parts = {"scored-runs": "evaluation/scoring/parts/scored_runs.html"}
     return render_page(request, "evaluation/scoring/live_collection.html", context, parts=parts, status=status)

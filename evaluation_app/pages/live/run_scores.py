@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, is_part, render_page
+from collections_app.http.page_requests import PageRequest, RefusalMessages, is_part, render_page
 from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, RunScore
@@ -29,7 +27,6 @@ from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
 from evaluation_app.scoring.modes.catalogue import bands_for, mode_title, stored_table
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
-from ragd.errors import RagdError
 from retrieval_app.models import QueryRun
 
 PARTS = {"run-score": "evaluation/scoring/parts/run_score.html"}
@@ -118,11 +115,9 @@ def show_score(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
 def judge(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """Judge the run now, by the judge of the form, and show what came of it."""
     run = get_object_or_404(QueryRun.objects.select_related("collection"), pk=run_id)
-    try:
+    with RefusalMessages(request):
         settings = RunSettings.from_dict({"judge": request.POST.get("judge") or "embedded"})
         judge_run(run, settings, actor=request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
     if is_part(request, PARTS):
         return render_page(request, "evaluation/scoring/run_score.html", describe_score(run), parts=PARTS)
     return redirect(reverse("evaluation:run-score", args=[run.pk]))
