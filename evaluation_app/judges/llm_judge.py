@@ -139,15 +139,15 @@ class LlmJudge:
 
     def _ask(self, case: Case, messages: list[Message], usage: _Usage) -> tuple[dict[str, Any], JudgedAnswer]:
         """The object that the model gave, and what it says. Raises _JudgingError."""
-        asked, faults = messages, AnnotationFaults([])
+        prompt, faults = messages, AnnotationFaults([])
         for _ in range(1 + self.repairs_max):
-            reply = self._call(case, asked, usage)
+            reply = self._call(case, prompt, usage)
             try:
                 value = read_reply(reply.completion.text)
                 return value, check_answer(value, case)
             except AnnotationFaults as result:
                 faults = self._named(result, reply)
-            asked = build_repair(messages, reply.completion.text, faults.faults)
+            prompt = build_repair(messages, reply.completion.text, faults.faults)
         raise _JudgingError(faults.kind, f"the model {self.model!r} gave no usable annotation: {faults}")
 
     def _named(self, annotation_faults: AnnotationFaults, reply: ModelAnswer) -> AnnotationFaults:
