@@ -24,6 +24,7 @@ from collections_app.api.schemas import (
     DocumentPage,
     DocumentRequest,
     Ingested,
+    read_content,
 )
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -33,7 +34,6 @@ from collections_app.services.documents import edits
 from collections_app.services.documents.bulk_changes import BulkChange, DocumentResult, change_documents
 from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
 from ragd.errors import InvalidInput
-from ragd.types import Segment
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 
@@ -88,7 +88,7 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
         return service.ingest_text(
             target,
             doc_id,
-            _content(payload),
+            read_content(payload.content),
             title=payload.title or "",
             tags=payload.tags,
             metadata=payload.metadata,
@@ -126,12 +126,6 @@ def edit_document(request: HttpRequest, collection: str, doc_id: str, payload: D
     return edits.edit_document(
         target, doc_id, changes, expected_revision=payload.expected_revision, actor=request_key(request)
     )
-
-
-def _content(payload: DocumentRequest) -> str | list[Segment]:
-    if isinstance(payload.content, str):
-        return payload.content
-    return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content]
 
 
 @router.get("/collections/{collection}/facets", operation_id="documents-facets", response={200: FacetAnswer, **ERRORS})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from datetime import date, datetime
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
@@ -23,7 +23,7 @@ from collections_app.models import Chunk, Collection
 from collections_app.policies import policy_for
 from collections_app.services.collections.retention import effective_retention
 from collections_app.services.governance.security_policy import effective_security
-from ragd.types import ChunkPolicy
+from ragd.types import ChunkPolicy, Segment
 
 
 class Request(Schema):
@@ -204,6 +204,13 @@ class SegmentRequest(Request):
     text: str
     t_start: FiniteFloat | None = Field(None, description="seconds")
     t_end: FiniteFloat | None = Field(None, description="seconds")
+
+
+def read_content(content: str | Sequence[SegmentRequest] | None) -> str | list[Segment]:
+    """A request's text, or its segments as the services take them; [] for None."""
+    if isinstance(content, str):
+        return content
+    return [Segment(segment.text, segment.t_start, segment.t_end) for segment in content or ()]
 
 
 class DocumentRequest(Request):
