@@ -9,8 +9,8 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title
-from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, DocumentRevision, IngestBatch, IngestJob, Upload
 from collections_app.models.library import key_label, name_actor
