@@ -1,16 +1,51 @@
-"""The Celery app that tasks are sent through; `ragd_site.worker` runs them."""
+"""The Celery app that tasks are sent through, and its transport over PostgreSQL; `ragd_site.worker` runs the tasks."""
 
 from __future__ import annotations
 
+import logging
 import os
+from typing import Any
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES, pgmq
 
-from ragd_site import queue_transport
+log = logging.getLogger(__name__)
+
+
+class Channel(pgmq.Channel):
+    """Leaves out messages that no sender of ragd wrote.
+
+    Kombu takes every row of a queue for an envelope of its own. One that is none ends the worker, which then meets it
+    again after its restart.
+    """
+
+    def is_envelope(self, message: Any) -> bool:
+        """Whether kombu can read it: a body that can be decoded, headers, and properties with a delivery tag."""
+        try:
+            properties = message["properties"]
+            self.decode_body(message["body"], properties.get("body_encoding"))  # type: ignore[no-untyped-call]
+            parts = (message["headers"], properties["delivery_info"])
+            return isinstance(properties["delivery_tag"], str) and all(isinstance(part, dict) for part in parts)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return False
+
+    def _receive_messages(self, queue: str, *args: Any, **kwargs: Any) -> list[Any]:
+        rows = super()._receive_messages(queue, *args, **kwargs)
+        tasks = [row for row in rows if self.is_envelope(row.message)]
+        for row in rows:
+            if row not in tasks:
+                log.error("a message in queue %s is no task and is dropped: %.200r", queue, row.message)
+                self.pgmq.delete(self._queue_name(queue), row.msg_id)
+        return tasks
+
+
+class Transport(pgmq.Transport):
+    Channel = Channel
+
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
 
-queue_transport.register()
+TRANSPORT_ALIASES["pgmq"] = f"{__name__}:Transport"  # of every later connection to a `pgmq://` address
 app = Celery("ragd")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

@@ -56,7 +56,7 @@ def test_what_is_no_task_is_dropped_with_a_line_in_the_log(
                 broker.drain_events(timeout=60)
         assert received == [{"task": "good"}]
         assert client.metrics(NAME).queue_length == 0
-    assert len([record for record in caplog.records if record.name == "ragd_site.queue_transport"]) == len(FORGED)
+    assert len([record for record in caplog.records if record.name == "ragd_site.celery"]) == len(FORGED)
 
 
 def test_the_worker_sends_no_events_that_nobody_reads() -> None:

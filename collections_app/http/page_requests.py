@@ -9,7 +9,7 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.paginator import Page, Paginator
 from django.db.models import Model, QuerySet
-from django.forms import Form
+from django.forms import BaseForm, Field, Form
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render, resolve_url
 from django.template.loader import render_to_string
@@ -20,6 +20,7 @@ from collections_app.errors import ServiceError, describe
 from ragd.errors import RagdError
 
 Row = TypeVar("Row", bound=Model)
+FieldKind = TypeVar("FieldKind", bound=Field)
 PART_HEADER = "Ragd-Part"  # tells the script that the body belongs into the page, whatever the status
 
 
@@ -68,6 +69,13 @@ def find_or_404(rows: QuerySet[Row, Row], **requested: Any) -> Row:
 def page_of(request: HttpRequest, rows: QuerySet[Any, Any], per_page: int) -> Page[Any]:
     """The page that the address asks for; the nearest one when the number makes no sense."""
     return Paginator(rows, per_page).get_page(request.GET.get("page"))
+
+
+def field_of(form: BaseForm, name: str, kind: type[FieldKind]) -> FieldKind:
+    """The form's field of that name, as the kind that it is declared with: a form gives it choices of its own."""
+    field = form.fields[name]
+    assert isinstance(field, kind)
+    return field
 
 
 def refuse(form: Form, error: ServiceError | RagdError) -> int:

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, field_of, find_or_404, render_page, submit_form
 from collections_app.models import Chunk, Collection, Document, Generation
 from collections_app.services.generations.generation_states import generation_states
 from collections_app.services.generations.generations import activate_generation, get_generation
@@ -149,7 +149,7 @@ class GateForm(forms.Form):
             GoldenSet.objects.filter(collection_name=collection.name).order_by("name").values_list("name", flat=True)
         )
         choices = [("", "None: no quality gate"), *((name, name) for name in names)]
-        self.fields["set"].choices = choices  # type: ignore[attr-defined]
+        field_of(self, "set", forms.ChoiceField).choices = choices
 
 
 class OverruleForm(forms.Form):

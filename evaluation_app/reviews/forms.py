@@ -8,8 +8,9 @@ from typing import Any
 from django import forms
 from django.db.models import Exists, OuterRef
 
+from collections_app.http.page_requests import field_of
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
-from evaluation_app.reviews.labels import LABEL_REQUESTS, NOTE_CHARS_MAX
+from evaluation_app.reviews.labels import LABEL_REQUESTS, NOTE_CHARS_MAX, LabelRequest
 from evaluation_app.reviews.queue import TASKS_MAX, WANTED_MAX, WHICH, WORDS
 
 RUNS_OFFERED = 50
@@ -33,9 +34,7 @@ class QueueForm(forms.Form):
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, run: str = "") -> None:
         super().__init__(data, initial={"source": f"run:{run}"} if run else None)
-        source = self.fields["source"]
-        assert isinstance(source, forms.ChoiceField)
-        source.choices = _sources(run)
+        field_of(self, "source", forms.ChoiceField).choices = _sources(run)
 
 
 class ReviewForm(forms.Form):
@@ -45,19 +44,21 @@ class ReviewForm(forms.Form):
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, sentences: list[Any]) -> None:
         super().__init__(data)
-        for asked in LABEL_REQUESTS:
-            self.fields[asked.measure] = forms.ChoiceField(
-                required=False,
-                choices=[(f"{value:g}", word) for value, word in asked.choices] + [(UNTOLD, "cannot tell")],
-            )
+        for label in LABEL_REQUESTS:
+            self.fields[label.measure] = forms.ChoiceField(required=False, choices=verdict_choices(label))
         self.fields["unsupported"] = forms.MultipleChoiceField(
             required=False, choices=[(pair[0], pair[1]) for pair in sentences]
         )
 
     @property
     def verdicts(self) -> dict[str, float | None]:
-        data = {asked.measure: self.cleaned_data.get(asked.measure) for asked in LABEL_REQUESTS}
+        data = {label.measure: self.cleaned_data.get(label.measure) for label in LABEL_REQUESTS}
         return {name: None if value == UNTOLD else float(value) for name, value in data.items() if value}
+
+
+def verdict_choices(label: LabelRequest) -> list[tuple[str, str]]:
+    """(value, label) of each level of the measure, and of "cannot tell"."""
+    return [*((f"{value:g}", word) for value, word in label.choices), (UNTOLD, "cannot tell")]
 
 
 def _sources(run: str) -> list[tuple[str, Any]]:

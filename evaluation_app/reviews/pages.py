@@ -27,7 +27,7 @@ from evaluation_app.pages.dashboard.marked_answer import (
     mark_tally,
 )
 from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
-from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm
+from evaluation_app.reviews.forms import LIVE, QueueForm, ReviewForm, verdict_choices
 from evaluation_app.reviews.labels import (
     LABEL_REQUESTS,
     MEASURES,
@@ -113,10 +113,16 @@ def judge(request: PageRequest, pk: int) -> HttpResponse:
     response, status = submit_form(request, form, save)
     if response:
         return response
-    context: dict[str, Any] = {"tab": "review", "task": task, "form": form, "asked": _asked(form), "own": own}
-    context["marked"] = set(request.POST.getlist("unsupported"))
-    context["counts"] = count_queue(reviewer)
-    context["last"] = _last(request)
+    context: dict[str, Any] = {
+        "tab": "review",
+        "task": task,
+        "form": form,
+        "label_requests": _label_requests(form),
+        "own": own,
+        "marked": set(request.POST.getlist("unsupported")),
+        "counts": count_queue(reviewer),
+        "last": _last(request),
+    }
     context |= _passages(task, annotation_of(task) if own is not None else {})
     if own is not None:
         context |= _said(task)
@@ -240,23 +246,17 @@ def _lines(task: ReviewTask, reviews: list[Review]) -> list[SaidLine]:
     ]
 
 
-def _asked(form: ReviewForm) -> list[dict[str, Any]]:
+def _label_requests(form: ReviewForm) -> list[dict[str, Any]]:
     """The questions with their choices as the page draws them: number keys go by place."""
     return [
         {
             "measure": item.measure,
             "question": item.question,
             "field": form[item.measure],
-            "choices": [
-                (value, word, form[item.measure].value() == value) for value, word in _choices(form, item.measure)
-            ],
+            "choices": [(value, word, form[item.measure].value() == value) for value, word in verdict_choices(item)],
         }
         for item in LABEL_REQUESTS
     ]
-
-
-def _choices(form: ReviewForm, measure: str) -> list[tuple[str, str]]:
-    return [(str(value), str(word)) for value, word in form.fields[measure].choices]  # type: ignore[attr-defined]
 
 
 def _chosen(query: QueryDict) -> dict[str, str]:

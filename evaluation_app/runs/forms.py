@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 
+from collections_app.http.page_requests import field_of
 from evaluation_app.measures.catalogue import CUTS, MEASURES
 from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.models import EvaluationRun
@@ -58,7 +59,7 @@ class SettingsForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not has_judge_model():
-            self.fields["measured"].choices = [pair for pair in MEASURED if pair[0] != "llm"]  # type: ignore[attr-defined]
+            field_of(self, "measured", forms.ChoiceField).choices = [pair for pair in MEASURED if pair[0] != "llm"]
             del self.fields["judge_model"]
         if not has_chat_model():
             del self.fields["llm_model"], self.fields["system_prompt"]

@@ -9,15 +9,15 @@ from uuid import UUID
 from django import forms
 from django.contrib import messages
 from django.db.models import Count, Q
-from django.http import HttpResponse, StreamingHttpResponse
+from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, field_of, find_or_404, refuse, render_page, submit_form
 from collections_app.models import Collection
 from collections_app.stores import open_rerankers
-from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.api import jsonl_response
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
 from evaluation_app.runs.forms import SettingsForm, ThresholdsForm, settings_values, threshold_values
@@ -184,18 +184,18 @@ class CalibrateForm(forms.Form):
         widget=forms.CheckboxSelectMultiple,
     )
 
-    def __init__(self, *args: object, collection: Collection, **values: object) -> None:
-        super().__init__(*args, **values)  # type: ignore[arg-type]
+    def __init__(self, data: QueryDict | None, *, collection: Collection) -> None:
+        super().__init__(data)
         sets = GoldenSet.objects.order_by("name")
-        self.fields["set"].queryset = sets.filter(collection_name=collection.name)  # type: ignore[attr-defined]
-        self.fields["unanswerable"].queryset = sets.exclude(  # type: ignore[attr-defined]
-            collection_name=collection.name
-        )
+        self.own = sets.filter(collection_name=collection.name)
+        self.others = sets.exclude(collection_name=collection.name)
+        field_of(self, "set", forms.ModelChoiceField).queryset = self.own
+        field_of(self, "unanswerable", forms.ModelMultipleChoiceField).queryset = self.others
 
     def clean(self) -> None:
         super().clean()
         chosen = [self.cleaned_data.get("set"), *(self.cleaned_data.get("unanswerable") or ())]
-        count = sum(item.questions.filter(suggested=False).count() for item in chosen if item)
+        count = GoldenQuestion.objects.filter(golden_set__in=filter(None, chosen), suggested=False).count()
         if count > QUESTIONS_MAX:
             raise forms.ValidationError(
                 f"{count} questions are too many for a page, which takes at most {QUESTIONS_MAX}; run manage.py ragd "
@@ -223,8 +223,8 @@ def calibrate_page(request: PageRequest, name: str) -> HttpResponse:
         "collection": collection,
         "tab": "settings",
         "form": form,
-        "sets": form.fields["set"].queryset.exists(),  # type: ignore[attr-defined]
-        "others": form.fields["unanswerable"].queryset.exists(),  # type: ignore[attr-defined]
+        "sets": form.own.exists(),
+        "others": form.others.exists(),
         "most": 100,
     }
     return render_page(request, "evaluation/calibration/calibrate.html", context, parts=PARTS, status=status)

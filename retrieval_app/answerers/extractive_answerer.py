@@ -151,7 +151,8 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
     sentences = []
     for number, source in enumerate(sources):
         for start, end in split_sentences(source.content):
-            start = LEAD.match(source.content, start, end).end()  # type: ignore[union-attr]
+            if lead := LEAD.match(source.content, start, end):
+                start = lead.end()
             text = source.content[start:end].rstrip()
             written = is_written(source.metadata)  # then it stands nowhere else
             first = start if written else source.start + start

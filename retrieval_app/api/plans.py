@@ -5,17 +5,46 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Router
+from ninja import Field, Router, Schema
 from ninja.params import functions as param
+from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, find_collection
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from retrieval_app.api.schemas import PlanChanges, PlanDeleted, SavedPlanList, SavedPlanOut, SavedPlanRequest
+from retrieval_app.api.schemas import PlanFields, SavedPlanOut
 from retrieval_app.models import SavedPlan
 from retrieval_app.runs import plans
 
 router = Router(auth=BearerAuth(), tags=["plans"])
+
+
+class SavedPlanRequest(PlanFields):
+    """A plan to save. It begins from the server's defaults."""
+
+    description: str = ""
+    is_default: bool | None = Field(
+        None, description="Whether every call that names no plan begins from this one; left as it is when left out"
+    )
+
+
+class PlanChanges(Schema):
+    """What is left out stays."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    description: str | None = None
+    is_default: bool | None = None
+
+
+class SavedPlanList(Schema):
+    items: list[SavedPlanOut]
+    next_cursor: str | None
+
+
+class PlanDeleted(Schema):
+    deleted: int
 
 
 @router.get("/collections/{collection}/plans", operation_id="plans-list", response={200: SavedPlanList, **ERRORS})

@@ -104,25 +104,6 @@ class AskRequest(AnswererOptions, ModelFields, SearchRequest):
     )
 
 
-class SavedPlanRequest(PlanFields):
-    """A plan to save. It begins from the server's defaults."""
-
-    description: str = ""
-    is_default: bool | None = Field(
-        None, description="Whether every call that names no plan begins from this one; left as it is when left out"
-    )
-
-
-class PlanChanges(Schema):
-    """What is left out stays."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    name: str | None = None
-    description: str | None = None
-    is_default: bool | None = None
-
-
 class SavedPlanOut(Schema):
     collection: str = Field(validation_alias="collection.name")
     name: str
@@ -133,15 +114,6 @@ class SavedPlanOut(Schema):
     created_by: str
     created_at: IsoTime
     updated_at: IsoTime
-
-
-class SavedPlanList(Schema):
-    items: list[SavedPlanOut]
-    next_cursor: str | None
-
-
-class PlanDeleted(Schema):
-    deleted: int
 
 
 class ListPlace(Schema):

@@ -8,6 +8,7 @@ from typing import Any
 
 from django import forms
 
+from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
 from collections_app.stores import open_rerankers
 from ragd.errors import InvalidInput
@@ -49,8 +50,9 @@ class AskForm(PlanFields):
 
     def __init__(self, *args: Any, collections: Sequence[Collection], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["collection"].queryset = Collection.objects.live().by_name()  # type: ignore[attr-defined]
-        self.fields["collection"].choices = [(item.name, item.name) for item in collections]  # type: ignore[attr-defined]
+        collection = field_of(self, "collection", forms.ModelChoiceField)
+        collection.queryset = Collection.objects.live().by_name()
+        collection.choices = [(item.name, item.name) for item in collections]
         rerankers = [(OFF, "Off"), *((name, name) for name in sorted(open_rerankers()))]
         choices = {"mode": MODES, "exact": EXACT, "compress": COMPRESS, "rerank": rerankers}
         self.choose("plan", _plan_choices())

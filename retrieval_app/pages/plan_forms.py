@@ -7,6 +7,7 @@ from typing import Any
 
 from django import forms
 
+from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
 from collections_app.views.forms.fields import ObjectField, TagsField
 from ragd.types import POOL_MAX, RetrievePlan
@@ -50,7 +51,7 @@ class PlanFields(forms.Form):
 
     def choose(self, name: str, choices: Sequence[Any]) -> None:
         """Offer these in a field."""
-        self.fields[name].choices = choices  # type: ignore[attr-defined]
+        field_of(self, name, forms.ChoiceField).choices = choices
 
 
 class PlanForm(PlanFields):

@@ -203,12 +203,9 @@ def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, 
         href = view.row_href(loss["doc_id"], loss["chunk_index"])
         groups.setdefault(loss["reason"], []).append({**loss, "path": _path_of(candidate), "href": href})
     return [
-        {
-            "title": REASONS[reason],  # type: ignore[index]
-            "rows": match,
-            "open": reason not in EXPECTED or len(match) <= OPEN_MAX,
-        }
-        for reason, match in sorted(groups.items(), key=lambda group: list(REASONS).index(group[0]))  # type: ignore[arg-type]
+        {"title": title, "rows": rows, "open": reason not in EXPECTED or len(rows) <= OPEN_MAX}
+        for reason, title in REASONS.items()
+        if (rows := groups.get(reason))
     ]
 
 

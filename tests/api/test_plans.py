@@ -10,7 +10,8 @@ from django.test import Client
 from collections_app.models import Collection
 from collections_app.services.collections.deletion import delete_collection
 from ragd.types import RetrievePlan
-from retrieval_app.api.schemas import SavedPlanList, SavedPlanOut, SearchResponse
+from retrieval_app.api.plans import SavedPlanList
+from retrieval_app.api.schemas import SavedPlanOut, SearchResponse
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.runs import plans
 from tests.retrieval.corpus import bearer, get, make_collection, post

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
+from collections_app.http.page_requests import field_of
 from collections_app.stores import open_rerankers
 from evaluation_app.analysis.sweeps.lifecycle import Draft, draft_sweep
 from evaluation_app.analysis.sweeps.plan_grid import OFF
@@ -98,7 +99,7 @@ class SweepForm(forms.Form):
             self._choose("measured", JUDGES[:2])
 
     def _choose(self, name: str, choices: Sequence[Any]) -> None:
-        self.fields[name].choices = choices  # type: ignore[attr-defined]
+        field_of(self, name, forms.ChoiceField).choices = choices
 
     def settings(self) -> RunSettings:
         measured, cut = self.cleaned_data["measured"], self.cleaned_data["cut"]

@@ -8,6 +8,7 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
+from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
 from evaluation_app.golden.questions import CATEGORIES, Golden
 from evaluation_app.golden.transfer.formats import read_thresholds, write_thresholds
@@ -50,7 +51,7 @@ class GoldenSetForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         names = Collection.objects.live().by_name().values_list("name", flat=True)
-        self.fields["collection"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        field_of(self, "collection", forms.ChoiceField).choices = [(name, name) for name in names]
 
 
 class GoldenSetChangeForm(forms.Form):
@@ -108,7 +109,7 @@ class RunQuestionForm(QuestionForm):
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["golden_set"].choices = [*sets, ("", "New test set")]  # type: ignore[attr-defined]
+        field_of(self, "golden_set", forms.ChoiceField).choices = [*sets, ("", "New test set")]
 
 
 class ImportForm(forms.Form):

@@ -12,7 +12,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.http.page_requests import PageRequest, RefusalMessages, page_of, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, RefusalMessages, field_of, page_of, render_page, submit_form
 from collections_app.models import Collection
 from evaluation_app.golden import edits
 from evaluation_app.golden.pages.forms import QuestionForm, RunQuestionForm, initial_of, known_categories
@@ -201,7 +201,7 @@ class SuggestForm(forms.Form):
     def __init__(self, *args: Any, has_model: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not has_model:
-            self.fields["method"].choices = [("rules", "Rules (offline)")]  # type: ignore[attr-defined]
+            field_of(self, "method", forms.ChoiceField).choices = [("rules", "Rules (offline)")]
 
     def clean_doc_ids(self) -> list[str]:
         lines = (line.strip() for line in str(self.cleaned_data["doc_ids"]).splitlines())

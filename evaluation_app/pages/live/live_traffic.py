@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods
 
-from collections_app.http.page_requests import PageRequest, find_or_404, page_of, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, field_of, find_or_404, page_of, render_page, submit_form
 from collections_app.models import Collection
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
@@ -72,7 +72,7 @@ class SamplingForm(forms.Form):
             self.fields["judge_model"].help_text = f"Default: {judge_model()}"
         else:
             del self.fields["judge_model"]
-        self.fields["judge"].choices = choices  # type: ignore[attr-defined]
+        field_of(self, "judge", forms.ChoiceField).choices = choices
 
     @property
     def values(self) -> dict[str, Any]:
