@@ -7,9 +7,11 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpcore2
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -55,6 +57,8 @@ def pytest_configure(config: pytest.Config) -> None:
         **settings.STORAGES,
         "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     }
+    # each test's endpoint has a client of its own, and each client would read the certificates of all authorities
+    httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
     settings.STATIC_ROOT.mkdir(exist_ok=True)  # WhiteNoise warns of a folder that is not there
     openai_client.BACKOFF_MAX_S = 0.2  # an endpoint that fails is asked five times: 0.5, 1, 2 and 4 s after each other
     django.setup()

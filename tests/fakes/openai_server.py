@@ -211,6 +211,7 @@ class Handler(BaseHTTPRequestHandler):
     """One connection. `fake` is the OpenAIServer that it speaks for."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits 40 ms for the client to acknowledge the headers
     fake: OpenAIServer
 
     def do_GET(self) -> None:

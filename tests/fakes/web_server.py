@@ -88,6 +88,7 @@ class WebServer:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     site: WebServer
 
     def do_GET(self) -> None:

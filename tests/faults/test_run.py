@@ -49,6 +49,7 @@ class Server:
                     "RAGD_VAR": str(self.var),
                     "PORT": str(self.port),
                     "RAGD_JOB_LEASE_S": "3",
+                    "RAGD_EMBED_BATCH_SIZE": "8",
                     "RAGD_SAMPLE": "off",
                     "SPT_NOENV": "1",  # setproctitle would write over /proc/PID/environ, which `descendants` reads
                 },
@@ -97,11 +98,11 @@ class Server:
             return 0
 
 
-def wait_for(is_done: Callable[[], bool], what: str) -> None:
+def wait_for(is_done: Callable[[], bool], what: str, *, every_s: float = 0.1) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not is_done():
         assert time.monotonic() < deadline, f"no {what} in {PATIENCE_S} s"
-        time.sleep(0.1)
+        time.sleep(every_s)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +195,7 @@ def test_worker_killed_in_the_middle_of_ingest_loses_no_document(server: Server)
     client = requests.Session()
     client.headers["Authorization"] = f"Bearer {secret}"
     client.post(f"{address}/collections", json={"name": "kept", "hybrid_enabled": True}, timeout=30).raise_for_status()
-    files = [("files", (f"text-{number}.txt", write_text(number, 1000))) for number in range(3)]
+    files = [("files", (f"text-{number}.txt", write_text(number, 240))) for number in range(3)]
     client.post(f"{address}/collections/kept/documents", files=files, timeout=60).raise_for_status()
 
     def jobs() -> list[dict[str, Any]]:
@@ -206,7 +207,7 @@ def test_worker_killed_in_the_middle_of_ingest_loses_no_document(server: Server)
         os.kill(pid, signal.SIGKILL)
     cut_off = {job["doc_id"] for job in jobs() if job["state"] == "running"}
     assert cut_off
-    wait_for(lambda: all(job["state"] == "succeeded" for job in jobs()), "success of every job")
+    wait_for(lambda: all(job["state"] == "succeeded" for job in jobs()), "success of every job", every_s=0.5)
 
     done = {job["doc_id"]: job for job in jobs()}
     assert sorted(done) == ["text-0.txt", "text-1.txt", "text-2.txt"]

@@ -16,8 +16,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page, submit_form
-from collections_app.templatetags.interface import counted
 from evaluation_app.analysis.diagnosis.board import (
     SHOWN_PER_COLUMN,
     SHOWS,

@@ -11,9 +11,9 @@ from django.db import OperationalError
 from django.http import HttpResponse
 from django.views.decorators.http import require_GET
 
+from collections_app.domain.formats import dollars, duration
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import ApiKey, Collection
-from collections_app.templatetags.interface import dollars, duration
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars, draw_lines
 from evaluation_app.pages.explorer.span_links import PIPELINE_TYPE, explorer_address, read_briefly, step_conditions
 from evaluation_app.pages.overview import figures as overview
