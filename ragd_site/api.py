@@ -25,7 +25,7 @@ from collections_app.validation import Api
 from evaluation_app.api import router as evaluation_router
 from evaluation_app.spans.evidence.pages import router as evidence_router
 from evaluation_app.spans.exports.api import router as exports_router
-from ragd.store.store import is_supported_pgvector
+from ragd.store.schema import is_supported_pgvector
 from retrieval_app.api import chat
 from retrieval_app.api.queries import router as retrieval_router
 

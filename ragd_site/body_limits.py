@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
-from collections_app.domain.units import MEGABYTE
+from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.http.middleware import API_PATHS
 from ragd_site.api import error_response

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import NotSupportedError, OperationalError, connections
 
-from ragd.store.store import is_supported_pgvector
+from ragd.store.schema import is_supported_pgvector
 
 UNREACHABLE = "ragd.E001"
 VARIABLES = {"default": "DATABASE_URL", "replica": "DATABASE_REPLICA_URL"}

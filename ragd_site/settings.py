@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from csp.constants import NONE, SELF
 
-from collections_app.domain.units import MEGABYTE
+from collections_app.domain.formats import MEGABYTE
 from ragd_site import embedded
 from ragd_site.broker import describe_broker
 from ragd_site.environment import REPOSITORY, SettingError, read_environment

@@ -13,9 +13,9 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
-from collections_app.templatetags.interface import counted
 from ragd.errors import RagdError
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from collections_app.admin.base import ReadOnlyAdmin, list_link, page_link, row_action
-from collections_app.api.transfers import stream_export
 from collections_app.errors import ServiceError
+from collections_app.http.downloads import download_response
 from collections_app.models import Collection, Document
 from collections_app.services.collections.deletion import record_deletion
 from collections_app.services.collections.invariant_check import request_check
@@ -98,10 +98,11 @@ class CollectionAdmin(ReadOnlyAdmin):
             self.message_user(request, "Choose one collection: each is a file of its own.", messages.WARNING)
             return None
         try:
-            return stream_export(open_export(chosen[0], actor=request.user))
+            export = open_export(chosen[0], actor=request.user)
         except (ServiceError, RagdError) as error:
             self.message_user(request, error.message, messages.WARNING)
             return None
+        return download_response(request, export, export.content_type, export.name)
 
     @admin.action(description="Delete the selected collections with everything in them", permissions=["manage"])
     def delete_collections(self, request: HttpRequest, rows: QuerySet[Collection]) -> None:

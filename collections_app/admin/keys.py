@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 
 from collections_app.admin.base import ReadOnlyAdmin, row_action
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import field_of, refuse
+from collections_app.http.page_requests import refuse
 from collections_app.models import ApiKey, Collection
 from collections_app.services.governance.api_keys import create_key, revoke_key
 from ragd.errors import RagdError
@@ -22,7 +22,10 @@ class ApiKeyForm(forms.Form):
     label = forms.CharField(help_text="What the key is for.")
     scope = forms.ChoiceField(choices=ApiKey.Scope.choices, initial=ApiKey.Scope.READ)
     collections = forms.MultipleChoiceField(
-        required=False, widget=forms.CheckboxSelectMultiple, help_text="None: the key opens all of them."
+        required=False,
+        choices=lambda: [(each.name, each.name) for each in Collection.objects.live().by_name()],
+        widget=forms.CheckboxSelectMultiple,
+        help_text="None: the key opens all of them.",
     )
     expires_at = forms.DateTimeField(
         required=False,
@@ -30,11 +33,6 @@ class ApiKeyForm(forms.Form):
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
         help_text="Within ten years. Empty: never.",
     )
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        names = Collection.objects.live().by_name().values_list("name", flat=True)
-        field_of(self, "collections", forms.ChoiceField).choices = [(name, name) for name in names]
 
 
 @admin.register(ApiKey)

@@ -27,6 +27,7 @@ from collections_app.api.chunk_schemas import (
     ScanItem,
 )
 from collections_app.api.documents import router as documents_router
+from collections_app.api.schemas import read_content
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.services.chunks import chunk_edits
@@ -45,7 +46,6 @@ from collections_app.services.chunks.chunk_preview import (
 from collections_app.services.chunks.neighbours import NEIGHBOURS, NEIGHBOURS_MAX, find_chunk, nearest_chunks
 from collections_app.services.documents.documents import get_document
 from ragd.errors import InvalidInput
-from ragd.types import Segment
 
 router = Router(auth=BearerAuth(), tags=["chunks"])
 
@@ -182,14 +182,8 @@ def preview_chunks(request: HttpRequest, collection: str, payload: PreviewReques
     if payload.doc_id is not None:
         preview = preview_document(target, get_document(target, payload.doc_id), explicit)
     else:
-        preview = preview_content(target, _content(payload), explicit, title=payload.title or "")
+        preview = preview_content(target, read_content(payload.content), explicit, title=payload.title or "")
     return PreviewAnswer.from_orm(preview, context={"shown": slice(payload.offset, payload.offset + payload.limit)})
-
-
-def _content(payload: PreviewRequest) -> str | list[Segment]:
-    if isinstance(payload.content, str):
-        return payload.content
-    return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content or ()]
 
 
 @router.get("/collections/{collection}/outliers", operation_id="outliers-list", response={200: OutlierList, **ERRORS})

@@ -1,4 +1,4 @@
-"""Documents and their chunks over HTTP. A doc_id may hold slashes."""
+"""Documents and their chunks over HTTP, one at a time and many at once. A doc_id may hold slashes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.api.access import ERRORS, find_collection
-from collections_app.api.curation_schemas import DocumentChanges, DocumentEdited
+from collections_app.api.curation_schemas import (
+    BulkAnswer,
+    BulkRequest,
+    DocumentChanges,
+    DocumentEdited,
+    FacetAnswer,
+    FilterRequest,
+)
 from collections_app.api.schemas import (
     ChunkPage,
     DocumentDeleted,
@@ -17,19 +24,21 @@ from collections_app.api.schemas import (
     DocumentPage,
     DocumentRequest,
     Ingested,
+    read_content,
 )
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.models import Chunk
+from collections_app.models import Chunk, Collection
 from collections_app.services.documents import documents as service
 from collections_app.services.documents import edits
-from collections_app.services.documents.selection import DocumentFilter
+from collections_app.services.documents.bulk_changes import BulkChange, DocumentResult, change_documents
+from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
 from ragd.errors import InvalidInput
-from ragd.types import Segment
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 
 POLICY_FIELDS = ("target_tokens", "overlap_tokens", "max_chars")
+WORDS = param.Query("", description="words that id, title or source contain")
 TAGS = param.Query([], description="tags that all must be there")
 BY_ID = "/collections/{collection}/documents/{path:doc_id}"
 
@@ -40,7 +49,7 @@ BY_ID = "/collections/{collection}/documents/{path:doc_id}"
 def list_documents(
     request: HttpRequest,
     collection: str,
-    q: str = param.Query("", description="words that id, title or source contain"),
+    q: str = WORDS,
     tag: list[str] = TAGS,
     state: Literal["any", "present", "enabled", "disabled", "archived"] = param.Query(
         "any", description="present: not archived"
@@ -79,7 +88,7 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: str, payload:
         return service.ingest_text(
             target,
             doc_id,
-            _content(payload),
+            read_content(payload.content),
             title=payload.title or "",
             tags=payload.tags,
             metadata=payload.metadata,
@@ -119,7 +128,43 @@ def edit_document(request: HttpRequest, collection: str, doc_id: str, payload: D
     )
 
 
-def _content(payload: DocumentRequest) -> str | list[Segment]:
-    if isinstance(payload.content, str):
-        return payload.content
-    return [Segment(segment.text, segment.t_start, segment.t_end) for segment in payload.content]
+@router.get("/collections/{collection}/facets", operation_id="documents-facets", response={200: FacetAnswer, **ERRORS})
+def list_facets(
+    request: HttpRequest,
+    collection: str,
+    q: str = WORDS,
+    tag: list[str] = TAGS,
+    state: Literal["any", "present", "enabled", "disabled", "archived"] = "present",
+    media_type: str = "",
+) -> Any:
+    """How many documents each value of a filter would leave, under the filters that are stated."""
+    target = find_collection(request, collection)
+    return count_facets(target, DocumentFilter(q, tuple(tag), state, media_type))
+
+
+@router.post(
+    "/collections/{collection}/documents-bulk", operation_id="documents-bulk", response={200: BulkAnswer, **ERRORS}
+)
+def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> Any:
+    """Make one change to many documents; one result per document."""
+    target = find_collection(request, collection)
+    change = BulkChange(
+        payload.action, tuple(payload.tags), payload.key, payload.value, payload.only_existing
+    ).checked()
+    names = _choose(target, payload)
+    if payload.dry_run:
+        results = [DocumentResult(name, "meant") for name in names]
+        return {"counts": {"meant": len(names)}, "removed": {}, "results": results}
+    return change_documents(target, change, names, actor=request_key(request))
+
+
+def _choose(collection: Collection, payload: BulkRequest) -> list[str]:
+    if (payload.doc_ids is None) == (payload.filter is None):
+        raise InvalidInput("name the documents by doc_ids or by a filter, one of the two", field="doc_ids")
+    if payload.filter is None:
+        return choose_named(payload.doc_ids or [])
+    return choose_matching(collection, _filter(payload.filter), expected=payload.expected)
+
+
+def _filter(filter_request: FilterRequest) -> DocumentFilter:
+    return DocumentFilter(filter_request.q, tuple(filter_request.tags), filter_request.state, filter_request.media_type)

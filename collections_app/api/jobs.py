@@ -1,25 +1,152 @@
-"""Jobs over HTTP."""
+"""Jobs, their batches and the queue over HTTP. A batch is what was asked for in one go."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from django.db.models import QuerySet
 from django.http import HttpRequest
-from ninja import Router
+from ninja import Field, Router, Schema
+from pydantic import ConfigDict
 
 from collections_app.api.access import ERRORS, find_collection
-from collections_app.api.job_schemas import Changed, JobDetail, JobItem, JobPage, QueueItem
+from collections_app.api.schemas import read_from
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.models import IngestJob
+from collections_app.models import IngestBatch, IngestJob
 from collections_app.models.jobs import IngestJobQuerySet
-from collections_app.services.jobs.cancellation import cancel_collection_jobs, cancel_job
-from collections_app.services.jobs.queue import queue_state
-from collections_app.services.jobs.retries import retry_collection_jobs, retry_job
+from collections_app.services.jobs.batches import BatchProgress, batch_progress
+from collections_app.services.jobs.cancellation import cancel_batch, cancel_collection_jobs, cancel_job
+from collections_app.services.jobs.queue import jobs_ahead, queue_state
+from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
 
 router = Router(auth=BearerAuth(), tags=["jobs"])
+
+
+class StageItem(Schema):
+    """One stage of a job. done of total count `unit`; rate is in units per second."""
+
+    stage: Literal["fetch", "parse", "chunk", "embed", "store", "probe"]
+    state: Literal["waiting", "running", "succeeded", "failed", "cancelled", "interrupted"]
+    done: int
+    total: int = Field(description="0: not known")
+    unit: Literal["bytes", "chars", "chunks", "files", ""]
+    started_at: datetime | None
+    took_ms: float | None
+    rate: float | None
+    remaining_s: float | None
+    error: str
+
+
+class JobItem(Schema):
+    id: UUID
+    collection: str | None
+    batch_id: UUID | None
+    kind: str
+    doc_id: str
+    title: str
+    source: str
+    state: Literal["queued", "running", "succeeded", "failed", "cancelled", "quarantined"]
+    stage: Literal["queued", "fetch", "parse", "chunk", "embed", "store", "probe", "done"]
+    stages: list[StageItem] = Field(validation_alias="stage_rows")
+    rate: float | None = Field(description="chunks per second of the embedding")
+    remaining_s: float | None = Field(description="seconds until the present stage is done, at its rate")
+    chunks_total: int
+    chunks_done: int
+    chars: int
+    percent: int
+    unchanged: bool
+    attempts: int
+    error_type: str
+    error: str
+    warnings: list[str]
+    timings_ms: dict[str, float]
+    cost_usd: float | None = Field(description="Of its model calls, US dollars; null: none has a price, or one has not")
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @staticmethod
+    def resolve_collection(job: IngestJob) -> str | None:
+        return job.collection.name
+
+
+class JobDetail(JobItem):
+    ahead: int = Field(description="jobs that were sent before it and wait too; 0 when it does not wait")
+
+    @staticmethod
+    def resolve_ahead(job: IngestJob) -> int:
+        return jobs_ahead(job)
+
+
+class JobPage(Schema):
+    items: list[JobItem]
+    next_cursor: str | None
+
+
+class BatchItem(Schema):
+    """What was asked for in one go. documents have jobs; done of them have ended, one way or another."""
+
+    model_config = ConfigDict(alias_generator=read_from("batch", own=(*BatchProgress.__slots__, "errors", "percent")))
+
+    id: UUID
+    collection: str = Field(validation_alias="batch.collection.name")
+    kind: str
+    label: str
+    status: Literal["waiting", "running", "interrupted", "completed", "completed_with_errors", "cancelled", "empty"]
+    open: bool = Field(description="more may come")
+    submitted: int = Field(description="documents that it named")
+    skipped: int
+    already_unchanged: int = Field(
+        validation_alias="batch.unchanged", description="of them needed no job, because they were stored like that"
+    )
+    rejected: int
+    deleted: int
+    documents: int
+    done: int
+    percent: int
+    queued: int
+    running: int
+    succeeded: int
+    unchanged: int = Field(description="of those that succeeded")
+    failed: int
+    cancelled: int
+    quarantined: int
+    errors: int = Field(description="failed, quarantined and rejected")
+    chunks: int
+    documents_per_minute: float | None
+    chunks_per_s: float | None
+    remaining_s: float | None
+    took_s: float | None
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class BatchPage(Schema):
+    items: list[BatchItem]
+    next_cursor: str | None
+
+
+class Changed(Schema):
+    jobs: int = Field(description="how many were changed")
+
+
+class QueueItem(Schema):
+    """The queue of the whole server."""
+
+    waiting: int
+    running: int
+    waiting_bytes: int = Field(description="of the files that wait to be read")
+    oldest_s: float | None = Field(description="how long the oldest waits")
+    per_minute: float | None = Field(description="jobs that ended lately")
+    remaining_s: float | None
+    max_jobs: int = Field(description="queue limit in jobs; 0: unlimited")
+    max_bytes: int = Field(description="0: any amount")
 
 
 @router.get("/jobs", operation_id="jobs-list", response={200: JobPage, **ERRORS})
@@ -95,3 +222,52 @@ def _find_job(request: HttpRequest, job_id: UUID) -> IngestJob:
             f"there is no job {job_id} that this key may see; GET /v1/jobs lists them", type="unknown_job", status=404
         )
     return job
+
+
+@router.get("/batches", operation_id="batches-list", response={200: BatchPage, **ERRORS})
+def list_batches(
+    request: HttpRequest, collection: str | None = None, limit: int = DEFAULT_LIMIT, cursor: str | None = None
+) -> Any:
+    """The batches that the key may see, newest first. GET /v1/jobs?batch= lists the documents of one."""
+    rows = _visible_batches(request)
+    if collection is not None:
+        rows = rows.filter(collection=find_collection(request, collection))
+    page = paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
+    return {"items": batch_progress(page.items), "next_cursor": page.next_cursor}
+
+
+@router.get("/batches/{batch_id}", operation_id="batches-get", response={200: BatchItem, **ERRORS})
+def get_batch(request: HttpRequest, batch_id: UUID) -> Any:
+    return batch_progress([_find_batch(request, batch_id)])[0]
+
+
+@router.post(
+    "/batches/{batch_id}/cancel", operation_id="batches-cancel", summary="Cancel", response={200: Changed, **ERRORS}
+)
+def cancel_batch_jobs(request: HttpRequest, batch_id: UUID) -> Any:
+    """End every job of it that waits or runs, and take no more into it."""
+    return {"jobs": cancel_batch(_find_batch(request, batch_id), actor=request_key(request))}
+
+
+@router.post(
+    "/batches/{batch_id}/retry", operation_id="batches-retry", summary="Retry", response={200: Changed, **ERRORS}
+)
+def retry_batch_jobs(request: HttpRequest, batch_id: UUID) -> Any:
+    """Queue again what failed of it; nothing that was quarantined or cancelled."""
+    return {"jobs": retry_batch(_find_batch(request, batch_id), actor=request_key(request))}
+
+
+def _visible_batches(request: HttpRequest) -> QuerySet[IngestBatch]:
+    rows = IngestBatch.objects.select_related("collection").filter(collection__deleted_at__isnull=True)
+    return rows.filter(request_key(request).visible.by_id("collection_id"))
+
+
+def _find_batch(request: HttpRequest, batch_id: UUID) -> IngestBatch:
+    record = _visible_batches(request).filter(pk=batch_id).first()
+    if record is None:
+        raise ServiceError(
+            f"there is no batch {batch_id} that this key may see; GET /v1/batches lists them",
+            type="unknown_batch",
+            status=404,
+        )
+    return record

@@ -6,15 +6,17 @@ import base64
 import hashlib
 import hmac
 import secrets
+from datetime import datetime
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, Literal
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from ninja import Router, Schema
+from ninja import Field, Router, Schema
+from pydantic import AwareDatetime
 
 from collections_app.api.access import ERRORS, answer
-from collections_app.api.schemas import KeyItem, KeyPage, KeyRequest, KeySecret
+from collections_app.api.schemas import Request
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, bearer_secret, check_unlimited, request_key, require_key
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
@@ -31,6 +33,35 @@ FIRST_KEY_ADVICE = (
     "An administrator makes it under Admin, API keys, or in a shell there: "
     "python manage.py ragd create-key --label NAME; send it as Authorization: Bearer <secret>"
 )
+
+
+class KeyRequest(Request):
+    label: str
+    scope: Literal["read", "write"] = "write"
+    collections: list[str] = Field([], description="names that the key is limited to; none: all")
+    expires_at: AwareDatetime | None = Field(None, description="within ten years; null: never")
+
+
+class KeySecret(Schema):
+    secret_once: str = Field(description="shown here and never again")
+
+
+class KeyItem(Schema):
+    id: int
+    label: str
+    prefix: str
+    scope: str
+    collections: list[str]
+    status: Literal["live", "expired", "revoked"]
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class KeyPage(Schema):
+    items: list[KeyItem]
+    next_cursor: str | None
 
 
 class KeyNonce(Schema):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import replace
 from datetime import date, datetime
 from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
@@ -11,7 +10,6 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import (
     AliasGenerator,
-    AwareDatetime,
     BeforeValidator,
     ConfigDict,
     FiniteFloat,
@@ -21,16 +19,11 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from collections_app.models import Chunk, Collection, StoredProbe
+from collections_app.models import Chunk, Collection
 from collections_app.policies import policy_for
 from collections_app.services.collections.retention import effective_retention
-from collections_app.services.generations.generation_states import GenerationState
-from collections_app.services.generations.recall_probes import recall_warning
 from collections_app.services.governance.security_policy import effective_security
-from collections_app.services.uploads.folder_sync import Sync
-from collections_app.services.uploads.upload_plan import PlanLine, UploadPlan
-from collections_app.services.uploads.uploads import UploadOutcome
-from ragd.types import ChunkPolicy
+from ragd.types import ChunkPolicy, Segment
 
 
 class Request(Schema):
@@ -200,145 +193,6 @@ class Statistics(Schema):
     growth: list[GrowthWeek] = Field(description="the last 26 weeks, oldest first")
 
 
-class RecallOut(Schema):
-    recall: float | None = Field(description="mean share of the exact neighbours that the index found")
-    lowest: float | None = Field(description="of the worst query")
-    selectivity: float = Field(description="share of the chunks that the filter lets through; 1: no filter")
-    exact_ms: float | None = Field(description="median time of one exact scan")
-    index_ms: float | None
-
-
-class ProbeItem(Schema):
-    id: int
-    generation: int
-    k: int
-    ef_search: int
-    chunk_count: int
-    queries: int
-    plain: RecallOut
-    filtered: RecallOut
-    warning: str = Field(description="what to do when a recall is under RAGD_RECALL_WARNING, else empty")
-    created_by: str
-    created_at: datetime
-
-    @staticmethod
-    def resolve_plain(probe: StoredProbe) -> dict[str, float | None]:
-        return {
-            "recall": probe.recall,
-            "lowest": probe.recall_lowest,
-            "selectivity": 1.0,
-            "exact_ms": probe.exact_ms,
-            "index_ms": probe.index_ms,
-        }
-
-    @staticmethod
-    def resolve_filtered(probe: StoredProbe) -> dict[str, float | None]:
-        return {
-            "recall": probe.filtered_recall,
-            "lowest": probe.filtered_lowest,
-            "selectivity": probe.selectivity,
-            "exact_ms": probe.filtered_exact_ms,
-            "index_ms": probe.filtered_index_ms,
-        }
-
-    @staticmethod
-    def resolve_warning(probe: StoredProbe) -> str:
-        return recall_warning(probe)
-
-
-class ProbePage(Schema):
-    items: list[ProbeItem]
-    next_cursor: str | None
-
-
-class GenerationRequest(Request):
-    """What is left out stays as the collection has it; with nothing stated the index is made anew as it is."""
-
-    embed_model: str | None = None
-    embed_dims: StrictInt | None = None
-    chunk_policy: ChunkPolicyRequest | None = Field(None, description="replaces the stated one; {} for the default")
-    language: str | None = None
-    hybrid_enabled: StrictBool | None = None
-    activate: Literal["automatic", "manual"] = Field(
-        "automatic", description="automatic: it serves as soon as it is complete; manual: when it is activated"
-    )
-
-
-class GenerationItem(Schema):
-    model_config = ConfigDict(
-        alias_generator=read_from("generation", own=(*GenerationState.__slots__, "job_id", "job_error"))
-    )
-
-    number: int
-    state: Literal["building", "ready", "serving", "retired", "failed", "cancelled", "dropped"]
-    hash: str = Field(description="SHA-256 of everything below that decides chunks and vectors")
-    spec_version: str
-    embed_model: str
-    embed_dims: int
-    hybrid_enabled: bool
-    language: str
-    chunk_policy: Stored[ChunkPolicy] = Field(validation_alias="generation.policy")
-    chunk_policy_stated: dict[str, Any] = Field(validation_alias="generation.chunk_policy")
-    automatic: bool = Field(description="serves as soon as it is complete")
-    documents_total: int = Field(description="when they were last counted, while it was built")
-    documents_done: int
-    chars_total: int
-    chars_done: int
-    percent: int
-    chunks_per_s: float | None = Field(description="measured in the last run of its build")
-    remaining_s: float | None = Field(description="at that rate, while it is built")
-    chunks: int | None = Field(description="null once its table is gone")
-    bytes: int | None = Field(description="on disk, with indexes")
-    differences: dict[str, int] | None = Field(
-        description="documents changed, added, removed and switched on or off since it was complete; else null"
-    )
-    job_id: UUID | None = Field(description="the job that works on it, or that failed last")
-    job_error: str
-    error: str
-    created_by: str
-    created_at: datetime
-    started_at: datetime | None
-    ready_at: datetime | None
-    swapped_at: datetime | None
-    retired_at: datetime | None
-    gate_state: Literal["", "passed", "held", "overruled"] = Field(
-        description="result of the quality gate; empty without a gate"
-    )
-    gate_report: dict[str, Any] = Field(description="what the gate compared, its verdict in words as reason")
-    gate_reason: str = Field(description="reason for overriding the quality gate")
-    gate_by: str
-    gate_at: datetime | None
-
-    @staticmethod
-    def resolve_job_id(state: GenerationState) -> UUID | None:
-        return state.job.pk if state.job else None
-
-    @staticmethod
-    def resolve_job_error(state: GenerationState) -> str:
-        return state.job.error if state.job else ""
-
-
-class OverruleRequest(Request):
-    reason: str = Field(min_length=1, max_length=2000, description="why it is to serve nevertheless; kept")
-
-
-class GenerationPage(Schema):
-    items: list[GenerationItem]
-
-
-class GenerationEstimate(Schema):
-    documents: int
-    chars: int
-    chunks_now: int
-    chunks: int = Field(description="about as many as the new generation will have")
-    to_embed: int = Field(description="0: every vector is taken over")
-    chunks_per_s: float | None = Field(description="measured just now with a few of the collection's own chunks")
-    seconds: float | None = Field(description="of embedding, at that rate")
-    changed: list[str] = Field(description="what differs from the generation that serves")
-    hash: str
-    same_hash: bool
-
-
 class Deleted(Schema):
     """What was there before, and what is there now: nothing."""
 
@@ -350,6 +204,13 @@ class SegmentRequest(Request):
     text: str
     t_start: FiniteFloat | None = Field(None, description="seconds")
     t_end: FiniteFloat | None = Field(None, description="seconds")
+
+
+def read_content(content: str | Sequence[SegmentRequest] | None) -> str | list[Segment]:
+    """A request's text, or its segments as the services take them; [] for None."""
+    if isinstance(content, str):
+        return content
+    return [Segment(segment.text, segment.t_start, segment.t_end) for segment in content or ()]
 
 
 class DocumentRequest(Request):
@@ -441,176 +302,6 @@ class ChunkPage(Schema):
 
 class JobStarted(Schema):
     job_id: UUID
-
-
-class UploadError(Failure):
-    pass
-
-
-class UploadItem(Schema):
-    """One file.
-
-    status queued: job_id names its job; unchanged: the same bytes are there, or job_id brings them; skipped: other
-    content stays; rejected: error says why.
-    """
-
-    name: str
-    doc_id: str = Field(description="the one that it got")
-    status: Literal["queued", "unchanged", "skipped", "rejected"]
-    plan: str = Field("", description="new, changed, renamed or archive for what is queued; else the status")
-    reason: str = ""
-    job_id: UUID | None = None
-    error: UploadError | None = None
-
-    @staticmethod
-    def resolve_job_id(outcome: UploadOutcome) -> UUID | None:
-        return outcome.job.pk if outcome.job else None
-
-    @staticmethod
-    def resolve_error(outcome: UploadOutcome) -> UploadOutcome | None:
-        return outcome if outcome.error else None
-
-
-class UploadAnswer(Schema):
-    results: list[UploadItem]
-    batch_id: UUID | None = Field(None, description="what further requests of the same upload are added to")
-
-
-class PlanEntry(Request):
-    """A file as it is offered. Either doc_id or name is needed; size in bytes, sha256 of them in hex."""
-
-    doc_id: str = ""
-    name: str = ""
-    sha256: str
-    size: StrictInt = Field(ge=0)
-    on_clash: Literal["", "replace", "skip", "keep_both"] = Field("", description="for this file alone")
-
-
-class UploadPlanRequest(Request):
-    entries: list[PlanEntry] = Field(max_length=100_000)
-    on_clash: Literal["replace", "skip", "keep_both"] = "replace"
-    delete_missing: StrictBool = Field(False, description="also tell what is under prefix and not named")
-    prefix: str = Field("", description="a folder; empty: the whole collection")
-    tags: list[str] | None = Field(None, description="when given, they must be the same for a file to be unchanged")
-    metadata: dict[str, Any] | None = None
-
-
-class PlanItem(Schema):
-    """What becomes of one file, or of a document that is missing among them."""
-
-    name: str
-    asked: str = Field(description="the doc_id that was asked for")
-    doc_id: str = Field(description="the doc_id that it gets")
-    status: Literal["new", "changed", "unchanged", "skipped", "renamed", "rejected", "archive", "would_delete"]
-    reason: str
-    error_type: str
-    size: int
-    job_id: UUID | None = None
-    of: str = Field("", description="the archive that it is a member of")
-
-
-class PlanAnswer(Schema):
-    """Nothing was written. totals: files by status."""
-
-    items: list[PlanItem] = Field(validation_alias="lines")
-    totals: dict[str, int]
-
-    @staticmethod
-    def resolve_lines(plan: UploadPlan) -> list[PlanLine]:
-        return proposed_lines(plan.lines)
-
-    @staticmethod
-    def resolve_totals(plan: UploadPlan) -> dict[str, int]:
-        return proposed_totals(plan.totals)
-
-
-def proposed_lines(lines: Sequence[PlanLine]) -> list[PlanLine]:
-    """Lines of a plan that is not carried out: nothing is deleted, it would be."""
-    return [replace(line, status="would_delete") if line.status == "deleted" else line for line in lines]
-
-
-def proposed_totals(totals: dict[str, int]) -> dict[str, int]:
-    return {name: count for name, count in totals.items() if name != "deleted"} | {"would_delete": totals["deleted"]}
-
-
-class SyncEntry(Request):
-    path: str = Field(min_length=1, description="in the folder; its doc_id is prefix/path")
-    sha256: str
-    size: StrictInt = Field(ge=0)
-
-
-class SyncRequest(Request):
-    manifest: list[SyncEntry] = Field(max_length=100_000, description="every file of the folder")
-    prefix: str = Field("", description="the folder of the collection that it is compared with; empty: all of it")
-    delete_missing: StrictBool = Field(False, description="list what the folder does not have; nothing is deleted yet")
-    on_clash: Literal["replace", "skip", "keep_both"] = "replace"
-    dry_run: StrictBool = False
-    label: str = ""
-
-
-class SyncSend(Schema):
-    path: str = Field(validation_alias="name")
-    doc_id: str = Field(validation_alias="asked")
-
-
-class SyncAnswer(Schema):
-    """send: what to upload, with batch_id as the form field batch; then commit the batch."""
-
-    items: list[PlanItem] = Field(validation_alias="lines")
-    totals: dict[str, int]
-    batch_id: UUID | None
-    send: list[SyncSend] = Field(validation_alias="plan.to_send")
-    would_delete: list[str] = Field(validation_alias="plan.deletions")
-
-    @staticmethod
-    def resolve_lines(sync: Sync) -> list[PlanLine]:
-        return proposed_lines(sync.plan.lines)
-
-    @staticmethod
-    def resolve_totals(sync: Sync) -> dict[str, int]:
-        return proposed_totals(sync.plan.totals)
-
-    @staticmethod
-    def resolve_batch_id(sync: Sync) -> UUID | None:
-        return sync.batch.pk if sync.batch else None
-
-
-class SyncCommit(Request):
-    delete: list[str] = Field([], max_length=100_000, description="doc_ids, of those that would_delete named")
-
-
-class SyncCommitted(Schema):
-    deleted: list[str]
-    kept: dict[str, str] = Field(description="doc_id -> why it was not deleted")
-
-
-class KeyRequest(Request):
-    label: str
-    scope: Literal["read", "write"] = "write"
-    collections: list[str] = Field([], description="names that the key is limited to; none: all")
-    expires_at: AwareDatetime | None = Field(None, description="within ten years; null: never")
-
-
-class KeySecret(Schema):
-    secret_once: str = Field(description="shown here and never again")
-
-
-class KeyItem(Schema):
-    id: int
-    label: str
-    prefix: str
-    scope: str
-    collections: list[str]
-    status: Literal["live", "expired", "revoked"]
-    created_at: datetime
-    expires_at: datetime | None
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-
-
-class KeyPage(Schema):
-    items: list[KeyItem]
-    next_cursor: str | None
 
 
 class ErrorDetail(Schema):

@@ -1,22 +1,26 @@
-"""Documents from elsewhere over HTTP: lists of addresses, and prefixes of buckets."""
+"""Documents from elsewhere over HTTP: lists of addresses, prefixes of buckets, and folders kept in step."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
+from uuid import UUID
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import Router, Schema, Status
-from pydantic import Field, StrictBool
+from pydantic import Field, StrictBool, StrictInt
 
 from collections_app.api.access import ERRORS, answer, find_collection
-from collections_app.api.schemas import Request, proposed_lines, proposed_totals
+from collections_app.api.schemas import Request
+from collections_app.api.uploads import PlanItem, proposed_lines, proposed_totals
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection
 from collections_app.services.governance import audit
 from collections_app.services.sources.buckets import submit_prefix
 from collections_app.services.sources.source_jobs import SourcePlan
 from collections_app.services.sources.url_lists import ADDRESSES_MAX, UrlEntry, submit_urls
-from collections_app.services.uploads.upload_plan import PlanLine
+from collections_app.services.uploads.folder_sync import Sync, SyncOutcome, commit_sync, open_sync
+from collections_app.services.uploads.upload_plan import Entry, PlanLine
+from collections_app.services.uploads.uploads import find_batch
 
 router = Router(auth=BearerAuth(), tags=["documents"])
 
@@ -84,6 +88,57 @@ class SourceAnswer(Schema):
         return plan.totals if plan.batch else proposed_totals(plan.totals)
 
 
+class SyncEntry(Request):
+    path: str = Field(min_length=1, description="in the folder; its doc_id is prefix/path")
+    sha256: str
+    size: StrictInt = Field(ge=0)
+
+
+class SyncRequest(Request):
+    manifest: list[SyncEntry] = Field(max_length=100_000, description="every file of the folder")
+    prefix: str = Field("", description="the folder of the collection that it is compared with; empty: all of it")
+    delete_missing: StrictBool = Field(False, description="list what the folder does not have; nothing is deleted yet")
+    on_clash: Literal["replace", "skip", "keep_both"] = "replace"
+    dry_run: StrictBool = False
+    label: str = ""
+
+
+class SyncSend(Schema):
+    path: str = Field(validation_alias="name")
+    doc_id: str = Field(validation_alias="asked")
+
+
+class SyncAnswer(Schema):
+    """send: what to upload, with batch_id as the form field batch; then commit the batch."""
+
+    items: list[PlanItem] = Field(validation_alias="lines")
+    totals: dict[str, int]
+    batch_id: UUID | None
+    send: list[SyncSend] = Field(validation_alias="plan.to_send")
+    would_delete: list[str] = Field(validation_alias="plan.deletions")
+
+    @staticmethod
+    def resolve_lines(sync: Sync) -> list[PlanLine]:
+        return proposed_lines(sync.plan.lines)
+
+    @staticmethod
+    def resolve_totals(sync: Sync) -> dict[str, int]:
+        return proposed_totals(sync.plan.totals)
+
+    @staticmethod
+    def resolve_batch_id(sync: Sync) -> UUID | None:
+        return sync.batch.pk if sync.batch else None
+
+
+class SyncCommit(Request):
+    delete: list[str] = Field([], max_length=100_000, description="doc_ids, of those that would_delete named")
+
+
+class SyncCommitted(Schema):
+    deleted: list[str]
+    kept: dict[str, str] = Field(description="doc_id -> why it was not deleted")
+
+
 @router.post(
     "/collections/{collection}/urls",
     operation_id="documents-fetch",
@@ -122,6 +177,40 @@ def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) 
         return submit_prefix(target, **payload.model_dump(), actor=actor)
 
     return _respond(request, payload, submit)
+
+
+@router.post("/collections/{collection}/sync", operation_id="sync-open", response={200: SyncAnswer, **ERRORS})
+def open_folder_sync(request: HttpRequest, collection: str, payload: SyncRequest) -> HttpResponse:
+    """Compare a folder by its hashes and open a batch for it. Upload the paths of `send` with it, then commit it.
+
+    Nothing is deleted before the commit names it; an empty manifest with delete_missing is refused.
+    """
+    target = find_collection(request, collection)
+
+    def produce() -> Sync:
+        return open_sync(
+            target,
+            [Entry(each.path, each.sha256, each.size) for each in payload.manifest],
+            **payload.model_dump(exclude={"manifest"}),
+            actor=request_key(request),
+        )
+
+    return answer(request, produce, SyncAnswer)
+
+
+@router.post(
+    "/collections/{collection}/sync/{batch_id}/commit",
+    operation_id="sync-commit",
+    response={200: SyncCommitted, **ERRORS},
+)
+def commit_folder_sync(request: HttpRequest, collection: str, batch_id: str, payload: SyncCommit) -> HttpResponse:
+    """Delete the documents that are named, and close the batch. What was changed meanwhile is kept, and told."""
+    target = find_collection(request, collection)
+
+    def produce() -> SyncOutcome:
+        return commit_sync(target, find_batch(target, batch_id), payload.delete, actor=request_key(request))
+
+    return answer(request, produce, SyncCommitted)
 
 
 def _respond(request: HttpRequest, payload: SourceRequest, submit: Any) -> Any:

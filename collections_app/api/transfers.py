@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from django.utils.http import content_disposition_header
 from ninja import Field, Router, Schema
 from ninja.files import UploadedFile
 from ninja.params import functions as param
@@ -17,13 +16,13 @@ from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.domain.identity import can_be_stored
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, check_collection_scope, request_key
+from collections_app.http.downloads import download_response
 from collections_app.http.paging import paginate
 from collections_app.models import Operation
 from collections_app.services.transfer.export import Export, open_export
 from collections_app.services.transfer.export_reader import read_manifest
 from collections_app.services.transfer.import_stage import import_collection
 
-ZIP = "application/zip"
 HASHED_AT_ONCE = 1_000_000
 FILE = param.File(..., description="what GET /v1/collections/{collection}/export answered")
 
@@ -71,7 +70,9 @@ class OperationPage(Schema):
     "/collections/{collection}/export",
     operation_id="collections-export",
     response={200: None, **ERRORS},
-    openapi_extra={"responses": {200: {"content": {ZIP: {"schema": {"type": "string", "format": "binary"}}}}}},
+    openapi_extra={
+        "responses": {200: {"content": {Export.content_type: {"schema": {"type": "string", "format": "binary"}}}}}
+    },
 )
 def export_collection(request: HttpRequest, collection: str) -> StreamingHttpResponse:
     """The whole collection at this moment as one ZIP file, streamed; writers go on meanwhile.
@@ -79,15 +80,8 @@ def export_collection(request: HttpRequest, collection: str) -> StreamingHttpRes
     A stream that ends without the archive's directory at its end is incomplete: no reader of ZIP files accepts it. 429
     when three exports run already.
     """
-    return stream_export(open_export(find_collection(request, collection), actor=request_key(request)))
-
-
-def stream_export(export: Export) -> StreamingHttpResponse:
-    """The answer that downloads an export."""
-    response = StreamingHttpResponse(export, content_type=ZIP)
-    response["Content-Disposition"] = content_disposition_header(True, export.name) or "attachment"
-    response["X-Accel-Buffering"] = "no"
-    return response
+    export = open_export(find_collection(request, collection), actor=request_key(request))
+    return download_response(request, export, export.content_type, export.name)
 
 
 @router.post("/collections/import", operation_id="collections-import", response={201: Imported, **ERRORS})

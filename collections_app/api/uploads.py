@@ -5,23 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
+from uuid import UUID
 
 from django.db import transaction
 from django.http import HttpRequest
-from ninja import Status
+from ninja import Field, Schema, Status
 from ninja.files import UploadedFile
 from ninja.params import functions as param
+from pydantic import StrictBool, StrictInt
 
 from collections_app.api.access import ERRORS, HEADER, answer, find_collection
 from collections_app.api.documents import router  # one address, so one router
-from collections_app.api.schemas import PlanAnswer, UploadAnswer, UploadPlanRequest
+from collections_app.api.schemas import Failure, Request
 from collections_app.errors import ServiceError
 from collections_app.http.auth import BearerAuth, request_key
 from collections_app.models import Collection, IngestBatch
-from collections_app.services.uploads.upload_plan import Entry, UploadPlan, plan_uploads
+from collections_app.services.uploads.upload_plan import Entry, PlanLine, UploadPlan, plan_uploads
 from collections_app.services.uploads.upload_preview import preview_uploads
-from collections_app.services.uploads.uploads import close_batch, find_batch, submit_uploads
+from collections_app.services.uploads.uploads import UploadOutcome, close_batch, find_batch, submit_uploads
 from ragd.errors import InvalidInput
 
 HASHED_AT_ONCE = 1_000_000
@@ -34,6 +37,96 @@ ON_CLASH = param.Form(
 BATCH = param.Form("", description="the batch_id of an earlier answer that was kept open (more), to add to that batch")
 MORE = param.Form(False, description="keep the batch open, because further requests add to it")
 DRY_RUN = param.Form(False, description="answer 200 with what would become of each file, and write nothing")
+
+
+class UploadError(Failure):
+    pass
+
+
+class UploadItem(Schema):
+    """One file.
+
+    status queued: job_id names its job; unchanged: the same bytes are there, or job_id brings them; skipped: other
+    content stays; rejected: error says why.
+    """
+
+    name: str
+    doc_id: str = Field(description="the one that it got")
+    status: Literal["queued", "unchanged", "skipped", "rejected"]
+    plan: str = Field("", description="new, changed, renamed or archive for what is queued; else the status")
+    reason: str = ""
+    job_id: UUID | None = None
+    error: UploadError | None = None
+
+    @staticmethod
+    def resolve_job_id(outcome: UploadOutcome) -> UUID | None:
+        return outcome.job.pk if outcome.job else None
+
+    @staticmethod
+    def resolve_error(outcome: UploadOutcome) -> UploadOutcome | None:
+        return outcome if outcome.error else None
+
+
+class UploadAnswer(Schema):
+    results: list[UploadItem]
+    batch_id: UUID | None = Field(None, description="what further requests of the same upload are added to")
+
+
+class PlanEntry(Request):
+    """A file as it is offered. Either doc_id or name is needed; size in bytes, sha256 of them in hex."""
+
+    doc_id: str = ""
+    name: str = ""
+    sha256: str
+    size: StrictInt = Field(ge=0)
+    on_clash: Literal["", "replace", "skip", "keep_both"] = Field("", description="for this file alone")
+
+
+class UploadPlanRequest(Request):
+    entries: list[PlanEntry] = Field(max_length=100_000)
+    on_clash: Literal["replace", "skip", "keep_both"] = "replace"
+    delete_missing: StrictBool = Field(False, description="also tell what is under prefix and not named")
+    prefix: str = Field("", description="a folder; empty: the whole collection")
+    tags: list[str] | None = Field(None, description="when given, they must be the same for a file to be unchanged")
+    metadata: dict[str, Any] | None = None
+
+
+class PlanItem(Schema):
+    """What becomes of one file, or of a document that is missing among them."""
+
+    name: str
+    asked: str = Field(description="the doc_id that was asked for")
+    doc_id: str = Field(description="the doc_id that it gets")
+    status: Literal["new", "changed", "unchanged", "skipped", "renamed", "rejected", "archive", "would_delete"]
+    reason: str
+    error_type: str
+    size: int
+    job_id: UUID | None = None
+    of: str = Field("", description="the archive that it is a member of")
+
+
+class PlanAnswer(Schema):
+    """Nothing was written. totals: files by status."""
+
+    items: list[PlanItem] = Field(validation_alias="lines")
+    totals: dict[str, int]
+
+    @staticmethod
+    def resolve_lines(plan: UploadPlan) -> list[PlanLine]:
+        return proposed_lines(plan.lines)
+
+    @staticmethod
+    def resolve_totals(plan: UploadPlan) -> dict[str, int]:
+        return proposed_totals(plan.totals)
+
+
+def proposed_lines(lines: Sequence[PlanLine]) -> list[PlanLine]:
+    """Lines of a plan that is not carried out: nothing is deleted, it would be."""
+    return [replace(line, status="would_delete") if line.status == "deleted" else line for line in lines]
+
+
+def proposed_totals(totals: dict[str, int]) -> dict[str, int]:
+    return {name: count for name, count in totals.items() if name != "deleted"} | {"would_delete": totals["deleted"]}
 
 
 @router.post(

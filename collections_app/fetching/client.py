@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from functools import partial
 from typing import Any
 
 import certifi
@@ -175,8 +174,8 @@ class PinnedPool(urllib3.PoolManager):
     def _new_pool(self, scheme: str, *args: Any, **values: Any) -> urllib3.HTTPConnectionPool:
         pool = super()._new_pool(scheme, *args, **values)
         if self.guard is not None:
-            connection = PinnedHTTPS if scheme == "https" else PinnedHTTP
-            pool.ConnectionCls = partial(connection, guard=self.guard)  # type: ignore[assignment]
+            pool.ConnectionCls = PinnedHTTPS if scheme == "https" else PinnedHTTP
+            pool.conn_kw["guard"] = self.guard
         return pool
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections_app.domain.units import MEGABYTE
+from collections_app.domain.formats import MEGABYTE
 
 
 class FetchError(Exception):

@@ -1,9 +1,7 @@
-"""The words and small pictures of the pages: icons, times, durations, sizes, states, bars. Each once."""
+"""The words and small pictures of the pages: icons, times, states, bars. Each once."""
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,6 +16,8 @@ from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from collections_app.domain import formats
+from collections_app.domain.formats import duration, span
 from collections_app.services.governance.audit import tell
 from collections_app.stages import StageRow
 
@@ -81,32 +81,14 @@ PLANNED: dict[str, tuple[str, str]] = {  # the words and tones of the upload pag
     "deleted": ("bad", "Delete"),
     "would_delete": ("bad", "Delete"),
 }
-STRATEGIES = {"structure": "structure-aware", "words": "sliding window"}
-LABEL_KINDS = ("message", "page", "section", "sheet", "slide")
-FILE_TYPES = {
-    "application/epub+zip": "EPUB",
-    "application/json": "JSON",
-    "application/msword": "Word 97",
-    "application/pdf": "PDF",
-    "application/rtf": "RTF",
-    "application/vnd.ms-excel": "Excel 97",
-    "application/vnd.ms-powerpoint": "PowerPoint 97",
-    "application/vnd.oasis.opendocument.presentation": "ODP",
-    "application/vnd.oasis.opendocument.spreadsheet": "ODS",
-    "application/vnd.oasis.opendocument.text": "ODT",
-    "application/vnd.openxmlformats-officedocument.presentationml.presentation": "PowerPoint",
-    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "Excel",
-    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "Word",
-    "application/x-ndjson": "JSON Lines",
-    "application/xml": "XML",
-    "message/rfc822": "E-mail",
-    "text/csv": "CSV",
-    "text/html": "HTML",
-    "text/markdown": "Markdown",
-    "text/plain": "Text",
-    "text/x-rst": "reStructuredText",
-}
 TOASTS = {"error": ("bad", "alert"), "warning": ("watch", "alert"), "success": ("good", "check")}
+
+for written in (
+    formats.amount, formats.counted, formats.dollars, duration, formats.exactly, formats.file_type, formats.number,
+    formats.page_label, formats.percent, formats.pretty, formats.score, formats.seconds, formats.shown, formats.size,
+    formats.strategy, formats.words,
+):  # fmt: skip
+    register.filter(written)
 
 
 @register.simple_tag
@@ -187,133 +169,12 @@ def spell_ago(moment: datetime, now: datetime) -> str:
     """The distance in the largest whole unit; from 30 days on the date."""
     seconds = int((now - moment).total_seconds())
     if seconds < 0:
-        return f"in {_span(-seconds)}"
+        return f"in {span(-seconds)}"
     if seconds < 10:
         return "just now"
     if seconds < RELATIVE_MAX.total_seconds():
-        return f"{_span(seconds)} ago"
+        return f"{span(seconds)} ago"
     return timezone.localtime(moment).strftime("%Y-%m-%d")
-
-
-def _span(seconds: int) -> str:
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"
-
-
-@register.filter
-def duration(took_ms: float | str | None) -> str:
-    """Milliseconds below one second, then seconds, from two minutes on minutes; an en dash for None and ""."""
-    if took_ms is None or took_ms == "":
-        return "–"
-    value = float(took_ms)
-    if value < 1:
-        return f"{value:.2f} ms"
-    if value < 10:
-        return f"{value:.1f} ms"
-    if value < 999.5:
-        return f"{value:.0f} ms"
-    if value < 9_995:
-        return f"{value / 1000:.2f} s"
-    if value < 119_950:
-        return f"{value / 1000:.1f} s"
-    minutes, seconds = divmod(round(value / 1000), 60)
-    return f"{minutes} min {seconds} s"
-
-
-@register.filter
-def number(value: float | str | None) -> str:
-    """Grouped thousands; an en dash for None and for what a template lacks."""
-    if value is None or isinstance(value, str):
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
-
-
-@register.filter
-def dollars(amount: float | None) -> str:
-    """ "$0.0024": up to three significant digits below a dollar, cents at least; an en dash for None."""
-    if amount is None:
-        return "–"
-    if amount == 0:
-        return "$0"
-    if abs(amount) >= 1:
-        return f"${amount:,.2f}"
-    whole, _, part = f"{amount:.{2 - math.floor(math.log10(abs(amount)))}f}".partition(".")
-    return f"${whole}.{part.rstrip('0').ljust(2, '0')}"
-
-
-@register.filter
-def size(value: int | None) -> str:
-    """Bytes in decimal units, as the size limit counts them."""
-    if value is None:
-        return "–"
-    amount = float(value)
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
-
-
-@register.filter
-def amount(value: float | None, unit: str) -> str:
-    """A count of bytes in decimal units, of anything else with its name: "chars" -> "1,200 characters"."""
-    if value is None:
-        return "–"
-    if unit == "bytes":
-        return size(round(value))
-    text = f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
-    return f"{text} {'characters' if unit == 'chars' else unit}".strip()
-
-
-@register.filter
-def score(value: float | None) -> str:
-    """Four digits after the point: enough to tell neighbours of a ranking apart."""
-    return "–" if value is None else f"{value:.4f}"
-
-
-@register.filter
-def percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.0f} %"
-
-
-@register.filter
-def counted(value: int, noun: str) -> str:
-    """counted(1, "document") -> "1 document"; "query,queries" gives the plural; else an s is added."""
-    one, _, many = noun.partition(",")
-    return f"{value:,} {one if value == 1 else many or one + 's'}"
-
-
-@register.filter
-def words(name: str) -> str:
-    """embed_query -> embed query: a name of the code as words."""
-    return name.replace("_", " ")
-
-
-@register.filter
-def page_label(label: object) -> str:
-    """Where in its file a chunk stands: "3" and "page 3" -> "p. 3", "sheet Totals" as it is, "" for none.
-
-    A label without a kind is the heading of a section: "Contents" -> "section Contents".
-    """
-    text = str(label or "")
-    kind, _, rest = text.partition(" ")
-    if text.isdigit() or (kind == "page" and rest):
-        return f"p. {rest or text}"
-    return text if not text or (kind in LABEL_KINDS and rest) else f"section {text}"
-
-
-@register.filter
-def strategy(kind: str) -> str:
-    """structure, words -> what the interface calls the chunking strategy."""
-    return STRATEGIES.get(kind, kind)
-
-
-@register.filter
-def file_type(media_type: str) -> str:
-    """application/pdf -> PDF: a media type as people call it; an unknown one as it is."""
-    return FILE_TYPES.get(media_type.partition(";")[0].strip(), media_type)
 
 
 @register.filter
@@ -323,27 +184,9 @@ def without(values: Sequence[str] | None, unwanted: str) -> list[str]:
 
 
 @register.filter
-def pretty(value: Any) -> str:
-    """A value as indented JSON with sorted keys."""
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, default=str)
-
-
-@register.filter
 def toast(tags: str) -> tuple[str, str]:
     """(tone, icon) of a Django message by its tags."""
     return next((TOASTS[tag] for tag in tags.split() if tag in TOASTS), ("neutral", "info"))
-
-
-@register.filter
-def shown(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-@register.filter
-def exactly(value: Any) -> str:
-    """A value as JSON, to the last digit: what tests and scripts read from data attributes."""
-    return json.dumps(value, ensure_ascii=False)
 
 
 @register.simple_tag
@@ -440,12 +283,6 @@ def trend_words(trend: Any, kind: str = "ratio") -> str:
         return "unchanged vs. last week"
     unit = {"count": "", "share": " points", "ratio": " %"}[kind]
     return f"{'+' if moved > 0 else '−'}{amount:,.0f}{unit} vs. last week"
-
-
-@register.filter
-def seconds(value: float | None) -> str:
-    """A number of seconds in its largest whole unit."""
-    return "–" if value is None else _span(int(value))
 
 
 @register.simple_tag

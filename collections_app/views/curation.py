@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.domain.identity import can_be_stored
 from collections_app.http.page_requests import (
     PageRequest,
@@ -28,7 +29,6 @@ from collections_app.services.documents.edits import edit_document
 from collections_app.services.documents.selection import count_facets
 from collections_app.services.governance.delete_guards import is_guarded
 from collections_app.services.indexing.revisions import count_revisions
-from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection, find_document
 from collections_app.views.forms.curation import BulkLabelForm, DocumentForm, Selection
 

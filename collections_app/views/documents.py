@@ -7,11 +7,11 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_GET, require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
 from collections_app.policies import policy_for
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.documents.selection import count_facets
-from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import TextForm
 from collections_app.views.forms.curation import DOCUMENT_SORTS, filter_of_address

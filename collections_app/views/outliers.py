@@ -7,6 +7,7 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.domain.outliers import FLAG_WORDS, FLAGS
 from collections_app.http.page_requests import PageRequest, page_number, pages_around, render_page
 from collections_app.services.chunks.chunk_outliers import count_outliers, last_scan, list_outliers, scan_duplicates
@@ -18,7 +19,6 @@ from collections_app.services.chunks.finding_scan import (
     scan_collection,
 )
 from collections_app.services.governance.security_policy import policy_of
-from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
 from ragd.security import FAMILIES, RULES_VERSION
 

@@ -11,13 +11,13 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_http_methods
 
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, refuse, render_page
 from collections_app.models import Collection
 from collections_app.services.sources.buckets import submit_prefix
 from collections_app.services.sources.source_jobs import SENT, SourcePlan
 from collections_app.services.sources.url_lists import submit_urls
-from collections_app.templatetags.interface import counted
 from collections_app.views.collections import find_collection
 from collections_app.views.forms.collections import IntakeFields
 from collections_app.views.forms.sources import BucketForm, UrlsForm

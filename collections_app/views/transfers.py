@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from collections_app.api.transfers import stream_export
+from collections_app.http.downloads import download_response
 from collections_app.http.page_requests import PageRequest, RefusalMessages, find_or_404, render_page, submit_form
 from collections_app.models import Collection, Operation
 from collections_app.services.collections.invariant_check import request_check
@@ -28,7 +28,8 @@ def export(request: PageRequest, name: str) -> HttpResponseBase:
     """The download; the page that asked for it stays."""
     collection = find_or_404(Collection.objects.live(), name=name)
     with RefusalMessages(request):
-        return stream_export(open_export(collection, actor=request.user))
+        file = open_export(collection, actor=request.user)
+        return download_response(request, file, file.content_type, file.name)
     return redirect("collections:settings", name)
 
 

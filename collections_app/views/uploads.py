@@ -11,8 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
-from collections_app.api.schemas import PlanAnswer, UploadPlanRequest
-from collections_app.api.uploads import plan_of
+from collections_app.api.uploads import PlanAnswer, UploadPlanRequest, plan_of
 from collections_app.errors import ServiceError, error_response
 from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page
 from collections_app.models import IngestBatch

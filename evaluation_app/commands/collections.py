@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from collections_app.domain.formats import counted
 from collections_app.models import Collection, FindingScan, Generation, IngestJob
 from collections_app.services.chunks.finding_scan import count_findings, list_findings, scan_collection
 from collections_app.services.collections.collections import get_collection
@@ -18,7 +19,6 @@ from collections_app.services.generations.generations import activate_generation
 from collections_app.services.transfer.export import export_to_file
 from collections_app.services.transfer.import_stage import import_collection
 from collections_app.services.worker.dispatch import run_job
-from collections_app.templatetags.interface import counted
 from evaluation_app.commands.progress import Bar, StoppedError
 from evaluation_app.commands.subcommand import Answer, Options, UsageError
 from ragd.errors import InvalidInput, UnknownCollection

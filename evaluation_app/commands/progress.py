@@ -17,7 +17,7 @@ from django.db.models import F
 from django.utils import timezone
 from tqdm import tqdm
 
-from collections_app.domain.units import MEGABYTE
+from collections_app.domain.formats import MEGABYTE
 from collections_app.models import IngestBatch, IngestJob, WorkerHeartbeat
 from collections_app.services.jobs.batches import ALIVE_WITHIN, BatchProgress, batch_progress
 from collections_app.services.jobs.queue import send_jobs

@@ -9,8 +9,9 @@ from django import forms
 from django.core.paginator import Paginator
 from django.http import HttpRequest
 
+from collections_app.domain.formats import duration
 from collections_app.domain.passages import ChunkSpan, cut_pieces
-from collections_app.templatetags.interface import STATES, duration
+from collections_app.templatetags.interface import STATES
 from evaluation_app.analysis.figures import make_figure, shares_of
 from evaluation_app.charts.score_charts import BINS, TrendPoint, draw_distribution, draw_trend
 from evaluation_app.charts.series_charts import Series, Step, draw_bars, draw_lines

@@ -84,10 +84,10 @@ def download_run(request: PageRequest, pk: UUID) -> StreamingHttpResponse:
 def _sets() -> list[GoldenSet]:
     """Those over collections that are there, with how many questions each asks, by name."""
     live = Collection.objects.live().values("name")
-    asked = Count("questions", filter=Q(questions__suggested=False))
+    question_count = Count("questions", filter=Q(questions__suggested=False))
     return list(
         GoldenSet.objects.filter(collection_name__in=live)
-        .annotate(asked=asked)
+        .annotate(question_count=question_count)
         .select_related("baseline")
         .order_by("name")
     )
@@ -108,7 +108,7 @@ def _chosen(request: PageRequest, sets: list[GoldenSet], like: EvaluationRun | N
         int(requested) if requested.isdecimal() and len(requested) < ID_DIGITS else like.golden_set_id if like else None
     )
     named = next((each for each in sets if each.pk == number), None)
-    return named or next((each for each in sets if each.asked), sets[0] if sets else None)  # type: ignore[attr-defined]
+    return named or next((each for each in sets if each.question_count), sets[0] if sets else None)  # type: ignore[attr-defined]
 
 
 def _plan_form(request: PageRequest, collection: Collection, like: EvaluationRun | None) -> PlanForm:

@@ -87,9 +87,9 @@ def make_baseline(run: EvaluationRun, *, actor: audit.Actor = None) -> GoldenSet
 @transaction.atomic
 def clear_baseline(golden_set: GoldenSet, *, actor: audit.Actor = None) -> GoldenSet:
     """Later runs are held against nothing. Without a baseline nothing changes."""
-    held = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
-    if held.baseline_id is not None:
-        held.baseline = None
-        held.save(update_fields=["baseline", "updated_at"])
-        audit.record(actor, [held], audit.CHANGE, "took the baseline away")
-    return held
+    locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
+    if locked.baseline_id is not None:
+        locked.baseline = None
+        locked.save(update_fields=["baseline", "updated_at"])
+        audit.record(actor, [locked], audit.CHANGE, "took the baseline away")
+    return locked

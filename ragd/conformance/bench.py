@@ -12,7 +12,8 @@ import ragd
 from ragd.conformance import corpus
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
-from ragd.store.store import Connection, Store, apply_schema, check_database, create_collection, execute, fetch_all
+from ragd.store.schema import apply_schema, check_database
+from ragd.store.store import Connection, Store, create_collection, execute, fetch_all
 from ragd.types import Candidate, Chunk, RetrievePlan
 
 GOLDEN_COLLECTION = "conformance"

@@ -9,7 +9,8 @@ import ragd
 from ragd.conformance.bench import Bench, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.embedder import SimHashEmbedder
 from ragd.conformance.report import Cases
-from ragd.store.store import Store, apply_schema, execute, fetch_all
+from ragd.store.schema import apply_schema
+from ragd.store.store import Store, execute, fetch_all
 from ragd.types import MODES, Filters, RetrievePlan, Vector
 
 LONG = ("apples grow on trees", "pears grow on trees too", "walnuts fall in autumn", "grapes hang on vines")

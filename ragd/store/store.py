@@ -1,36 +1,23 @@
-"""The store: a connection, one collection and its embedder. Schema, partitions, indexes; rows are written elsewhere."""
+"""The store: a connection, one collection and its embedder. Partitions and indexes; rows are written elsewhere."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
-from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection, UnsupportedDatabase
+from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.models.reranking import AnyReranker
 from ragd.types import ChunkPolicy, canonical_json
 
-POSTGRES_MIN = 170000
-PGVECTOR_MIN = (0, 8, 4)  # 0.8.2 to 0.8.4 mend overflows in parallel HNSW builds and corruption under vacuum
 VECTOR_INDEX_DIMS = 2000
 HALFVEC_INDEX_DIMS = 4000
 EXACT_THRESHOLD = 20_000
 REBAKE_LIMIT = 20_000
-SCHEMA_FILE = Path(__file__).parent.with_name("schema.sql")
-
-SERVER_VERSION = """
-SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
-       (SELECT extversion FROM pg_extension WHERE extname = 'vector'),
-       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector')
-"""
-
-SCHEMA_PRESENT = "SELECT to_regclass('chunks') IS NOT NULL AND to_regclass('chunk_stats') IS NOT NULL"
 
 LANGUAGES = "SELECT cfgname FROM pg_ts_config ORDER BY cfgname"
 
@@ -191,43 +178,6 @@ def execute(connection: Connection, sql: str, params: dict[str, Any] | None = No
     with cursor(connection) as open_cursor:
         open_cursor.execute(sql, params)
         return int(open_cursor.rowcount)
-
-
-def apply_schema(connection: Connection) -> None:
-    """Create what `schema.sql` names; running it again changes nothing. The caller commits."""
-    check_database(connection)
-    execute(connection, SCHEMA_FILE.read_text(encoding="utf-8"))
-
-
-def check_database(connection: Connection) -> None:
-    """Raise UnsupportedDatabase unless the server is PostgreSQL 17+ with pgvector 0.8.4+ installed or available."""
-    ((number, version, installed, available),) = fetch_all(connection, SERVER_VERSION)
-    if number < POSTGRES_MIN:
-        raise UnsupportedDatabase(
-            f"ragd needs PostgreSQL 17 or newer, because older ones cannot break ties on an HNSW index; "
-            f"this server is {version}. Point DATABASE_URL at a newer server, or leave it unset for the embedded one."
-        )
-    pgvector = installed or available
-    if pgvector is None:
-        raise UnsupportedDatabase(
-            "ragd needs the pgvector extension 0.8.4 or newer, and this server does not have it. "
-            "Install the package of pgvector for its PostgreSQL version."
-        )
-    if not is_supported_pgvector(pgvector):
-        raise UnsupportedDatabase(
-            f"ragd needs pgvector 0.8.4 or newer; this database has {pgvector}. "
-            "Upgrade the package, then run: ALTER EXTENSION vector UPDATE."
-        )
-
-
-def is_supported_pgvector(version: str) -> bool:
-    """Whether a version such as "0.8.4" is new enough; one without a third number is its .0."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3]) >= PGVECTOR_MIN
-
-
-def schema_present(connection: Connection) -> bool:
-    ((present,),) = fetch_all(connection, SCHEMA_PRESENT)
-    return bool(present)
 
 
 def languages(connection: Connection) -> list[str]:

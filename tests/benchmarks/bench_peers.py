@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 import psycopg
 
-from ragd.store.store import apply_schema
+from ragd.store.schema import apply_schema
 from ragd_site import embedded
 from tests.benchmarks import peer_rounds
 from tests.benchmarks.peers import NAMES, PeerProcess, peer_python

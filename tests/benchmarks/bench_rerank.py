@@ -31,7 +31,8 @@ from ragd.models.embedding import LocalEmbedder
 from ragd.models.late_interaction import LateInteraction, combine
 from ragd.search.retrieval import Retrieval
 from ragd.store.indexing import embed_chunks
-from ragd.store.store import apply_schema, create_collection
+from ragd.store.schema import apply_schema
+from ragd.store.store import create_collection
 from ragd.types import ChunkPolicy, RetrievePlan
 from ragd_site import embedded
 from tests.benchmarks.bench_scifact import check_with_trec_eval, ndcg

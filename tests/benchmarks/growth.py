@@ -20,7 +20,8 @@ import numpy as np
 import psycopg
 
 from ragd.store.postings import extend_postings
-from ragd.store.store import Store, apply_schema, bake_length, create_collection, execute, fetch_all
+from ragd.store.schema import apply_schema
+from ragd.store.store import Store, bake_length, create_collection, execute, fetch_all
 
 VOCABULARY = 200_000
 RANK_OFFSET = 10

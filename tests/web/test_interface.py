@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from collections_app.domain import formats
 from collections_app.templatetags import interface
 from evaluation_app.pages.overview.trends import Trend
 
@@ -34,7 +35,7 @@ def test_ago_keeps_the_exact_time_in_the_markup() -> None:
      (1234, "1.23 s"), (10_000, "10.0 s"), (119_900, "119.9 s"), (125_000, "2 min 5 s")],
 )  # fmt: skip
 def test_duration(took_ms: float | None, said: str) -> None:
-    assert interface.duration(took_ms) == said
+    assert formats.duration(took_ms) == said
 
 
 @pytest.mark.parametrize(
@@ -43,18 +44,18 @@ def test_duration(took_ms: float | None, said: str) -> None:
      (50_000_000, "50.0 MB"), (3 * 10**12, "3.0 TB")],
 )  # fmt: skip
 def test_size(size: int | None, said: str) -> None:
-    assert interface.size(size) == said
+    assert formats.size(size) == said
 
 
 def test_counts_agree_with_their_noun() -> None:
-    assert interface.counted(0, "document") == "0 documents"
-    assert interface.counted(1, "document") == "1 document"
-    assert interface.counted(1234, "query,queries") == "1,234 queries"
-    assert interface.number(1234567) == "1,234,567"
-    assert interface.number(None) == "–"
-    assert interface.percent(None) == "–"
-    assert interface.percent(0.5) == "50 %"
-    assert interface.score(None) == "–"
+    assert formats.counted(0, "document") == "0 documents"
+    assert formats.counted(1, "document") == "1 document"
+    assert formats.counted(1234, "query,queries") == "1,234 queries"
+    assert formats.number(1234567) == "1,234,567"
+    assert formats.number(None) == "–"
+    assert formats.percent(None) == "–"
+    assert formats.percent(0.5) == "50 %"
+    assert formats.score(None) == "–"
 
 
 @pytest.mark.parametrize(
@@ -89,4 +90,4 @@ def test_a_score_bar_stays_within_its_bounds() -> None:
 
 
 def test_numbers_for_scripts_are_exact() -> None:
-    assert interface.exactly(0.1 + 0.2) == "0.30000000000000004"
+    assert formats.exactly(0.1 + 0.2) == "0.30000000000000004"

@@ -16,8 +16,8 @@ from django.conf import settings
 from django.db import connection
 from django.db.models.functions import MD5, Substr
 
+from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.overlays import MARK
-from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document
 from collections_app.parsing import parse

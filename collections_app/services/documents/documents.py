@@ -9,10 +9,10 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
+from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import check_doc_id, clean_metadata, clean_tags, clean_title
-from collections_app.domain.units import MEGABYTE
 from collections_app.errors import ServiceError
-from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
+from collections_app.models import Chunk, Collection, Document, DocumentRevision, IngestBatch, IngestJob, Upload
 from collections_app.models.library import key_label, name_actor
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import with_attachments
@@ -118,7 +118,7 @@ def _check_content(content: str | Sequence[Segment]) -> str | Sequence[Segment]:
     return content
 
 
-def stored_content(document: Document) -> str | list[Segment]:
+def _stored_content(document: Document | DocumentRevision) -> str | list[Segment]:
     """What the document's chunks are made from: its text, or its segments."""
     if not document.segments:
         return document.text
@@ -126,11 +126,11 @@ def stored_content(document: Document) -> str | list[Segment]:
     return segments if document_text(segments) == document.text else document.text
 
 
-def draft_of(document: Document) -> Draft:
-    """The document as it would come in again."""
+def draft_of(document: Document | DocumentRevision) -> Draft:
+    """The document, or what it was, as it would come in again."""
     return Draft(
         doc_id=document.doc_id,
-        content=stored_content(document),
+        content=_stored_content(document),
         title=document.title,
         tags=tuple(document.tags),
         metadata=document.metadata,

@@ -27,8 +27,7 @@ from collections_app.services.indexing.stored_documents import Cause, find_store
 from collections_app.services.jobs.attempts import IngestOutcome
 from ragd import telemetry
 from ragd.errors import InvalidInput
-from ragd.text.chunking import document_text
-from ragd.types import ChunkPolicy, Segment
+from ragd.types import ChunkPolicy
 
 __all__ = ["EDITABLE", "OWN_KEYS", "edit_document", "rewrite_document", "roll_back"]
 
@@ -197,28 +196,13 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: audit.
 
 
 def _draft_of_revision(document: Document, number: int) -> Draft:
-    document_revision = find_revision(document, number)
-    maps = revision_maps(document, number)
-    text = revision_text(document, number)
-    if not text:
+    revision = find_revision(document, number)
+    revision.text = revision_text(document, number)
+    if not revision.text:
         raise _without_text(document.doc_id)
-    return Draft(
-        doc_id=document.doc_id,
-        content=_content(text, maps["segments"]),
-        title=document_revision.title,
-        tags=tuple(document_revision.tags),
-        metadata=document_revision.metadata,
-        source=document_revision.source,
-        media_type=document_revision.media_type,
-        source_hash=document_revision.source_hash,
-        page_map=maps["page_map"],
-        warnings=document_revision.warnings,
-    )
-
-
-def _content(text: str, spans: Sequence[Sequence[Any]]) -> str | list[Segment]:
-    segments = [Segment(text[start:end], t_start, t_end) for start, end, t_start, t_end in spans]
-    return segments if segments and document_text(segments) == text else text
+    for name, value in revision_maps(document, number).items():
+        setattr(revision, name, value)
+    return draft_of(revision)
 
 
 def is_busy(collection: Collection, doc_id: str) -> bool:

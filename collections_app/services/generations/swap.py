@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -135,10 +135,9 @@ def swap_in(collection: Collection, generation: Generation, *, before: Callable[
     note_all_applied(collection.pk)
 
 
-def forget(rows: object) -> int:
+def forget(rows: Iterable[Generation]) -> int:
     """Mark generations as dropped; `drop_leftovers` removes their tables. Returns how many."""
-    generations = list(rows)  # type: ignore[call-overload]
-    ids = [generation.pk for generation in generations]
+    ids = [generation.pk for generation in rows]
     GenerationDocument.objects.filter(generation_id__in=ids).delete()
     return Generation.objects.filter(pk__in=ids).update(state=State.DROPPED, automatic=False)
 

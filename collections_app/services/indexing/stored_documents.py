@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -222,11 +222,10 @@ def overlays_of_chunk(chunk: StoredChunk, original: str) -> list[Overlay]:
     return list(result.values())
 
 
-def note_applied(listed: Sequence[Overlay], applying: object, revision: int) -> None:
+def note_applied(listed: Sequence[Overlay], applying: Container[int], revision: int) -> None:
     """applying: the positions in `listed` of those whose anchor is there; the others are kept and wait for it."""
-    positions = set(applying)  # type: ignore[call-overload]
     for applies in (True, False):
-        ids = [overlay.id for index, overlay in enumerate(listed) if overlay.id and (index in positions) is applies]
+        ids = [overlay.id for index, overlay in enumerate(listed) if overlay.id and (index in applying) is applies]
         if ids:
             ChunkOverlay.objects.filter(pk__in=ids).update(applies=applies, revision=revision)
 

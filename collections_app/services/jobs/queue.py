@@ -20,7 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
-from collections_app.domain.units import MEGABYTE
+from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob
 from collections_app.work.delivery import enqueue_each

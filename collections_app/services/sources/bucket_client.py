@@ -17,7 +17,7 @@ from django.conf import settings
 from minio import Minio
 from minio.error import InvalidResponseError, MinioException, S3Error
 
-from collections_app.domain.units import MEGABYTE
+from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.fetching import FetchError, FetchResult, Guard
 from collections_app.fetching.client import CONNECT_MAX_S, PinnedPool

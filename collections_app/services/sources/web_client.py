@@ -9,8 +9,8 @@ from urllib.parse import unquote
 
 from django.conf import settings
 
+from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import clean_line
-from collections_app.domain.units import MEGABYTE
 from collections_app.fetching import Address, Answer, Deadline, FetchError, FetchResult, Guard, read_address, request
 from collections_app.models import FetchedSource, FetchHost
 from collections_app.services.endpoints.hosts import LOOK_EVERY_S, rest, robots_of, turn

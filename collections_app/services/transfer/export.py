@@ -96,6 +96,8 @@ class Export:
     name: what the file may be called. The snapshot is taken when it is opened; a reader that stops leaves nothing.
     """
 
+    content_type = "application/zip"
+
     def __init__(
         self, collection: Collection, *, actor: audit.Actor = None, on_progress: OnProgress | None = None
     ) -> None:

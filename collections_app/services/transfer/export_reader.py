@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from django.conf import settings
 
-from collections_app.domain.units import MEGABYTE
+from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.policies import check_policy
 from collections_app.services.collections.export_parts import (

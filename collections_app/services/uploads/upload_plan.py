@@ -11,8 +11,8 @@ from typing import Any
 
 from django.conf import settings
 
+from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
-from collections_app.domain.units import MEGABYTE
 from collections_app.models import Collection, Document
 from collections_app.policies import policy_of
 from collections_app.services.documents.document_tree import owners_of

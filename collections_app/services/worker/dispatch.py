@@ -55,6 +55,7 @@ from collections_app.services.uploads.archives import unpack_archive
 from collections_app.services.uploads.attachments import MAIL_TYPES, attach
 from collections_app.work.leases import LeaseLostError, worker_name
 from ragd import telemetry
+from ragd.errors import RagdError
 from ragd.types import ChunkPolicy
 
 log = logging.getLogger(__name__)
@@ -153,7 +154,7 @@ def _merge(results: Any, explicit: dict[str, Any]) -> dict[str, Any]:
     """What the uploader said over what the file says of itself, which gives way when it is too much to keep."""
     try:
         return clean_metadata({**results, **explicit})
-    except Exception:
+    except (RagdError, TypeError, ValueError):
         return clean_metadata(explicit)
 
 

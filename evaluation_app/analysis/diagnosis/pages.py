@@ -16,8 +16,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page, submit_form
-from collections_app.templatetags.interface import counted
 from evaluation_app.analysis.diagnosis.board import (
     SHOWN_PER_COLUMN,
     SHOWS,
@@ -240,8 +240,8 @@ def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
 @require_GET
 def modes(request: PageRequest) -> HttpResponse:
     """The table of failure modes, with the server's bands."""
-    held = bands_for()
-    rows = [(mode, mode.describe_band(held)) for mode in stored_table().modes.values()]
+    default_bands = bands_for()
+    rows = [(mode, mode.describe_band(default_bands)) for mode in stored_table().modes.values()]
     return render_page(request, "evaluation/diagnosis/modes.html", {"tab": "board", "rows": rows})
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collections_app.templatetags.interface import dollars
+from collections_app.domain.formats import dollars
 from evaluation_app.models import Span
 from evaluation_app.pages.traces.cards import Documents, documents_of, events_of, links_of, messages_of
 from evaluation_app.pages.traces.span_fields import TAB_TABLES, TABS, controls_of, rows_of, table_of, tabs_of

@@ -10,7 +10,7 @@ from typing import Any
 from django.db.models import JSONField
 from django.db.models.expressions import RawSQL
 
-from collections_app.templatetags.interface import dollars, duration
+from collections_app.domain.formats import dollars, duration
 from evaluation_app.models import Span
 from evaluation_app.models.spans import SpanQuerySet
 from ragd.telemetry import names

@@ -20,7 +20,7 @@ from django.utils import timezone
 from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from collections_app.advisory_locks import LockSpace, session_lock, whole
-from collections_app.domain.units import MEGABYTE
+from collections_app.domain.formats import MEGABYTE
 
 log = logging.getLogger(__name__)
 
