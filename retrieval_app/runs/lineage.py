@@ -109,9 +109,6 @@ class Retrievals:
     last_at: datetime | None = None
 
 
-NEVER = Retrievals()
-
-
 def note_retrieved(run: QueryRun) -> None:
     """Write the rows of a run that is being stored. The caller's transaction."""
     if not run.results or run.collection_id is None:
