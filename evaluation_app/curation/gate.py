@@ -115,7 +115,7 @@ def check_gate(measure: object, k: object, margin: object) -> None:
 class QuestionPair:
     """One question on both generations: the measure and the best rank of what is expected, None where it is absent."""
 
-    asked: StoredQuestion
+    question: StoredQuestion
     before: float
     after: float
     rank_before: int | None
@@ -123,9 +123,9 @@ class QuestionPair:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "id": self.asked.pk,
-            "question": self.asked.golden.question,
-            "category": self.asked.golden.category,
+            "id": self.question.pk,
+            "question": self.question.golden.question,
+            "category": self.question.golden.category,
             "before": self.before,
             "after": self.after,
             "rank_before": self.rank_before,
@@ -145,12 +145,12 @@ def ask_gate(collection: Collection, generation: Generation, alive: Callable[[],
     golden_set = gate.golden_set
     if golden_set is None:
         return Verdict(False, head | {"reason": f"its test set {gate.set_name!r} was deleted, nothing was tested"})
-    asked = [each for each in questions_of(collection, golden_set) if each.golden.relevant_docs]
-    if not asked:
+    questions = [each for each in questions_of(collection, golden_set) if each.golden.relevant_docs]
+    if not questions:
         reason = f"no question of {golden_set.name!r} expects a document; nothing to compare"
         return Verdict(False, head | {"reason": reason})
     began = time.monotonic()
-    pairs = compare_generations(collection, generation, asked, gate, alive=alive)
+    pairs = compare_generations(collection, generation, questions, gate, alive=alive)
     took = {"took_ms": round((time.monotonic() - began) * 1000, 1)}
     return _verdict(gate, golden_set, head | took, pairs)
 
@@ -158,7 +158,7 @@ def ask_gate(collection: Collection, generation: Generation, alive: Callable[[],
 def compare_generations(
     collection: Collection,
     generation: Generation,
-    asked: Sequence[StoredQuestion],
+    questions: Sequence[StoredQuestion],
     gate: PromotionGate,
     *,
     alive: Callable[[], object] = lambda: None,
@@ -167,10 +167,10 @@ def compare_generations(
     plan = choose_plan(collection, None, {}).plan
     plan = replace(plan, k=max(plan.k, gate.k), compress=None, token_budget=None)
     serving, coming = open_store(collection), _open(collection, generation)
-    now, then = (_rankings(store, _fitting(plan, store), asked, alive) for store in (serving, coming))
+    now, then = (_rankings(store, _fitting(plan, store), questions, alive) for store in (serving, coming))
     name = f"{gate.measure}@{gate.k}"
     pairs = []
-    for each, before, after in zip(asked, now, then, strict=True):
+    for each, before, after in zip(questions, now, then, strict=True):
         scores = [retrieval_scores(keys, each.golden, gate.k)[name].value for keys in (before, after)]
         ranks = [first_rank(keys, each.golden, by_document=True) for keys in (before, after)]
         pairs.append(QuestionPair(each, scores[0] or 0.0, scores[1] or 0.0, *ranks))
@@ -178,14 +178,14 @@ def compare_generations(
 
 
 def _rankings(
-    store: Store, plan: RetrievePlan, asked: Sequence[StoredQuestion], alive: Callable[[], object]
+    store: Store, plan: RetrievePlan, questions: Sequence[StoredQuestion], alive: Callable[[], object]
 ) -> list[list[str]]:
     """Each in a transaction of its own, so that a swap or a vacuum never waits for all of them."""
     embedder = None if plan.mode == "lexical" else store.embedder
-    vectors = vectors_of((each.text for each in asked), embedder, alive=alive)
+    vectors = vectors_of((each.text for each in questions), embedder, alive=alive)
     as_it_is = WhatIf(store, Supposed())
     result = []
-    for each in asked:
+    for each in questions:
         with transaction.atomic():
             best, _ = as_it_is.compare(each.text, plan, vectors.get(each.text))
         result.append(keys_of(best))
@@ -232,7 +232,7 @@ def _verdict(
     passed = difference.mean >= -gate.margin - TOLERANCE
     differing = sorted(
         (pair for pair in pairs if pair.before != pair.after or pair.rank_before != pair.rank_after),
-        key=lambda pair: (pair.after - pair.before, pair.asked.pk),
+        key=lambda pair: (pair.after - pair.before, pair.question.pk),
     )
     return Verdict(
         passed,

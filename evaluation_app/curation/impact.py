@@ -116,7 +116,7 @@ class QuestionImpact:
     change touches. effect: "changed" when only the order, or what is not expected, differs.
     """
 
-    asked: StoredQuestion
+    question: StoredQuestion
     before: int | None
     after: int | None
     left: tuple[str, ...]
@@ -167,8 +167,8 @@ def impact_of(
     """
     began = time.monotonic()
     touched = set(supposed.documents)
-    asked = questions_of(collection, golden_set)
-    ordered = sorted(asked, key=lambda each: touched.isdisjoint(each.golden.relevant_docs))
+    questions = questions_of(collection, golden_set)
+    ordered = sorted(questions, key=lambda each: touched.isdisjoint(each.golden.relevant_docs))
     chosen = choose_plan(collection, None, {})
     looked: list[tuple[QuestionImpact, StoredQuestion, list[str], list[str]]] = []
     if ordered:
@@ -199,14 +199,14 @@ def impact_of(
         means=_means(looked, chosen.plan.k),
         took_ms=round((time.monotonic() - began) * 1000, 1),
         estimate=estimate,
-        sets=tuple(dict.fromkeys(each.set_name for each in asked)),
+        sets=tuple(dict.fromkeys(each.set_name for each in questions)),
     )
 
 
 def _compare(
-    asked: StoredQuestion, now: list[str], then: list[str], touched: set[str], *, by_document: bool
+    question: StoredQuestion, now: list[str], then: list[str], touched: set[str], *, by_document: bool
 ) -> QuestionImpact:
-    before, after = (first_rank(keys, asked.golden, by_document=by_document) for keys in (now, then))
+    before, after = (first_rank(keys, question.golden, by_document=by_document) for keys in (now, then))
     effect: Effect
     if before is not None and after is None:
         effect = "lost"
@@ -217,30 +217,30 @@ def _compare(
     else:
         effect = "same" if now == then else "changed"
     return QuestionImpact(
-        asked,
+        question,
         before,
         after,
         tuple(key for key in now if key not in then),
         tuple(key for key in then if key not in now),
         effect,
-        not touched.isdisjoint(asked.golden.relevant_docs),
+        not touched.isdisjoint(question.golden.relevant_docs),
     )
 
 
 def _worst_first(impact: QuestionImpact) -> tuple[int, int, str]:
     fall = (impact.before or 0) - (impact.after or 0)
-    return EFFECTS.index(impact.effect), fall, impact.asked.text
+    return EFFECTS.index(impact.effect), fall, impact.question.text
 
 
 def _means(
     looked: Sequence[tuple[QuestionImpact, StoredQuestion, list[str], list[str]]], k: int
 ) -> dict[str, tuple[Mean, Mean]]:
     """Over documents, weighted as a run would."""
-    expecting = [(asked, now, then) for _, asked, now, then in looked if not asked.golden.expects_nothing]
-    weights = [asked.golden.weight for asked, _, _ in expecting]
+    expecting = [(question, now, then) for _, question, now, then in looked if not question.golden.expects_nothing]
+    weights = [question.golden.weight for question, _, _ in expecting]
     scores = [
-        (retrieval_scores(now, asked.golden, k), retrieval_scores(then, asked.golden, k))
-        for asked, now, then in expecting
+        (retrieval_scores(now, question.golden, k), retrieval_scores(then, question.golden, k))
+        for question, now, then in expecting
     ]
     names = [f"{name}@{k}" for name in SHOWN_MEASURES if name in MEASURES]
     return {

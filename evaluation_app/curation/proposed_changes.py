@@ -136,17 +136,17 @@ def _recut(collection: Collection, target: Collection, doc_id: str, store: Store
         return None
 
 
-def _in_play(collection: Collection, asked: Sequence[StoredQuestion], *, until: float) -> list[str]:
+def _in_play(collection: Collection, questions: Sequence[StoredQuestion], *, until: float) -> list[str]:
     """Documents by how much they matter to the questions: expected ones, then by how many lists they are in."""
-    expected = dict.fromkeys(doc_id for each in asked for doc_id in each.golden.relevant_docs)
+    expected = dict.fromkeys(doc_id for each in questions for doc_id in each.golden.relevant_docs)
     plan = choose_plan(collection, None, {}).plan
     wide: RetrievePlan = replace(plan, k=min(plan.pool, POOL_MAX), rerank=None, compress=None, token_budget=None)
     counts: Counter[str] = Counter()
     embedder = None if plan.mode == "lexical" else open_store(collection).embedder
-    vectors = vectors_of((each.text for each in asked), embedder, until=until)
+    vectors = vectors_of((each.text for each in questions), embedder, until=until)
     with transaction.atomic():
         as_it_is = WhatIf(open_store(collection), Supposed())
-        for each in asked:
+        for each in questions:
             if (embedder is not None and each.text not in vectors) or (counts and time.monotonic() >= until):
                 break
             result, _ = as_it_is.compare(each.text, wide, vectors.get(each.text))

@@ -30,9 +30,9 @@ class ImpactRequest(Request):
 
 
 class QuestionImpactOut(Schema):
-    set: str = Field(validation_alias="asked.set_name")
-    question: str = Field(validation_alias="asked.golden.question")
-    category: str = Field(validation_alias="asked.golden.category")
+    set: str = Field(validation_alias="question.set_name")
+    question: str = Field(validation_alias="question.golden.question")
+    category: str = Field(validation_alias="question.golden.category")
     effect: Literal["lost", "worse", "gained", "better", "changed", "same"]
     rank_before: int | None = Field(
         validation_alias="before", description="of the first that is expected; null: not among the first k"

@@ -31,11 +31,11 @@ WRITTEN_AT_ONCE = 500
 
 @dataclass(slots=True)
 class Change:
-    """What one transaction does to a set. told: for the audit log and as the reason of the version; "" for nothing."""
+    """What one transaction does to a set. summary: for the audit log and the reason of the version; "" for nothing."""
 
     golden_set: GoldenSet
     actor: audit.Actor
-    told: str = ""
+    summary: str = ""
 
 
 @contextmanager
@@ -44,13 +44,13 @@ def changing(golden_set: GoldenSet, actor: audit.Actor) -> Iterator[Change]:
     with transaction.atomic():
         change = Change(hold_set(golden_set), actor)
         yield change
-        if change.told:
-            golden_set_version = keep_version(change.golden_set, reason=change.told, actor=actor)
+        if change.summary:
+            golden_set_version = keep_version(change.golden_set, reason=change.summary, actor=actor)
             audit.record(
                 actor,
                 [change.golden_set],
                 audit.CHANGE,
-                f"{change.golden_set.name}: {change.told}, v{golden_set_version.version}",
+                f"{change.golden_set.name}: {change.summary}, v{golden_set_version.version}",
             )
             GoldenSet.objects.filter(pk=golden_set.pk).update(updated_at=timezone.now())
     golden_set.version, golden_set.digest = change.golden_set.version, change.golden_set.digest
@@ -76,7 +76,7 @@ def add_question(
         row = row or GoldenQuestion(golden_set=change.golden_set)
         row.position, row.suggested, row.source_run = next_position(golden_set), suggested, source_run
         write_golden(row, golden)
-        change.told = f"{'suggested' if suggested else 'added'} “{_short(golden.question)}”"
+        change.summary = f"{'suggested' if suggested else 'added'} “{_short(golden.question)}”"
     return row
 
 
@@ -110,7 +110,7 @@ def change_question(
         if golden != before:
             write_golden(row, golden)
         if moved or golden != before:
-            change.told = f"{'changed' if golden != before else 'moved'} “{_short(golden.question)}”"
+            change.summary = f"{'changed' if golden != before else 'moved'} “{_short(golden.question)}”"
     question.refresh_from_db()
     return question
 
@@ -128,7 +128,7 @@ def delete_questions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audit.
         rows = list(golden_set.questions.filter(pk__in=ids))
         golden_set.questions.filter(pk__in=[row.pk for row in rows]).delete()
         _close_gaps(golden_set)
-        change.told = _tell("deleted", rows)
+        change.summary = _tell("deleted", rows)
     return len(rows)
 
 
@@ -140,7 +140,7 @@ def accept_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audi
         for index, row in enumerate(rows, first):
             row.position, row.suggested = index, False
             row.save(update_fields=["position", "suggested", "updated_at"])
-        change.told = _tell("accepted", rows)
+        change.summary = _tell("accepted", rows)
     return len(rows)
 
 
@@ -149,7 +149,7 @@ def discard_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: aud
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids, suggested=True))
         golden_set.questions.filter(pk__in=[row.pk for row in rows]).delete()
-        change.told = _tell("rejected", rows)
+        change.summary = _tell("rejected", rows)
     return len(rows)
 
 
@@ -171,7 +171,7 @@ def follow_moved_chunks(golden_set: GoldenSet, *, actor: audit.Actor = None) -> 
                 row.chunk_marks = {moved.get(key, key): mark for key, mark in row.chunk_marks.items()}
                 write_golden(row, replace(Golden.of(row), expected_chunks=chunks))
                 followed += len(moved)
-        change.told = f"followed {followed} chunks that moved" if followed else ""
+        change.summary = f"followed {followed} chunks that moved" if followed else ""
     return followed
 
 
@@ -181,7 +181,7 @@ def keep_present_chunks(question: GoldenQuestion, *, actor: audit.Actor = None) 
         row = _hold_question(question)
         row.chunk_marks = read_marks(row.golden_set.collection_name, row.expected_chunks)
         row.save(update_fields=["chunk_marks", "updated_at"])
-        change.told = f"accepted the current chunks of “{_short(row.question)}”"
+        change.summary = f"accepted the current chunks of “{_short(row.question)}”"
 
 
 def bring_back(golden_set: GoldenSet, version: int, *, actor: audit.Actor = None) -> GoldenSetVersion:
@@ -192,7 +192,7 @@ def bring_back(golden_set: GoldenSet, version: int, *, actor: audit.Actor = None
     with changing(golden_set, actor) as change:
         golden_set_version = find_version(golden_set, version)
         replace_questions(golden_set, [Golden.from_dict(item) for item in golden_set_version.questions])
-        change.told = f"restored version {version}"
+        change.summary = f"restored version {version}"
     return find_version(golden_set, golden_set.version)
 
 

@@ -72,13 +72,14 @@ def update_set(
     before = golden_set.name
     try:
         with transaction.atomic():
-            held = hold_set(golden_set)
+            locked = hold_set(golden_set)
             for field, value in changes.items():
-                setattr(held, field, value)
+                setattr(locked, field, value)
                 setattr(golden_set, field, value)
-            held.save(update_fields=[*changes, "updated_at"])
-            summary = f"renamed golden set {before} to {held.name}" if "name" in changes else f"described {held.name}"
-            audit.record(actor, [held], audit.CHANGE, summary)
+            locked.save(update_fields=[*changes, "updated_at"])
+            renamed = f"renamed golden set {before} to {locked.name}"
+            summary = renamed if "name" in changes else f"described {locked.name}"
+            audit.record(actor, [locked], audit.CHANGE, summary)
     except IntegrityError:
         golden_set.name = before
         raise _name_taken(changes["name"]) from None
@@ -88,12 +89,12 @@ def update_set(
 def delete_set(golden_set: GoldenSet, *, actor: audit.Actor = None) -> dict[str, int]:
     """With its questions and versions; how many of each went. Evaluation runs stay, under the set's name."""
     with transaction.atomic():
-        held = hold_set(golden_set)
-        counts = what_goes(held)
+        locked = hold_set(golden_set)
+        counts = what_goes(locked)
         audit.record(
-            actor, [held], audit.DELETION, f"deleted golden set {held.name} with {counts['questions']} questions"
+            actor, [locked], audit.DELETION, f"deleted golden set {locked.name} with {counts['questions']} questions"
         )
-        held.delete()
+        locked.delete()
     return counts
 
 
@@ -118,12 +119,12 @@ def free_name(name: str, collection_name: str) -> str:
 
 def hold_set(golden_set: GoldenSet) -> GoldenSet:
     """The set as it is now, held until the transaction ends: changes of one set take turns. ServiceError 404."""
-    held = GoldenSet.objects.select_for_update().filter(pk=golden_set.pk).first()
-    if held is None:
+    locked = GoldenSet.objects.select_for_update().filter(pk=golden_set.pk).first()
+    if locked is None:
         raise ServiceError(
             f"the golden set {golden_set.name!r} was deleted", type="unknown_golden_set", status=404, field="golden_set"
         )
-    return held
+    return locked
 
 
 def _name_taken(name: str) -> ServiceError:

@@ -39,25 +39,25 @@ def keep_version(golden_set: GoldenSet, *, reason: str = "", actor: audit.Actor 
 
     The set's `version` and `digest` follow, on the given object too. A set that had none begins at its own number.
     """
-    held = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
-    questions = [golden for _, golden in asked_questions(held)]
+    locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
+    questions = [golden for _, golden in asked_questions(locked)]
     digest = digest_of(questions)
-    last = held.versions.order_by("-version").first()
+    last = locked.versions.order_by("-version").first()
     if last is not None and last.digest == digest:
         stored = last
     else:
         stored = GoldenSetVersion.objects.create(
-            golden_set=held,
-            version=held.version if last is None else max(held.version, last.version + 1),
+            golden_set=locked,
+            version=locked.version if last is None else max(locked.version, last.version + 1),
             digest=digest,
             questions=[golden.as_dict() for golden in questions],
             reason=reason,
             made_by=name_actor(actor),
         )
-    if (held.version, held.digest) != (stored.version, stored.digest):
-        held.version, held.digest = stored.version, stored.digest
-        held.save(update_fields=["version", "digest", "updated_at"])
-    golden_set.version, golden_set.digest = held.version, held.digest
+    if (locked.version, locked.digest) != (stored.version, stored.digest):
+        locked.version, locked.digest = stored.version, stored.digest
+        locked.save(update_fields=["version", "digest", "updated_at"])
+    golden_set.version, golden_set.digest = locked.version, locked.digest
     return stored
 
 

@@ -60,13 +60,13 @@ def answer_table(reading: Reading) -> Numbers:
         return np.zeros((len(reading.answer), len(ANSWER_NAMES)))
     cosines = reading.vectors @ reading.answer_vectors.T
     everything = _Context.of(reading)
-    asked = reading.answer_vectors @ reading.question_vector
+    similarities = reading.answer_vectors @ reading.question_vector
     context_best = float((reading.vectors @ reading.question_vector).max())
     rows = []
     for index, text in enumerate(reading.answer):
         row = _sentence_row(reading, everything, index, cosines[:, index])
         row |= {
-            "question_cosine": float(asked[index]),
+            "question_cosine": float(similarities[index]),
             "refuses": float(bool(REFUSAL.search(text))),
             "place": index / max(1, len(reading.answer) - 1),
             "is_last": float(index == len(reading.answer) - 1 and index > 0),
@@ -86,7 +86,7 @@ class _Context:
     lines: list[frozenset[str]]
     content: frozenset[str]
     words: frozenset[str]
-    asked: frozenset[str]
+    question_words: frozenset[str]
     pairs: frozenset[tuple[str, str]]
     numbers: frozenset[str]
     text: str
@@ -99,7 +99,7 @@ class _Context:
             lines=[frozenset(line) for line in reading.words],
             content=frozenset(word for line in reading.words for word in line),
             words=frozenset(word for line in full for word in line),
-            asked=frozenset(list_stems(reading.question, with_stop_words=True)),
+            question_words=frozenset(list_stems(reading.question, with_stop_words=True)),
             pairs=frozenset(pair for line in full for pair in itertools.pairwise(line)),
             numbers=frozenset(NUMBER.findall(joined)),
             text=joined.lower(),
@@ -118,7 +118,7 @@ def _sentence_row(reading: Reading, everything: _Context, index: int, cosines: N
     strange = [name for name in names if name not in everything.text]
     negates, source_negates = (bool(NEGATION.search(line)) for line in (text, reading.texts[nearest]))
     near = frozenset(word for number in order[:3] for word in everything.lines[number])
-    known = everything.words | everything.asked
+    known = everything.words | everything.question_words
     return {
         "cosine_best": float(cosines[nearest]),
         "cosine_best_three": float(cosines[order[:3]].mean()),

@@ -26,21 +26,12 @@ import numpy.typing as npt
 
 from evaluation_app.judges.feature_model import JudgeModel, stored_model
 from evaluation_app.judges.features import Features, measure_case
-from evaluation_app.judges.protocol import Case, Judgement, Numbers, is_refusal, texts_of
+from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, Numbers, is_refusal, texts_of
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, UNITS, Annotation, Sentence, Support, Unit
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
 
-MEASURES = (
-    "context_relevance",
-    "context_utilization",
-    "completeness",
-    "adherence",
-    "faithfulness",
-    "answer_relevance",
-)
-NO_QUESTION = "there is no question"
 VECTORS_KEPT = 50_000  # some 90 MB with their texts; golden questions over one collection meet the same sentences again
 
 Vectors = Mapping[str, npt.NDArray[np.float32]]

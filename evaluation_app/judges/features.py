@@ -56,9 +56,9 @@ def _addressed(reading: Reading) -> float:
     if not reading.answer:
         return 0.0
     meaning = float(np.clip((reading.answer_vectors @ reading.question_vector).max(), 0.0, 1.0))
-    asked = set(reading.question_words)
+    question_words = set(reading.question_words)
     message = {word for line in reading.answer_words for word in line}
-    return MEANING * meaning + (1 - MEANING) * share_in(asked, message) if asked else meaning
+    return MEANING * meaning + (1 - MEANING) * share_in(question_words, message) if question_words else meaning
 
 
 CONTEXT_NAMES = (
@@ -128,7 +128,7 @@ def context_table(reading: Reading) -> Numbers:
     lines = [set(line) for line in reading.words]
     spoken = set().union(*answers)
     size = np.array([len(line) for line in reading.words], dtype=np.float64)
-    asked = reading.answer_vectors @ reading.question_vector
+    similarities = reading.answer_vectors @ reading.question_vector
     columns: dict[str, Numbers | float] = {
         "question_cosine": cosines,
         "question_rank": _ranks(cosines) / number,
@@ -163,7 +163,7 @@ def context_table(reading: Reading) -> Numbers:
         "answer_sentences": math.log1p(len(reading.answer)),
         "answer_refuses": float(bool(REFUSAL.search(" ".join(reading.answer)))),
         "answer_words": math.log1p(sum(map(len, reading.answer_words))),
-        "answer_question_cosine": float(asked.max()) if len(asked) else 0.0,
+        "answer_question_cosine": float(similarities.max()) if len(similarities) else 0.0,
         "question_and_answer": cosines * closest,
         "near_best_question": np.exp(-NEAR * (cosines.max() - cosines)),
         "near_best_answer": np.exp(-NEAR * (closest.max() - closest)),

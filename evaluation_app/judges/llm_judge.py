@@ -16,7 +16,7 @@ from typing import Any
 from collections_app.errors import ServiceError
 from evaluation_app.judges.annotation_json import AnnotationFaults, Fault, JudgedAnswer, check_answer, read_reply
 from evaluation_app.judges.prompts import PROMPT_HASH, QUESTION, Message, build_messages, build_repair
-from evaluation_app.judges.protocol import Case, Judgement, JudgementCache, judgement_key
+from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, JudgementCache, judgement_key
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, REFUSED, Annotation, Support, Unit, trace_scores
 from ragd import telemetry
@@ -26,15 +26,6 @@ from retrieval_app.llm.model_parameters import SEED, TEMPERATURE, ModelParameter
 
 REPAIRS_MAX = 2
 JSON_FORMAT = "json_object"
-SCORE_NAMES = (
-    "context_relevance",
-    "context_utilization",
-    "completeness",
-    "adherence",
-    "faithfulness",
-    "answer_relevance",
-)
-NO_QUESTION = "there is no question"
 FREE: Mapping[str, Any] = {"input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0, "cached": False, "calls": 0}
 
 
@@ -120,8 +111,8 @@ class LlmJudge:
         """A case without a question, or with neither context nor answer, is unscorable and the model is not asked."""
         without = _unscorables(case, self.unit)
         if not case.question.strip():
-            return Judgement(dict.fromkeys(SCORE_NAMES, unscorable(NO_QUESTION)), None, usage=FREE)
-        if len(without) == len(SCORE_NAMES):
+            return Judgement(dict.fromkeys(MEASURES, unscorable(NO_QUESTION)), None, usage=FREE)
+        if len(without) == len(MEASURES):
             return Judgement(without, None, usage=FREE)
         messages = build_messages(case)
         key = judgement_key(messages, self.model, self.stated)
@@ -132,7 +123,7 @@ class LlmJudge:
             with telemetry.spending() as spent:
                 value, answer = self._ask(case, messages, usage)
         except _JudgingError as error:
-            scores = {name: without.get(name, failed(error.kind)) for name in SCORE_NAMES}
+            scores = {name: without.get(name, failed(error.kind)) for name in MEASURES}
             return Judgement(scores, None, usage=usage.as_dict(spent.total_usd), explanation=str(error))
         if self.cache is not None and (first := self.cache.put(key, self.model, value)) != value:
             answer = _accepted(first, case) or answer
@@ -148,15 +139,15 @@ class LlmJudge:
 
     def _ask(self, case: Case, messages: list[Message], usage: _Usage) -> tuple[dict[str, Any], JudgedAnswer]:
         """The object that the model gave, and what it says. Raises _JudgingError."""
-        asked, faults = messages, AnnotationFaults([])
+        prompt, faults = messages, AnnotationFaults([])
         for _ in range(1 + self.repairs_max):
-            reply = self._call(case, asked, usage)
+            reply = self._call(case, prompt, usage)
             try:
                 value = read_reply(reply.completion.text)
                 return value, check_answer(value, case)
             except AnnotationFaults as result:
                 faults = self._named(result, reply)
-            asked = build_repair(messages, reply.completion.text, faults.faults)
+            prompt = build_repair(messages, reply.completion.text, faults.faults)
         raise _JudgingError(faults.kind, f"the model {self.model!r} gave no usable annotation: {faults}")
 
     def _named(self, annotation_faults: AnnotationFaults, reply: ModelAnswer) -> AnnotationFaults:

@@ -20,6 +20,10 @@ from evaluation_app.measures.trace import Annotation, Sentence, key_answer, key_
 from retrieval_app.answerers.extractive_answerer import list_stems
 
 Numbers = npt.NDArray[np.float64]
+MEASURES = (
+    "context_relevance", "context_utilization", "completeness", "adherence", "faithfulness", "answer_relevance",
+)  # fmt: skip
+NO_QUESTION = "there is no question"
 SHORT_WORDS = 4
 REFUSAL = re.compile(
     r"(?:does|do|did|is|are|was|were|has|have)(?:\s+not|n['\u2019]t)\s+(?:\w+\s+){0,3}"

@@ -32,8 +32,8 @@ class SpanQuerySet(models.QuerySet["Span"]):
     def holding(self, words: str) -> SpanQuerySet:
         """Spans with the words in their attributes, events or links, in any case. Reads each: narrow them first."""
         pattern = f"%{words.translate(LIKE_ESCAPES)}%"
-        held = RawSQL(HOLDS_WORDS, [pattern] * 3, output_field=models.BooleanField())  # noqa: S611  (a constant)
-        return self.filter(held)
+        matches = RawSQL(HOLDS_WORDS, [pattern] * 3, output_field=models.BooleanField())  # noqa: S611  (a constant)
+        return self.filter(matches)
 
     def older_than(self, moment: datetime) -> SpanQuerySet:
         return self.filter(started_at__lt=moment)

@@ -85,8 +85,8 @@ def format_value(measure: str, value: Any) -> str:
     """A verdict in words."""
     if value is None:
         return CANNOT_TELL
-    asked = next((item for item in LABEL_REQUESTS if item.measure == measure), None)
-    words = dict(asked.choices) if asked else {}
+    label = next((item for item in LABEL_REQUESTS if item.measure == measure), None)
+    words = dict(label.choices) if label else {}
     return words.get(value, f"{value:.2f}")
 
 
@@ -144,9 +144,9 @@ def review(
     Raises InvalidInput for wrong verdicts, for none at all, for marked sentences beside a yes to adherence;
     ServiceError 409 "already_reviewed": a person judges a task once, because then they have seen what the judge said.
     """
-    held = ReviewTask.objects.select_for_update().get(pk=task.pk)
+    locked = ReviewTask.objects.select_for_update().get(pk=task.pk)
     read = read_verdicts(verdicts)
-    marked = check_sentences(unsupported, held.answer_sentences)
+    marked = check_sentences(unsupported, locked.answer_sentences)
     if not read and not marked:
         raise InvalidInput(
             "a review needs at least one verdict, or a marked sentence; nothing was said", field="verdicts"
@@ -158,37 +158,36 @@ def review(
         )
     if len(note) > NOTE_CHARS_MAX:
         raise InvalidInput(f"note may have {NOTE_CHARS_MAX} characters; this has {len(note)}", field="note")
-    if held.reviews.filter(reviewer_name=actor.get_username()).exists():
+    if locked.reviews.filter(reviewer_name=actor.get_username()).exists():
         raise ServiceError(
             "you have judged this answer already, and a verdict is not changed once the judge's is seen",
             type="already_reviewed",
             status=409,
         )
     made = Review.objects.create(
-        task=held,
+        task=locked,
         reviewer_id=actor.pk,
         reviewer_name=actor.get_username(),
-        verdicts=with_faithfulness(read, marked, held.answer_sentences),
+        verdicts=with_faithfulness(read, marked, locked.answer_sentences),
         unsupported=marked,
         note=note.strip(),
     )
-    if held.state == State.OPEN and held.reviews.count() >= held.wanted:
-        held.state = State.DONE
-        held.save(update_fields=["state"])
-    audit.record(actor, [held], audit.CHANGE, f"judged the answer to {held.question_text[:80]!r}")
+    if locked.state == State.OPEN and locked.reviews.count() >= locked.wanted:
+        locked.state = State.DONE
+        locked.save(update_fields=["state"])
+    audit.record(actor, [locked], audit.CHANGE, f"judged the answer to {locked.question_text[:80]!r}")
     return made
 
 
 @transaction.atomic
 def set_aside(task: ReviewTask, *, actor: audit.Actor, back: bool = False) -> ReviewTask:
     """Nobody is asked about it any more; back: they are again. What was said of it stays."""
-    held = ReviewTask.objects.select_for_update().get(pk=task.pk)
+    locked = ReviewTask.objects.select_for_update().get(pk=task.pk)
     if back:
-        held.state = State.DONE if held.reviews.count() >= held.wanted else State.OPEN
+        locked.state = State.DONE if locked.reviews.count() >= locked.wanted else State.OPEN
     else:
-        held.state = State.SKIPPED
-    held.save(update_fields=["state"])
-    audit.record(
-        actor, [held], audit.CHANGE, f"{'took back' if back else 'excluded'} a review of {held.question_text[:80]!r}"
-    )
-    return held
+        locked.state = State.SKIPPED
+    locked.save(update_fields=["state"])
+    verb = "took back" if back else "excluded"
+    audit.record(actor, [locked], audit.CHANGE, f"{verb} a review of {locked.question_text[:80]!r}")
+    return locked

@@ -127,12 +127,12 @@ def held_out_figures(lists: Sequence[LabelledList], target: float) -> dict[str, 
     """
     details: list[tuple[float, Action, bool]] = []
     for fold in range(FOLDS):
-        held = [item for item in lists if fold_of(item.question) == fold]
+        held_out = [item for item in lists if fold_of(item.question) == fold]
         rest = [item for item in lists if fold_of(item.question) != fold]
-        if not held or len({item.answers for item in rest}) < 2:
+        if not held_out or len({item.answers for item in rest}) < 2:
             continue
         rule = fit_rule(rest, target)
-        for item in held:
+        for item in held_out:
             scores = [rule.weights.probability(row) for row in item.rows]
             details.append((max(scores, default=0.0), rule.action(scores), item.answers))
     counts = {

@@ -167,8 +167,8 @@ class ItemExecutor:
         item.annotation, item.contributions = scored.annotation, scored.contributions
         item.details = scored.details | {"store_state": query_run.store_state}
         item.judge_usage = scored.judge_usage
-        asked = replace(golden, thresholds={**self.run.thresholds, **golden.thresholds})
-        item.modes = find_modes(scored, asked, self.bands)
+        golden = replace(golden, thresholds={**self.run.thresholds, **golden.thresholds})
+        item.modes = find_modes(scored, golden, self.bands)
 
 
 def query_run_id(run: EvaluationRun, position: int, retry: int = 0) -> UUID:

@@ -178,19 +178,20 @@ def cancel_run(run: EvaluationRun, actor: audit.Actor) -> EvaluationRun:
     Raises ServiceError 409 for one that has ended.
     """
     with transaction.atomic():
-        held = EvaluationRun.objects.select_for_update().get(pk=run.pk)
-        if not held.is_active:
+        locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
+        if not locked.is_active:
             raise ServiceError(
-                f"evaluation run {run.pk} has ended already: {held.get_state_display().lower()}",
+                f"evaluation run {run.pk} has ended already: {locked.get_state_display().lower()}",
                 type="already_ended",
                 status=409,
             )
-        held.cancel_requested = True
-        if held.lease_until is None or held.lease_until < timezone.now():
-            held.state, held.finished_at, held.worker, held.lease_until = State.CANCELLED, timezone.now(), "", None
-        held.save(update_fields=["cancel_requested", "state", "finished_at", "worker", "lease_until"])
-        audit.record(actor, [held], audit.CHANGE, f"cancelled evaluation of {held.set_name}")
-    return held
+        locked.cancel_requested = True
+        if locked.lease_until is None or locked.lease_until < timezone.now():
+            locked.state, locked.finished_at = State.CANCELLED, timezone.now()
+            locked.worker, locked.lease_until = "", None
+        locked.save(update_fields=["cancel_requested", "state", "finished_at", "worker", "lease_until"])
+        audit.record(actor, [locked], audit.CHANGE, f"cancelled evaluation of {locked.set_name}")
+    return locked
 
 
 def resume_run(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> EvaluationRun:
@@ -199,19 +200,19 @@ def resume_run(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> 
     Raises ServiceError 409: it is under way, nothing is left, or it stopped for good.
     """
     with transaction.atomic():
-        held = _require_ended(run)
-        if held.done >= held.total:
+        locked = _require_ended(run)
+        if locked.done >= locked.total:
             raise ServiceError(
-                f"all {held.total} questions of evaluation run {run.pk} were asked; retry what failed, or start a new "
-                "run",
+                f"all {locked.total} questions of evaluation run {run.pk} were asked; retry what failed, or start a "
+                "new run",
                 type="nothing_left",
                 status=409,
             )
-        _queue_again(held)
-        audit.record(actor, [held], audit.CHANGE, f"resumed evaluation of {held.set_name}")
+        _queue_again(locked)
+        audit.record(actor, [locked], audit.CHANGE, f"resumed evaluation of {locked.set_name}")
         if send:
-            enqueue(RUN_EVALUATION, str(held.pk))
-    return held
+            enqueue(RUN_EVALUATION, str(locked.pk))
+    return locked
 
 
 def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -> EvaluationRun:
@@ -220,31 +221,31 @@ def retry_failed(run: EvaluationRun, actor: audit.Actor, *, send: bool = True) -
     Raises ServiceError 409: it is under way, nothing failed, or it stopped for good.
     """
     with transaction.atomic():
-        held = _require_ended(run)
-        items = held.items.only("run", "outcome", "scores")
+        locked = _require_ended(run)
+        items = locked.items.only("run", "outcome", "scores")
         failed = [item.pk for item in items if has_failed(item)]
         if not failed:
             raise ServiceError(f"nothing failed in evaluation run {run.pk}", type="nothing_failed", status=409)
-        held.items.filter(pk__in=failed).delete()
-        held.retries += 1
-        held.done, held.failed = held.items.count(), 0
-        _queue_again(held)
-        audit.record(actor, [held], audit.CHANGE, f"retried {len(failed)} failed questions of {held.set_name}")
+        locked.items.filter(pk__in=failed).delete()
+        locked.retries += 1
+        locked.done, locked.failed = locked.items.count(), 0
+        _queue_again(locked)
+        audit.record(actor, [locked], audit.CHANGE, f"retried {len(failed)} failed questions of {locked.set_name}")
         if send:
-            enqueue(RUN_EVALUATION, str(held.pk))
-    return held
+            enqueue(RUN_EVALUATION, str(locked.pk))
+    return locked
 
 
 def delete_run(run: EvaluationRun, actor: audit.Actor) -> None:
     """With its items. The stored runs of its questions stay, under their own retention. 409 while it is under way."""
     with transaction.atomic():
-        held = EvaluationRun.objects.select_for_update().get(pk=run.pk)
-        if held.is_active:
+        locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
+        if locked.is_active:
             raise ServiceError(
                 f"evaluation run {run.pk} is under way; cancel it, then delete it", type="under_way", status=409
             )
-        audit.record(actor, [held], audit.DELETION, f"deleted evaluation run {held} of {held.set_name}")
-        held.delete()
+        audit.record(actor, [locked], audit.DELETION, f"deleted evaluation run {locked} of {locked.set_name}")
+        locked.delete()
 
 
 def send_waiting() -> int:
@@ -322,23 +323,23 @@ def _check_name(name: str) -> str:
 
 
 def _require_ended(run: EvaluationRun) -> EvaluationRun:
-    held = EvaluationRun.objects.select_for_update().get(pk=run.pk)
-    if held.is_active:
+    locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
+    if locked.is_active:
         raise ServiceError(f"evaluation run {run.pk} is under way", type="under_way", status=409)
-    if held.error_type in FINAL:
+    if locked.error_type in FINAL:
         raise ServiceError(
-            f"evaluation run {run.pk} cannot go on: {held.error}. Start a new run",
+            f"evaluation run {run.pk} cannot go on: {locked.error}. Start a new run",
             type="cannot_go_on",
             status=409,
         )
-    return held
+    return locked
 
 
-def _queue_again(held: EvaluationRun) -> None:
-    held.state, held.cancel_requested, held.finished_at, held.passed = State.QUEUED, False, None, None
-    held.error, held.error_type, held.worker, held.sent_at = "", "", "", timezone.now()
-    held.attempts_forgiven = held.attempts
-    held.save()
+def _queue_again(locked: EvaluationRun) -> None:
+    locked.state, locked.cancel_requested, locked.finished_at, locked.passed = State.QUEUED, False, None, None
+    locked.error, locked.error_type, locked.worker, locked.sent_at = "", "", "", timezone.now()
+    locked.attempts_forgiven = locked.attempts
+    locked.save()
 
 
 def _state_of(run: EvaluationRun) -> str:

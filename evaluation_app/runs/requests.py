@@ -52,11 +52,11 @@ def find_run(run_id: UUID | str, scope: CollectionScope = EVERYTHING) -> Evaluat
     return record
 
 
-def under_way(most: int = LISTED) -> list[EvaluationRun]:
-    """Runs that are worked at, then those that wait, as they will be taken; at most so many."""
+def under_way() -> list[EvaluationRun]:
+    """Runs that are worked at, then those that wait, as they will be taken; at most LISTED."""
     sweeps_last = Case(When(purpose=EvaluationRun.Purpose.SWEEP, then=1), default=0)
     active = EvaluationRun.objects.filter(state__in=(EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING))
-    return list(active.order_by("-state", sweeps_last, "created_at", "id").defer("summary")[:most])
+    return list(active.order_by("-state", sweeps_last, "created_at", "id").defer("summary")[:LISTED])
 
 
 @transaction.atomic
@@ -87,9 +87,9 @@ def make_baseline(run: EvaluationRun, *, actor: audit.Actor = None) -> GoldenSet
 @transaction.atomic
 def clear_baseline(golden_set: GoldenSet, *, actor: audit.Actor = None) -> GoldenSet:
     """Later runs are held against nothing. Without a baseline nothing changes."""
-    held = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
-    if held.baseline_id is not None:
-        held.baseline = None
-        held.save(update_fields=["baseline", "updated_at"])
-        audit.record(actor, [held], audit.CHANGE, "took the baseline away")
-    return held
+    locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
+    if locked.baseline_id is not None:
+        locked.baseline = None
+        locked.save(update_fields=["baseline", "updated_at"])
+        audit.record(actor, [locked], audit.CHANGE, "took the baseline away")
+    return locked

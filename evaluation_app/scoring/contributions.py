@@ -121,9 +121,9 @@ class _Labeller:
         with telemetry.spending() as spent:
             yield usage
         if self.chat is not None:
-            asked = [label.tokens for label in self.labels if label.tokens]
-            sums = {name: sum(tokens[name] for tokens in asked) for name in ("input_tokens", "output_tokens")}
-            usage.update(sums, cost_usd=spent.total_usd if spent.priced or spent.unpriced else 0.0, calls=len(asked))
+            calls = [label.tokens for label in self.labels if label.tokens]
+            sums = {name: sum(tokens[name] for tokens in calls) for name in ("input_tokens", "output_tokens")}
+            usage.update(sums, cost_usd=spent.total_usd if spent.priced or spent.unpriced else 0.0, calls=len(calls))
 
     def label(self, results: Sequence[Mapping[str, Any] | None]) -> list[_Label]:
         """One label per result, in their order; None is an answer without any. A chat model is asked several at once,
@@ -168,7 +168,7 @@ def answer_by_itself(answerer: ChatAnswerer, query: str) -> Said:
     """
     messages = [{"role": "system", "content": BY_ITSELF}, *answerer.history, {"role": "user", "content": query}]
     estimated = sum(answerer.counter.count_tokens(message["content"]) for message in messages)
-    asked = call_model(
+    reply = call_model(
         answerer.endpoint,
         answerer.model,
         messages,
@@ -176,8 +176,8 @@ def answer_by_itself(answerer: ChatAnswerer, query: str) -> Said:
         estimated=estimated,
         parameters=answerer.parameters,
     )
-    tokens = {"input_tokens": asked.usage.context_tokens, "output_tokens": asked.usage.generation_tokens}
-    text = asked.completion.text
+    tokens = {"input_tokens": reply.usage.context_tokens, "output_tokens": reply.usage.generation_tokens}
+    text = reply.completion.text
     return (None if UNKNOWN.rstrip(".") in text else text), tokens
 
 

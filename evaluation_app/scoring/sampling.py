@@ -70,17 +70,17 @@ def save_sampling(
     check_sampling(rate, per_day, judge)
     if enabled:
         Scorer(_settings(judge, judge_model), collection)
-    held, _ = Sampling.objects.select_for_update().get_or_create(collection_name=collection.name)
-    if enabled and not held.enabled:
-        held.enabled_at = held.looked_until = timezone.now()
-    held.enabled, held.rate, held.per_day = enabled, rate, per_day
-    held.judge, held.judge_model, held.updated_by = judge, clean_line(judge_model), name_actor(actor)
-    held.save()
+    locked, _ = Sampling.objects.select_for_update().get_or_create(collection_name=collection.name)
+    if enabled and not locked.enabled:
+        locked.enabled_at = locked.looked_until = timezone.now()
+    locked.enabled, locked.rate, locked.per_day = enabled, rate, per_day
+    locked.judge, locked.judge_model, locked.updated_by = judge, clean_line(judge_model), name_actor(actor)
+    locked.save()
     message = (
         f"scores {rate:.2%} of the answers, at most {per_day} a day, by {judge}" if enabled else "scores no answers"
     )
     audit.record(actor, [collection], audit.CHANGE, message)
-    return held
+    return locked
 
 
 def check_sampling(rate: object, per_day: object, judge: object) -> None:

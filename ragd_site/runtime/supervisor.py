@@ -45,7 +45,7 @@ class Child:
     restart_at: float = 0.0
     delay_s: float = field(default=FIRST_DELAY_S)
     deaths: int = 0
-    asked: signal.Signals | None = None
+    requested_signal: signal.Signals | None = None
 
     def start(self) -> None:
         self.started_at = time.monotonic()
@@ -80,9 +80,9 @@ class Child:
 
     def ask(self, number: signal.Signals) -> None:
         """Send a signal once; `stop` does not send it again."""
-        if self.process is not None and number != self.asked:
+        if self.process is not None and number != self.requested_signal:
             self.process.send_signal(number)
-        self.asked = number
+        self.requested_signal = number
 
     def stop(self, *signals: tuple[signal.Signals, float]) -> None:
         """Send each signal in turn and wait that many seconds for the end; kill what remains, with its own children."""
@@ -97,4 +97,4 @@ class Child:
             if process is not None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        self.process, self.asked = None, None
+        self.process, self.requested_signal = None, None

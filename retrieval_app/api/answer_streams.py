@@ -100,7 +100,7 @@ class AnswerStream(RunListener):
         self.run_id: str | None = None
 
     # --- the thread that makes the answer
-    def found(self, run: QueryRun) -> None:
+    def retrieved(self, run: QueryRun) -> None:
         self.run_id = str(run.pk)
         self.put(Event("search_results", body_of(SearchResponse.from_orm(run))))
         self.rest()

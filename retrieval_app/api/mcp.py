@@ -7,6 +7,7 @@ the request's thread for the database. The answers are those of REST.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -44,6 +45,7 @@ from retrieval_app.api.handlers import run_ask, run_search
 from retrieval_app.api.responses import encode
 from retrieval_app.api.schemas import AskRequest, AskResponse, SearchRequest, SearchResponse
 
+log = logging.getLogger(__name__)
 KEY = "ragd.api_key"
 ACCEPTED = b"application/json, text/event-stream"
 INSTRUCTIONS = (
@@ -142,7 +144,10 @@ def run_tool(name: str, arguments: Mapping[str, Any], key: ApiKey) -> tuple[str,
     try:
         return encode(run(_read_arguments(shape, arguments), key)), False
     except Exception as error:
-        return encode(describe(error)[1]), True
+        status, body = describe(error)
+        if status >= 500:
+            log.error("the tool %s failed: %s", name, body["error"]["type"], exc_info=error)
+        return encode(body), True
 
 
 def _read_arguments(shape: type[BaseModel], arguments: Mapping[str, Any]) -> BaseModel:

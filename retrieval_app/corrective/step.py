@@ -38,9 +38,9 @@ Retrieve = Callable[[str, RetrievePlan, Store], Retrieval]
 
 @dataclass(frozen=True, slots=True)
 class Strip:
-    """candidates[place].content[start:end]. score: how likely it answers, from 0 to 1."""
+    """candidates[candidate_index].content[start:end]. score: how likely it answers, from 0 to 1."""
 
-    place: int
+    candidate_index: int
     start: int
     end: int
     score: float = 0.0
@@ -80,15 +80,15 @@ def filter_strips(
         if not rule.is_weak(score)
         for start, end in cut_strips(item.content)
     ]
-    texts = [_in_context(candidates[strip.place], strip) for strip in cut]
+    texts = [_in_context(candidates[strip.candidate_index], strip) for strip in cut]
     weighed = [
-        Strip(strip.place, strip.start, strip.end, rule.weights.probability(row))
+        Strip(strip.candidate_index, strip.start, strip.end, rule.weights.probability(row))
         for strip, row in zip(cut, measured.of_texts(texts), strict=True)
     ]
-    best = sorted(weighed, key=lambda strip: (-strip.score, strip.place, strip.start))[:KEPT_MAX]
+    best = sorted(weighed, key=lambda strip: (-strip.score, strip.candidate_index, strip.start))[:KEPT_MAX]
     selected = [strip for strip in best if not rule.is_weak(strip.score)] or best[:1]
-    selected.sort(key=lambda strip: (strip.place, strip.start))
-    return [_span(candidates[strip.place], strip) for strip in selected], len(cut)
+    selected.sort(key=lambda strip: (strip.candidate_index, strip.start))
+    return [_span(candidates[strip.candidate_index], strip) for strip in selected], len(cut)
 
 
 def _in_context(candidate: Candidate, strip: Strip) -> str:
@@ -101,7 +101,7 @@ def _span(candidate: Candidate, strip: Strip) -> dict[str, Any]:
     return {
         "doc_id": candidate.doc_id,
         "chunk_index": candidate.chunk_index,
-        "rank": strip.place + 1,
+        "rank": strip.candidate_index + 1,
         "start": candidate.start + strip.start,
         "end": candidate.start + strip.end,
         "content": content,

@@ -28,7 +28,7 @@ class PageStream(AnswerStream):
     and "href" of the stored run.
     """
 
-    def found(self, run: QueryRun) -> None:
+    def retrieved(self, run: QueryRun) -> None:
         self.run, self.run_id = run, str(run.pk)
         self.context = describe_run(run)
         self.put(Event("search_results", {"html": render_to_string("retrieval/parts/answering.html", self.context)}))

@@ -57,7 +57,7 @@ class View:
 class ShownRow:
     """One row of a column. path: the document's title and the chunk's own heading, "" when there is none.
 
-    places: (list, rank or None) of a fused row. formula: the sum behind a fused result. off: it does not reach the
+    ranks: (list, rank or None) of a fused row. formula: the sum behind a fused result. off: it does not reach the
     results. gain: ranks won; mark: "new" or "gone" beside another plan.
     """
 
@@ -66,7 +66,7 @@ class ShownRow:
     path: tuple[str, str]
     href: str
     off: bool
-    places: list[tuple[str, int | None]] = field(default_factory=list)
+    ranks: list[tuple[str, int | None]] = field(default_factory=list)
     formula: str = ""
     gain: int | None = None
     mark: str = ""
@@ -175,7 +175,7 @@ def _show_row(
         path=_path_of(candidate),
         href=view.row_href(row["doc_id"], row["chunk_index"], side),
         off=all(item["key"] != row["key"] for item in explanation["columns"][-1]["rows"]),
-        places=list(row["from"].items()) if column == "fused" else [],
+        ranks=list(row["from"].items()) if column == "fused" else [],
         formula=_formula(candidate) if column == "final" and "fused" in row["from"] else "",
         gain=gain,
         mark="" if other is None or is_known else "new" if side == "B" else "gone",
@@ -221,7 +221,7 @@ def describe_row(explanation: Mapping[str, Any], key: str) -> dict[str, Any] | N
     return {
         **candidate,
         "key": key,
-        "places": positions,
+        "ranks": positions,
         "losses": [loss for loss in explanation["losses"] if loss["key"] == key],
         "spans": [span for span in explanation["spans"] if f"{span['doc_id']}#{span['chunk_index']}" == key],
         "content_pieces": mark_pieces(candidate["content"], candidate["highlights"]["content"]),

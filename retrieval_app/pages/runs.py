@@ -111,7 +111,7 @@ def _initial(request: PageRequest, collections: list[Collection]) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One result as it is shown. places: (list name, rank or None, raw score or None) in the order of the lists.
+    """One result as it is shown. ranks: (list name, rank or None, raw score or None) in the order of the lists.
 
     excerpt: what was cited of it, else how its text begins, in one line. marker: of the answer, None where it is
     not cited. before: its rank before it was reranked.
@@ -123,7 +123,7 @@ class SourceRow:
     href: str
     chunk_href: str
     cited: bool
-    places: list[tuple[str, int | None, float | None]]
+    ranks: list[tuple[str, int | None, float | None]]
     arithmetic: str
     marker: int | None = None
     before: int | None = None
@@ -193,7 +193,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
                 chunk_href=f"{chunk}?start={start}&end={end}&revision={result['revision']}",
                 cited=_chunk_of(result) in markers,
                 marker=markers.get(_chunk_of(result)),
-                places=positions,
+                ranks=positions,
                 arithmetic=_arithmetic(run, positions),
                 before=_rank_before(ranks),
             )

@@ -59,7 +59,7 @@ WHERE s.collection_id = %(collection_id)s AND s.generation = %(generation)s
 class RunListener(AnswerListener, Protocol):
     """Told of a whole run while it is made."""
 
-    def found(self, run: QueryRun) -> None:
+    def retrieved(self, run: QueryRun) -> None:
         """The results are there; the run is not stored yet."""
 
 
@@ -134,7 +134,7 @@ def ask(
         run.answerer = answerer.model
         retrieval = _retrieve(run, collection, plan, pipeline, corrector)
         if listener:
-            listener.found(run)
+            listener.retrieved(run)
         _answer(run, collection, corrector.answerer(answerer), retrieval, pipeline, listener)
         pipeline.finish(run.answer or "")
     return run

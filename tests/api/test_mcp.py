@@ -14,6 +14,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult
 
 from collections_app.models import Collection
+from retrieval_app.api import mcp
 from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import bearer, get, kept, make_collection, post
 
@@ -172,6 +173,20 @@ def test_tool_errors_say_what_rest_says(client: Client, arguments: dict[str, Any
     assert (failed, answer["error"]["type"], answer["error"].get("field")) == (True, type, field)
     body = {name: value for name, value in arguments.items() if name != "collection"}
     assert answer == post(client, f"/v1/collections/{arguments['collection']}/search", body, headers)[1]
+
+
+@pytest.mark.django_db
+def test_a_fault_of_the_server_is_logged(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise RuntimeError("lost")
+
+    monkeypatch.setitem(mcp.TOOLS, "collections-list", ("", mcp.ListArguments, fail))
+    failed, body = call(client, "collections-list", {}, bearer())
+    assert failed and body["error"]["type"] == "internal_error" and "lost" not in json.dumps(body)
+    (record,) = [record for record in caplog.records if record.name == mcp.__name__]
+    assert record.exc_info is not None and record.exc_info[0] is RuntimeError
 
 
 @pytest.mark.django_db

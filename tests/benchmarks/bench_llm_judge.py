@@ -29,8 +29,8 @@ if not settings.configured:
     settings.configure()  # what reads requests asks for settings; there are no requests and no database here
 
 from evaluation_app.judges.annotation_json import GRADES
-from evaluation_app.judges.llm_judge import SCORE_NAMES, LlmJudge
-from evaluation_app.judges.protocol import Case, Judgement
+from evaluation_app.judges.llm_judge import LlmJudge
+from evaluation_app.judges.protocol import MEASURES, Case, Judgement
 from evaluation_app.measures.scores import mean
 from evaluation_app.measures.trace import Annotation, Support, trace_scores
 from retrieval_app.llm.chat_endpoint import Endpoint
@@ -97,7 +97,7 @@ class Scripted:
         keys = (self.good["all_relevant_sentence_keys"], self.good["all_utilized_sentence_keys"])
         annotation = Annotation(tuple(keys[0]), tuple(keys[1]), support)
         scores = trace_scores(self.case.context, self.case.answer, annotation)
-        values = {name: getattr(scores, name).value for name in SCORE_NAMES[:-1]}
+        values = {name: getattr(scores, name).value for name in MEASURES[:-1]}
         return values | {"answer_relevance": self.good["answer_relevance"]}
 
 
@@ -272,9 +272,9 @@ def print_outcomes(cases: Sequence[Scripted], judgements: Sequence[Judgement]) -
 def print_soundness(cases: Sequence[Scripted], judgements: Sequence[Judgement]) -> None:
     scores = [score for judgement in judgements for score in judgement.scores.values()]
     odd = sum(score.is_scored and not (score.value is not None and 0 <= score.value <= 1) for score in scores)
-    holes = sum(set(judgement.scores) != set(SCORE_NAMES) for judgement in judgements)
+    holes = sum(set(judgement.scores) != set(MEASURES) for judgement in judgements)
     print(f"target no NaN, no value outside 0..1: {odd} of {len(scores)} scores: {_met(odd == 0)}")
-    print(f"target nothing lost: {holes} judgements without all {len(SCORE_NAMES)} scores: {_met(holes == 0)}")
+    print(f"target nothing lost: {holes} judgements without all {len(MEASURES)} scores: {_met(holes == 0)}")
     judged = [(item, found) for item, found in zip(cases, judgements, strict=True) if item.expected == SCORED]
     wrong = sum({name: score.value for name, score in found.scores.items()} != item.figures for item, found in judged)
     print(f"target the figures of the annotation that was sent: {wrong} of {len(judged)} differ: {_met(wrong == 0)}")

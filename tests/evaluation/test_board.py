@@ -83,7 +83,7 @@ def test_failing_questions_stand_under_each_of_their_modes_the_worst_first(make:
         ("low_completeness", 2),
     ]
     assert [entry.item.position for entry in board.columns[1].entries] == [1, 0]
-    assert (board.failing, board.asked) == (2, 3)
+    assert (board.failing, board.question_count) == (2, 3)
     assert "low_faithfulness" in {mode.key for mode in board.quiet}
     miss = board.columns[0].entries[0]
     assert (miss.culprit, miss.role) == ("owl.md", "expected")
@@ -244,7 +244,7 @@ def test_what_a_fix_did_is_told_by_mode(make: Make) -> None:
         "low_completeness": (2, 1, 1, 0),
         "unsupported_claims": (0, 1, 0, 1),
     }
-    assert (outcome.asked, outcome.failing_before, outcome.failing_after) == (3, 2, 2)
+    assert (outcome.question_count, outcome.failing_before, outcome.failing_after) == (3, 2, 2)
     assert "k" in {change.field for change in outcome.changes}
     assert read_outcome(base) is None
     assert read_outcome(make(base_run=base, set_digest="e" * 64)) is None
@@ -256,7 +256,7 @@ def test_only_questions_that_both_runs_have_done_count(make: Make) -> None:
     after.items.filter(position=0).delete()
     outcome = read_outcome(after)
     assert outcome is not None
-    assert outcome.asked == 2
+    assert outcome.question_count == 2
     assert [(move.mode.key, move.before, move.cured) for move in outcome.moves] == [("low_completeness", 1, 1)]
 
 

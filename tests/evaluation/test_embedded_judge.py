@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evaluation_app.judges.answer_features import ANSWER_NAMES
-from evaluation_app.judges.embedded_judge import MEASURES, NO_QUESTION, EmbeddedJudge
+from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.feature_model import (
     CASE_NAMES,
     FILE,
@@ -30,7 +30,7 @@ from evaluation_app.judges.feature_model import (
 )
 from evaluation_app.judges.features import CONTEXT_NAMES, measure_case
 from evaluation_app.judges.logistic import Logistic, fit_logistic
-from evaluation_app.judges.protocol import Case, Judgement, is_refusal, texts_of
+from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, is_refusal, texts_of
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, Sentence, check_annotation
 from ragd.errors import EmbedderError

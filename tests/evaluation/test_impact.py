@@ -74,7 +74,7 @@ def told_and_made(collection: Collection, proposal: ProposedChange, make: Callab
     make()
     after = rankings(collection)
     assert (told.total, told.looked, told.k, told.plan_name) == (7, 7, 4, "narrow")
-    changed = {each.asked.text: each for each in told.changed}
+    changed = {each.question.text: each for each in told.changed}
     assert set(changed) == {text for text in before if before[text] != after[text]}
     for text, each in changed.items():
         assert set(each.left) == set(before[text]) - set(after[text])
@@ -89,7 +89,7 @@ def test_deleted_documents_take_their_questions_along(asked: Collection) -> None
         lambda: delete_documents(asked, ["rivers"]),
     )  # fmt: skip
     (lost,) = [each for each in told.changed if each.effect == "lost"]
-    assert lost.asked.golden.relevant_docs == ("rivers",) and lost.touched and lost.before is not None
+    assert lost.question.golden.relevant_docs == ("rivers",) and lost.touched and lost.before is not None
     assert told.changed[0] is lost and told.documents == 1 and told.counts["lost"]
     before, after = told.means["hit@4"]
     assert (before.value, before.scored, after.value) == (1.0, 6, pytest.approx(5 / 6))

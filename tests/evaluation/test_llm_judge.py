@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from evaluation_app.judges import llm_judge
-from evaluation_app.judges.llm_judge import NO_QUESTION, SCORE_NAMES, LlmJudge
+from evaluation_app.judges.llm_judge import LlmJudge
 from evaluation_app.judges.prompts import PROMPT_HASH, build_messages
-from evaluation_app.judges.protocol import Case, Judge, judgement_key
+from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judge, judgement_key
 from evaluation_app.measures.scores import failed, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
 from ragd import telemetry
@@ -114,7 +114,7 @@ def test_a_faulty_reply_is_shown_its_faults_and_repaired(openai_server: OpenAISe
 def test_what_stays_faulty_is_an_error_of_its_kind(openai_server: OpenAIServer, kind: str, repairs_max: int) -> None:
     openai_server.chat_reply = replying(BAD_REPLIES[kind])
     judgement = open_judge(openai_server, repairs_max=repairs_max).judge(make_case())
-    assert judgement.scores == dict.fromkeys(SCORE_NAMES, failed(kind)) and judgement.annotation is None
+    assert judgement.scores == dict.fromkeys(MEASURES, failed(kind)) and judgement.annotation is None
     assert len(openai_server.requests) == 1 + repairs_max == judgement.usage["calls"]
     assert "no usable annotation" in judgement.explanation
 
@@ -163,7 +163,7 @@ def test_each_failure_of_the_server_has_its_kind(
     cache = MemoryCache()
     judge = open_judge(openai_server, timeout_s=timeout_s, cache=cache)
     judgement = judge.judge(make_case())
-    assert judgement.scores == dict.fromkeys(SCORE_NAMES, failed(kind))
+    assert judgement.scores == dict.fromkeys(MEASURES, failed(kind))
     assert (len(openai_server.requests), cache.values) == (requests, {})
     assert judgement.usage["input_tokens"] > 0 and judgement.usage["cost_usd"] is None
     assert open_judge(openai_server, cache=cache).judge(make_case()).scores["faithfulness"].value == 0.5
@@ -306,7 +306,7 @@ def test_a_refusal_is_an_outcome_of_its_own(openai_server: OpenAIServer) -> None
     openai_server.chat_reply = replying(said)
     judgement = open_judge(openai_server).judge(make_case())
     assert judgement.refused and judgement.scores["context_relevance"].value == pytest.approx(9 / 13)
-    rest = {name: judgement.scores[name] for name in SCORE_NAMES if name != "context_relevance"}
+    rest = {name: judgement.scores[name] for name in MEASURES if name != "context_relevance"}
     assert rest == dict.fromkeys(rest, unscorable(REFUSED))
 
 
@@ -316,7 +316,7 @@ def test_what_cannot_be_judged_is_not_asked(openai_server: OpenAIServer) -> None
     empty = judge.judge(Case.of(QUESTION, ["", " "], ""))
     assert empty.scores["context_relevance"] == unscorable(NO_CONTEXT)
     assert empty.scores["answer_relevance"] == empty.scores["adherence"] == unscorable(NO_ANSWER)
-    assert set(empty.scores) == set(SCORE_NAMES) and openai_server.requests == []
+    assert set(empty.scores) == set(MEASURES) and openai_server.requests == []
 
 
 def test_what_a_case_lacks_is_unscorable_and_the_rest_is_judged_or_fails(openai_server: OpenAIServer) -> None:

@@ -70,7 +70,7 @@ def test_spans_of_others_are_shown_as_they_are() -> None:
         }
     ]
     retrieved = span("rag.retrieve x", documents, events=events)
-    assert [(card.rank, card.key, list(card.places)) for card in documents_of(retrieved).cards] == [
+    assert [(card.rank, card.key, list(card.ranks)) for card in documents_of(retrieved).cards] == [
         (3, "early", []),
         (11, "late", []),
     ]
@@ -87,7 +87,7 @@ def test_a_reranked_document_keeps_its_places() -> None:
         (1, "d2#0", 3, 2),
         (2, "d0#0", 1, -1),
     ]
-    assert found.cards[0].places == [("vector", 9, None), ("lexical", 1, None)]
+    assert found.cards[0].ranks == [("vector", 9, None), ("lexical", 1, None)]
     assert [(card.key, card.before) for card in found.left_out] == [("d1#0", 2)]
 
 

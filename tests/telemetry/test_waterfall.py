@@ -117,7 +117,7 @@ def test_a_filter_keeps_what_is_above_what_it_finds() -> None:
     assert [span.span_id for span in build_waterfall(spans).broken] == ["bad"]
     assert ids(build_waterfall(spans, words="CHUNKS_c1")) == ["root", "rerank", "sql"]
     assert ids(build_waterfall(spans, words="it broke")) == ["root", "rerank", "bad"]
-    assert ids(build_waterfall(spans, words="nowhere", found=frozenset({"chat"}))) == ["root", "chat"]
+    assert ids(build_waterfall(spans, words="nowhere", matches=frozenset({"chat"}))) == ["root", "chat"]
     assert ids(build_waterfall(spans, shown="failed")) == ["root", "rerank", "bad"]
     assert "sql" not in ids(build_waterfall(spans, shown="stages"))
     assert "local" not in ids(build_waterfall(spans, shown="path"))

@@ -186,7 +186,7 @@ def compare_runs(base: EvaluationRun, others: Sequence[EvaluationRun]) -> Compar
     before, *items = read_items([base, *others])
     draws = Draws()
     measures = sorted(
-        {name for each in (before, *items) for asked in each.values() for name in asked.scores}, key=order_of
+        {name for each in (before, *items) for item in each.values() for name in item.scores}, key=order_of
     )
     return Comparison(
         base=base,

@@ -83,7 +83,7 @@ class Column:
 class Board:
     """columns: with failing questions, in the table's order. quiet: modes that no question of the run shows.
 
-    failing: distinct questions in any mode, of which there are `ways`. asked: those that are done.
+    failing: distinct questions in any mode, of which there are `ways`. question_count: those that are done.
     """
 
     run: EvaluationRun
@@ -91,7 +91,7 @@ class Board:
     quiet: tuple[Mode, ...]
     failing: int
     ways: int
-    asked: int
+    question_count: int
     categories: tuple[str, ...]
     bands: Bands
 
@@ -158,9 +158,12 @@ def _is_shown(entry: BoardEntry, filters: Filters, *, is_away: bool) -> bool:
     return filters.show == "all" or is_away == (filters.show == "away")
 
 
-def _column(mode: Mode, entries: Sequence[BoardEntry], away: int, bands: Bands, per_column: int, asked: int) -> Column:
+def _column(
+    mode: Mode, entries: Sequence[BoardEntry], away: int, bands: Bands, per_column: int, question_count: int
+) -> Column:
     ordered = sorted(entries, key=_worst_first)
-    doubtful = mode.rule == "fails" and asked >= DOUBT_FROM and len(ordered) + away >= DOUBT_SHARE * asked
+    failing_share = (len(ordered) + away) / max(question_count, 1)
+    doubtful = mode.rule == "fails" and question_count >= DOUBT_FROM and failing_share >= DOUBT_SHARE
     return Column(mode, mode.describe_band(bands), tuple(ordered[:per_column]), len(ordered), away, doubtful)
 
 

@@ -56,16 +56,16 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
 
     The run's summary counts them anew. Raises ServiceError 409 "still_running" while questions are added.
     """
-    held = EvaluationRun.objects.select_for_update(of=("self",)).select_related("golden_set").get(pk=run.pk)
-    if held.is_active:
+    locked = EvaluationRun.objects.select_for_update(of=("self",)).select_related("golden_set").get(pk=run.pk)
+    if locked.is_active:
         raise ServiceError("this run is not finished; try again when it is", type="still_running", status=409)
-    bands = bands_for(held.golden_set)
+    bands = bands_for(locked.golden_set)
     changed: list[EvaluationItem] = []
     counts: dict[str, int] = {}
-    for item in held.items.only("run", *READ).order_by("position").iterator(chunk_size=AT_ONCE):
+    for item in locked.items.only("run", *READ).order_by("position").iterator(chunk_size=AT_ONCE):
         golden = Golden.from_dict(item.golden)
-        asked = replace(golden, thresholds={**held.thresholds, **golden.thresholds})
-        modes = find_modes(_read(item), asked, bands)
+        golden = replace(golden, thresholds={**locked.thresholds, **golden.thresholds})
+        modes = find_modes(_read(item), golden, bands)
         for mode in modes:
             counts[mode] = counts.get(mode, 0) + 1
         if modes != item.modes:
@@ -73,10 +73,10 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
             changed.append(item)
     EvaluationItem.objects.bulk_update(changed, ["modes"], batch_size=AT_ONCE)
     if changed:
-        held.summary = {**held.summary, "modes": counts}
-        held.save(update_fields=["summary"])
+        locked.summary = {**locked.summary, "modes": counts}
+        locked.save(update_fields=["summary"])
         audit.record(
-            actor, [held], audit.CHANGE, f"found the failure modes of {held} again with the current thresholds"
+            actor, [locked], audit.CHANGE, f"found the failure modes of {locked} again with the current thresholds"
         )
     return len(changed)
 
@@ -288,11 +288,11 @@ class ModeMove:
 
 @dataclass(frozen=True, slots=True)
 class FixOutcome:
-    """asked: questions that are done in both runs, of the base run's. failing_*: of those, in any mode."""
+    """question_count: questions that are done in both runs, of the base run's. failing_*: of those, in any mode."""
 
     changes: tuple[FieldChange, ...]
     moves: tuple[ModeMove, ...]
-    asked: int
+    question_count: int
     failing_before: int
     failing_after: int
 

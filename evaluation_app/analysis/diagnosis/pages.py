@@ -240,8 +240,8 @@ def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
 @require_GET
 def modes(request: PageRequest) -> HttpResponse:
     """The table of failure modes, with the server's bands."""
-    held = bands_for()
-    rows = [(mode, mode.describe_band(held)) for mode in stored_table().modes.values()]
+    default_bands = bands_for()
+    rows = [(mode, mode.describe_band(default_bands)) for mode in stored_table().modes.values()]
     return render_page(request, "evaluation/diagnosis/modes.html", {"tab": "board", "rows": rows})
 
 

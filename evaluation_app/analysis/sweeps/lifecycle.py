@@ -111,12 +111,10 @@ def check_measure(measure: str, settings: RunSettings) -> None:
         )
 
 
-def start_sweep(
-    golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: audit.Actor = None, send: bool = True
-) -> Sweep:
+def start_sweep(golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: audit.Actor = None) -> Sweep:
     """One evaluation run per plan, one after the other behind all other runs.
 
-    send: False for a caller that works the runs off itself. Raises what `start_run` raises; then nothing is written.
+    Raises what `start_run` raises; then nothing is written.
     """
     kept_name = clean_line(name)
     if len(kept_name) > NAME_CHARS_MAX:
@@ -149,7 +147,7 @@ def start_sweep(
                 sweep=sweep,
                 sweep_place=index,
                 actor=actor,
-                send=send and index == 0,  # each run that ends sends the next
+                send=index == 0,  # each run that ends sends the next
             )
     return sweep
 
@@ -185,13 +183,13 @@ def cancel_sweep(sweep: Sweep, actor: audit.Actor) -> Sweep:
     Raises ServiceError 409 when all of them have ended.
     """
     with transaction.atomic():
-        held = Sweep.objects.select_for_update().get(pk=sweep.pk)
-        if not _cancel_active(held, actor):
-            raise ServiceError(f"{held} has ended already", type="already_ended", status=409)
-        held.cancel_requested = True
-        held.save(update_fields=["cancel_requested"])
-        audit.record(actor, [held], audit.CHANGE, f"cancelled {held}")
-    return held
+        locked = Sweep.objects.select_for_update().get(pk=sweep.pk)
+        if not _cancel_active(locked, actor):
+            raise ServiceError(f"{locked} has ended already", type="already_ended", status=409)
+        locked.cancel_requested = True
+        locked.save(update_fields=["cancel_requested"])
+        audit.record(actor, [locked], audit.CHANGE, f"cancelled {locked}")
+    return locked
 
 
 def _cancel_active(sweep: Sweep, actor: audit.Actor) -> int:
@@ -208,11 +206,11 @@ def _cancel_active(sweep: Sweep, actor: audit.Actor) -> int:
 def delete_sweep(sweep: Sweep, actor: audit.Actor) -> None:
     """With its runs and their items. Raises ServiceError 409 while one of them is under way."""
     with transaction.atomic():
-        held = Sweep.objects.select_for_update().get(pk=sweep.pk)
-        if held.runs.filter(state__in=("queued", "running")).exists():
-            raise ServiceError(f"{held} is under way; cancel it, then delete it", type="under_way", status=409)
-        audit.record(actor, [held], audit.DELETION, f"deleted {held}")
-        held.delete()
+        locked = Sweep.objects.select_for_update().get(pk=sweep.pk)
+        if locked.runs.filter(state__in=("queued", "running")).exists():
+            raise ServiceError(f"{locked} is under way; cancel it, then delete it", type="under_way", status=409)
+        audit.record(actor, [locked], audit.DELETION, f"deleted {locked}")
+        locked.delete()
 
 
 def save_swept_plan(

@@ -54,11 +54,10 @@ class QuestionState:
 def question_states(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> list[QuestionState]:
     """In the order of the rows. A fixed number of queries."""
     goldens = [Golden.of(row) for row in rows]
-    standing = read_status(golden_set.collection_name, goldens)
+    status = read_status(golden_set.collection_name, goldens)
     drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
     return [
-        QuestionState(row, standing.lost(golden, drift))
-        for row, golden, drift in zip(rows, goldens, drifts, strict=True)
+        QuestionState(row, status.lost(golden, drift)) for row, golden, drift in zip(rows, goldens, drifts, strict=True)
     ]
 
 

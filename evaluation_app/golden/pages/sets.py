@@ -133,11 +133,11 @@ def lost_rows(golden_set: GoldenSet) -> list[QuestionRow]:
 
 
 def question_rows(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> list[QuestionRow]:
-    asked = [(row, Golden.of(row)) for row in rows]
-    standing = read_status(golden_set.collection_name, [golden for _, golden in asked])
+    pairs = [(row, Golden.of(row)) for row in rows]
+    status = read_status(golden_set.collection_name, [golden for _, golden in pairs])
     drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
     return [
-        QuestionRow(row, golden, standing.of(golden, drift)) for (row, golden), drift in zip(asked, drifts, strict=True)
+        QuestionRow(row, golden, status.of(golden, drift)) for (row, golden), drift in zip(pairs, drifts, strict=True)
     ]
 
 

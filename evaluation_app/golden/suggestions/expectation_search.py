@@ -95,11 +95,11 @@ def read_chosen(request: PageRequest) -> Chosen:
 def chosen_context(collection_name: str, chosen: Chosen, marks: Mapping[str, str] | None = None) -> dict[str, Any]:
     """What is ticked, with what became of it, for the part that shows the boxes. marks: of the question's chunks."""
     ticked = Golden("any", tuple(chosen["expected_doc_ids"]), tuple(chosen["expected_chunks"]))
-    standing = read_status(collection_name, [ticked])
+    status = read_status(collection_name, [ticked])
     drifts = find_drifts(collection_name, [marks or {}])[0]
-    of_chunks = standing.of(Golden("any", (), ticked.expected_chunks), drifts)
+    of_chunks = status.of(Golden("any", (), ticked.expected_chunks), drifts)
     return {
-        "expected_docs": [standing.documents[doc_id] for doc_id in chosen["expected_doc_ids"]],
+        "expected_docs": [status.documents[doc_id] for doc_id in chosen["expected_doc_ids"]],
         "expected_chunks": of_chunks,
         "can_keep": any(item.state == "other" for item in of_chunks),
     }

@@ -1,4 +1,4 @@
-"""Questions that a chat model writes of a passage: asked for as JSON, checked, and left out where they are none."""
+"""Suggested questions of a collection: derived by rules or written by a chat model, kept where a search finds them."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def suggest_questions(
     collection = get_collection(golden_set.collection_name)
     ends = time.monotonic() + deadline_s
     outcome = SuggestionOutcome()
-    asked = _KnownQuestions(collection, golden_set)
+    known = _KnownQuestions(collection, golden_set)
     selected: list[RetrievedQuestion] = []
     for document in _documents(collection, golden_set, doc_ids):
         if len(selected) >= count:
@@ -192,7 +192,7 @@ def suggest_questions(
             break
         outcome.documents += 1
         passages = read_passages(collection, document)
-        selected += _try(collection, _derive(passages, method, ends), asked, outcome, count - len(selected))
+        selected += _try(collection, _derive(passages, method, ends), known, outcome, count - len(selected))
     _keep(golden_set, collection, selected, method, outcome, actor)
     return outcome
 
@@ -206,7 +206,7 @@ def _derive(passages: Sequence[Passage], method: str, ends: float) -> list[Quest
 def _try(
     collection: Collection,
     derived: Iterable[QuestionCandidate],
-    asked: _KnownQuestions,
+    known: _KnownQuestions,
     outcome: SuggestionOutcome,
     requested: int,
 ) -> list[RetrievedQuestion]:
@@ -216,12 +216,12 @@ def _try(
         if len(selected) >= min(PER_DOCUMENT, requested):
             break
         outcome.tried += 1
-        if asked.holds(item.question):
+        if known.holds(item.question):
             outcome.alike += 1
         elif (checked := check_found(collection, item)) is None:
             outcome.lost += 1
         else:
-            asked.add(item.question)
+            known.add(item.question)
             selected.append(checked)
     return selected
 
@@ -316,7 +316,7 @@ def _keep(
             row = GoldenQuestion(golden_set=change.golden_set, suggested=True, position=index)
             write_golden(row, golden)
             outcome.made.append(row)
-        change.told = f"suggested {len(outcome.made)} questions" if outcome.made else ""
+        change.summary = f"suggested {len(outcome.made)} questions" if outcome.made else ""
 
 
 def _golden(collection: Collection, checked: RetrievedQuestion, method: str) -> Golden:

@@ -89,23 +89,23 @@ def carry_out(
     expected: `ImportPlan.stand` of the plan that was agreed to; ServiceError 409 when the set has other questions now.
     """
     with changing(golden_set, actor) as change:
-        held = change.golden_set
-        if expected is not None and expected != held.digest:
+        golden_set = change.golden_set
+        if expected is not None and expected != golden_set.digest:
             raise ServiceError(
                 "the set was changed since this import was looked at; look at it again",
                 type="changed_meanwhile",
                 status=409,
             )
-        plan = plan_import(held, rows, mode)
+        plan = plan_import(golden_set, rows, mode)
         if plan.errors:
             raise InvalidInput(_tell_errors(plan), field="file")
-        before = _order_of(held)
+        before = _order_of(golden_set)
         if plan.changes_anything or mode == "replace":
-            _write(held, plan)
+            _write(golden_set, plan)
         counts = plan.counts
         did = ", ".join(f"{counts[name]} {name}" for name in ("added", "changed", "removed") if counts[name])
-        if did or _order_of(held) != before:
-            change.told = f"imported {len(rows)} lines: {did or 'another order'}"
+        if did or _order_of(golden_set) != before:
+            change.summary = f"imported {len(rows)} lines: {did or 'another order'}"
     return plan
 
 

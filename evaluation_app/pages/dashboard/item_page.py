@@ -98,7 +98,7 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "tally": mark_tally(passages),
         "answer": mark_answer(item),
         "expected": expected,
-        "list_names": [name for name, _ in expected[0].places] if expected else [],
+        "list_names": [name for name, _ in expected[0].ranks] if expected else [],
         "worth": worth_of(item, addresses),
         "scores": score_rows(item, row, earlier, bands),
         "earlier": list(reversed(earlier)),

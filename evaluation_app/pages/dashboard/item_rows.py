@@ -145,7 +145,7 @@ class ItemList:
     run: EvaluationRun
     everything: Sequence[ItemRow]
     form: ItemFilterForm
-    wanted: Mapping[str, Any]
+    filters: Mapping[str, Any]
     sort: str
 
     @classmethod
@@ -169,12 +169,12 @@ class ItemList:
 
     @property
     def is_filtered(self) -> bool:
-        return any(value not in (None, "") for value in self.wanted.values())
+        return any(value not in (None, "") for value in self.filters.values())
 
     @property
     def query(self) -> str:
         """ "?mode=noise&sort=-took" of what differs from the whole list by position; "" for that."""
-        selected = {name: value for name, value in self.wanted.items() if value not in (None, "")}
+        selected = {name: value for name, value in self.filters.items() if value not in (None, "")}
         selected |= {"sort": self.sort} if self.sort != "position" else {}
         return f"?{urlencode(selected)}" if selected else ""
 
@@ -195,7 +195,7 @@ class ItemList:
         )
 
     def _passes(self, row: ItemRow) -> bool:
-        requested = self.wanted
+        requested = self.filters
         text = (requested["text"] or "").casefold()
         return (
             (not text or text in row.question.casefold())
@@ -208,10 +208,10 @@ class ItemList:
 
     def _score_passes(self, row: ItemRow) -> bool:
         """With a measure: its state and, of what is scored, its value; high is included where it is 1."""
-        score = row.scores.get(self.wanted["measure"])
+        score = row.scores.get(self.filters["measure"])
         if score is None:
             return False
-        state, low, high = self.wanted["score"], self.wanted["low"], self.wanted["high"]
+        state, low, high = self.filters["score"], self.filters["low"], self.filters["high"]
         if state and not (score.state == state or (state == "unscored" and not score.is_scored)):
             return False
         if low is None and high is None:
@@ -251,7 +251,7 @@ def items_address(run: EvaluationRun, **requested: Any) -> str:
 
 def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
     """(words of one condition, the list without it), to be taken off one by one."""
-    requested = listed.wanted
+    requested = listed.filters
     details: list[tuple[str, tuple[str, ...]]] = []
     labels = dict(EvaluationItem.Outcome.choices)
     if requested["text"]:
@@ -267,7 +267,7 @@ def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
         details.append((mode_title(requested["mode"]), ("mode",)))
     if requested["measure"]:
         details.append((_measure_words(requested), ("measure", "score", "low", "high")))
-    return [(words, replace(listed, wanted={**requested, **dict.fromkeys(names)})) for words, names in details]
+    return [(words, replace(listed, filters={**requested, **dict.fromkeys(names)})) for words, names in details]
 
 
 def _measure_words(requested: Mapping[str, Any]) -> str:

@@ -48,7 +48,7 @@ class MarkedSentence:
     begins_line: bool = False
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         """The mark and how sure the judge is, for whoever points at the sentence."""
         parts = [MARKS[self.mark]] if self.mark else []
         return ", ".join([*parts, *(f"{name} {chance:.0%}" for name, chance in self.chances)])
@@ -124,12 +124,12 @@ class Worth:
 class Expectation:
     """An expected document or chunk. rank: where it was retrieved, a document by its best chunk; None: it was not.
 
-    places: (list, rank or None) of the lists behind the result, where the stored query run still tells.
+    ranks: (list, rank or None) of the lists behind the result, where the stored query run still tells.
     """
 
     key: str
     rank: int | None
-    places: tuple[tuple[str, int | None], ...] = ()
+    ranks: tuple[tuple[str, int | None], ...] = ()
     href: str = ""
 
 
@@ -246,7 +246,7 @@ def find_expected(
         Expectation(
             key=key,
             rank=_rank_in(item.retrieved_ids, key),
-            places=tuple((name, _rank_in(keys, key)) for name, keys in ranked.items()),
+            ranks=tuple((name, _rank_in(keys, key)) for name, keys in ranked.items()),
             href=(addresses or {}).get(key, ""),
         )
         for key in dict.fromkeys(requested)

@@ -138,7 +138,7 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     page = Paginator(listed.rows, ITEMS_PER_PAGE).get_page(request.GET.get("page"))
     names = listed.facets.measures
     columns = first_names(names, COLUMNS)
-    requested = {str(listed.wanted["measure"] or ""), listed.sort.removeprefix("-")}
+    requested = {str(listed.filters["measure"] or ""), listed.sort.removeprefix("-")}
     columns = sorted({*columns, *(name for name in names if name in requested)}, key=order_of)
     bands = bands_for(run.golden_set)
     return {

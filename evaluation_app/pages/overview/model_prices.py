@@ -64,8 +64,8 @@ class PricedModel:
     @property
     def enter_href(self) -> str:
         """The form that enters a price for it."""
-        asked = urlencode({"system": self.system, "model": self.model})
-        return f"{reverse('admin:collections_app_modelprice_add')}?{asked}"
+        query = urlencode({"system": self.system, "model": self.model})
+        return f"{reverse('admin:collections_app_modelprice_add')}?{query}"
 
 
 def priced_models() -> list[PricedModel]:

@@ -57,10 +57,10 @@ def show_overview(request: PageRequest) -> HttpResponse:
 
     What is wrong in the address is as if it were not there.
     """
-    asked = {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
-    period = overview.period_until(asked["period"] if asked.get("period") in PERIODS else USUAL_PERIOD)
-    figure_filter = FigureFilter(period, asked.get("collection", ""), asked.get("key", ""))
-    by = asked["by"] if asked.get("by") in DIMENSIONS else "model"
+    params = {name: str(value).replace("\x00", "") for name, value in request.GET.items()}
+    period = overview.period_until(params["period"] if params.get("period") in PERIODS else USUAL_PERIOD)
+    figure_filter = FigureFilter(period, params.get("collection", ""), params.get("key", ""))
+    by = params["by"] if params.get("by") in DIMENSIONS else "model"
     context: dict[str, Any] = {
         "period": period,
         "periods": [(name, words) for name, (words, _, _) in PERIODS.items()],
@@ -77,7 +77,7 @@ def show_overview(request: PageRequest) -> HttpResponse:
     status = 200
     try:
         with read_briefly():
-            context |= _figures(figure_filter, asked.get("stage", "")) | _consumption_context(figure_filter, by)
+            context |= _figures(figure_filter, params.get("stage", "")) | _consumption_context(figure_filter, by)
     except OperationalError:
         context["is_late"], status = True, 503
     return render_page(request, "evaluation/overview.html", context, status=status)

@@ -29,7 +29,7 @@ LISTS = ("vector", "lexical", "fused", "reranked")
 class DocumentCard:
     """One document on a span. rank starts at 1. score: 0 to 1, or whatever a foreign span has; raw_score: of its kind.
 
-    places: (list, rank, raw score) in every earlier list. before: its rank before this span, None where there is none;
+    ranks: (list, rank, raw score) in every earlier list. before: its rank before this span, None where there is none;
     gain: ranks won since. text: how it begins; is_kept: False where the content switch kept it out.
     href: the chunk's page, "" when it is not there any more.
     """
@@ -42,7 +42,7 @@ class DocumentCard:
     provenance: str = ""
     text: str = ""
     is_kept: bool = True
-    places: Sequence[tuple[str, int, float | None]] = ()
+    ranks: Sequence[tuple[str, int, float | None]] = ()
     before: int | None = None
     href: str = ""
 
@@ -84,7 +84,7 @@ class EventRow:
     name: str
     offset_ms: float
     values: list[tuple[str, str]]
-    told: str
+    details: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +150,12 @@ def _card(
         provenance=str(event.get(names.DOC_PROVENANCE, "")),
         text=" ".join(text[: SNIPPET_CHARS * 2].split())[:SNIPPET_CHARS],
         is_kept=_is_kept(text),
-        places=_places(event),
+        ranks=_ranks(event),
         before=before,
     )
 
 
-def _places(event: Mapping[str, Any]) -> list[tuple[str, int, float | None]]:
+def _ranks(event: Mapping[str, Any]) -> list[tuple[str, int, float | None]]:
     locations: dict[str, dict[str, Any]] = defaultdict(dict)
     for name, value in event.items():
         if match := LIST_FIELD.fullmatch(name):

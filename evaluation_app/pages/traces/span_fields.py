@@ -94,8 +94,8 @@ def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple
     there by name. violations: of this span in the tab's vocabulary."""
     problems = {violation.field: violation.message for violation in violations}
     table = table_of(span, tab)
-    asked = {row.name: row for row in (table.fields if table else ()) if LIST_MARK not in row.name}
-    rows = [_table_row(span, row, problems) for row in asked.values()]
+    fields = {row.name: row for row in (table.fields if table else ()) if LIST_MARK not in row.name}
+    rows = [_table_row(span, row, problems) for row in fields.values()]
     details = {row.name for row in rows}
     lists: dict[str, dict[str, list[FieldRow]]] = defaultdict(lambda: defaultdict(list))
     for name in sorted(span.attributes, key=_natural):

@@ -85,8 +85,8 @@ def traces_of_document(collection: Collection, doc_id: str) -> list[Ingest]:
     spans = sorted(span_query_set, key=lambda span: span.started_at, reverse=True)[:INGESTS_SHOWN]
     stored = Span.objects.filter(name=names.STORE, trace_id__in=[span.trace_id for span in spans])
     chunks = {span.parent_span_id: facts_of(span).get(CHUNKS_COUNT) for span in with_facts(stored)}
-    asked = {job_id for span in spans if (job_id := _read_id(facts_of(span).get(names.JOB_ID)))}
-    jobs = set(IngestJob.objects.filter(pk__in=asked).values_list("pk", flat=True))
+    job_ids = {job_id for span in spans if (job_id := _read_id(facts_of(span).get(names.JOB_ID)))}
+    jobs = set(IngestJob.objects.filter(pk__in=job_ids).values_list("pk", flat=True))
     return [_ingest(span, chunks.get(span.span_id), jobs) for span in spans]
 
 

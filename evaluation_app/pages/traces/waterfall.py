@@ -127,13 +127,13 @@ class Waterfall:
 def run_waterfall(run: QueryRun, *, words: str = "", shown: str = "") -> Waterfall:
     """Of the run alone, in however large a trace it stands. words and shown: see `build_waterfall`."""
     spans = run_spans(run, with_facts(Span.objects.all()))
-    return build_waterfall(spans, words=words, shown=shown, found=_ids_with(words, run.trace_id))
+    return build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, run.trace_id))
 
 
 def trace_waterfall(trace_id: str, *, words: str = "", shown: str = "") -> Waterfall:
     """Of everything in the trace, as far as SPANS_READ reaches. words and shown: see `build_waterfall`."""
     spans = list(with_facts(Span.objects.of_trace(trace_id))[:SPANS_READ])
-    return build_waterfall(spans, words=words, shown=shown, found=_ids_with(words, trace_id))
+    return build_waterfall(spans, words=words, shown=shown, matches=_ids_with(words, trace_id))
 
 
 def _ids_with(words: str, trace_id: str) -> frozenset[str]:
@@ -145,7 +145,7 @@ def _ids_with(words: str, trace_id: str) -> frozenset[str]:
 
 
 def build_waterfall(
-    spans: Sequence[Span], *, words: str = "", shown: str = "", found: frozenset[str] = frozenset()
+    spans: Sequence[Span], *, words: str = "", shown: str = "", matches: frozenset[str] = frozenset()
 ) -> Waterfall:
     """Spans as nested bars. A span whose parent is not among them stands at the top.
 
@@ -155,7 +155,7 @@ def build_waterfall(
     if not spans:
         return Waterfall([], None, 0.0, 0)
     layout = _Layout(spans)
-    requested = layout.wanted(words, shown, found)
+    requested = layout.visible_ids(words, shown, matches)
     rows = _nest(list(layout.rows(requested)))
     return Waterfall(
         rows=rows,
@@ -210,7 +210,7 @@ class _Layout:
         begin, end = ((moment - self.first) / timedelta(milliseconds=1) for moment in stretch)
         return Mark(round(begin * self.share, 3), round((end - begin) * self.share, 3))
 
-    def wanted(self, words: str, shown: str, results: frozenset[str]) -> set[str] | None:
+    def visible_ids(self, words: str, shown: str, results: frozenset[str]) -> set[str] | None:
         """Ids of the spans to show with all that is above them; None: all."""
         if not words and not shown:
             return None

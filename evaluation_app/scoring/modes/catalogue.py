@@ -51,13 +51,13 @@ def keep_bands(golden_set: GoldenSet, bands: Mapping[str, Any], *, actor: audit.
     Raises InvalidInput (field bands).
     """
     stored = {name: list(pair) for name, pair in read_bands(bands).items()}
-    held = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
-    if held.bands != stored:
-        held.bands = stored
-        held.save(update_fields=["bands", "updated_at"])
-        audit.record(actor, [held], audit.CHANGE, f"changed the thresholds of test set {held.name}")
+    locked = GoldenSet.objects.select_for_update().get(pk=golden_set.pk)
+    if locked.bands != stored:
+        locked.bands = stored
+        locked.save(update_fields=["bands", "updated_at"])
+        audit.record(actor, [locked], audit.CHANGE, f"changed the thresholds of test set {locked.name}")
     golden_set.bands = stored
-    return held
+    return locked
 
 
 TABLE = Path(__file__).with_name("modes.toml")

@@ -1,4 +1,4 @@
-"""Why a field was not recorded, and what to do about it: one sentence each, by what the tables say of the field."""
+"""The evidence report: per framework and control the fields that were recorded, and for a gap what to do about it."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ class FrameworkEvidence:
 class EvidenceReport:
     """counts, seen: spans of each type in the range, and how many of them were looked at, the newest."""
 
-    wanted: Range
+    span_range: Range
     made_at: datetime
     frameworks: Sequence[FrameworkEvidence]
     counts: dict[str, int]
@@ -232,7 +232,7 @@ def build_report(requested: Range, *, limit: int | None = LOOKED_AT) -> Evidence
     tallies = tally(requested, limit)
     fields = [(each, _evidence(each)) for each in tallies.rows]
     return EvidenceReport(
-        wanted=requested,
+        span_range=requested,
         made_at=timezone.now(),
         frameworks=[_framework(name, about, fields) for name, about in FRAMEWORKS.items()],
         counts=tallies.counts,

@@ -54,8 +54,8 @@ class FrameworkEvidenceOut(Schema):
 
 
 class EvidenceOut(Schema):
-    since: IsoTime = Field(validation_alias="wanted.since")
-    until: IsoTime = Field(validation_alias="wanted.until")
+    since: IsoTime = Field(validation_alias="span_range.since")
+    until: IsoTime = Field(validation_alias="span_range.until")
     collections: list[str] = Field(description="[]: all")
     made_at: IsoTime
     spans: dict[str, int] = Field(validation_alias="counts", description="of each type in the range")
@@ -70,4 +70,4 @@ class EvidenceOut(Schema):
 
     @staticmethod
     def resolve_collections(report: EvidenceReport) -> list[str]:
-        return [name for name, _ in report.wanted.within or ()]
+        return [name for name, _ in report.span_range.within or ()]

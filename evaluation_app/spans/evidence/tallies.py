@@ -233,7 +233,7 @@ def _read(table: SpanTable, requested: Range, limit: int | None) -> Iterator[_Sp
                 span_id=span_id,
                 failed=status == "ERROR",
                 attributes=_loaded(attributes) or {},
-                events=[(name, held or {}) for name, held in _loaded(events) or ()],
+                events=[(name, values or {}) for name, values in _loaded(events) or ()],
                 children=children.get((trace_id, span_id), ()),
             )
         if len(rows) < size:

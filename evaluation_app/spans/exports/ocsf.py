@@ -72,7 +72,7 @@ def _finding(record: SpanRecord, context: RunContext, activity: int, values: Map
     level = str(values.get(telemetry.SECURITY_RISK_LEVEL) or "")
     level = level if level in RISK_SEVERITIES else risk_level(score)
     confidence = number(values, telemetry.SECURITY_CONFIDENCE)
-    event = base_event(record, context, CLASS, activity, severity=RISK_SEVERITIES[level], place=str(index))
+    event = base_event(record, context, CLASS, activity, severity=RISK_SEVERITIES[level], index=str(index))
     event |= {
         "finding_type": str(values.get(telemetry.SECURITY_THREAT_TYPE) or KINDS[activity]),
         "risk_level": level,

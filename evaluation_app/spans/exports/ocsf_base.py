@@ -113,9 +113,9 @@ def base_event(
     activity: int,
     *,
     severity: int | None = None,
-    place: str = "",
+    index: str = "",
 ) -> Event:
-    """The fields of every class. An error is a failure of medium severity. place: tells several events of one span
+    """The fields of every class. An error is a failure of medium severity. index: tells several events of one span
     apart; the id of an event depends on its span alone, so that a second export gives the same ids."""
     severity_id = severity or (MEDIUM if record.has_failed else INFORMATIONAL)
     status_id = STATUS_IDS.get(record.status_code, 0)
@@ -141,7 +141,7 @@ def base_event(
         "metadata": {
             "version": VERSION,
             "product": {"name": "ragd", "vendor_name": "ragd", "version": SPEC_VERSION},
-            "uid": str(uuid5(NAMESPACE, f"{record.trace_id}:{record.span_id}:{event_class.uid}:{place}")),
+            "uid": str(uuid5(NAMESPACE, f"{record.trace_id}:{record.span_id}:{event_class.uid}:{index}")),
             "correlation_uid": record.trace_id,
             "original_time": time,
             "logged_time": record.ended_at.isoformat(),

@@ -76,12 +76,12 @@ def inference_event(record: SpanRecord, context: RunContext) -> Event:
 
 def _model(record: SpanRecord, operation: str) -> dict[str, Any]:
     attributes = record.attributes
-    asked = str(attributes.get(telemetry.REQUEST_MODEL) or "unknown")
+    model = str(attributes.get(telemetry.REQUEST_MODEL) or "unknown")
     parameters = {short: attributes[name] for name, short in PARAMETERS.items() if attributes.get(name) is not None}
     return {
-        "model_id": asked,
-        "name": asked,
-        "version": str(attributes.get(telemetry.RESPONSE_MODEL) or asked),
+        "model_id": model,
+        "name": model,
+        "version": str(attributes.get(telemetry.RESPONSE_MODEL) or model),
         "provider": str(attributes.get(telemetry.GEN_AI_SYSTEM) or "unknown"),
         "type": "embedding" if operation == "embeddings" else "llm",
         "parameters": parameters,
