@@ -115,7 +115,7 @@ class Picture:
 
 
 def draw_lines(
-    title: str, steps: Sequence[Step], series: Sequence[Series], *, spell: Spell, log: bool = False, band: bool = True
+    title: str, steps: Sequence[Step], series: Sequence[Series], *, spell: Spell, log: bool = False
 ) -> Picture:
     """Lines, broken where nothing was measured, with a band between the first and the last of them.
 
@@ -133,7 +133,7 @@ def draw_lines(
         words=axis_words([step.label for step in steps], AXIS_WORDS),
         columns=_columns(steps, series, spell),
         lines=_apart(lines),
-        band=_band(series[0].values, series[-1].values, scale) if band and len(series) > 1 else "",
+        band=_band(series[0].values, series[-1].values, scale) if len(series) > 1 else "",
         head=tuple(each.name for each in series),
         rows=_rows(steps, series, spell),
         is_empty=not known,

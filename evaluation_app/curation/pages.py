@@ -26,6 +26,7 @@ from evaluation_app.models import EvaluationRun, GoldenSet, PromotionGate
 from ragd.errors import InvalidInput
 
 SIDE_PURPOSES = (EvaluationRun.Purpose.SWEEP, EvaluationRun.Purpose.FIX, EvaluationRun.Purpose.GATE)
+LATEST_SHOWN = 6
 SHOWN = ("recall", "hit", "adherence", "f1")
 SHOWN_MOST = 3
 TITLES = {
@@ -69,7 +70,7 @@ class Latest:
     why: str
 
 
-def latest_of(collection_names: Sequence[str] | None = None, *, most: int = 6) -> list[Latest]:
+def latest_of(collection_names: Sequence[str] | None = None) -> list[Latest]:
     """The newest finished run per set, newest first; of these collections, None for all. [] without any run.
 
     Runs of sweeps, of tried fixes and of gates are left out.
@@ -79,7 +80,7 @@ def latest_of(collection_names: Sequence[str] | None = None, *, most: int = 6) -
         rows = rows.filter(collection_name__in=list(collection_names))
     newest = rows.order_by("collection_name", "set_name", "-created_at", "-id").distinct("collection_name", "set_name")
     runs = EvaluationRun.objects.filter(pk__in=newest.values("pk")).select_related("golden_set__baseline")
-    return [_read(run) for run in runs.order_by("-created_at", "-id")[:most]]
+    return [_read(run) for run in runs.order_by("-created_at", "-id")[:LATEST_SHOWN]]
 
 
 def _read(run: EvaluationRun) -> Latest:

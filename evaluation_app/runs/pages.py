@@ -8,7 +8,6 @@ from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.db.models import Count, Q
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.views.decorators.http import require_GET, require_http_methods
@@ -17,6 +16,7 @@ from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, field_of, find_or_404, refuse, render_page, submit_form
 from collections_app.models import Collection
 from collections_app.stores import open_rerankers
+from evaluation_app.golden.sets import listed_sets
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.api import jsonl_response
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
@@ -38,7 +38,8 @@ PARTS = {"calibrate": "evaluation/calibration/form.html"}
 @require_http_methods(["GET", "POST"])
 def new_run(request: PageRequest) -> HttpResponse:
     """set=ID chooses the golden set; run=ID begins from the plan, settings and thresholds of that run."""
-    sets = _sets()
+    live = Collection.objects.live().values("name")
+    sets = list(listed_sets().filter(collection_name__in=live).select_related("baseline"))
     like = _like(request)
     chosen = _chosen(request, sets, like)
     context: dict[str, Any] = {"sets": sets, "golden_set": chosen, "like": like}
@@ -81,18 +82,6 @@ def download_run(request: PageRequest, pk: UUID) -> StreamingHttpResponse:
     return jsonl_response(request, get_object_or_404(EvaluationRun, pk=pk))
 
 
-def _sets() -> list[GoldenSet]:
-    """Those over collections that are there, with how many questions each asks, by name."""
-    live = Collection.objects.live().values("name")
-    question_count = Count("questions", filter=Q(questions__suggested=False))
-    return list(
-        GoldenSet.objects.filter(collection_name__in=live)
-        .annotate(question_count=question_count)
-        .select_related("baseline")
-        .order_by("name")
-    )
-
-
 def _like(request: PageRequest) -> EvaluationRun | None:
     requested = request.GET.get("run", "")
     try:
@@ -108,7 +97,8 @@ def _chosen(request: PageRequest, sets: list[GoldenSet], like: EvaluationRun | N
         int(requested) if requested.isdecimal() and len(requested) < ID_DIGITS else like.golden_set_id if like else None
     )
     named = next((each for each in sets if each.pk == number), None)
-    return named or next((each for each in sets if each.question_count), sets[0] if sets else None)  # type: ignore[attr-defined]
+    filled = (each for each in sets if getattr(each, "questions_total", 0))
+    return named or next(filled, sets[0] if sets else None)
 
 
 def _plan_form(request: PageRequest, collection: Collection, like: EvaluationRun | None) -> PlanForm:

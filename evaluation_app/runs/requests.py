@@ -52,11 +52,11 @@ def find_run(run_id: UUID | str, scope: CollectionScope = EVERYTHING) -> Evaluat
     return record
 
 
-def under_way(most: int = LISTED) -> list[EvaluationRun]:
-    """Runs that are worked at, then those that wait, as they will be taken; at most so many."""
+def under_way() -> list[EvaluationRun]:
+    """Runs that are worked at, then those that wait, as they will be taken; at most LISTED."""
     sweeps_last = Case(When(purpose=EvaluationRun.Purpose.SWEEP, then=1), default=0)
     active = EvaluationRun.objects.filter(state__in=(EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING))
-    return list(active.order_by("-state", sweeps_last, "created_at", "id").defer("summary")[:most])
+    return list(active.order_by("-state", sweeps_last, "created_at", "id").defer("summary")[:LISTED])
 
 
 @transaction.atomic

@@ -185,11 +185,11 @@ def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
     ]
 
 
-def choose_sentences(ranked: Sequence[Sentence], *, limit: int = SENTENCES_QUOTED) -> list[Sentence]:
+def choose_sentences(ranked: Sequence[Sentence]) -> list[Sentence]:
     """The best sentence and those near it that say something else; by source rank, then in document order."""
     chosen: list[Sentence] = []
     for sentence in ranked:
-        if len(chosen) == limit or sentence.score < NEAR_BEST * ranked[0].score:
+        if len(chosen) == SENTENCES_QUOTED or sentence.score < NEAR_BEST * ranked[0].score:
             break
         if all(_shared_words(sentence, other) < SAME_WORDS for other in chosen):
             chosen.append(sentence)

@@ -56,7 +56,6 @@ COUNTS = """
 SELECT doc_id, count(DISTINCT run_id), count(DISTINCT run_id) FILTER (WHERE cited), max(created_at)
 FROM retrieval_app_retrievedchunk
 WHERE collection_id = %(collection_id)s
-  AND (%(doc_ids)s::text[] IS NULL OR doc_id = ANY(%(doc_ids)s::text[]))
   AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s)
 GROUP BY doc_id
 """
@@ -109,9 +108,6 @@ class Retrievals:
     last_at: datetime | None = None
 
 
-NEVER = Retrievals()
-
-
 def note_retrieved(run: QueryRun) -> None:
     """Write the rows of a run that is being stored. The caller's transaction."""
     if not run.results or run.collection_id is None:
@@ -155,19 +151,13 @@ def count_retrievals(collection: Collection, doc_id: str, chunk_index: int | Non
     return Retrievals(runs, cited, last_at)
 
 
-def retrieval_counts(
-    collection: Collection, doc_ids: Sequence[str] | None = None, *, since: datetime | None = None
-) -> dict[str, Retrievals]:
-    """doc_id -> how often it was retrieved, of documents that were; None: of every document of the collection.
+def retrieval_counts(collection: Collection, *, since: datetime | None = None) -> dict[str, Retrievals]:
+    """doc_id -> how often it was retrieved, of every document of the collection that was.
 
     since: only runs from that moment on. Runs that retention has removed are not counted.
     """
-    values = {
-        "collection_id": collection.pk,
-        "doc_ids": None if doc_ids is None else list(doc_ids),
-        "since": since,
-    }
-    return {doc_id: Retrievals(*row) for doc_id, *row in fetch_all(connection, COUNTS, values)}
+    rows = fetch_all(connection, COUNTS, {"collection_id": collection.pk, "since": since})
+    return {doc_id: Retrievals(*row) for doc_id, *row in rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,9 @@ class Replayed:
         return differences(self.run.results, self.again.results)
 
 
-def replay(
-    run: QueryRun, *, door: str, user: User | AnonymousUser | None = None, api_key: ApiKey | None = None
-) -> Replayed:
+def replay(run: QueryRun, *, door: str, api_key: ApiKey | None = None) -> Replayed:
     """The run beside that of `search_again`."""
-    return Replayed(run, search_again(run, door=door, user=user, api_key=api_key))
+    return Replayed(run, search_again(run, door=door, api_key=api_key))
 
 
 def search_again(

@@ -28,13 +28,13 @@ def cards_of(golden_set: GoldenSet, questions: Iterable[str]) -> dict[Place, Boa
     return {(row.question_text, row.mode): row for row in rows}
 
 
-def is_closed(card: BoardCard | None, today: date | None = None) -> bool:
+def is_closed(card: BoardCard | None) -> bool:
     """Resolved, or snoozed until a later day."""
     if card is None or card.state == State.OPEN:
         return False
     if card.state == State.RESOLVED:
         return True
-    return card.until is not None and card.until > (today or timezone.localdate())
+    return card.until is not None and card.until > timezone.localdate()
 
 
 def people() -> list[str]:

@@ -111,12 +111,10 @@ def check_measure(measure: str, settings: RunSettings) -> None:
         )
 
 
-def start_sweep(
-    golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: audit.Actor = None, send: bool = True
-) -> Sweep:
+def start_sweep(golden_set: GoldenSet, draft: Draft, *, name: str = "", actor: audit.Actor = None) -> Sweep:
     """One evaluation run per plan, one after the other behind all other runs.
 
-    send: False for a caller that works the runs off itself. Raises what `start_run` raises; then nothing is written.
+    Raises what `start_run` raises; then nothing is written.
     """
     kept_name = clean_line(name)
     if len(kept_name) > NAME_CHARS_MAX:
@@ -149,7 +147,7 @@ def start_sweep(
                 sweep=sweep,
                 sweep_place=index,
                 actor=actor,
-                send=send and index == 0,  # each run that ends sends the next
+                send=index == 0,  # each run that ends sends the next
             )
     return sweep
 

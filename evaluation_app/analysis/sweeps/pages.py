@@ -1,4 +1,4 @@
-"""What the page of a sweep draws: the heat map of two fields, and intervals on one axis."""
+"""Pages of sweeps: the list, a new one, one with its plans ranked: a heat map of two fields, intervals on one axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that a chat model writes of a passage: asked for as JSON, checked, and left out where they are none."""
+"""Suggested questions of a collection: derived by rules or written by a chat model, kept where a search finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the command palette leads."""
+"""Home, operations, upkeep, the status of the rules, the command palette and where it leads, the style page."""
 
 from __future__ import annotations
 

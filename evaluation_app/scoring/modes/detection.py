@@ -1,4 +1,4 @@
-"""Which failure modes one scored question shows. The modes themselves are data: modes.toml, read by `table`."""
+"""Which failure modes one scored question shows. The modes themselves are data: modes.toml, read by `catalogue`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a field was not recorded, and what to do about it: one sentence each, by what the tables say of the field."""
+"""The evidence report: per framework and control the fields that were recorded, and for a gap what to do about it."""
 
 from __future__ import annotations
 

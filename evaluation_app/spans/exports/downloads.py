@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from urllib.parse import urlencode
 from uuid import UUID
 
@@ -127,9 +126,9 @@ def batched(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
         yield spans[start : start + BATCH]
 
 
-def file_name(now: Callable[[], datetime] = timezone.now) -> str:
+def file_name() -> str:
     """ "spans-20260131-120000", in UTC."""
-    return f"spans-{now():%Y%m%d-%H%M%S}"
+    return f"spans-{timezone.now():%Y%m%d-%H%M%S}"
 
 
 def note_download(export: SpanExport, actor: ApiKey | User, what: str) -> None:

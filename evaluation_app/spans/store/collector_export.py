@@ -151,24 +151,14 @@ class JsonExporter(SpanExporter):
     """
 
     def __init__(
-        self,
-        endpoint: str,
-        *,
-        headers: Mapping[str, str],
-        compress: bool,
-        tls: Mapping[str, Any] | None = None,
-        timeout_s: float = TIMEOUT_S,
+        self, endpoint: str, *, headers: Mapping[str, str], compress: bool, tls: Mapping[str, Any] | None = None
     ) -> None:
         self._endpoint = endpoint
         self._headers = {**headers, "Content-Type": "application/json"}
         self._compress = compress
         if compress:
             self._headers["Content-Encoding"] = "gzip"
-        self._pool = urllib3.PoolManager(
-            timeout=timeout_s,
-            retries=False,
-            **(tls or {}),
-        )
+        self._pool = urllib3.PoolManager(timeout=TIMEOUT_S, retries=False, **(tls or {}))
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         body = json_request(MessageToDict(encode_spans(spans), use_integers_for_enums=True)).encode()
