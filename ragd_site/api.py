@@ -20,7 +20,7 @@ from ninja.errors import HttpError, ValidationError
 from ninja.responses import NinjaJSONEncoder
 
 from collections_app import errors
-from collections_app.api import router as collections_router
+from collections_app.api.routes import router as collections_router
 from collections_app.validation import Api
 from evaluation_app.api import router as evaluation_router
 from evaluation_app.spans.evidence.pages import router as evidence_router

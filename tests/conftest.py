@@ -13,6 +13,8 @@ from typing import Any
 
 import httpcore2
 import pytest
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis_settings
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 os.environ["DJANGO_SETTINGS_MODULE"] = "ragd_site.settings"
@@ -30,6 +32,10 @@ from tools.nearest_tests import WAITING  # noqa: E402
 VAR = Path(os.environ["RAGD_VAR"])
 DURATIONS = VAR / "durations.json"
 SECONDS: Counter[str] = Counter()
+# what an example costs depends on what else the machine does; speed is measured in tests/benchmarks
+hypothesis_settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if hypothesis_settings.get_current_profile_name() != "mutation":
+    hypothesis_settings.load_profile("tests")
 STARTED_HERE = False
 
 

@@ -37,24 +37,24 @@ AROUND_CHARS = 240  # of text around a chunk that is shown without the rest
 @require_GET
 def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text with its chunks' edges beside the chunks, some chunks at a time; ?start=&end= marks a cited place."""
-    collection, records = find_document(name, doc_id)
-    elsewhere, moved_from = cited_elsewhere(request, records)
+    collection, record = find_document(name, doc_id)
+    elsewhere, moved_from = cited_elsewhere(request, record)
     if elsewhere:
         return redirect(elsewhere)
-    cited = cited_span(request, records.size_chars)
-    limits = _limits(collection, records)
+    cited = cited_span(request, record.size_chars)
+    limits = _limits(collection, record)
     flagged = request.GET.get("flagged") == "1"
-    chunks = Chunk.objects.light().of_document(records)
+    chunks = Chunk.objects.light().of_document(record)
     if flagged:
-        chunks = chunks.outlying(limits, _duplicates(records))
-    reading = _read(request, records, chunks, None if flagged else cited, flagged=flagged)
+        chunks = chunks.outlying(limits, _duplicates(record))
+    reading = _read(request, record, chunks, None if flagged else cited, flagged=flagged)
     context = {
         "collection": collection,
-        "document": records,
+        "document": record,
         "reading": reading,
-        "cards": _cards(records, reading.chunks, limits),
+        "cards": _cards(record, reading.chunks, limits),
         "flagged": flagged,
-        "overlays": _count_overlays(records),
+        "overlays": _count_overlays(record),
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
         "moved_from": moved_from if cited else None,
@@ -189,11 +189,11 @@ def _page_number(request: PageRequest, chunks: QuerySet[Chunk], cited: tuple[int
 @require_GET
 def chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """One chunk with its numbers, its neighbours, what can be done with it and, with ?start=&end=, the cited place."""
-    collection, records = find_document(name, doc_id)
-    elsewhere, _ = cited_elsewhere(request, records)
+    collection, record = find_document(name, doc_id)
+    elsewhere, _ = cited_elsewhere(request, record)
     if elsewhere:
         return redirect(elsewhere)
-    return show_chunk(request, collection, records, index)
+    return show_chunk(request, collection, record, index)
 
 
 def show_chunk(

@@ -124,8 +124,8 @@ def probe_recall(
     total = 2 * len(sample)
     rounds = []
     for number, every in enumerate((1, keep_every)):
-        details = _tell(on_query, number * len(sample), total)
-        rounds.append(_measure(store, sample, k=k, beam=beam, every=every, on_query=details))
+        on_each = _tell(on_query, number * len(sample), total)
+        rounds.append(_measure(store, sample, k=k, beam=beam, every=every, on_query=on_each))
     return RecallProbe(k, beam, state.chunk_count, *rounds)
 
 

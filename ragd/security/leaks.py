@@ -20,8 +20,8 @@ def find_leak(answer: str, system_prompt: str, *, known: Sequence[str] = ()) -> 
     passages; a run that stands in one of them is no leak. At most one finding; [] for a blank prompt.
     """
     secret = [match[0].lower() for match in WORD.finditer(system_prompt)]
-    statements = list(WORD.finditer(answer))
-    words = [match[0].lower() for match in statements]
+    matches = list(WORD.finditer(answer))
+    words = [match[0].lower() for match in matches]
     if not secret or not words:
         return []
     at, size = _longest_run(words, secret, min(RUN_WORDS, max(4, round(SHARE * len(secret)))))
@@ -31,7 +31,7 @@ def find_leak(answer: str, system_prompt: str, *, known: Sequence[str] = ()) -> 
     if any(_holds([match[0].lower() for match in WORD.finditer(text)], run) for text in known):
         return []
     confidence = min(1.0, 0.7 + 0.3 * size / len(secret))
-    start, end = statements[at].start(), statements[at + size - 1].end()
+    start, end = matches[at].start(), matches[at + size - 1].end()
     return [Finding("system_prompt_leak", "shared_words", start, end, round(confidence, 2))]
 
 

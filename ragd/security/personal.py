@@ -79,7 +79,7 @@ def is_ssn(number: str) -> bool:
 
 
 def is_cpf(number: str) -> bool:
-    """Both check digits of a Brazilian PATTERNS["cpf"]; rows of one digit are none."""
+    """Both check digits of a Brazilian CPF; rows of one digit are none."""
     digits = [int(sign) for sign in number if sign.isdigit()]
     if len(set(digits)) == 1:
         return False

@@ -41,18 +41,18 @@ def write_prompt(span: Span, messages: Sequence[Mapping[str, str]]) -> None:
     for number, message in enumerate(messages):
         attributes[f"{names.OI_LLM_INPUT}.{number}.message.role"] = message["role"]
         attributes[f"{names.OI_LLM_INPUT}.{number}.message.content"] = message["content"]
-    statements = [message for message in messages if message["role"] != "system"]
+    conversation = [message for message in messages if message["role"] != "system"]
     instructions = [message["content"] for message in messages if message["role"] == "system"]
     attributes[names.INPUT_MESSAGES] = canonical_json(
-        [{"role": item["role"], "parts": [{"type": "text", "content": item["content"]}]} for item in statements]
+        [{"role": item["role"], "parts": [{"type": "text", "content": item["content"]}]} for item in conversation]
     )
     if instructions:
         attributes[names.SYSTEM_INSTRUCTIONS] = canonical_json(
             [{"type": "text", "content": text} for text in instructions]
         )
         attributes[names.SYSTEM_PROMPT_HASH] = hash_prompt("\n".join(instructions))
-    if statements:
-        attributes |= {names.INPUT_VALUE: statements[-1]["content"], names.INPUT_MIME_TYPE: "text/plain"}
+    if conversation:
+        attributes |= {names.INPUT_VALUE: conversation[-1]["content"], names.INPUT_MIME_TYPE: "text/plain"}
     set_attributes(span, attributes)
     add_event(span, names.CONTENT_PROMPT, {names.PROMPT: "\n\n".join(message["content"] for message in messages)})
 

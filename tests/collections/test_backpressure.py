@@ -11,6 +11,7 @@ from collections_app.errors import ServiceError, error_response
 from collections_app.models import Collection, IngestJob, Upload
 from collections_app.services.jobs.queue import QueueState, check_queue, queue_state
 from collections_app.services.uploads.uploads import submit_uploads
+from tests.refusals import refuses
 
 
 def wait_with(collection: Collection, count: int, size_bytes: int = 1_000_000) -> None:
@@ -32,7 +33,7 @@ def test_more_jobs_than_may_wait_are_refused_and_nothing_is_taken(notes: Collect
     settings.RAGD_QUEUE_MAX_JOBS = 3
     wait_with(notes, 2)
     files = [SimpleUploadedFile(f"{name}.txt", b"some text") for name in "ab"]
-    with pytest.raises(ServiceError, match="2 jobs wait already and 2 more would pass 3") as refusal:
+    with refuses("queue_full", None, "2 jobs", "2 more", "pass 3") as refusal:
         submit_uploads(notes, files)
     assert (refusal.value.status, refusal.value.type, refusal.value.retry_after_s) == (429, "queue_full", 60.0)
     assert (IngestJob.objects.count(), Upload.objects.count()) == (2, 2)
@@ -51,7 +52,7 @@ def test_more_bytes_than_may_wait_are_refused(notes: Collection, settings: Any) 
     settings.RAGD_QUEUE_MAX_MB = 5
     wait_with(notes, 2, size_bytes=2_000_000)
     check_queue(1, 1_000_000)
-    with pytest.raises(ServiceError, match=r"files of 4 MB wait already and 1\.1 MB more would pass 5 MB"):
+    with refuses("queue_full", None, "4 MB", "1.1 MB", "5 MB", "RAGD_QUEUE_MAX_MB"):
         check_queue(1, 1_100_000)
     settings.RAGD_QUEUE_MAX_MB = 0
     check_queue(1, 10**15)

@@ -7,13 +7,13 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
-from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, IngestJob, WorkerHeartbeat
 from collections_app.services.documents.documents import ingest_text, reindex_documents
 from collections_app.services.jobs.batches import BatchProgress, batch_jobs, batch_progress
 from collections_app.services.jobs.cancellation import cancel_batch, cancel_collection_jobs
 from collections_app.services.jobs.retries import retry_batch, retry_collection_jobs, retry_job
 from collections_app.services.worker.dispatch import run_job
+from tests.refusals import refuses
 
 
 def make_batch(collection: Collection, states: str = "", **values: Any) -> IngestBatch:
@@ -143,7 +143,7 @@ def test_an_old_failure_of_a_document_that_came_again_is_not_retried(notes: Coll
 def test_retrying_more_than_may_wait_is_refused(notes: Collection, settings: Any) -> None:
     settings.RAGD_QUEUE_MAX_JOBS = 1
     batch = make_batch(notes, "ff")
-    with pytest.raises(ServiceError, match="queue is full"):
+    with refuses("queue_full", None, "RAGD_QUEUE_MAX_JOBS"):
         retry_batch(batch)
     assert IngestJob.objects.filter(state="failed").count() == 2
 

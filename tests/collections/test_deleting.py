@@ -44,6 +44,7 @@ from retrieval_app.models import QueryRun
 from retrieval_app.runs import query_pipeline as retrieval
 from retrieval_app.runs.plans import save_plan
 from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import refuses
 
 TEXT = "\n\n".join(f"Paragraph {number} speaks of subject {number}." for number in range(20))
 
@@ -144,7 +145,7 @@ def test_deleting_while_something_reads_ends_with_the_sweeper(
     params = connection.get_connection_params()
     with psycopg.connect(**{**params, "cursor_factory": psycopg.Cursor}) as reader:
         reader.execute(f"SELECT count(*) FROM chunks_c{everything.pk}_g1")  # type: ignore[arg-type]
-        with pytest.raises(ServiceError, match="invisible") as busy:
+        with refuses("still_in_use") as busy:
             delete_collection(everything)
     assert busy.value.status == 503
     assert not Collection.objects.live().filter(name="everything").exists()

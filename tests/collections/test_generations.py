@@ -11,7 +11,6 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document, Generation, GenerationDocument, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.collections.deletion import delete_collection
@@ -45,6 +44,7 @@ from ragd.store.store import fetch_all
 from ragd.types import RetrievePlan
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import refuses
 
 LONG = "\n\n".join(f"Paragraph {number} speaks of subject {number} with some more words." for number in range(30))
 SMALL = {"target_tokens": 20, "overlap_tokens": 0}
@@ -211,7 +211,7 @@ def test_the_way_back_catches_up_first(filled: Collection, embeddings: OpenAISer
     assert count_differences(first) == {"changed": 1, "added": 2, "removed": 2, "switched": 0}
     embeddings.requests.clear()
     activate_generation(first)
-    with pytest.raises(ServiceError, match="Generation 1 is being worked on"):
+    with refuses("conflict", None, "Generation 1"):
         start_generation(filled, {})
     assert run(first) == "succeeded"
     assert {request.body["model"] for request in embeddings.requests} == {"text-embedding-3-small"}
@@ -230,14 +230,14 @@ def test_one_that_is_ready_waits_to_be_let_serve(filled: Collection) -> None:
     assert run(generation) == "succeeded"
     assert (states(filled), reload(filled).generation) == ({2: "ready", 1: "serving"}, 1)
     check_whole(filled)
-    with pytest.raises(ServiceError, match="generation 2 is ready; activate or delete it first"):
+    with refuses("conflict", None, "generation 2", "ready"):
         start_generation(filled, {})
     ingest_text(filled, "late", "Came while it waited.")
     assert run(activate_generation(generation)) == "succeeded"
     assert states(filled) == {2: "serving", 1: "retired"}
     check_whole(filled)
     assert Chunk.objects.filter(doc_id="late").exists()
-    with pytest.raises(ServiceError, match="generation 2 is serving"):
+    with refuses("conflict", None, "generation 2", "serving"):
         activate_generation(generation)
 
 
@@ -365,9 +365,9 @@ def test_cancelling_ends_it_between_two_batches(
     sweep()
     assert len(tables(notes)) == 1
     check_whole(notes)
-    with pytest.raises(ServiceError, match="cannot go on: it is cancelled"):
+    with refuses("conflict", None, "generation 2", "cancelled"):
         retry_job(generation.jobs.get())
-    with pytest.raises(ServiceError, match="nobody works on generation 2"):
+    with refuses("conflict", None, "generation 2", "cancelled"):
         cancel_generation(reload(generation))
     assert run(start_generation(notes, OTHER)) == "succeeded"
     assert states(notes) == {3: "serving", 2: "cancelled", 1: "retired"}
@@ -375,7 +375,7 @@ def test_cancelling_ends_it_between_two_batches(
 
 def test_cancelling_its_job_cancels_the_generation(filled: Collection) -> None:
     generation = start_generation(filled, OTHER)
-    with pytest.raises(ServiceError, match="generation 2 is being built; cancel it first"):
+    with refuses("conflict", None, "generation 2"):
         start_generation(filled, {})
     cancel_job(generation.jobs.get())
     assert states(filled) == {2: "cancelled", 1: "serving"}
@@ -389,18 +389,18 @@ def test_cancelling_the_way_back_keeps_it(filled: Collection) -> None:
 
 
 def test_dropping(filled: Collection) -> None:
-    with pytest.raises(ServiceError, match="generation 1 is serving"):
+    with refuses("conflict", None, "generation 1", "serving"):
         drop_generation(get_generation(filled, 1))
     second = start_generation(filled, {})
-    with pytest.raises(ServiceError, match="generation 2 is building; cancel it first"):
+    with refuses("conflict", None, "generation 2", "building"):
         drop_generation(second)
     run(second)
     first = get_generation(reload(filled), 1)
     assert drop_generation(first).state == "dropped"
     assert tables(filled) == [f"chunks_c{filled.pk}_g2"]
-    with pytest.raises(ServiceError, match="generation 1 is dropped"):
+    with refuses("conflict", None, "generation 1", "dropped"):
         drop_generation(first)
-    with pytest.raises(ServiceError, match="generation 1 is dropped"):
+    with refuses("conflict", None, "generation 1", "dropped"):
         activate_generation(first)
     check_whole(filled)
 
@@ -581,7 +581,7 @@ def test_an_empty_collection_is_redefined_in_place(notes: Collection) -> None:
     ingest_text(changed, "a", LONG)
     update_collection(changed, changes={"chunk_policy": {"target_tokens": 30, "overlap_tokens": 0}})
     assert list_generations(changed)[0].hash == again.hash  # what it was built by is what it was built by
-    with pytest.raises(ServiceError, match="build a new generation of it instead"):
+    with refuses("not_empty", "language"):
         update_collection(changed, changes={"language": "english"})
 
 

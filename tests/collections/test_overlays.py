@@ -11,7 +11,6 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from collections_app.domain.overlays import Overlay, apply_overlays, hash_anchor, trace_sources
-from collections_app.errors import ServiceError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document
 from collections_app.services.chunks import document_snapshot
 from collections_app.services.chunks.chunk_edits import (
@@ -36,11 +35,11 @@ from collections_app.services.indexing.revisions import revision_chunks
 from collections_app.services.indexing.stored_documents import DocumentOverlays
 from collections_app.services.worker.dispatch import run_job
 from collections_app.stores import open_store
-from ragd.errors import EmptyContent, InvalidInput
 from ragd.search.retrieval import retrieve
 from ragd.text.chunking import bind, chunk
 from ragd.types import ChunkPolicy, RetrievePlan
 from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import refuses
 
 POLICY = {"target_tokens": 6, "overlap_tokens": 0}
 LINES = [
@@ -114,7 +113,7 @@ def test_added_chunks_follow_in_the_order_in_which_they_were_added(notes: Collec
     edit_chunk(notes, "a", 2, "Second note, corrected.")
     assert contents(notes)[2] == "Second note, corrected."
     assert len(list_overlays(notes, "a")) == 3
-    with pytest.raises(ServiceError, match="was added by hand; remove it"):
+    with refuses("added_chunk", "chunk_index"):
         set_chunk_enabled(notes, "a", 2, enabled=False)
     assert second.overlay_id
     remove_overlay(notes, "a", second.overlay_id)
@@ -149,7 +148,7 @@ def test_a_change_that_waits_can_be_attached_to_another_chunk(notes: Collection,
     assert (overlay.applies, overlay.anchor_text) == (True, "Sentence 1 was about rivers.")
     other = edit_chunk(notes, "a", 2, "Stones.")
     assert other.overlay_id
-    with pytest.raises(ServiceError, match="changed in this way already"):
+    with refuses("overlay_taken", "chunk_index"):
         attach_overlay(notes, "a", other.overlay_id, 1)
 
 
@@ -239,26 +238,26 @@ def test_a_text_that_was_on_its_way_takes_a_change_along(
 
 def test_an_archived_document_is_not_changed(notes: Collection, document: Document) -> None:
     archive_documents(notes, ["a"])
-    with pytest.raises(ServiceError, match="archived"):
+    with refuses("archived", "doc_id"):
         edit_chunk(notes, "a", 1, "Rivers run to the sea.")
     assert contents(notes) == LINES
 
 
 def test_what_cannot_be_done_is_told(notes: Collection, document: Document) -> None:
-    with pytest.raises(ServiceError, match="has the chunks 0 to 3, not 4") as unknown:
+    with refuses("unknown_chunk", "chunk_index", "4") as unknown:
         edit_chunk(notes, "a", 4, "x")
     assert unknown.value.status == 404
-    with pytest.raises(EmptyContent, match="disable it"):
+    with refuses("empty_content", "content"):
         edit_chunk(notes, "a", 0, " \n ")
-    with pytest.raises(InvalidInput, match="at most 32000 characters, not 32001"):
+    with refuses("invalid_input", "content", "32000", "32001"):
         edit_chunk(notes, "a", 0, "x" * 32_001)
-    with pytest.raises(ServiceError, match="at revision 1, and the change was made for revision 7") as stale:
+    with refuses("conflict", "revision", "7") as stale:
         edit_chunk(notes, "a", 0, "x", revision=7)
     assert stale.value.status == 409
-    with pytest.raises(ServiceError, match="has no change 99"):
+    with refuses("unknown_overlay", "overlay_id", "99"):
         remove_overlay(notes, "a", 99)
     Document.objects.filter(pk=document.pk).update(text="")
-    with pytest.raises(ServiceError, match="keeps no text"):
+    with refuses("no_text", "doc_id"):
         edit_chunk(notes, "a", 0, "x")
     assert not ChunkOverlay.objects.exists()
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestJob, StoredProbe
 from collections_app.services.documents.documents import ingest_text
 from collections_app.services.generations.recall_probes import KEPT_PROBES, last_probe, recall_warning, submit_probe
 from collections_app.services.jobs.queue import submit_index_build
 from collections_app.services.worker.dispatch import run_job
+from tests.refusals import refuses
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_probe_under_way_is_not_queued_twice(indexed: Collection) -> None:
 
 
 def test_without_an_index_there_is_nothing_to_measure(notes: Collection) -> None:
-    with pytest.raises(ServiceError, match="has no HNSW index, so every search is exact"):
+    with refuses("no_vector_index"):
         submit_probe(notes)
 
 

@@ -59,7 +59,7 @@ def test_after_three_failures_nobody_asks_until_one_may_try(notes: Collection, o
         with pytest.raises(EmbedderError) as failure:
             embedder.embed(["text"])
         assert not isinstance(failure.value, EndpointWaitsError)
-    with pytest.raises(EndpointWaitsError, match="answered 500"):
+    with pytest.raises(EndpointWaitsError, match="500"):
         embedder.embed(["text"])
     assert [state.state for state in provider_states(timezone.now())] == ["open"]
     with pytest.raises(EndpointWaitsError):
@@ -169,7 +169,7 @@ def test_a_text_that_is_refused_even_in_pieces_is_named(
         return answer(request)
 
     monkeypatch.setattr(once, "answer", refuse_bad)
-    with pytest.raises(EmbedderError, match="begins with 'bad words'") as failure:
+    with pytest.raises(EmbedderError, match="'bad words'") as failure:
         ingest_embedder(MODEL, DIMS).embed(["good", "bad words", "good too"])
     assert not failure.value.retryable
 
@@ -187,7 +187,7 @@ def test_the_bucket_makes_the_second_request_wait_for_its_share(
     assert slept == [pytest.approx(10, abs=0.5)]
     embedder.embed(["three"])
     embedder.embed(["four"])
-    with pytest.raises(EndpointWaitsError, match="limit per minute"):
+    with pytest.raises(EndpointWaitsError):
         embedder.embed(["five"])
     assert len(once.requests) == 4
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from collections_app.stores import embedder_for
-from ragd.errors import EmbedderError
+from tests.refusals import refuses
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +24,6 @@ def test_without_an_endpoint_no_text_leaves_the_machine(settings: Any) -> None:
     assert (embedder.model, embedder.dims) == ("text-embedding-3-small", 1536)
     assert embedder.embed([]) == []
     for ask in (lambda: embedder.embed(["a"]), lambda: embedder.embed_query("a")):
-        with pytest.raises(EmbedderError, match="EMBED_BASE_URL") as caught:
+        with refuses("embedder_failed_not_configured", None, "EMBED_BASE_URL") as caught:
             ask()
         assert (caught.value.kind, caught.value.retryable) == ("not_configured", False)

@@ -38,6 +38,7 @@ ENDED, OUT_OF_TIME, NOT_STARTED = 0, 1, 2
 HEAD_LIMIT_BYTES = 1 << 30
 PIECE_BYTES = 1 << 16  # small: one character of another plane makes all of a decoded piece four times as wide
 NAME_CHARS = 1000
+FIELDS = ("title", "media_type", "page_map", "metadata", "warnings", "is_partial")  # that travel as JSON
 # The parser needs no secrets: it gets these settings of the environment and no others.
 ENVIRONMENT_KEPT = ("PATH", "HOME", "TMPDIR", "TEMP", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START")
 
@@ -254,15 +255,8 @@ def receive_pieces(connection: Connection, size: int) -> Iterator[bytes]:
 
 
 def send_document(connection: Connection, document: ParsedDocument) -> None:
-    head = {
-        "title": document.title,
-        "media_type": document.media_type,
-        "page_map": document.page_map,
-        "metadata": document.metadata,
-        "warnings": document.warnings,
-        "is_partial": document.is_partial,
-        "attachments": [[item.name, item.media_type, item.size_bytes] for item in document.attachments],
-    }
+    head = {name: getattr(document, name) for name in FIELDS}
+    head["attachments"] = [[item.name, item.media_type, item.size_bytes] for item in document.attachments]
     send(connection, head, document.text.encode(), *(item.data for item in document.attachments))
 
 
@@ -275,16 +269,13 @@ def _receive_document(connection: Connection, limits: ParseLimits) -> ParsedDocu
         Attachment(name, media_type, size_bytes, b"".join(receive_pieces(connection, held)))
         for (name, media_type, size_bytes), held in zip(head["attachments"], sizes, strict=True)
     ]
-    return ParsedDocument(
-        text=text + decoder.decode(b"", final=True),
-        title=head["title"],
-        media_type=head["media_type"],
-        page_map=tuple((start, end, label) for start, end, label in head["page_map"]),
-        metadata=head["metadata"],
-        warnings=tuple(head["warnings"]),
-        attachments=tuple(attachments),
-        is_partial=head["is_partial"],
-    )
+    values = {name: head[name] for name in FIELDS} | {
+        "text": text + decoder.decode(b"", final=True),
+        "page_map": tuple((start, end, label) for start, end, label in head["page_map"]),
+        "warnings": tuple(head["warnings"]),
+        "attachments": tuple(attachments),
+    }
+    return ParsedDocument(**values)
 
 
 def _after_fork() -> None:

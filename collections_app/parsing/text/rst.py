@@ -268,8 +268,9 @@ class Rendering:
         for row in node.findall(nodes.row):
             cells: list[str] = []
             for entry in row.children:
-                cells.append(squeeze(" ".join(self._blocks(entry, 0))))
-                cells.extend([""] * entry.get("morecols", 0))  # type: ignore[attr-defined]
+                if isinstance(entry, nodes.entry):
+                    cells.append(squeeze(" ".join(self._blocks(entry, 0))))
+                    cells.extend([""] * entry.get("morecols", 0))
             rows.append(cells)
         yield table(rows)
 

@@ -71,7 +71,7 @@ def spec_of(source: Generation | Collection) -> GenerationSpec:
 def ensure_serving(collection: Collection) -> Generation:
     """The row of the generation that serves; made here for a collection that has none yet."""
     spec = spec_of(collection)
-    records, _ = Generation.objects.get_or_create(
+    generation, _ = Generation.objects.get_or_create(
         collection_id=collection.pk,
         number=collection.generation,
         defaults={
@@ -88,7 +88,7 @@ def ensure_serving(collection: Collection) -> Generation:
             "swapped_at": collection.created_at,
         },
     )
-    return records
+    return generation
 
 
 def redefine_serving(collection: Collection) -> None:

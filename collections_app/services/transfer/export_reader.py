@@ -64,8 +64,8 @@ class Archive:
     def __init__(self, source: Source) -> None:
         try:
             self.file = zipfile.ZipFile(source)
-        except FileNotFoundError:
-            raise invalid_export(f"there is no file {os.fspath(source)}") from None  # type: ignore[arg-type]
+        except FileNotFoundError as error:
+            raise invalid_export(f"there is no file {error.filename}") from None
         except BROKEN as error:
             raise invalid_export(
                 f"this is no complete ZIP file ({error}); an export of ragd is one. It may have been cut off on its "

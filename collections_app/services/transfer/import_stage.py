@@ -81,11 +81,11 @@ def _import_archive(
     if embed_model is not None:
         check_model(archive.manifest.values, embed_model, embed_dims)
     archive.check(lambda done, total: progress.tell("check", done, total))
-    current, before = _import(archive, progress.operation.subject, spec, progress, replace=replace, actor=actor)
-    report = current.report(replaced=before is not None)
+    writer, before = _import(archive, progress.operation.subject, spec, progress, replace=replace, actor=actor)
+    report = writer.report(replaced=before is not None)
     if before is not None:
         report["warnings"] += _purge(before)
-    report |= _rebuild(current.collection, report["warnings"], embed_model, embed_dims, actor)
+    report |= _rebuild(writer.collection, report["warnings"], embed_model, embed_dims, actor)
     report["seconds"] = round(time.monotonic() - began, 3)
     progress.succeed(report)
     return report
@@ -159,10 +159,10 @@ def _import(
     archive: Archive, name: str, spec: GenerationSpec, progress: OperationProgress, *, replace: bool, actor: audit.Actor
 ) -> tuple[ImportWriter, Collection | None]:
     collection = make_fenced(archive.manifest, name, spec, actor)
-    current = ImportWriter(archive, collection, spec, progress)
+    writer = ImportWriter(archive, collection, spec, progress)
     try:
-        current.fill()
-        return current, current.show(replace=replace, actor=actor)
+        writer.fill()
+        return writer, writer.show(replace=replace, actor=actor)
     except BaseException as error:
         purge_collection(collection)
         if isinstance(error, UNSTORABLE):
@@ -201,24 +201,24 @@ def _rebuild(
 
 def read_spec(manifest: Manifest) -> GenerationSpec:
     """By what the exported generation was built. Raises ServiceError 422 when its hash is another."""
-    explicit = manifest.generation
+    exported = manifest.generation
     try:
-        policy = ChunkPolicy.from_dict(explicit["policy"])
+        policy = ChunkPolicy.from_dict(exported["policy"])
         spec = GenerationSpec(
-            str(explicit["embed_model"]),
-            int(explicit["embed_dims"]),
-            bool(explicit["hybrid_enabled"]),
-            str(explicit["language"]),
+            str(exported["embed_model"]),
+            int(exported["embed_dims"]),
+            bool(exported["hybrid_enabled"]),
+            str(exported["language"]),
             policy,
         )
     except (InvalidInput, TypeError, ValueError) as error:
         raise invalid_export(f"the manifest's generation is not one: {error}") from None
-    if spec.hash != explicit["hash"]:
+    if spec.hash != exported["hash"]:
         raise invalid_export(
-            f"the hash of the exported generation is {explicit['hash']}, and what is said of it gives {spec.hash}; "
+            f"the hash of the exported generation is {exported['hash']}, and what is said of it gives {spec.hash}; "
             "the manifest was changed"
         )
-    same = all(manifest.collection[name] == explicit[name] for name in ("embed_model", "embed_dims", "language"))
+    same = all(manifest.collection[name] == exported[name] for name in ("embed_model", "embed_dims", "language"))
     if not same or spec.embed_dims != manifest.collection["embed_dims"]:
         raise invalid_export("the manifest's collection and its generation name different models or languages")
     if spec.language not in (known := languages(connection)):
@@ -231,18 +231,18 @@ def read_spec(manifest: Manifest) -> GenerationSpec:
 
 def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audit.Actor) -> Collection:
     """The collection that is to be filled, invisible, with the empty table of its only generation."""
-    explicit = manifest.collection
+    exported = manifest.collection
     with transaction.atomic():
         collection = Collection.objects.create(
             name=name,
-            description=str(explicit["description"]),
+            description=str(exported["description"]),
             embed_model=spec.embed_model,
             embed_dims=spec.embed_dims,
             hybrid_enabled=spec.hybrid_enabled,
             language=spec.language,
-            chunk_policy=explicit["chunk_policy"],
-            retention=explicit["retention"],
-            security=explicit.get("security", {}),
+            chunk_policy=exported["chunk_policy"],
+            retention=exported["retention"],
+            security=exported.get("security", {}),
             generation=FIRST,
             deleted_at=timezone.now() + FENCE,
         )
@@ -269,11 +269,11 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
 
 def check_model(manifest: Mapping[str, Any], embed_model: str, embed_dims: int | None) -> None:
     """Whether a model that is asked for can be used: it is known here and answers. Raises what says why not."""
-    explicit = manifest["collection"]
+    exported = manifest["collection"]
     like = Collection(
-        embed_model=explicit["embed_model"],
-        embed_dims=explicit["embed_dims"],
-        language=explicit["language"],
+        embed_model=exported["embed_model"],
+        embed_dims=exported["embed_dims"],
+        language=exported["language"],
         chunk_policy={},
     )
     check_embedder(resolve_target(like, {"embed_model": embed_model, "embed_dims": embed_dims}))

@@ -207,17 +207,17 @@ class ImportWriter:
         if not self.spec.hybrid_enabled:
             return
         store = open_generation(connection, self.collection.pk, FIRST, self.spec, hidden=True)
-        explicit = self.manifest.statistics
+        exported = self.manifest.statistics
         with transaction.atomic():
             ((count, length, baked, terms),) = fetch_all(connection, READ_STATS, store.scope)
-            if (count, length, terms) != (explicit["chunks"], explicit["length_total"], explicit["terms"]):
+            if (count, length, terms) != (exported["chunks"], exported["length_total"], exported["terms"]):
                 self.warnings.append(
                     f"this server's text search reads other words in the chunks ({length} in {terms} terms) than the "
-                    f"one that exported them ({explicit['length_total']} in {explicit['terms']}): "
+                    f"one that exported them ({exported['length_total']} in {exported['terms']}): "
                     "keyword scores may differ"
                 )
                 return
-            requested = float(explicit["length_baked"])
+            requested = float(exported["length_baked"])
             if not 0 <= requested < LENGTH_MAX:
                 raise invalid_export(f"length_baked must be a mean length of chunks, not {requested}")
             if requested > 0 and requested != baked:
@@ -314,12 +314,12 @@ def _chars(row: Row) -> int:
 
 def _columns(batch: Sequence[Row], table: Table) -> tuple[str, ...]:
     """What the rows state; the rest is the column's default. Raises ServiceError 422 for what this version lacks."""
-    explicit = set(batch[0])
-    if any(set(row) != explicit for row in batch):
+    columns = set(batch[0])
+    if any(set(row) != columns for row in batch):
         raise invalid_export(f"the lines of {table.member} do not all have the same fields")
-    if unknown := sorted(explicit - set(table.columns)):
+    if unknown := sorted(columns - set(table.columns)):
         raise invalid_export(f"{table.member} has a field {unknown[0]!r}, which this version of ragd does not know")
-    return tuple(name for name in table.columns if name in explicit)
+    return tuple(name for name in table.columns if name in columns)
 
 
 def _whole_documents(chunks: Iterable[tuple[Chunk, int]]) -> Iterator[tuple[list[Chunk], list[int]]]:

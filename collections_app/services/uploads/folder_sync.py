@@ -95,13 +95,13 @@ def commit_sync(
         known = dict(
             Document.objects.filter(collection=collection, doc_id__in=requested).values_list("doc_id", "updated_at")
         )
-        selected = {doc_id: GONE for doc_id in requested if doc_id not in known}
-        selected |= {doc_id: CHANGED for doc_id, updated_at in known.items() if updated_at > current.created_at}
+        reasons = {doc_id: GONE for doc_id in requested if doc_id not in known}
+        reasons |= {doc_id: CHANGED for doc_id, updated_at in known.items() if updated_at > current.created_at}
         coming = IngestJob.objects.active().filter(collection=collection, created_at__gt=current.created_at)
-        selected |= dict.fromkeys(coming.filter(doc_id__in=requested).values_list("doc_id", flat=True), CHANGED)
-        doomed = [doc_id for doc_id in requested if doc_id not in selected]
+        reasons |= dict.fromkeys(coming.filter(doc_id__in=requested).values_list("doc_id", flat=True), CHANGED)
+        doomed = [doc_id for doc_id in requested if doc_id not in reasons]
         if doomed:
             delete_documents(collection, doomed, actor=actor)
         count_outcomes(current, (), deleted=len(doomed))
         close_batch(current)
-    return SyncOutcome(doomed, selected)
+    return SyncOutcome(doomed, reasons)

@@ -150,10 +150,10 @@ def _parse(job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attach
     return parse_upload(upload, keep_attachments=keep_attachments, fresh_parser=job.tries > 1)
 
 
-def _merge(results: Any, explicit: dict[str, Any]) -> dict[str, Any]:
+def _merge(parsed: Any, explicit: dict[str, Any]) -> dict[str, Any]:
     """What the uploader said over what the file says of itself, which gives way when it is too much to keep."""
     try:
-        return clean_metadata({**results, **explicit})
+        return clean_metadata({**parsed, **explicit})
     except (RagdError, TypeError, ValueError):
         return clean_metadata(explicit)
 
