@@ -136,10 +136,10 @@ def accept_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: audi
     """Suggestions become questions, behind the others, in their order; how many. From then on runs ask them."""
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids, suggested=True).order_by("position", "id"))
-        first = next_position(golden_set)
-        for index, row in enumerate(rows, first):
-            row.position, row.suggested = index, False
-            row.save(update_fields=["position", "suggested", "updated_at"])
+        for index, row in enumerate(rows, next_position(golden_set)):
+            row.position, row.suggested, row.updated_at = index, False, timezone.now()
+        fields = ["position", "suggested", "updated_at"]
+        GoldenQuestion.objects.bulk_update(rows, fields, batch_size=WRITTEN_AT_ONCE)
         change.summary = _tell("accepted", rows)
     return len(rows)
 
@@ -161,16 +161,16 @@ def follow_moved_chunks(golden_set: GoldenSet, *, actor: audit.Actor = None) -> 
     """
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.exclude(chunk_marks={}).order_by("position", "id"))
-        followed = 0
-        for row, drifts in zip(
-            rows, find_drifts(golden_set.collection_name, [r.chunk_marks for r in rows]), strict=True
-        ):
+        all_drifts = find_drifts(golden_set.collection_name, [row.chunk_marks for row in rows])
+        followed, written = 0, []
+        for row, drifts in zip(rows, all_drifts, strict=True):
             moved = {key: drift.now for key, drift in drifts.items() if drift.now}
             if moved:
                 chunks = tuple(dict.fromkeys(moved.get(key, key) for key in row.expected_chunks))
                 row.chunk_marks = {moved.get(key, key): mark for key, mark in row.chunk_marks.items()}
-                write_golden(row, replace(Golden.of(row), expected_chunks=chunks))
+                written.append((row, replace(Golden.of(row), expected_chunks=chunks)))
                 followed += len(moved)
+        write_goldens(golden_set, written)
         change.summary = f"followed {followed} chunks that moved" if followed else ""
     return followed
 

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 from django.contrib.admin.models import LogEntry
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from collections_app.services.documents.archiving import archive_documents
 from collections_app.services.documents.documents import ingest_text
-from evaluation_app.golden.edits import add_question
+from evaluation_app.golden.edits import accept_suggestions, add_question, follow_moved_chunks
+from evaluation_app.golden.expectations import read_marks
 from evaluation_app.golden.sets import create_set
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
@@ -225,6 +228,31 @@ def test_a_question_out_of_a_search_is_filled_in_first(
     values = {"question": run.query, "category": "factual", "weight": "1", "expected_doc_ids": ["trees.md"]}
     assert visitor.post(address, {**values, "do": "save"}).status_code == 302
     assert GoldenQuestion.objects.get().expected_doc_ids == ["trees.md"]
+
+
+def test_many_questions_are_changed_in_as_many_queries_as_few(golden: GoldenSet) -> None:
+    mark = read_marks("nature", ["whales.md#0"])["whales.md#0"]
+
+    def counts(number: int) -> list[int]:
+        GoldenQuestion.objects.filter(golden_set=golden).delete()
+        common = {"golden_set": golden, "expected_chunks": ["whales.md#1"], "chunk_marks": {"whales.md#1": mark}}
+        rows = GoldenQuestion.objects.bulk_create(
+            GoldenQuestion(question=f"Question {index}?", suggested=True, **common) for index in range(number)
+        )
+        query_counts = []
+        for change in (
+            lambda: accept_suggestions(golden, [row.pk for row in rows]),
+            lambda: follow_moved_chunks(golden),
+        ):
+            with CaptureQueriesContext(connection) as captured:
+                assert change() == number
+            query_counts.append(len(captured))
+        stored = golden.questions.order_by("position")
+        assert [row.position for row in stored] == list(range(number))
+        assert all(row.expected_chunks == ["whales.md#0"] and not row.suggested for row in stored)
+        return query_counts
+
+    assert counts(3) == counts(30)
 
 
 def test_versions_are_listed_compared_and_brought_back(visitor: Client, golden: GoldenSet) -> None:
