@@ -42,7 +42,7 @@ ORDER: dict[str, str] = {
     "evaluation_app.analysis": "figures comparison diagnosis sweeps",
     "evaluation_app.pages": "explorer traces dashboard live style_examples overview",
 }
-MODULES_MAX = 20  # in one folder
+MODULES_MAX = 18  # in one folder
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,6 +62,15 @@ def test_what_is_exported_is_imported(filled: Collection, api: Api) -> None:
     listed = api.get("/operations?kind=import&collection=copy").json()["items"]
     assert [item["state"] for item in listed] == ["succeeded"]
     assert api.get(f"/operations/{listed[0]['id']}").json()["report"]["counts"] == body["counts"]
+
+
+def test_a_reader_who_takes_nothing_is_given_up(filled: Collection, api: Api) -> None:
+    patience: list[float] = []
+    extra: dict[str, Any] = {"gunicorn.socket": SimpleNamespace(settimeout=patience.append)}
+    headers = {"Authorization": f"Bearer {api.secret}"}
+    response: Any = api.client.get("/v1/collections/notes/export", headers=headers, **extra)
+    assert b"".join(response.streaming_content)
+    assert patience == [60.0]
 
 
 def test_refusals_have_one_shape(filled: Collection, api: Api) -> None:
