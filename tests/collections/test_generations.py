@@ -361,7 +361,7 @@ def test_cancelling_ends_it_between_two_batches(
     monkeypatch.setattr(embeddings, "answer", cancel_in_between)
     assert run(generation) == "cancelled"
     assert len(seen) == 2
-    assert (states(notes), reload(generation).error) == ({2: "cancelled", 1: "serving"}, "cancelled by the system")
+    assert states(notes) == {2: "cancelled", 1: "serving"} and "system" in reload(generation).error
     sweep()
     assert len(tables(notes)) == 1
     check_whole(notes)

@@ -82,7 +82,7 @@ def test_a_cancelled_job_stops_in_the_middle_and_stores_nothing(
     assert run_job(job.pk) == "cancelled"
     assert len(seen) == 2
     assert not Document.objects.exists() and not Chunk.objects.exists()
-    assert (reload(job).error, reload(job).stage) == ("cancelled by the system", "embed")
+    assert reload(job).stage == "embed" and "system" in reload(job).error
 
 
 def test_cancelling_and_retrying_twice(notes: Collection) -> None:
@@ -131,7 +131,7 @@ def test_a_file_that_kills_its_worker_is_set_aside(notes: Collection, settings: 
         IngestJob.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
     assert claim_job(job.pk, "worker") is None
     assert (reload(job).state, reload(job).error_type) == ("quarantined", "worker_lost")
-    assert reload(job).error == "quarantined after 2 attempts: its worker ended during the stage parse"
+    assert all(name in reload(job).error for name in ("2", "parse"))
 
 
 def test_the_sweeper_takes_back_what_a_dead_worker_held(notes: Collection, settings: Any) -> None:
