@@ -110,8 +110,8 @@ def test_a_waiting_job_says_what_it_waits_for(visitor: Client, make_batch: Calla
     assert "0 jobs" not in text(visitor.get(f"/collections/nature/jobs/{first.pk}/"))
     assert "1 job ahead" in text(visitor.get(f"/collections/nature/jobs/{second.pk}/"))
     type(first).objects.update(error_type="waiting_for_endpoint", error="it answered 503")
-    html = text(visitor.get(f"/collections/nature/jobs/{first.pk}/"))
-    assert "embedding endpoint" in html and "it answered 503" in html
+    waiting = visitor.get(f"/collections/nature/jobs/{first.pk}/")
+    assert has(waiting, ".state[data-state=queued] + .muted") and "it answered 503" in text(waiting)
 
 
 def test_a_quarantined_job_is_told_apart_and_can_be_tried(visitor: Client, make_batch: Callable[..., Any]) -> None:

@@ -17,6 +17,7 @@ from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate import find_gate, set_gate
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from ragd.store.store import execute
+from tests.web.pages import attribute, facts, has, texts
 
 PART = {"HX-Request": "true", "HX-Target": "impact"}
 
@@ -35,8 +36,15 @@ def nature(fill: Callable[..., Collection]) -> Collection:
     return collection
 
 
-def words(response: Any) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", response.content.decode()).split())
+def previewed(response: Any) -> tuple[str, int, int, int]:
+    """(tone, questions that would lose results, questions tested, all questions) of a preview."""
+    impact = response.context["impact"]
+    tone = attribute(response, ".impact .banner", "data-tone") or ""
+    return tone, impact.counts["lost"], impact.looked, impact.total
+
+
+def questions(response: Any) -> list[str]:
+    return texts(response, "th[scope=row] a")
 
 
 def test_the_confirm_page_asks_for_the_impact_of_what_it_names(visitor: Client, nature: Collection) -> None:
@@ -44,39 +52,36 @@ def test_the_confirm_page_asks_for_the_impact_of_what_it_names(visitor: Client, 
     assert 'hx-post="/collections/nature/impact/"' in page and 'formaction="/collections/nature/impact/"' in page
     fields = {"action": "delete", "confirmed": "on", "next": "/", "doc_id": "whales.md"}
     part = visitor.post("/collections/nature/impact/", fields, headers=PART)
-    said = words(part)
-    assert "1 golden question would lose expected results." in said and "2 of 2 questions tested" in said
-    assert "Recall@" in said and "recall@" not in said
-    assert "Which animal is the largest?" in said and "<html" not in part.content.decode()
+    assert previewed(part) == ("bad", 1, 2, 2)
+    means = {name.partition("@")[0] for name in texts(part, ".impact-means dt")}
+    assert "Recall" in means and "recall" not in means
+    assert questions(part)[:1] == ["Which animal is the largest?"] and "<html" not in part.content.decode()
     assert Document.objects.filter(doc_id="whales.md").exists()
     # as a page of its own, without script
     whole = visitor.post("/collections/nature/impact/", fields)
-    assert whole.status_code == 200 and "Preview: deleted." in words(whole)
+    assert whole.status_code == 200 and has(whole, "html #confirm > h1")
+    assert previewed(whole) == ("bad", 1, 2, 2)
 
 
 def test_a_filter_names_all_documents(visitor: Client, nature: Collection) -> None:
     fields = {"action": "disable", "all_matching": "on", "expected": "3", "f_state": "enabled"}
-    assert "2 golden questions would lose expected results." in words(
-        visitor.post("/collections/nature/impact/", fields, headers=PART)
-    )
+    assert previewed(visitor.post("/collections/nature/impact/", fields, headers=PART)) == ("bad", 2, 2, 2)
     fields["expected"] = "2"
-    assert "matches 3 documents by now" in words(visitor.post("/collections/nature/impact/", fields, headers=PART))
+    refused = visitor.post("/collections/nature/impact/", fields, headers=PART)
+    assert refused.context["refused"] and texts(refused, ".impact .banner[data-tone=watch]")
 
 
 def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, nature: Collection) -> None:
     at = "/collections/nature/impact/?doc_id=trees.md&index=0"
     tried = visitor.post(at, {"action": "edit", "impact": "edit-chunk", "content": "Nothing of this."}, headers=PART)
-    assert "questions tested" in words(tried)
-    assert "Preview failed: a chunk must have some text" in words(
-        visitor.post(at, {"impact": "edit-chunk", "content": " "}, headers=PART)
-    )
+    assert previewed(tried)[2:] == (2, 2)
+    empty = visitor.post(at, {"impact": "edit-chunk", "content": " "}, headers=PART)
+    assert empty.context["refused"] and texts(empty, ".impact .banner[data-tone=watch]")
     without = visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0")
-    assert without.status_code == 200 and "2 of 2 questions tested" in words(without)
+    assert without.status_code == 200 and previewed(without)[2:] == (2, 2)
     policy = {"impact": "policy", "target_tokens": "60", "overlap_tokens": "0"}
-    assert "2 of 2 questions tested" in words(visitor.post("/collections/nature/impact/", policy, headers=PART))
-    assert "2 of 2 questions tested" in words(
-        visitor.post("/collections/nature/impact/?doc_id=trees.md", policy, headers=PART)
-    )
+    for scope in ("", "?doc_id=trees.md"):
+        assert previewed(visitor.post(f"/collections/nature/impact/{scope}", policy, headers=PART))[2:] == (2, 2)
     assert visitor.get("/collections/nature/impact/").status_code == 422
     assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=none&index=0").status_code == 404
     assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=x").status_code == 422
@@ -84,8 +89,9 @@ def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, 
 
 def test_a_collection_without_questions_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
     fill()
-    said = words(visitor.get("/collections/nature/impact/?impact=disable&doc_id=whales.md"))
-    assert "No golden questions for nature yet" in said
+    shown = visitor.get("/collections/nature/impact/?impact=disable&doc_id=whales.md")
+    assert shown.context["impact"].total == 0 and not has(shown, ".impact .banner, .impact table")
+    assert has(shown, '.impact a[href$="?collection=nature"]')
 
 
 def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
@@ -113,22 +119,25 @@ def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
     EvaluationItem.objects.create(
         run=other, position=0, question_text="?", outcome="answered", contributions=contributions
     )
-    chunk = words(visitor.get("/collections/nature/golden-chunk/0/trees.md/"))
-    assert "Which tree is the tallest?" in chunk and "Mean contribution 1.000 2 of 2 measured" in chunk
-    assert "2 better, 0 unchanged, 0 worse" in chunk
-    assert "No golden questions expect this chunk." in words(
-        visitor.get("/collections/nature/golden-chunk/0/rivers.md/")
-    )
-    document = words(visitor.get("/collections/nature/golden-document/trees.md/"))
-    assert "Mean contribution 0.250 4 of 4 measured" in document and "trees.md#1 -0.500 2 of 2" in document
-    whales = words(visitor.get("/collections/nature/golden-document/whales.md/"))
-    assert "not available 0 of 2 measured" in whales and "Which animal is the largest?" in whales
-    rivers = words(visitor.get("/collections/nature/golden-document/rivers.md/"))
-    assert "No golden questions expect this document." in rivers and "No contribution measured" in rivers
+    chunk = visitor.get("/collections/nature/golden-chunk/0/trees.md/")
+    assert questions(chunk)[:1] == ["Which tree is the tallest?"]
+    assert [re.findall(r"-?[\d.]+", value) for value in facts(chunk).values()] == [["1.000", "2", "2"], ["2", "0", "0"]]
+    other_chunk = visitor.get("/collections/nature/golden-chunk/0/rivers.md/")
+    assert questions(other_chunk) == [] and facts(other_chunk) == {}
+    document = visitor.get("/collections/nature/golden-document/trees.md/")
+    assert re.findall(r"-?[\d.]+", next(iter(facts(document).values()))) == ["0.250", "4", "4"]
+    by_chunk = zip(texts(document, "details th[scope=row]"), texts(document, "details th + td"), strict=True)
+    assert ("trees.md#1", "-0.500") in list(by_chunk)
+    whales = visitor.get("/collections/nature/golden-document/whales.md/")
+    assert re.findall(r"\d+", next(iter(facts(whales).values()))) == ["0", "2"]
+    assert questions(whales)[:1] == ["Which animal is the largest?"]
+    rivers = visitor.get("/collections/nature/golden-document/rivers.md/")
+    assert questions(rivers) == [] and facts(rivers) == {}
 
 
 def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature: Collection) -> None:
-    assert "No finished evaluation runs." in words(visitor.get("/evaluation/last/?collection=nature"))
+    empty = visitor.get("/evaluation/last/?collection=nature")
+    assert empty.context["latest"] == [] and has(empty, '#last-evaluation a[href="/evaluation/runs/new/"]')
     golden = GoldenSet.objects.get()
 
     def run(value: float, digest: str = "d", **values: Any) -> EvaluationRun:
@@ -142,10 +151,10 @@ def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature:
     golden.save()
     run(0.75)
     run(0.1, purpose="sweep")
-    said = words(visitor.get("/evaluation/last/?collection=nature"))
-    assert "Recall@10 0.75 -0.150 2 of 3" in said and "0.10" not in said
+    assert texts(visitor.get("/evaluation/last/?collection=nature"), ".readings li") == ["Recall@10 0.75 -0.150 2 of 3"]
     run(0.8, digest="other")
-    assert "baseline used another version" in words(visitor.get("/evaluation/last/"))
+    (latest,) = visitor.get("/evaluation/last/").context["latest"]
+    assert latest.against is None and [reading.moved for reading in latest.readings] == [None]
     assert 'hx-get="/evaluation/last/"' in visitor.get("/").content.decode()
     assert 'hx-get="/evaluation/last/?collection=nature"' in visitor.get("/collections/nature/").content.decode()
 
@@ -154,7 +163,7 @@ def test_the_gate_is_set_judges_and_is_overruled(
     visitor: Client, nature: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = "/collections/nature/gate/"
-    assert "no quality gate" in words(visitor.get(page))
+    assert visitor.get(page).context["gate"] is None
     fields = {"set": "animals", "measure": "recall", "k": "3", "margin": "0.1"}
     assert visitor.post(page, fields | {"margin": "2"}).status_code == 422
     assert visitor.post(page, fields).status_code == 302
@@ -170,30 +179,31 @@ def test_the_gate_is_set_judges_and_is_overruled(
     monkeypatch.setattr(gates, "_open", spoil)
     generation = start_generation(nature, {})
     run_job(generation.jobs.get().pk)
-    listed = visitor.get("/collections/nature/generations/").content.decode()
-    assert "quality gate blocked: view report" in listed
+    assert has(visitor.get("/collections/nature/generations/"), 'a[href="/collections/nature/generations/2/gate/"]')
     report = visitor.get("/collections/nature/generations/2/gate/")
-    said = words(report)
-    assert "Blocked: recall@3 falls by 0.500, more than the allowed regression of 0.1" in said
-    assert "Which tree is the tallest?" in said and 'class="difference"' in report.content.decode()
+    assert attribute(report, ".banner", "data-tone") == "bad"
+    assert re.findall(r"[\d.]*\d", texts(report, ".banner strong")[0]) == ["3", "0.500", "0.1"]
+    assert questions(report) == ["Which tree is the tallest?"] and has(report, ".difference")
     assert visitor.post("/collections/nature/generations/2/gate/", {"reason": ""}).status_code == 422
     assert visitor.post("/collections/nature/generations/2/gate/", {"reason": "Trees are gone."}).status_code == 302
     run_job(generation.jobs.newest()[0].pk)
     nature.refresh_from_db()
     assert nature.generation == 2
-    assert "Overridden by ada just now : Trees are gone." in words(
-        visitor.get("/collections/nature/generations/2/gate/")
-    )
-    assert "Quality gate overridden" in words(visitor.get(page))
+    overridden = visitor.get("/collections/nature/generations/2/gate/")
+    assert attribute(overridden, ".banner", "data-tone") == "watch"
+    assert all(part in texts(overridden, ".banner p")[1] for part in ("ada", "Trees are gone."))
+    assert attribute(visitor.get(page), "tbody .chip", "data-tone") == "watch"
     assert visitor.post(page, fields | {"set": ""}).status_code == 302 and find_gate(nature) is None
     assert visitor.get("/collections/nature/generations/9/gate/").status_code == 404
-    assert "Not tested" in words(visitor.get("/collections/nature/generations/1/gate/"))
+    untested = visitor.get("/collections/nature/generations/1/gate/")
+    assert untested.context["generation"].gate_state == "" and not has(untested, ".banner, .facts-list")
 
 
 def test_a_gate_whose_set_is_gone_warns(visitor: Client, nature: Collection) -> None:
     set_gate(nature, "animals")
     GoldenSet.objects.get().delete()
-    assert "test set animals was deleted" in words(visitor.get("/collections/nature/gate/"))
+    (warning,) = texts(visitor.get("/collections/nature/gate/"), ".banner[data-tone=watch]")
+    assert "animals" in warning
 
 
 def test_hiding_what_questions_expect_asks_first(visitor: Client, nature: Collection) -> None:

@@ -136,6 +136,12 @@ def golden_collection(golden: GoldenSet) -> Any:
     return get_collection(golden.collection_name)
 
 
+def test_the_page_of_a_set_reads_what_its_questions_expect_once(visitor: Client, golden: GoldenSet) -> None:
+    with CaptureQueriesContext(connection) as captured:
+        page(visitor, f"/evaluation/sets/{golden.pk}/")
+    assert sum("sha256" in query["sql"] for query in captured) == 1
+
+
 def test_a_chunk_that_moved_is_told_and_followed(visitor: Client, golden: GoldenSet) -> None:
     collection = golden_collection(golden)
     song = add_question(golden, {"question": "How long do they sing?", "expected_chunks": ["whales.md#1"]})

@@ -97,15 +97,15 @@ def show_set(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     accepted = golden_set.questions.filter(suggested=False).order_by("position", "id")
     requested = {name: request.GET.get(name, "").replace("\x00", "").strip() for name in ("q", "category", "state")}
-    lost = lost_rows(golden_set)
-    rows = _filtered(accepted, requested, lost)
-    page = page_of(request, rows, PER_PAGE)
+    all_rows = {item.row.pk: item for item in question_rows(golden_set, list(accepted))}
+    lost = [item for item in all_rows.values() if item.lost]
+    page = page_of(request, _filtered(accepted, requested, lost), PER_PAGE)
     context = set_context(golden_set, "questions") | {
         "page": page,
-        "rows": question_rows(golden_set, list(page)),
+        "rows": [all_rows[row.pk] for row in page if row.pk in all_rows],
         "wanted": requested,
         "is_filtered": any(requested.values()),
-        "categories": sorted(set(accepted.values_list("category", flat=True))),
+        "categories": sorted({item.row.category for item in all_rows.values()}),
         "lost_total": len(lost),
         "moved_total": sum(bool(expected.now) for item in lost for expected in item.expected),
         "first_place": page.start_index(),
@@ -124,12 +124,6 @@ def _filtered(
     if requested["category"]:
         rows = rows.filter(category=requested["category"])
     return rows.filter(pk__in=[item.row.pk for item in lost]) if requested["state"] == LOST else rows
-
-
-def lost_rows(golden_set: GoldenSet) -> list[QuestionRow]:
-    """The accepted questions that expect something that is gone, switched off or another text now."""
-    rows = list(golden_set.questions.filter(suggested=False))
-    return [item for item in question_rows(golden_set, rows) if item.lost]
 
 
 def question_rows(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> list[QuestionRow]:
