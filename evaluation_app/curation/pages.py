@@ -169,7 +169,7 @@ def golden_of_document(request: PageRequest, name: str, doc_id: str) -> HttpResp
     """The golden questions that expect a document, and what its chunks were worth."""
     collection = find_collection(name)
     document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    context = {"collection": collection, "document": document, "told": expectations_of(collection, doc_id)}
+    context = {"collection": collection, "document": document, "expectations": expectations_of(collection, doc_id)}
     parts = {"golden-of": "evaluation/curation/parts/expected.html"}
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)
 
@@ -184,7 +184,7 @@ def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) ->
         "collection": collection,
         "document": document,
         "chunk": chunk,
-        "told": expectations_of(collection, doc_id, index),
+        "expectations": expectations_of(collection, doc_id, index),
     }
     parts = {"golden-of-chunk": "evaluation/curation/parts/expected.html"}
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)

@@ -8,6 +8,7 @@ from django import forms
 from django.conf import settings
 from django.db import connection
 
+from collections_app.http.page_requests import field_of
 from collections_app.views.forms.fields import FilesField, ObjectField, TagsField
 from ragd.store.store import languages
 from ragd.types import ChunkPolicy
@@ -42,13 +43,13 @@ class IndexFields(ChunkPolicyFields):
     """What an index is built with, to be mixed into forms that set it."""
 
     hybrid_enabled = forms.BooleanField(label="Enable keyword (BM25) search", required=False)
-    language = forms.ChoiceField(
-        label="Language",
-        choices=lambda: [(name, name) for name in languages(connection)],
-        help_text="Stemming for keyword search.",
-    )
+    language = forms.ChoiceField(label="Language", help_text="Stemming for keyword search.")
     embed_model = forms.CharField(label="Embedding model", max_length=200)
     embed_dims = forms.IntegerField(label="Dimensions", min_value=1, max_value=4000)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        field_of(self, "language", forms.ChoiceField).choices = [(name, name) for name in languages(connection)]
 
 
 class CollectionForm(IndexFields):

@@ -57,7 +57,7 @@ def describe_score(run: QueryRun) -> dict[str, Any]:
     result = stored if stored is not None else item
     return {
         "run": run,
-        "kept": stored,
+        "score": stored,
         "item": item,
         "scores": shown_scores(result.scores) if result is not None else [],
         "modes": [(mode_title(key), stored_table().modes.get(key)) for key in (result.modes if result else ())],
@@ -106,8 +106,8 @@ def show_score(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """The part of the run's page for htmx, else a page with the marked answer and context."""
     run = get_object_or_404(QueryRun, pk=run_id)
     context = describe_score(run)
-    if not is_part(request, PARTS) and context["kept"] is not None:
-        context |= describe_marks(context["kept"])
+    if not is_part(request, PARTS) and context["score"] is not None:
+        context |= describe_marks(context["score"])
     return render_page(request, "evaluation/scoring/run_score.html", context, parts=PARTS)
 
 
