@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from django.db import transaction
+from django.db import InterfaceError, OperationalError, transaction
 from django.utils import timezone
 
 from collections_app.errors import describe
@@ -86,6 +86,8 @@ class RunExecutor:
         try:
             scorer = Scorer(self.settings, collection, cache=StoredJudgements())
             answered = (*read_answerer(collection, self.settings), read_calibration(collection, self.settings))
+        except (OperationalError, InterfaceError):
+            raise  # the next attempt may reach the database
         except Exception as error:
             details = describe(error)[1]["error"]
             raise StopError(details["type"], details["message"]) from error

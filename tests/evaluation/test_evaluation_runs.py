@@ -223,9 +223,10 @@ def test_a_run_stops_when_everything_fails_alike(golden_set, monkeypatch):
 
 
 @pytest.mark.parametrize("work", [lifecycle.run_now, lambda run: lifecycle.process_run(str(run.pk))])
-def test_a_database_that_breaks_off_leaves_the_run_waiting(golden_set, monkeypatch, work):
+@pytest.mark.parametrize("step", [(runner.RunExecutor, "_store"), (runner, "read_calibration")])
+def test_a_database_that_breaks_off_leaves_the_run_waiting(golden_set, monkeypatch, step, work):
     run = start(golden_set)
-    monkeypatch.setattr(runner.RunExecutor, "_store", _raise(OperationalError("gone")))
+    monkeypatch.setattr(*step, _raise(OperationalError("gone")))
     with pytest.raises(OperationalError):
         work(run)
     run.refresh_from_db()

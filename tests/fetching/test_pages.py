@@ -281,8 +281,8 @@ def test_a_host_rests_between_two_requests(notes: Collection, web_server: WebSer
     fetch(notes, web_server.url("/a"))
     moments = [asked.at_s for asked in web_server.asked]
     assert web_server.paths() == [ANY_ROBOTS, "/a", "/a"]
-    clocks_differ_s = 0.01  # the pause is kept by the clock of the day, the server notes its own
-    assert min(later - earlier for earlier, later in pairwise(moments)) >= 0.3 - clocks_differ_s
+    noted_late_s = 0.15  # a busy server notes a request after it came; without a rest they come milliseconds apart
+    assert min(later - earlier for earlier, later in pairwise(moments)) >= 0.3 - noted_late_s
 
 
 def test_a_crawl_delay_is_kept(notes: Collection, web_server: WebServer) -> None:
