@@ -23,7 +23,7 @@ def expect_page(page: Page, heading: str) -> None:
     """The whole page: its heading, its navigation, its style sheets at work."""
     expect(page.get_by_role("heading", level=1)).to_have_text(heading)
     expect(page.get_by_role("navigation", name="Main")).to_be_visible()
-    assert page.evaluate("document.styleSheets.length") >= 10
+    page.wait_for_function("document.styleSheets.length >= 10")
     assert page.evaluate("getComputedStyle(document.body).fontFamily").startswith("system-ui")
 
 
