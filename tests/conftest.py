@@ -28,26 +28,11 @@ if sys.dont_write_bytecode:  # else each of the many processes of a run would co
 from ragd.models import openai_client  # noqa: E402
 from ragd_site import embedded  # noqa: E402  (reads the environment set above)
 from tests.fakes.openai_server import openai_server as openai_server  # noqa: E402
+from tools.nearest_tests import WAITING  # noqa: E402
 
 VAR = Path(os.environ["RAGD_VAR"])
 DURATIONS = VAR / "durations.json"
 SECONDS: Counter[str] = Counter()
-SPREAD = 0.6
-LONG_WAITS = (  # the longest first
-    "tests/test_packaging.py",
-    "tests/faults/test_kills.py",
-    "tests/faults/test_run.py",
-    "tests/faults/test_embedded.py",
-    "tests/faults/test_brokers.py",
-    "tests/commands/test_terminal.py",
-    "tests/test_database.py",
-    "tests/faults/test_large.py",
-    "tests/parsing/test_process.py",
-    "tests/faults/test_imports.py",
-    "tests/faults/test_replica.py",
-    "tests/faults/test_evaluation_runs.py",
-    "tests/faults/test_generations.py",
-)
 # what an example costs depends on what else the machine does; speed is measured in tests/benchmarks
 hypothesis_settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 if hypothesis_settings.get_current_profile_name() != "mutation":
@@ -95,16 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """File by file, each handed out whole. What mostly waits is spread over the first part of what is busy, so that the
-    processors have work all the time and no long file is left for the end.
-    """
-    files = {item.nodeid.partition("::")[0] for item in items}
-    waiting = [path for path in LONG_WAITS if path in files]
-    busy = sorted(set(files) - set(waiting), key=lambda path: (not path.startswith("tests/browser/"), path))
-    step = SPREAD * len(busy) / max(1, len(waiting))
-    position = {path: float(number) for number, path in enumerate(busy)}
-    position |= {path: number * step - 0.5 for number, path in enumerate(waiting)}
-    items.sort(key=lambda item: position[item.nodeid.partition("::")[0]])
+    """File by file, those first that mostly wait, so that the others run beside them; each file is handed out whole."""
+    items.sort(key=lambda item: (not item.nodeid.startswith(WAITING), item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_finish() -> None:
