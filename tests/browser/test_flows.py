@@ -80,10 +80,10 @@ def test_a_chunk_opens_in_the_drawer_and_has_its_address(visit: Visit, nature: C
     before = page.url
     page.get_by_role("link", name="Open chunk 0").click()
     expect(page.locator("#drawer #detail")).to_be_visible()
-    assert page.url.endswith("/collections/nature/chunks/0/trees.md/")
+    expect(page).to_have_url(re.compile(r"/collections/nature/chunks/0/trees\.md/$"))
     page.go_back()
     expect(page.locator("#drawer")).not_to_be_visible()
-    assert page.url == before
+    expect(page).to_have_url(before)
     page.get_by_role("link", name="Open chunk 0").click()
     expect(page.locator("#drawer #detail")).to_be_visible()
     page.keyboard.press("Escape")
@@ -99,7 +99,7 @@ def test_the_table_is_filtered_while_typing(visit: Visit, nature: Collection) ->
     page.keyboard.press("/")
     page.keyboard.type("tree")
     expect(page.locator("#documents tbody tr")).to_have_count(1)
-    assert page.url.endswith("?q=tree&tag=&type=")
+    expect(page).to_have_url(re.compile(r"\?q=tree&tag=&type=$"))
     expect(page.locator("#id_q")).to_be_focused()
     page.reload()
     expect(page.locator("#documents tbody tr")).to_have_count(1)

@@ -24,7 +24,7 @@ def expect_page(page: Page, heading: str) -> None:
     expect(page.get_by_role("heading", level=1)).to_have_text(heading)
     expect(page.get_by_role("navigation", name="Main")).to_be_visible()
     page.wait_for_function("document.styleSheets.length >= 10")
-    assert page.evaluate("getComputedStyle(document.body).fontFamily").startswith("system-ui")
+    page.wait_for_function("getComputedStyle(document.body).fontFamily.startsWith('system-ui')")
 
 
 @pytest.fixture
@@ -71,13 +71,13 @@ def test_back_to_a_filtered_list_shows_the_whole_page(visit: Visit, lists: list[
         filtered = page.url
         page.goto(visit.base + ELSEWHERE)
         page.go_back()
-        assert page.url == filtered
+        expect(page).to_have_url(filtered)
         expect_page(page, heading)
         page.go_back()
-        assert page.url == visit.base + address
+        expect(page).to_have_url(visit.base + address)
         expect_page(page, heading)
         page.go_forward()
-        assert page.url == filtered
+        expect(page).to_have_url(filtered)
         expect_page(page, heading)
 
 
@@ -98,7 +98,7 @@ def test_back_from_a_citation_shows_the_answer_where_it_was_left(visit: Visit, n
         expect_page(page, "Ask")
         expect(page.locator(".answer .cite").first).to_be_visible()
         expect(page.get_by_label("Question")).to_have_value("Which tree is the tallest?")
-        assert abs(page.evaluate("scrollY") - left_at) < 80
+        page.wait_for_function("before => Math.abs(scrollY - before) < 80", arg=left_at)
         if SCREENSHOTS:
             page.screenshot(path=Path(SCREENSHOTS) / f"back-to-the-answer-{theme}-{width}.png")
 

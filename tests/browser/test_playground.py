@@ -63,7 +63,7 @@ def test_a_row_opens_in_the_drawer_and_its_address_is_a_page(visit: Visit, natur
     expect(detail).to_be_visible()
     expect(detail.locator("mark").first).to_have_text(re.compile("tree|tallest", re.IGNORECASE))
     expect(detail).to_contain_text("2 / (60 + 1)")
-    assert page.url.endswith("/playground/0/trees.md/?q=tallest+tree&weight_lexical=2")
+    expect(page).to_have_url(re.compile(r"/playground/0/trees\.md/\?q=tallest\+tree&weight_lexical=2$"))
     page.keyboard.press("Escape")
     expect(page.locator("#drawer")).not_to_be_visible()
     page.wait_for_url(before)
@@ -104,7 +104,7 @@ def test_a_plan_is_tuned_compared_and_saved(visit: Visit, nature: Collection) ->
     page.get_by_label("Name", exact=True).fill("words only")
     page.get_by_role("button", name="Save preset").click()
     expect(page.locator("#toasts")).to_contain_text("words only")
-    assert page.url.endswith("?q=tallest+tree&plan=words+only")
+    expect(page).to_have_url(re.compile(r"\?q=tallest\+tree&plan=words\+only$"))
     expect(page.locator("[data-stage=vector]")).to_have_count(0)
 
 
