@@ -52,6 +52,7 @@ ADDED = (
             f"{start}{name}" for start in ("", "set_") for name in ("primary_measure", "guardrails", "relevant_effect")
         ),
     ),
+    (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
 )
 TEXTS = {
     "pumps/cleaning.md": (
