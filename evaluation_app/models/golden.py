@@ -13,6 +13,7 @@ class GoldenSet(models.Model):
 
     digest: of its questions (`golden.versions.digest_of`), "" until the first version is kept. baseline: the
     evaluation run that later ones are held against. bands: measure -> [good, poor] instead of the server's.
+    primary_measure, guardrails and relevant_effect: by what its runs are told better or worse (`golden.criteria`).
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -25,6 +26,9 @@ class GoldenSet(models.Model):
         "evaluation_app.EvaluationRun", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     bands = models.JSONField(default=dict, blank=True)
+    primary_measure = models.CharField(max_length=60, default="", blank=True)
+    guardrails = models.JSONField(default=dict, blank=True)
+    relevant_effect = models.FloatField(default=0.02)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 

@@ -44,11 +44,16 @@ REWORDED = (
     (re.compile(r"/v1/comparisons\?"), ("others", "changes", "title")),
     (re.compile(r"/v1/collections/\w+/search$"), ("explanation", "losses", "message")),
 )
-# Fields that later versions added: the start of the address or the member of an export, and their names. They are left
-# out of what is compared; all that was there before is compared.
+# Fields that later versions added on purpose: the start of the address, and their names. They are left out of what is
+# compared; in a ZIP out of the rows of its members, and of what its manifest says of these.
 ADDED = (
-    (re.compile(r"/v1/golden-sets/\w+/(questions|export)"), frozenset({"match"})),
-    (re.compile(r"golden_questions\.jsonl$"), frozenset({"match"})),
+    (
+        re.compile(r"/v1/golden-sets(/\w+)?$|/v1/collections/\w+/export$"),
+        frozenset(
+            f"{start}{name}" for start in ("", "set_") for name in ("primary_measure", "guardrails", "relevant_effect")
+        ),
+    ),
+    (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
 )
 TEXTS = {
     "pumps/cleaning.md": (
@@ -129,11 +134,12 @@ class Caller:
         response = self.client.generic(method, path, headers=headers, **values)
         content = b"".join(response.streaming_content) if response.streaming else response.content
         kind = response.headers.get("Content-Type", "")
-        left_out = OF_THE_DAY if body is None else OF_A_NEW_RUN
         answer = {"key": key, "method": method, "path": path, "body": body, "status": response.status_code}
         return answer | {
             "type": kind,
-            "answer": normalize(response.status_code, content, kind, left_out | added_to(path)),
+            "answer": normalize(
+                response.status_code, content, kind, OF_THE_DAY if body is None else OF_A_NEW_RUN, added_to(path)
+            ),
         }
 
     def must(self, method: str, path: str, body: Any = None) -> Any:
@@ -157,7 +163,14 @@ class Caller:
         return response.json()
 
 
-def normalize(status: int, content: bytes, kind: str, left_out: frozenset[str]) -> str:
+def added_to(path: str) -> frozenset[str]:
+    """Names of the fields that answers of this address have got since."""
+    return frozenset().union(*(names for address, names in ADDED if address.match(path)))
+
+
+def normalize(
+    status: int, content: bytes, kind: str, left_out: frozenset[str], added: frozenset[str] = frozenset()
+) -> str:
     """The body as text, JSON without the named fields.
 
     Of an error its type and field: its sentence may be worded anew. Of a ZIP the SHA-256 of each member.
@@ -166,49 +179,53 @@ def normalize(status: int, content: bytes, kind: str, left_out: frozenset[str]) 
         return json.dumps({name: value for name, value in json.loads(content)["error"].items() if name != "message"})
     if kind == "application/zip":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return json.dumps(member_hashes({name: archive.read(name) for name in sorted(archive.namelist())}))
+            members = {name: archive.read(name) for name in sorted(archive.namelist())}
+        return json.dumps({name: member_hash(name, member) for name, member in as_before(members, added).items()})
     if kind.split(";")[0] == "application/json":
-        return json.dumps(without(json.loads(content), left_out), ensure_ascii=False, sort_keys=True)
+        return json.dumps(without(json.loads(content), left_out | added), ensure_ascii=False, sort_keys=True)
     if kind.startswith("text/csv"):
-        return without_columns(content.decode(), left_out)
-    return without_fields(content, left_out).decode() if "ndjson" in kind else content.decode()
-
-
-def added_to(address: str) -> frozenset[str]:
-    """The fields of ADDED at the address."""
-    return frozenset(name for pattern, names in ADDED if pattern.match(address) for name in names)
+        return without_columns(content.decode(), added)
+    return without_fields(content, added).decode() if "ndjson" in kind else content.decode()
 
 
 def without_fields(content: bytes, names: frozenset[str]) -> bytes:
-    """JSON Lines without the named fields at the top of each line; as they are where no line has one."""
-    rows = [json.loads(line) for line in content.split(b"\n") if line] if names else []
-    if not any(names & set(row) for row in rows):
+    """JSON Lines without the named fields; as they are where no line has one."""
+    if not any(f'"{name}":'.encode() in content for name in names):
         return content
-    left = ({name: value for name, value in row.items() if name not in names} for row in rows)
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in left).encode()
+    rows = (without(json.loads(line), names) for line in content.splitlines())
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
 
 
 def without_columns(content: str, names: frozenset[str]) -> str:
     """CSV without the named columns; as it is where there is none."""
     rows = list(csv.reader(io.StringIO(content, newline="")))
-    kept = [index for index, name in enumerate(rows[0]) if name not in names] if rows else []
-    if not rows or len(kept) == len(rows[0]):
+    if not rows or not names & set(rows[0]):
         return content
+    kept = [index for index, name in enumerate(rows[0]) if name not in names]
     written = io.StringIO(newline="")
     csv.writer(written).writerows([row[index] for index in kept] for row in rows)
     return written.getvalue()
 
 
-def member_hashes(members: dict[str, bytes]) -> dict[str, str]:
-    """The SHA-256 of each member, of the manifest without the time of the export. Fields that were added are left out,
-    and the manifest says of their members what it would without them."""
-    left = {name: without_fields(content, added_to(name)) for name, content in members.items()}
-    manifest = without(json.loads(left["manifest.json"]), frozenset({"exported_at"}))
-    for name, record in manifest["members"].items():
-        if (content := left[name]) != members[name]:
-            record |= {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    left["manifest.json"] = json.dumps(manifest).encode()
-    return {name: hashlib.sha256(content).hexdigest() for name, content in left.items()}
+def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, bytes]:
+    """The members without the added fields of their rows; the manifest states the hash and size of what is left."""
+    manifest = json.loads(members["manifest.json"])
+    for name, content in members.items():
+        if name.endswith(".jsonl") and (left := without_fields(content, added)) != content:
+            members[name] = left
+            stated = manifest["members"][name]
+            manifest["members"][name] = stated | {
+                "sha256": hashlib.sha256(members[name]).hexdigest(),
+                "bytes": len(members[name]),
+            }
+    return members | {"manifest.json": json.dumps(manifest).encode()}
+
+
+def member_hash(name: str, content: bytes) -> str:
+    """Of a JSON member without the time of the export."""
+    if name.endswith(".json"):
+        content = json.dumps(without(json.loads(content), frozenset({"exported_at"}))).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def without(value: Any, names: frozenset[str]) -> Any:

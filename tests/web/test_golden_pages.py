@@ -61,6 +61,24 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     assert messages[-1] == "deleted golden set beasts with 0 questions"
 
 
+def test_by_what_runs_are_compared_is_set_on_the_settings_page(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/settings/"
+    values = {
+        "name": "animals",
+        "description": "",
+        "primary_measure": "f1",
+        "guardrails": "recall=0.1",
+        "relevant_effect": "0.03",
+    }
+    refused = visitor.post(address, values | {"guardrails": "beauty=0.1"})
+    assert (refused.status_code, list(refused.context["form"].errors)) == (422, ["guardrails"])
+    assert visitor.post(address, values).status_code == 302
+    golden.refresh_from_db()
+    assert (golden.primary_measure, golden.guardrails, golden.relevant_effect) == ("f1", {"recall": 0.1}, 0.03)
+    shown = visitor.get(address).context["form"]
+    assert (shown["primary_measure"].value(), shown["guardrails"].value()) == ("f1", "recall=0.1")
+
+
 def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet) -> None:
     address = f"/evaluation/sets/{golden.pk}/questions/new/"
     page(visitor, address)

@@ -33,6 +33,15 @@ class GoldenSetChanges(Request):
 
     name: str | None = None
     description: str | None = None
+    primary_measure: str | None = Field(
+        None, description='By which runs are told better or worse; "": correctness where scored, else hit at the cut'
+    )
+    guardrails: dict[str, float] | None = Field(None, description="Measure to the largest drop that is allowed")
+    relevant_effect: float | None = Field(None, description="A smaller difference of the primary measure is none")
+
+    def criteria(self) -> dict[str, Any]:
+        """The stated fields of `golden.criteria`."""
+        return self.model_dump(exclude_none=True, exclude={"name", "description"})
 
 
 class GoldenSetOut(Schema):
@@ -44,6 +53,11 @@ class GoldenSetOut(Schema):
     questions: int
     suggested: int = Field(description="Suggestions that nobody has decided on; they are never evaluated")
     baseline: UUID | None = Field(None, validation_alias="baseline_id")
+    primary_measure: str = Field(description='"": correctness where all runs scored it, else hit at the cut')
+    guardrails: dict[str, float] = Field(
+        description="Measure to the largest drop that is allowed; {}: recall and right_outcome, 0.05 each"
+    )
+    relevant_effect: float = Field(description="A smaller difference of the primary measure is none")
     created_at: Moment
     updated_at: Moment
 

@@ -156,11 +156,12 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
 @require_http_methods(["GET", "POST"])
 def set_settings(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
-    initial = {"name": golden_set.name, "description": golden_set.description}
+    initial = {name: getattr(golden_set, name) for name in ("name", "description", *GoldenSetChangeForm.CRITERIA)}
     form = GoldenSetChangeForm(request.POST or None, initial=initial)
 
     def save() -> HttpResponse:
-        changed = sets.update_set(find_set_or_404(pk), actor=request.user, **form.cleaned_data)
+        names = {name: form.cleaned_data[name] for name in ("name", "description")}
+        changed = sets.update_set(find_set_or_404(pk), criteria=form.criteria(), actor=request.user, **names)
         messages.success(request, f"{changed.name} saved.")
         return redirect("evaluation:golden-set", pk)
 

@@ -8,7 +8,7 @@ CHOICES = [("any", "Any of them"), ("all", "All of them")]
 
 
 class Migration(migrations.Migration):
-    dependencies = [("evaluation_app", "0019_standard_labels")]
+    dependencies = [("evaluation_app", "0020_golden_set_criteria")]
 
     operations = [
         migrations.AddField("goldenquestion", "match", models.CharField(choices=CHOICES, default="all", max_length=3)),
