@@ -131,6 +131,7 @@ def test_what_goes_out_comes_back_the_same(trees: Any, format: str, kind: str) -
         "weight": 1 / 3,
         "thresholds": {"adherence": 1, "recall@10": 0.1},
         "notes": "'=quoted",
+        "match": "all",
     }
     assert trees.post("/golden-sets/trees/questions", odd).status_code == 201
     before = list(GoldenQuestion.objects.order_by("position").values(*odd))

@@ -48,7 +48,7 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     assert (golden.version, golden.versions.get().questions) == (1, [])
     assert is_empty(visitor.get(made["Location"]))
     shown = page(visitor, made["Location"])
-    assert f"?set={golden.pk}&amp;purpose=all" in shown, "the number of runs opens those of sweeps, too"
+    assert "?set=animals&amp;purpose=all" in shown, "the number of runs opens those of sweeps, too"
     again = visitor.post("/evaluation/sets/new/", {"name": "animals", "collection": "nature"})
     assert again.status_code == 409
     assert "there is a golden set &#x27;animals&#x27; already" in again.content.decode()
@@ -100,7 +100,15 @@ def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet
     assert (made.expected_doc_ids, made.expected_chunks) == (["rivers.md"], ["rivers.md#0"])
     assert (made.thresholds, made.position) == ({"hit@5": 1.0}, 2)
     golden.refresh_from_db()
-    assert golden.version == 4
+    assert (golden.version, made.match) == (4, "any")
+    address = f"/evaluation/sets/{golden.pk}/questions/{made.pk}/"
+    shown = page(visitor, address)
+    assert 'name="match"' in shown
+    both = {"do": "save", "expected_doc_ids": ["rivers.md", "whales.md"]}
+    visitor.post(address, {**typed, **both, "match": "all"})
+    visitor.post(address, {**typed, **both, "notes": "Match is not stated."})
+    made.refresh_from_db()
+    assert (made.match, made.notes) == ("all", "Match is not stated.")
 
 
 def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Client, golden: GoldenSet) -> None:

@@ -38,7 +38,7 @@ DELETE FROM span_rollups WHERE hour >= (
 
 
 class Migration(migrations.Migration):
-    dependencies = [("evaluation_app", "0020_golden_set_criteria"), ("retrieval_app", "0009_environment")]
+    dependencies = [("evaluation_app", "0021_golden_match"), ("retrieval_app", "0009_environment")]
 
     operations = [
         migrations.RunSQL(ADD_COLUMN, migrations.RunSQL.noop),
