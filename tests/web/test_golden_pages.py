@@ -48,7 +48,7 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     assert (golden.version, golden.versions.get().questions) == (1, [])
     assert is_empty(visitor.get(made["Location"]))
     shown = page(visitor, made["Location"])
-    assert f"?set={golden.pk}&amp;purpose=all" in shown, "the number of runs opens those of sweeps, too"
+    assert "?set=animals&amp;purpose=all" in shown, "the number of runs opens those of sweeps, too"
     again = visitor.post("/evaluation/sets/new/", {"name": "animals", "collection": "nature"})
     assert again.status_code == 409
     assert "there is a golden set &#x27;animals&#x27; already" in again.content.decode()
@@ -59,6 +59,24 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     assert not GoldenSet.objects.exists()
     messages = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
     assert messages[-1] == "deleted golden set beasts with 0 questions"
+
+
+def test_by_what_runs_are_compared_is_set_on_the_settings_page(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/settings/"
+    values = {
+        "name": "animals",
+        "description": "",
+        "primary_measure": "f1",
+        "guardrails": "recall=0.1",
+        "relevant_effect": "0.03",
+    }
+    refused = visitor.post(address, values | {"guardrails": "beauty=0.1"})
+    assert (refused.status_code, list(refused.context["form"].errors)) == (422, ["guardrails"])
+    assert visitor.post(address, values).status_code == 302
+    golden.refresh_from_db()
+    assert (golden.primary_measure, golden.guardrails, golden.relevant_effect) == ("f1", {"recall": 0.1}, 0.03)
+    shown = visitor.get(address).context["form"]
+    assert (shown["primary_measure"].value(), shown["guardrails"].value()) == ("f1", "recall=0.1")
 
 
 def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet) -> None:
@@ -82,7 +100,15 @@ def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet
     assert (made.expected_doc_ids, made.expected_chunks) == (["rivers.md"], ["rivers.md#0"])
     assert (made.thresholds, made.position) == ({"hit@5": 1.0}, 2)
     golden.refresh_from_db()
-    assert golden.version == 4
+    assert (golden.version, made.match) == (4, "any")
+    address = f"/evaluation/sets/{golden.pk}/questions/{made.pk}/"
+    shown = page(visitor, address)
+    assert 'name="match"' in shown
+    both = {"do": "save", "expected_doc_ids": ["rivers.md", "whales.md"]}
+    visitor.post(address, {**typed, **both, "match": "all"})
+    visitor.post(address, {**typed, **both, "notes": "Match is not stated."})
+    made.refresh_from_db()
+    assert (made.match, made.notes) == ("all", "Match is not stated.")
 
 
 def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Client, golden: GoldenSet) -> None:
