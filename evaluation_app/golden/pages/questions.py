@@ -59,8 +59,8 @@ def edit_question(request: PageRequest, pk: int, question_id: int) -> HttpRespon
 def _edit(
     request: PageRequest, golden_set: GoldenSet, form: QuestionForm, question: GoldenQuestion | None, golden: Golden
 ) -> HttpResponse:
-    """do=save writes, do=accept accepts a suggestion too; anything else that is posted searches, keeps what was typed and
-    ticked, and shows it."""
+    """do=save writes, do=accept accepts a suggestion too; anything else that is posted searches, keeps what was typed
+    and ticked, and shows it."""
     status = 200
     chosen: Chosen = {name: list(getattr(golden, name)) for name in EXPECTED}
     if request.method == "POST":
