@@ -34,7 +34,8 @@ for part in (golden_router, evaluation_runs_router, comparison_router, sweeps_ro
     summary="The spans of a run, by start",
 )
 def list_run_spans(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
-    """Spans are written in batches: a run that has just ended may be without them for a second."""
+    """Those of its later evaluations, traces of their own, follow. Spans are written in batches: a run that has just
+    ended may be without them for a second."""
     run = QueryRun.objects.visible_to(request_key(request).visible).filter(pk=run_id).first()
     if run is None:
         raise ServiceError(
