@@ -15,8 +15,10 @@ from django.urls import reverse
 from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import STATES, Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.summaries import Miss, question_misses
+from evaluation_app.runs.item_execution import has_failed
+from evaluation_app.runs.summaries import Line, Miss, question_misses, summarize
 from evaluation_app.scoring.modes.catalogue import mode_title
+from evaluation_app.scoring.run_settings import RunSettings
 
 LIGHT = (
     "position", "question_text", "category", "weight", "outcome", "scores", "golden__thresholds", "modes", "took_ms",
@@ -28,7 +30,10 @@ PASSED, MISSED, UNJUDGED = "passed", "failed", "none"
 
 @dataclass(frozen=True, slots=True)
 class ItemRow:
-    """misses: the thresholds that the question does not reach; None where no threshold speaks of it."""
+    """misses: the thresholds that the question does not reach; None where no threshold speaks of it.
+
+    thresholds: the question's own.
+    """
 
     position: int
     question: str
@@ -40,6 +45,7 @@ class ItemRow:
     misses: tuple[Miss, ...] | None
     took_ms: float
     error: str
+    thresholds: Mapping[str, float]
 
     @property
     def verdict(self) -> str:
@@ -84,6 +90,31 @@ def _row(values: Mapping[str, Any], thresholds: Mapping[str, float]) -> ItemRow:
         misses=None if misses is None else tuple(misses),
         took_ms=values["took_ms"],
         error=values["error"],
+        thresholds=values["golden__thresholds"] or {},
+    )
+
+
+def as_far_as_done(run: EvaluationRun, rows: Sequence[ItemRow]) -> EvaluationRun:
+    """A run that goes on with the counts and figures of these rows, unsaved; one that has ended as it is.
+
+    What a run stores of itself lags behind its items, so a page of both would disagree with itself.
+    """
+    if run.is_active:
+        lines = [_line(row) for row in rows]
+        settings = RunSettings.from_dict(run.settings)
+        run.summary = summarize(lines, settings, thresholds=run.thresholds, intervals=False)
+        run.done, run.failed = len(lines), sum(has_failed(line) for line in lines)
+    return run
+
+
+def _line(row: ItemRow) -> Line:
+    return Line(
+        scores={name: score.as_dict() for name, score in row.scores.items()},
+        category=row.category,
+        weight=row.weight,
+        outcome=row.outcome,
+        modes=list(row.modes),
+        golden={"thresholds": row.thresholds},
     )
 
 
