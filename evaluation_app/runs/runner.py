@@ -182,7 +182,13 @@ class RunExecutor:
         return True
 
     def _summarize(self, *, intervals: bool) -> dict[str, Any]:
-        return summarize(self.lines, self.settings, thresholds=self.run.thresholds, intervals=intervals)
+        return summarize(
+            self.lines,
+            self.settings,
+            thresholds=self.run.thresholds,
+            intervals=intervals,
+            answerer=self.run.answerer,
+        )
 
     def _took_ms(self) -> float:
         return round(self.took_before + (time.monotonic() - self.began) * 1000, 1)

@@ -245,10 +245,14 @@ def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list
 def test_a_run_shows_each_mean_with_interval_band_coverage_and_threshold(
     visitor: Client, runs: list[EvaluationRun]
 ) -> None:
+    from evaluation_app.models import GoldenSet
+
     html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/"))
     mean = runs[2].summary["measures"]["completeness"]
     row = row_of(html, "Completeness")
-    assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' in row
+    assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' not in row
+    GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(bands={"completeness": [0.9, 0.8]})
+    assert 'data-band="fail"' in row_of(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/")), "Completeness")
     assert "11 of 12" in row and "1 unscorable, 0 failed" in row
     assert 'class="missed"' in row and "0.80" in row
     assert "1 threshold missed" in html
