@@ -75,6 +75,21 @@ def band(name: str | None) -> SafeString:
 
 
 @register.simple_tag
+def figure_notes(figure: Figure) -> SafeString:
+    """Chips for what a reader must know of a mean: true by construction, the same for all questions, judged."""
+    notes = []
+    if figure.by_construction:
+        notes.append(("construction", "This answerer quotes, so the metric cannot vary", "by construction"))
+    elif figure.is_constant:
+        notes.append(("constant", "Every scored question has this value", "constant"))
+    if figure.judge:
+        notes.append(("judged", f"From the marks of the judge {figure.judge}", "judged"))
+    return format_html_join(
+        "", ' <span class="chip note" data-note="{}" title="{}">{}</span>', ((k, t, w) for k, w, t in notes)
+    )
+
+
+@register.simple_tag
 def verdict(run: EvaluationRun) -> SafeString:
     """Whether the run reached its thresholds: passed, a threshold missed, or questions that ended with an error.
 
