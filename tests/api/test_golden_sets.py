@@ -169,6 +169,8 @@ def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any
     made = trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk), "category": "why"}).json()
     assert (made["question"], made["category"], made["source_run"]) == ("What is an oak?", "why", str(run.pk))
     assert made["expected_doc_ids"] == run.cited_ids == ["oak"]
+    assert (made["suggested"], made["expected_answer"]) == (True, "")
+    assert trees.get("/golden-sets/trees").json()["questions"] == 1, "no run asks it before it is accepted"
     assert trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk)}).status_code == 409
 
 

@@ -98,7 +98,7 @@ class QuestionFields(Request):
 
 
 class QuestionRequest(QuestionFields):
-    """A question, or a run that it is made of: then what is stated counts over what the run proposes."""
+    """A question, or a run that a suggestion is made of: then what is stated counts over what the run proposes."""
 
     question: str | None = None
     run_id: UUID | None = None

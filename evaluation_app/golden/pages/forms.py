@@ -139,13 +139,16 @@ class QuestionForm(forms.Form):
 
 
 class RunQuestionForm(QuestionForm):
-    """A question out of a run, and the set that it goes into; "" for a new one."""
+    """A question out of a run, and the set that it goes into: a pk, or NEW_SET."""
 
-    golden_set = forms.ChoiceField(label="Test set", required=False)
+    NEW_SET = "new"
+    golden_set = forms.ChoiceField(label="Test set")
+    approve_answer = forms.BooleanField(label="Use this answer as the expected answer", required=False)
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field_of(self, "golden_set", forms.ChoiceField).choices = [*sets, ("", "New test set")]
+        choices = [("", "Choose a test set"), *sets, (self.NEW_SET, "New test set")]
+        field_of(self, "golden_set", forms.ChoiceField).choices = choices
 
 
 class ImportForm(forms.Form):
