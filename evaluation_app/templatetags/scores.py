@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ register = template.Library()
 # band -> (icon, word)
 BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
+MARKS = re.compile(r"\*\*|`|\s*\[\d+\]|^#{1,6} ", re.MULTILINE)
 MINUS = "\N{MINUS SIGN}"
 DIFFERENCE_REACH_MIN = 0.05
 DIFFERENCE_WIDTH, DIFFERENCE_HEIGHT = 220, 26
@@ -60,6 +62,12 @@ def at_key(values: Mapping[str, Any], key: str) -> Any:
 
 
 @register.filter
+def without_marks(text: str) -> str:
+    """An answer without the marks of Markdown and of citations, for a list that has room for words alone."""
+    return " ".join(MARKS.sub("", text).split())
+
+
+@register.filter
 def rarest(modes: Sequence[str], counts: Mapping[str, int]) -> list[str]:
     """Failure modes with those first that fewest questions of the run show; ties as they came."""
     return sorted(modes, key=lambda key: counts.get(key, 0))
@@ -84,9 +92,7 @@ def figure_notes(figure: Figure) -> SafeString:
         notes.append(("constant", "Every scored question has this value", "constant"))
     if figure.judge:
         notes.append(("judged", f"From the marks of the judge {figure.judge}", "judged"))
-    return format_html_join(
-        "", ' <span class="chip note" data-note="{}" title="{}">{}</span>', ((k, t, w) for k, w, t in notes)
-    )
+    return format_html_join("", ' <span class="chip note" data-note="{}" title="{}">{}</span>', notes)
 
 
 @register.simple_tag

@@ -197,6 +197,7 @@ def _describe_newest(
         "group": chosen,
         "groups": [(FIRST_GROUP, "Overview"), *((key, GROUPS[key]) for key in groups)],
         "numbers": [panel.figure for panel in panels] if chosen == FIRST_GROUP else [],
+        "has_bands": bool(bands),
         "coverage": coverage_of(figures),
         "held_against": held_against,
         "compare_href": comparison_address(held_against, newest),

@@ -129,6 +129,7 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "misses": [(measure_of(miss.measure, bands), miss) for miss in run_misses(run.summary, run.thresholds)]
         if not run.is_active
         else [],
+        "has_bands": bool(bands),
         "coverage": coverage_of(figures),
         "categories": _category_rows(run, bands, listed.everything),
         "category_heads": [measure_of(name) for name in _category_names(run)],
