@@ -31,7 +31,7 @@ def _question(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> G
     name = str(row["set"])
     if name not in sets:
         sets[name] = _make_set(collection, row)
-    clean_golden({field: row[field] for field in FIELDS})
+    clean_golden({field: row[field] for field in FIELDS if field in row})
     if not isinstance(row["suggested"], bool) or not isinstance(row.get("chunk_marks", {}), dict):
         raise InvalidInput(
             "suggested of a golden question is true or false, chunk_marks an object", field="golden_questions"
@@ -112,12 +112,12 @@ QUESTIONS = Part(
     "golden_set__collection_name",
     (
         "set", "set_description", "set_version", "position", "question", "expected_doc_ids", "expected_chunks",
-        "expected_answer", "category", "weight", "thresholds", "notes", "suggested", "chunk_marks",
+        "expected_answer", "category", "weight", "thresholds", "notes", "match", "suggested", "chunk_marks",
     ),
     _question,
     lookups=SET_LOOKUPS,
     order=("golden_set__name", "position", "id"),
-    later=("chunk_marks",),
+    later=("match", "chunk_marks"),
     forgets=GoldenSet,
 )  # fmt: skip
 VERSIONS = Part(  # restored after the questions: parts are restored by name

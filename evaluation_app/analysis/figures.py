@@ -26,7 +26,7 @@ GROUPS = {
     "outcome": "Outcome",
 }
 # what a page begins with, where there is room for few; a run has those that it measured
-FIRST = ("ndcg", "recall", "context_relevance", "completeness", "adherence", "faithfulness", "right_outcome", "f1")
+FIRST = ("correctness", "hit", "mrr", "right_outcome", "recall", "faithfulness", "f1")
 
 
 TABLE = Path(__file__).with_name("ragbench.json")
@@ -170,7 +170,7 @@ def first_names(names: Sequence[str], count: int) -> list[str]:
     """Those that a page begins with: FIRST as far as they are there, then the others in their order."""
     bases = {base: index for index, base in enumerate(FIRST)}
     ordered = sorted(names, key=lambda name: (bases.get(name.partition("@")[0], len(bases)), order_of(name)))
-    return sorted(ordered[:count], key=order_of)
+    return ordered[:count]
 
 
 def coverage_of(figures: Sequence[Figure]) -> dict[str, int]:

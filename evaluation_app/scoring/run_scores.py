@@ -71,13 +71,13 @@ def keep_score(run: QueryRun, scorer: Scorer, reason: Reason) -> RunScore:
             "took_ms": round((time.perf_counter() - began) * 1000, 3),
             "asked_at": run.created_at,
             "created_at": timezone.now(),
-            **_fields(result),
+            **_fields(result, run.answerer, scorer.settings.judge),
         },
     )
     return stored
 
 
-def _fields(scored: ScoredRun) -> dict[str, object]:
+def _fields(scored: ScoredRun, answerer: str, judge: str) -> dict[str, object]:
     return {
         "outcome": scored.outcome,
         "scores": {name: score.as_dict() for name, score in scored.scores.items()},
@@ -85,7 +85,7 @@ def _fields(scored: ScoredRun) -> dict[str, object]:
         "answer_sentences": scored.answer_sentences,
         "annotation": scored.annotation,
         "contributions": scored.contributions,
-        "modes": find_modes(scored, None),
+        "modes": find_modes(scored, None, answerer=answerer, judge=judge),
         "details": scored.details,
         "judge_usage": scored.judge_usage,
     }

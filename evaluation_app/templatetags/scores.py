@@ -15,6 +15,7 @@ from evaluation_app.charts.score_charts import bounds_of, coverage_parts, format
 from evaluation_app.measures.catalogue import MEASURES, Measure
 from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import Interval
+from evaluation_app.models import EvaluationRun
 from evaluation_app.scoring.modes.catalogue import mode_title
 
 register = template.Library()
@@ -71,6 +72,24 @@ def band(name: str | None) -> SafeString:
         return SafeString("")
     symbol, word = BANDS[name]
     return format_html('<span class="band" data-band="{}">{}{}</span>', name, icon(symbol), word)
+
+
+@register.simple_tag
+def verdict(run: EvaluationRun) -> SafeString:
+    """Whether the run reached its thresholds: passed, a threshold missed, or questions that ended with an error.
+
+    "" without thresholds and errors.
+    """
+    if run.passed is None:
+        return SafeString("")
+    name, tone, symbol, word = ("passed", "good", "check", "Passed")
+    if not run.passed:
+        word = f"{run.failed:,} with errors" if run.failed else "Threshold missed"
+        name, tone, symbol = ("errors" if run.failed else "missed", "bad", "cross")
+    return format_html(
+        '<span class="state" data-verdict="{}" data-tone="{}">{}<span class="word">{}</span></span>',
+        name, tone, icon(symbol), word,
+    )  # fmt: skip
 
 
 @register.simple_tag

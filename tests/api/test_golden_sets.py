@@ -131,6 +131,7 @@ def test_what_goes_out_comes_back_the_same(trees: Any, format: str, kind: str) -
         "weight": 1 / 3,
         "thresholds": {"adherence": 1, "recall@10": 0.1},
         "notes": "'=quoted",
+        "match": "all",
     }
     assert trees.post("/golden-sets/trees/questions", odd).status_code == 201
     before = list(GoldenQuestion.objects.order_by("position").values(*odd))
@@ -168,6 +169,8 @@ def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any
     made = trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk), "category": "why"}).json()
     assert (made["question"], made["category"], made["source_run"]) == ("What is an oak?", "why", str(run.pk))
     assert made["expected_doc_ids"] == run.cited_ids == ["oak"]
+    assert (made["suggested"], made["expected_answer"]) == (True, "")
+    assert trees.get("/golden-sets/trees").json()["questions"] == 1, "no run asks it before it is accepted"
     assert trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk)}).status_code == 409
 
 

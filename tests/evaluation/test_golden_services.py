@@ -215,7 +215,7 @@ def test_the_admin_checks_and_keeps_versions(woods: GoldenSet, admin_client: Cli
     address = f"/admin/evaluation_app/goldenquestion/{question.pk}/change/"
     values = {
         "golden_set": woods.pk, "position": 0, "question": "How tall?", "expected_doc_ids": '["oak"]',
-        "expected_chunks": "[]", "category": "factual", "weight": 1, "thresholds": "{}",
+        "expected_chunks": "[]", "category": "factual", "weight": 1, "thresholds": "{}", "match": "all",
     }  # fmt: skip
     refused = admin_client.post(address, {**values, "weight": -1})
     assert list(refused.context["adminform"].form.errors) == ["weight"]

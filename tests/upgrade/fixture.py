@@ -9,6 +9,7 @@ It speaks to the server through Django's test client; only keys, prices, users a
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import io
@@ -53,6 +54,8 @@ ADDED = (
             f"{start}{name}" for start in ("", "set_") for name in ("primary_measure", "guardrails", "relevant_effect")
         ),
     ),
+    (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
+    (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
 )
 # Shares of the context are not compared any more between contexts of other sizes. Of these measures the means of both
 # runs are compared and nothing else; of a question what is left of its deltas, and questions that moved by these, in any order.
@@ -188,16 +191,36 @@ def normalize(
         return json.dumps({name: member_hash(name, member) for name, member in as_before(members, added).items()})
     if kind.split(";")[0] == "application/json":
         return json.dumps(without(json.loads(content), left_out | added), ensure_ascii=False, sort_keys=True)
-    return content.decode()
+    if kind.startswith("text/csv"):
+        return without_columns(content.decode(), added)
+    return without_fields(content, added).decode() if "ndjson" in kind else content.decode()
+
+
+def without_fields(content: bytes, names: frozenset[str]) -> bytes:
+    """JSON Lines without the named fields; as they are where no line has one."""
+    if not any(f'"{name}":'.encode() in content for name in names):
+        return content
+    rows = (without(json.loads(line), names) for line in content.splitlines())
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+
+
+def without_columns(content: str, names: frozenset[str]) -> str:
+    """CSV without the named columns; as it is where there is none."""
+    rows = list(csv.reader(io.StringIO(content, newline="")))
+    if not rows or not names & set(rows[0]):
+        return content
+    kept = [index for index, name in enumerate(rows[0]) if name not in names]
+    written = io.StringIO(newline="")
+    csv.writer(written).writerows([row[index] for index in kept] for row in rows)
+    return written.getvalue()
 
 
 def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, bytes]:
     """The members without the added fields of their rows; the manifest states the hash and size of what is left."""
     manifest = json.loads(members["manifest.json"])
     for name, content in members.items():
-        if name.endswith(".jsonl") and any(f'"{field}":'.encode() in content for field in added):
-            rows = (without(json.loads(line), added) for line in content.splitlines())
-            members[name] = b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+        if name.endswith(".jsonl") and (left := without_fields(content, added)) != content:
+            members[name] = left
             stated = manifest["members"][name]
             manifest["members"][name] = stated | {
                 "sha256": hashlib.sha256(members[name]).hexdigest(),

@@ -14,8 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from evaluation_app.runs.lifecycle import retry_failed
-from tests.evaluation.made_runs import make_run
-from tests.web.pages import has, is_empty
+from ragd.types import RetrievePlan
+from tests.evaluation.made_runs import SETTINGS, make_run
+from tests.web.pages import attribute, has, is_empty, numbers, texts
 
 if TYPE_CHECKING:
     from evaluation_app.models import EvaluationRun, GoldenSet
@@ -84,9 +85,11 @@ def summed(run: EvaluationRun) -> EvaluationRun:
 
 
 @pytest.fixture
-def golden_set(db: None) -> GoldenSet:
+def golden_set(fill: Any) -> GoldenSet:
+    """Over a collection whose default plan and first generation are those of `make_run`."""
     from evaluation_app.models import GoldenQuestion, GoldenSet
 
+    fill(documents=0)
     made = GoldenSet.objects.create(name="birds", collection_name="nature", version=1, digest="d" * 64)
     GoldenQuestion.objects.create(golden_set=made, question=ITEM["question_text"])
     return made
@@ -156,12 +159,67 @@ def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client
     assert f"base={runs[0].pk}&amp;other={runs[2].pk}" in html
 
 
-def test_a_fix_that_was_tried_is_not_the_newest_run(visitor: Client, runs: list[EvaluationRun]) -> None:
-    tried = summed(make_run(scores_of(0.9), golden_set=runs[2].golden_set, purpose="fix", name="a fix"))
-    html = text(visitor.get("/evaluation/"))
-    assert f"base={runs[0].pk}&amp;other={runs[2].pk}" in html
-    assert f"other={tried.pk}" not in html
-    assert "a fix" in html  # in the list of last runs
+EXPERIMENTS: list[dict[str, Any]] = [
+    {"purpose": "fix"},
+    {"plan": RetrievePlan(k=7)},
+    {"generation": 2},
+    {"purpose": "cli", "settings": {"answers": False, "judge": "none", "cut": 10}},
+    {"settings": SETTINGS | {"system_prompt": "Be short."}},
+]
+
+
+@pytest.mark.parametrize("values", EXPERIMENTS)
+def test_an_experiment_is_neither_headline_nor_trend(
+    visitor: Client, runs: list[EvaluationRun], values: dict[str, Any]
+) -> None:
+    before = visitor.get("/evaluation/")
+    tried = summed(make_run(scores_of(0.9), golden_set=runs[2].golden_set, name="an experiment", **values))
+    page = visitor.get("/evaluation/")
+    assert page.context["newest"] == runs[2]
+    assert numbers(page) == numbers(before)
+    assert [panel.trend.dots for panel in page.context["panels"]] == [
+        panel.trend.dots for panel in before.context["panels"]
+    ]
+    assert texts(page, "#experiments tbody th a") == ["an experiment"]
+    assert texts(page, "#runs tbody th a") == ["try 2", "try 1", "try 0"]
+    assert f"other={tried.pk}" not in text(page)
+    assert f"/evaluation/runs/{tried.pk}/" not in text(visitor.get("/evaluation/last/"))
+
+
+def test_without_a_run_of_what_serves_the_dashboard_offers_one(visitor: Client, golden_set: GoldenSet) -> None:
+    summed(make_run(scores_of(0.9), golden_set=golden_set, generation=2, name="of a generation that is gone"))
+    page = visitor.get("/evaluation/")
+    assert page.context["newest"] is None and numbers(page) == []
+    assert has(page, '.empty-state a.primary[href="/evaluation/runs/new/?set=birds"]')
+    assert len(texts(page, "#experiments tbody th")) == 1
+    assert visitor.get("/evaluation/last/").context["latest"] == []
+
+
+def test_all_sets_are_in_one_table_each_with_its_own_figures(visitor: Client, runs: list[EvaluationRun]) -> None:
+    from evaluation_app.models import GoldenSet
+
+    other = GoldenSet.objects.create(name="trees & co", collection_name="nature")
+    GoldenSet.objects.create(name="zoo", collection_name="gone")
+    made = make_run([{"hit@5": 1.0, "correctness": 0.5}, {"hit@5": 0.0, "correctness": 1.0}], golden_set=other)
+    summed(made)
+    page = visitor.get("/evaluation/")
+    cells = [texts(page, f"#sets tbody tr:nth-child({row}) td.num") for row in (1, 2, 3)]
+    assert cells == [["–", "–", "12"], ["0.75", "0.50", "2"], ["–", "–", "0"]]
+    assert attribute(page, "#sets tr:nth-child(2) th a", "href") == "/evaluation/?set=trees+%26+co"
+    assert page.context["golden_set"].name == "birds", "the first by name, whichever was evaluated last"
+    assert visitor.get("/evaluation/", {"set": "trees & co"}).context["newest"] == made
+
+
+@pytest.mark.parametrize(
+    ("query", "status"), [({"set": "nonsense"}, 404), ({"set": "1"}, 404), ({"group": "nothing"}, 422)]
+)
+def test_a_wrong_address_of_the_dashboard_shows_no_other_figures(
+    visitor: Client, runs: list[EvaluationRun], query: dict[str, str], status: int
+) -> None:
+    page = visitor.get("/evaluation/", query)
+    assert page.status_code == status
+    assert has(page, '.banner[role="alert"]') and numbers(page) == []
+    assert len(texts(page, "#sets tbody tr")) == 1, "which sets there are"
 
 
 def test_a_trend_is_cut_where_the_questions_changed(visitor: Client, runs: list[EvaluationRun]) -> None:
@@ -180,17 +238,21 @@ def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list
     html = text(visitor.get("/evaluation/", {"group": "retrieval"}))
     assert "Recall@10" in html and '<h3 title="share of the relevant' not in html
     other = GoldenSet.objects.create(name="empty", collection_name="nature")
-    assert is_empty(visitor.get("/evaluation/", {"set": other.pk}))
-    assert "try 2" in text(visitor.get("/evaluation/", {"set": "none\x00", "group": "nothing"}))
+    assert is_empty(visitor.get("/evaluation/", {"set": other.name}))
+    assert visitor.get("/evaluation/", {"set": "none\x00"}).status_code == 404
 
 
 def test_a_run_shows_each_mean_with_interval_band_coverage_and_threshold(
     visitor: Client, runs: list[EvaluationRun]
 ) -> None:
+    from evaluation_app.models import GoldenSet
+
     html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/"))
     mean = runs[2].summary["measures"]["completeness"]
     row = row_of(html, "Completeness")
-    assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' in row
+    assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' not in row
+    GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(bands={"completeness": [0.9, 0.8]})
+    assert 'data-band="fail"' in row_of(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/")), "Completeness")
     assert "11 of 12" in row and "1 unscorable, 0 failed" in row
     assert 'class="missed"' in row and "0.80" in row
     assert "1 threshold missed" in html

@@ -14,6 +14,7 @@ from evaluation_app.golden.criteria import GUARDRAILS
 from evaluation_app.golden.questions import CATEGORIES, Golden
 from evaluation_app.golden.transfer.formats import read_thresholds, write_thresholds
 from evaluation_app.measures.catalogue import MEASURES, measure_of
+from evaluation_app.models import GoldenQuestion
 from ragd.errors import InvalidInput
 
 CATEGORY_LIST = "categories"
@@ -105,6 +106,7 @@ class QuestionForm(forms.Form):
         help_text="Answers are compared with it. Keep it short.",
         widget=forms.Textarea(attrs={"rows": 3, "data-send": True}),
     )
+    match = forms.ChoiceField(label="Needed", initial="any", choices=GoldenQuestion.Match.choices, required=False)
     category = forms.CharField(
         label="Category",
         max_length=60,
@@ -129,21 +131,24 @@ class QuestionForm(forms.Form):
     find = forms.CharField(label="Search the collection", required=False)
     seen = forms.DateTimeField(required=False, widget=forms.HiddenInput)
 
-    STATED = ("question", "expected_answer", "category", "weight", "thresholds", "notes")
+    STATED = ("question", "expected_answer", "match", "category", "weight", "thresholds", "notes")
 
     def stated(self) -> dict[str, Any]:
-        """The fields of `Golden` that stand in the form."""
-        return {name: self.cleaned_data[name] for name in self.STATED}
+        """The fields of `Golden` that stand in the form; without a choice `match` stays as it is."""
+        return {name: self.cleaned_data[name] for name in self.STATED if name != "match" or self.cleaned_data[name]}
 
 
 class RunQuestionForm(QuestionForm):
-    """A question out of a run, and the set that it goes into; "" for a new one."""
+    """A question out of a run, and the set that it goes into: a pk, or NEW_SET."""
 
-    golden_set = forms.ChoiceField(label="Test set", required=False)
+    NEW_SET = "new"
+    golden_set = forms.ChoiceField(label="Test set")
+    approve_answer = forms.BooleanField(label="Use this answer as the expected answer", required=False)
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field_of(self, "golden_set", forms.ChoiceField).choices = [*sets, ("", "New test set")]
+        choices = [("", "Choose a test set"), *sets, (self.NEW_SET, "New test set")]
+        field_of(self, "golden_set", forms.ChoiceField).choices = choices
 
 
 class ImportForm(forms.Form):

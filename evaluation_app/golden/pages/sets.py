@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -147,9 +148,9 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
         "versions_total": golden_set.versions.count(),
         "runs_total": golden_set.runs.count(),
         "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
-        "evaluate_href": f"{reverse('evaluation:new-evaluation-run')}?set={golden_set.pk}",
+        "evaluate_href": f"{reverse('evaluation:new-evaluation-run')}?{urlencode({'set': golden_set.name})}",
         # runs_total counts them all
-        "runs_href": f"{reverse('evaluation:evaluation-runs')}?set={golden_set.pk}&purpose=all",
+        "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name, 'purpose': 'all'})}",
     }
 
 

@@ -26,7 +26,7 @@ from evaluation_app.analysis.figures import (
     shares_of,
 )
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
-from evaluation_app.measures.catalogue import measure_of, order_of
+from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.pages.dashboard.item_rows import ItemList, ItemRow, describe_filter, items_address
 from evaluation_app.runs.summaries import run_misses
@@ -139,7 +139,7 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     names = listed.facets.measures
     columns = first_names(names, COLUMNS)
     requested = {str(listed.filters["measure"] or ""), listed.sort.removeprefix("-")}
-    columns = sorted({*columns, *(name for name in names if name in requested)}, key=order_of)
+    columns += [name for name in names if name in requested and name not in columns]
     bands = bands_for(run.golden_set)
     return {
         "listed": listed,

@@ -56,7 +56,7 @@ class RunsFilterForm(forms.Form):
     verdict = forms.ChoiceField(
         label="Thresholds",
         required=False,
-        choices=[("", "All"), ("passed", "Passed"), ("failed", "Failed"), ("none", "No criteria")],
+        choices=[("", "All"), ("passed", "Passed"), ("failed", "Missed"), ("none", "No criteria")],
     )
     judge = forms.ChoiceField(label="Judge", required=False, choices=[("", "All"), *((name, name) for name in JUDGES)])
     purpose = forms.ChoiceField(
