@@ -203,7 +203,12 @@ def test_chunks_of_another_policy_are_not_compared(db: None) -> None:
     collection = create_collection(name="nature")
     for number, size in ((7, 100), (8, 100), (9, 200)):
         Generation.objects.create(
-            collection=collection, number=number, embed_dims=3, hybrid_enabled=True, policy={"target_tokens": size}
+            collection=collection,
+            number=number,
+            state="retired",
+            embed_dims=3,
+            hybrid_enabled=True,
+            policy={"target_tokens": size},
         )
     scores: list[dict[str, float | None]] = [{"chunk_recall@10": 0.5, "recall@10": 0.5, "completeness": 0.5}] * 3
     base, same, other = (make_run(scores, generation=number) for number in (7, 8, 9))

@@ -58,7 +58,7 @@ ADDED = (
     (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
 )
 # Shares of the context are not compared any more between contexts of other sizes. Of these measures the means of both
-# runs are compared and nothing else; of a question what is left of its deltas, and questions that moved by these, in any order.
+# runs are compared and nothing else; of the questions those that moved in another measure, in any order.
 COMPARISONS = re.compile(r"/v1/comparisons(/questions)?\?")
 NOT_COMPARED = frozenset(
     {"context_relevance", "context_utilization", "completeness", "erag_precision", "erag_map", "erag_ndcg"}

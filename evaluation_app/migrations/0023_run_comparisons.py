@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('evaluation_app', '0020_golden_set_criteria'),
+        ('evaluation_app', '0022_environments'),
     ]
 
     operations = [
