@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('evaluation_app', '0022_environments'),
+        ('evaluation_app', '0023_review_corrections'),
     ]
 
     operations = [
