@@ -7,6 +7,7 @@ from django.utils import timezone
 from collections_app.models import Collection
 from collections_app.services.collections.export_parts import Part, Row, check_time, register
 from evaluation_app.curation.gate import check_gate
+from evaluation_app.golden.criteria import clean_criteria
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import NAMED_CHARS, free_name
 from evaluation_app.golden.versions import digest_of
@@ -20,6 +21,9 @@ SET_LOOKUPS = {
     "set_version": "golden_set__version",
     "set_bands": "golden_set__bands",
 }
+CRITERIA_LOOKUPS = {
+    f"set_{name}": f"golden_set__{name}" for name in ("primary_measure", "guardrails", "relevant_effect")
+}
 
 
 def _question(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> GoldenQuestion:
@@ -27,7 +31,7 @@ def _question(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> G
     name = str(row["set"])
     if name not in sets:
         sets[name] = _make_set(collection, row)
-    clean_golden({field: row[field] for field in FIELDS})
+    clean_golden({field: row[field] for field in FIELDS if field in row})
     if not isinstance(row["suggested"], bool) or not isinstance(row.get("chunk_marks", {}), dict):
         raise InvalidInput(
             "suggested of a golden question is true or false, chunk_marks an object", field="golden_questions"
@@ -44,10 +48,11 @@ def _version(collection: Collection, row: Row, sets: dict[str, GoldenSet]) -> Go
             field="golden_versions",
         )
     bands, name = _bands(row), str(row["set"])
+    criteria = clean_criteria({key.removeprefix("set_"): row[key] for key in CRITERIA_LOOKUPS if key in row})
     if name not in sets:
         sets[name] = _find_set(collection, name, sets) or _make_set(collection, row)
     if row["version"] == sets[name].version:
-        GoldenSet.objects.filter(pk=sets[name].pk).update(digest=row["digest"], bands=bands)
+        GoldenSet.objects.filter(pk=sets[name].pk).update(digest=row["digest"], bands=bands, **criteria)
     return GoldenSetVersion(golden_set=sets[name], **_without_set(row))
 
 
@@ -107,12 +112,12 @@ QUESTIONS = Part(
     "golden_set__collection_name",
     (
         "set", "set_description", "set_version", "position", "question", "expected_doc_ids", "expected_chunks",
-        "expected_answer", "category", "weight", "thresholds", "notes", "suggested", "chunk_marks",
+        "expected_answer", "category", "weight", "thresholds", "notes", "match", "suggested", "chunk_marks",
     ),
     _question,
     lookups=SET_LOOKUPS,
     order=("golden_set__name", "position", "id"),
-    later=("chunk_marks",),
+    later=("match", "chunk_marks"),
     forgets=GoldenSet,
 )  # fmt: skip
 VERSIONS = Part(  # restored after the questions: parts are restored by name
@@ -120,10 +125,11 @@ VERSIONS = Part(  # restored after the questions: parts are restored by name
     "version of a golden set",
     GoldenSetVersion,
     "golden_set__collection_name",
-    (*SET_LOOKUPS, "version", "digest", "questions", "reason", "made_by", "created_at"),
+    (*SET_LOOKUPS, *CRITERIA_LOOKUPS, "version", "digest", "questions", "reason", "made_by", "created_at"),
     _version,
-    lookups=SET_LOOKUPS,
+    lookups=SET_LOOKUPS | CRITERIA_LOOKUPS,
     order=("golden_set__name", "version"),
+    later=tuple(CRITERIA_LOOKUPS),
     forgets=GoldenSet,
 )
 SAMPLINGS = Part(

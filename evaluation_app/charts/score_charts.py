@@ -114,8 +114,11 @@ def bin_of(value: float) -> int:
 
 
 def bounds_of(measure: Measure) -> list[tuple[str, float]]:
-    """(name, where) of the band's ends, each place once: where it passes goes before where it fails."""
-    known = [("pass", measure.good), ("fail", measure.poor)]
+    """(name, where) of the band's ends, each place once: where it passes goes before where it fails.
+
+    [] for a measure without bands.
+    """
+    known = [("pass", measure.good), ("fail", measure.poor)] if measure.has_bands else []
     result: dict[float, str] = {}
     for name, at in known:
         if at is not None:

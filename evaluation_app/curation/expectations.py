@@ -11,7 +11,7 @@ from django.db.models import Q
 from collections_app.models import Collection
 from collections_app.services.governance.delete_guards import register_delete_guard
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion
-from evaluation_app.scoring.scorer import document_of
+from evaluation_app.scoring.cases import document_of
 from ragd.store.store import fetch_all
 
 RUNS_READ = 30  # newest evaluation runs of the collection whose items are read

@@ -21,7 +21,8 @@ from evaluation_app.golden.versions import asked_questions
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Mean, mean
 from evaluation_app.models import GoldenSet
-from evaluation_app.scoring.scorer import document_of, retrieval_scores
+from evaluation_app.scoring.cases import document_of
+from evaluation_app.scoring.scorer import retrieval_scores
 from ragd.insight.what_if import Supposed, WhatIf
 from ragd.models.caching_embedder import CachingEmbedder
 from ragd.models.embedding import Embedder

@@ -23,11 +23,11 @@ from evaluation_app.curation.gate import DEFAULTS, K_MAX, find_gate, remove_gate
 from evaluation_app.measures.catalogue import find, order_of
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet, PromotionGate
+from evaluation_app.runs.serving_runs import serving_runs, servings
 from ragd.errors import InvalidInput
 
-SIDE_PURPOSES = (EvaluationRun.Purpose.SWEEP, EvaluationRun.Purpose.FIX, EvaluationRun.Purpose.GATE)
 LATEST_SHOWN = 6
-SHOWN = ("recall", "hit", "adherence", "f1")
+SHOWN = ("correctness", "hit", "mrr")
 SHOWN_MOST = 3
 TITLES = {
     "recall": "Recall: share of expected results that are retrieved",
@@ -71,13 +71,14 @@ class Latest:
 
 
 def latest_of(collection_names: Sequence[str] | None = None) -> list[Latest]:
-    """The newest finished run per set, newest first; of these collections, None for all. [] without any run.
+    """The newest finished run of what serves per set, newest first; of these collections, None for all. [] without any.
 
-    Runs of sweeps, of tried fixes and of gates are left out.
+    Experiments are left out: see `runs.serving_runs`.
     """
-    rows = EvaluationRun.objects.filter(state=EvaluationRun.State.SUCCEEDED).exclude(purpose__in=SIDE_PURPOSES)
-    if collection_names is not None:
-        rows = rows.filter(collection_name__in=list(collection_names))
+    if collection_names is None:
+        collection_names = list(GoldenSet.objects.values_list("collection_name", flat=True).distinct())
+    known = servings(collection_names).values()
+    rows = serving_runs(known).filter(state=EvaluationRun.State.SUCCEEDED)
     newest = rows.order_by("collection_name", "set_name", "-created_at", "-id").distinct("collection_name", "set_name")
     runs = EvaluationRun.objects.filter(pk__in=newest.values("pk")).select_related("golden_set__baseline")
     return [_read(run) for run in runs.order_by("-created_at", "-id")[:LATEST_SHOWN]]

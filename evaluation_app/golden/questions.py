@@ -7,7 +7,7 @@ import re
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 GLOBAL, MULTI_HOP = "global", "multi-hop"
 CATEGORIES = ("factual", "how-to", "why", "how-it-works", "troubleshooting", MULTI_HOP, GLOBAL, "abstain")
+Match = Literal["any", "all"]
 TEXT_MAX_CHARS = 20_000
 EXPECTED_MAX = 200
 CHUNK = re.compile(r"(?s)(.+)#(0|[1-9]\d{0,8})")
@@ -28,7 +29,9 @@ CHUNK = re.compile(r"(?s)(.+)#(0|[1-9]\d{0,8})")
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """expected_doc_ids: any of them answers it. expected_chunks: "doc_id#chunk_index".
+    """expected_doc_ids, expected_chunks ("doc_id#chunk_index"): what answers it, by `match` any of them or all.
+
+    A record that does not state `match` was measured as "all"; a new question has "any" (`clean_golden`).
 
     Neither: nothing in the collection answers it, and the right thing is to abstain. thresholds: measure -> the least
     that passes. weight: its share in means, 0 or more.
@@ -42,6 +45,7 @@ class Golden:
     weight: float = 1.0
     thresholds: Mapping[str, float] = field(default_factory=dict)
     notes: str = ""
+    match: Match = "all"
 
     def __post_init__(self) -> None:
         if not self.question.strip():
@@ -54,10 +58,24 @@ class Golden:
         return not self.expected_doc_ids and not self.expected_chunks
 
     @property
+    def expects_several(self) -> bool:
+        """Whether `match` makes a difference: more than one document or more than one chunk."""
+        return len(self.relevant_docs) > 1 or len(self.expected_chunks) > 1
+
+    @property
     def relevant_docs(self) -> tuple[str, ...]:
         """The expected documents, with those of the expected chunks, each once, in order."""
         of_chunks = (chunk.rpartition("#")[0] for chunk in self.expected_chunks)
         return tuple(dict.fromkeys((*self.expected_doc_ids, *of_chunks)))
+
+    def deciding(self) -> dict[str, Any]:
+        """The fields that decide a figure, as plain JSON: no notes, and `match` only where "any" and "all" differ, so
+        that sets from before it keep their digests."""
+        values = self.as_dict()
+        del values["notes"]
+        if self.match == "all" or not self.expects_several:
+            del values["match"]
+        return values
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON; lists for tuples."""
@@ -139,10 +157,12 @@ class _Fields(BaseModel):
         Mapping[MeasureName, Share], Field(max_length=40), AfterValidator(lambda least: dict(sorted(least.items())))
     ] = Field(default_factory=dict)
     notes: Text = ""
+    match: Match = "any"
 
 
 def clean_golden(explicit: Mapping[str, Any], base: Golden | None = None) -> Golden:
     """The question with the stated fields over those of `base`, or over the defaults. None stands for the default.
+    A new question is answered by any of what it expects.
 
     Texts are normalized and stripped, repeated ids are dropped, an empty category is "factual". Raises InvalidInput
     that names the field for anything that no question may hold.
@@ -156,7 +176,7 @@ def clean_golden(explicit: Mapping[str, Any], base: Golden | None = None) -> Gol
         checked = _Fields.model_validate(stated)
     except ValidationError as error:
         raise _explain(error) from None
-    return replace(base or Golden("question"), **{name: getattr(checked, name) for name in explicit})
+    return replace(base or Golden("question", match="any"), **{name: getattr(checked, name) for name in explicit})
 
 
 def _explain(error: ValidationError) -> InvalidInput:

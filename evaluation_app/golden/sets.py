@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -12,6 +13,7 @@ from collections_app.errors import ServiceError
 from collections_app.models.key_scope import EVERYTHING, CollectionScope
 from collections_app.services.collections.collections import get_collection
 from collections_app.services.governance import audit
+from evaluation_app.golden.criteria import clean_criteria
 from evaluation_app.golden.questions import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, GoldenSet
@@ -56,13 +58,19 @@ def create_set(name: str, collection_name: str, *, description: str = "", actor:
 
 
 def update_set(
-    golden_set: GoldenSet, *, name: str | None = None, description: str | None = None, actor: audit.Actor = None
+    golden_set: GoldenSet,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    criteria: Mapping[str, Any] | None = None,
+    actor: audit.Actor = None,
 ) -> GoldenSet:
-    """Rename or describe; None leaves a value. Neither makes a new version. Raises ServiceError 409 for a taken name.
+    """Rename, describe, or state `criteria` (see `clean_criteria`); None leaves a value. None makes a new version.
 
-    Runs that were made keep the name that the set had then.
+    Runs that were made keep the name that the set had then. Raises ServiceError 409 for a taken name, InvalidInput.
     """
-    changes: dict[str, Any] = {}
+    cleaned_criteria = clean_criteria(criteria or {})
+    changes = {field: value for field, value in cleaned_criteria.items() if value != getattr(golden_set, field)}
     if name is not None and (cleaned := clean_name(name)) != golden_set.name:
         changes["name"] = cleaned
     if description is not None and (message := clean_description(description)) != golden_set.description:
@@ -77,8 +85,12 @@ def update_set(
                 setattr(locked, field, value)
                 setattr(golden_set, field, value)
             locked.save(update_fields=[*changes, "updated_at"])
-            renamed = f"renamed golden set {before} to {locked.name}"
-            summary = renamed if "name" in changes else f"described {locked.name}"
+            if "name" in changes:
+                summary = f"renamed golden set {before} to {locked.name}"
+            elif changes.keys() & cleaned_criteria.keys():
+                summary = f"changed by what runs of {locked.name} are compared"
+            else:
+                summary = f"described {locked.name}"
             audit.record(actor, [locked], audit.CHANGE, summary)
     except IntegrityError:
         golden_set.name = before

@@ -22,8 +22,8 @@ Kind = Literal["added", "removed", "changed"]
 
 
 def digest_of(questions: Sequence[Golden]) -> str:
-    """SHA-256 (hex) of the questions in order, without their notes: what decides a figure decides the digest."""
-    selected = [{name: value for name, value in item.as_dict().items() if name != "notes"} for item in questions]
+    """SHA-256 (hex) of the questions in order: what decides a figure decides the digest."""
+    selected = [item.deciding() for item in questions]
     return hashlib.sha256(canonical_json(selected).encode()).hexdigest()
 
 

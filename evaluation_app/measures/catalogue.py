@@ -1,8 +1,9 @@
-"""Every measure by name: what it is called, what it means, which way is better, and where its bands lie.
+"""Every measure by name: what it is called, what it means, which way is better, and where its thresholds lie.
 
-Names with a cut are written "recall@10"; `find` reads them. Bands are the two sets of thresholds of the diagnostics:
-from `good` on a value passes, below `poor` it fails, between it is to be watched. They are configurable
-(RAGD_EVALUATION_BANDS), because published data rarely reaches `good`."""
+Names with a cut are written "recall@10"; `find` reads them. A band colours a value: above the good threshold it passes,
+below the poor one it fails, between it is to be watched. A measure has a band only where a person set thresholds (for
+a set, or RAGD_EVALUATION_BANDS) or they were fitted to the set. The two thresholds of the diagnostics document stand
+here for reference: published data rarely exceeds its good one, so they colour nothing."""
 
 from __future__ import annotations
 
@@ -17,6 +18,10 @@ from ragd.errors import InvalidInput
 Bands = Mapping[str, tuple[float, float]]
 Group = Literal["retrieval", "trace", "answer", "erag", "noise", "outcome"]
 Band = Literal["pass", "watch", "fail"]
+CORRECT = 0.5  # of the expected answer's components: from here on an answer is correct
+# Shown first, in this order; the others stand behind "All metrics".
+HEADLINE = ("correctness", "hit", "mrr", "adherence", "right_outcome")
+QUOTED = frozenset({"adherence", "faithfulness"})
 
 
 def read_bands(value: object) -> dict[str, tuple[float, float]]:
@@ -66,7 +71,8 @@ def _is_share(number: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """title: for people. needs: what a question or a run must bring for it. good and poor: None where none is known."""
+    """title: for people. needs: what a question or a run must bring for it. good and poor: thresholds of reference,
+    None where none is known; those that people set where has_bands."""
 
     name: str
     title: str
@@ -76,17 +82,28 @@ class Measure:
     good: float | None = None
     poor: float | None = None
     higher_is_better: bool = True
+    has_bands: bool = False
+
+    @property
+    def is_headline(self) -> bool:
+        return self.name.partition("@")[0] in HEADLINE
 
     def band(self, value: float) -> Band | None:
-        """None for a measure without bands. With one bound alone there is no middle."""
+        """None for a measure without bands of its own: thresholds of reference give none.
+
+        "pass" above the good threshold, "fail" below the poor one. A good threshold at the end of the scale (1, or 0
+        where lower is better) is passed by reaching it, since nothing exceeds it. With one bound alone there is no
+        middle.
+        """
         good, poor = self.good, self.poor
-        if good is None and poor is None:
+        if not self.has_bands or (good is None and poor is None):
             return None
-        upper, lower = (good if good is not None else poor), (poor if poor is not None else good)
-        assert upper is not None and lower is not None
-        if not self.higher_is_better:
-            value, upper, lower = -value, -upper, -lower
-        return "pass" if value >= upper else "fail" if value < lower else "watch"
+        sign, best = (1, 1.0) if self.higher_is_better else (-1, 0.0)
+        if good is not None and (sign * value > sign * good or value == good == best):
+            return "pass"
+        if poor is None or sign * value < sign * poor:
+            return "fail"
+        return "pass" if good is None else "watch"
 
 
 EXPECTED = "expected documents or chunks"
@@ -114,6 +131,12 @@ MEASURES: Mapping[str, Measure] = {
                 "share of the answer's sentences that the context supports", JUDGED),
         Measure("answer_relevance", "Answer relevance", "trace",
                 "how well the answer addresses the question", JUDGED),
+        Measure("correctness", "Correctness", "answer",
+                "share of the expected answer's components that the answer holds", ANSWER),
+        Measure("citation_precision", "Citation precision", "answer",
+                "share of the cited documents and chunks that are expected", EXPECTED),
+        Measure("citation_recall", "Citation recall", "answer",
+                "share of the expected documents and chunks that are cited", EXPECTED),
         Measure("exact_match", "Exact match", "answer", "the answer equals the expected one", ANSWER),
         Measure("f1", "F1", "answer", "word overlap with the expected answer", ANSWER),
         Measure("accuracy", "Accuracy", "answer", "the answer starts with the expected label", ANSWER),
@@ -139,8 +162,8 @@ CHUNK = "chunk_"
 def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> Measure:
     """The measure of a name such as "recall@10", "chunk_recall@10" or "adherence", its title with the cut.
 
-    bands: name -> (good, poor) instead of the stored ones. Raises InvalidInput for an unknown name; the message lists
-    the known ones.
+    bands: name -> (good, poor) as people set them; one that is not in it keeps those of reference, which give no band.
+    Raises InvalidInput for an unknown name; the message lists the known ones.
     """
     base, at, cut = name.partition("@")
     of_chunks = base.startswith(CHUNK)
@@ -151,7 +174,7 @@ def find(name: str, bands: Mapping[str, tuple[float, float]] | None = None) -> M
         known = ", ".join(f"{each}@k" if each in CUTS else each for each in MEASURES)
         raise InvalidInput(f"there is no measure {name!r}; known are {known}", field="measure")
     if bands and base in bands:
-        value = replace(value, good=bands[base][0], poor=bands[base][1])
+        value = replace(value, good=bands[base][0], poor=bands[base][1], has_bands=True)
     title = value.title
     if of_chunks:
         title = f"Chunk {title if title.isupper() or title == 'nDCG' else title.lower()}"
@@ -164,6 +187,12 @@ def measure_of(name: str, bands: Mapping[str, tuple[float, float]] | None = None
         return find(name, bands)
     except InvalidInput:
         return Measure(name, name.replace("_", " ").capitalize(), "outcome", "")
+
+
+def by_construction(answerer: str) -> frozenset[str]:
+    """The measures that cannot vary for this answerer (`EvaluationRun.answerer`): quotations are supported by what they
+    quote. {} for a chat model."""
+    return QUOTED if answerer == "extractive" else frozenset()
 
 
 def order_of(name: str) -> tuple[int, str]:

@@ -13,6 +13,7 @@ class GoldenSet(models.Model):
 
     digest: of its questions (`golden.versions.digest_of`), "" until the first version is kept. baseline: the
     evaluation run that later ones are held against. bands: measure -> [good, poor] instead of the server's.
+    primary_measure, guardrails and relevant_effect: by what its runs are told better or worse (`golden.criteria`).
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -25,6 +26,9 @@ class GoldenSet(models.Model):
         "evaluation_app.EvaluationRun", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     bands = models.JSONField(default=dict, blank=True)
+    primary_measure = models.CharField(max_length=60, default="", blank=True)
+    guardrails = models.JSONField(default=dict, blank=True)
+    relevant_effect = models.FloatField(default=0.02)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -60,13 +64,18 @@ class GoldenSetVersion(models.Model):
 
 
 class GoldenQuestion(models.Model):
-    """One question. expected_doc_ids: any of them answers it. expected_chunks: "doc_id#chunk_index", where known.
+    """One question. expected_chunks: "doc_id#chunk_index", where known. match: whether any or all of what is expected
+    is needed; rows from before the column are "all", as they were measured.
 
     thresholds: measure name -> the least that passes, over those of the set's run. weight: in means, not negative.
     source_run: the run that it was made of. suggested: made by a machine and not looked at yet; never evaluated.
     chunk_marks: expected chunk -> SHA-256 of its text when it was chosen, by which it is told that another text stands
     under its number now.
     """
+
+    class Match(models.TextChoices):
+        ANY = "any", "Any of them"
+        ALL = "all", "All of them"
 
     id = models.BigAutoField(primary_key=True)
     golden_set = models.ForeignKey(GoldenSet, on_delete=models.CASCADE, related_name="questions")
@@ -79,6 +88,7 @@ class GoldenQuestion(models.Model):
     weight = models.FloatField(default=1.0)
     thresholds = models.JSONField(default=dict, blank=True)
     notes = models.TextField(default="", blank=True)
+    match = models.CharField(max_length=3, choices=Match, default=Match.ALL)
     suggested = models.BooleanField(default=False)
     source_run = models.UUIDField(null=True, blank=True)
     chunk_marks = models.JSONField(default=dict, blank=True, editable=False)

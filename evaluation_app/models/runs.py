@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from collections_app.work.leases import LeasedWork
+from evaluation_app.measures.modes import failures
 
 
 class EvaluationRun(LeasedWork):
@@ -121,8 +122,9 @@ class EvaluationItem(models.Model):
     asked for) or error. scores: measure -> `Score.as_dict()`. context: per retrieved chunk {"key": "doc_id#index",
     "sentences": [[key, text]]}; answer_sentences: [[key, text]]. annotation: {"relevant": [key], "utilized": [key],
     "support": [{"key", "by": [key], "supported"}]}, {} where nothing was judged. contributions: [{"key", "alone",
-    "without", "contribution", "effect"}] by rank. modes: keys of failure modes. details: what a measure wants to tell
-    besides (rationale, probabilities). judge_usage: {"input_tokens", "output_tokens", "cost_usd", "cached"}.
+    "without", "contribution", "effect"}] by rank. modes: keys of failure modes and diagnostics. details: what a measure
+    wants to tell besides (rationale, probabilities, "components" of the expected answer, "citations").
+    judge_usage: {"input_tokens", "output_tokens", "cost_usd", "cached"}.
     """
 
     class Outcome(models.TextChoices):
@@ -176,6 +178,11 @@ class EvaluationItem(models.Model):
 
     def __str__(self) -> str:
         return self.question_text
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether it failed with an error or shows a mode that is a failure, and not diagnostics alone."""
+        return self.outcome == self.Outcome.ERROR or bool(failures(self.modes))
 
 
 class Sweep(models.Model):

@@ -30,19 +30,25 @@ from retrieval_app.models import SavedPlan
 from retrieval_app.pages.plan_forms import PlanForm, form_values
 
 PLAN_PREFIX, LEAST_PREFIX = "plan", "least"
-ID_DIGITS = 18
 QUESTIONS_MAX = 300  # in a request; the command has no limit
 PARTS = {"calibrate": "evaluation/calibration/form.html"}
 
 
 @require_http_methods(["GET", "POST"])
 def new_run(request: PageRequest) -> HttpResponse:
-    """set=ID chooses the golden set; run=ID begins from the plan, settings and thresholds of that run."""
+    """set=NAME chooses the golden set; run=ID begins from the plan, settings and thresholds of that run.
+
+    404 for a set or a run that is not there; the page says which sets there are.
+    """
     live = Collection.objects.live().values("name")
     sets = list(listed_sets().filter(collection_name__in=live).select_related("baseline"))
-    like = _like(request)
-    chosen = _chosen(request, sets, like)
-    context: dict[str, Any] = {"sets": sets, "golden_set": chosen, "like": like}
+    try:
+        like = _like(request)
+        chosen = _chosen(request, sets, like)
+    except InvalidInput as error:
+        context: dict[str, Any] = {"sets": sets, "error": error.message}
+        return render_page(request, "evaluation/runs/new.html", context, status=404)
+    context = {"sets": sets, "golden_set": chosen, "like": like}
     collection = Collection.objects.live().filter(name=chosen.collection_name).first() if chosen else None
     if chosen is None or collection is None:
         return render_page(request, "evaluation/runs/new.html", context)
@@ -83,22 +89,31 @@ def download_run(request: PageRequest, pk: UUID) -> StreamingHttpResponse:
 
 
 def _like(request: PageRequest) -> EvaluationRun | None:
+    """None without `run` in the address. Raises InvalidInput (field "run") for a run that is not there."""
     requested = request.GET.get("run", "")
     try:
         return find_run(requested) if requested else None
-    except ServiceError:
-        return None
+    except ServiceError as error:
+        raise InvalidInput(f"There is no evaluation run {requested!r} to begin from.", field="run") from error
 
 
 def _chosen(request: PageRequest, sets: list[GoldenSet], like: EvaluationRun | None) -> GoldenSet | None:
-    """The one that the address names, else that of the run to begin from, else the first that has a question."""
+    """The one that the address names, else that of the run to begin from, else the first that has a question.
+
+    Raises InvalidInput (field "set") for a name that no set over a live collection has.
+    """
     requested = request.GET.get("set", "")
-    number = (
-        int(requested) if requested.isdecimal() and len(requested) < ID_DIGITS else like.golden_set_id if like else None
-    )
-    named = next((each for each in sets if each.pk == number), None)
+    if requested:
+        named = next((each for each in sets if each.name == requested), None)
+        if named is None:
+            known = ", ".join(each.name for each in sets) or "none"
+            raise InvalidInput(
+                f"There is no test set {requested!r} over an existing collection. Known: {known}.", field="set"
+            )
+        return named
+    of_run = next((each for each in sets if like is not None and each.pk == like.golden_set_id), None)
     filled = (each for each in sets if getattr(each, "questions_total", 0))
-    return named or next(filled, sets[0] if sets else None)
+    return of_run or next(filled, sets[0] if sets else None)
 
 
 def _plan_form(request: PageRequest, collection: Collection, like: EvaluationRun | None) -> PlanForm:

@@ -137,7 +137,11 @@ class EvaluationItemOut(Schema):
     scores: Stored[dict[str, Score]] = Field(
         description='By measure: {"state": "scored", "value"}, or {"state": "unscorable" or "error", "reason"}'
     )
-    modes: list[str]
+    modes: list[str] = Field(description="Keys of failure modes and diagnostics")
+    failing: bool = Field(
+        validation_alias="is_failing",
+        description="Whether it failed with an error or shows a failure mode; diagnostics alone fail no question",
+    )
     confidence: float | None
     action: str
     cost_usd: float | None

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from evaluation_app.measures.catalogue import CUTS, find, order_of
+from evaluation_app.measures.catalogue import CUTS, by_construction, find, order_of
+from evaluation_app.measures.modes import failures
 from evaluation_app.measures.scores import Score, mean
 from evaluation_app.measures.statistics import bootstrap_mean
 from evaluation_app.models import EvaluationRun
@@ -180,6 +181,7 @@ def summarize(
     *,
     thresholds: Mapping[str, float] | None = None,
     intervals: bool = True,
+    answerer: str = "",
 ) -> dict[str, Any]:
     """The figures of a run as plain JSON.
 
@@ -189,8 +191,9 @@ def summarize(
     by name. cut and unit: of the settings, so that the figures explain themselves. passed_questions and
     failed_questions: by the run's thresholds with the questions' own over them; one of which no threshold speaks counts
     in neither. own_thresholds: {"passed", "failed"}, of questions that have some, by these alone. store_states: how
-    many different contents of the collection the questions met; more than 1: it changed meanwhile. Without items all is
-    empty.
+    many different contents of the collection the questions met; more than 1: it changed meanwhile. failing: how many
+    items fail (`EvaluationItem.is_failing`). by_construction: the measures that cannot vary for the answerer. Without
+    items all is empty.
     """
     lines = list(items)
     named: dict[str, list[tuple[Score, float]]] = defaultdict(list)
@@ -211,6 +214,8 @@ def summarize(
         },
         "outcomes": _count(line.outcome for line in lines),
         "modes": _count(mode for line in lines for mode in line.modes),
+        "failing": sum(line.outcome == "error" or bool(failures(line.modes)) for line in lines),
+        "by_construction": sorted(by_construction(answerer)),
         "passed_questions": sum(misses == [] for misses in verdicts),
         "failed_questions": sum(bool(misses) for misses in verdicts),
         "own_thresholds": {"passed": sum(misses == [] for misses in own), "failed": sum(bool(each) for each in own)},

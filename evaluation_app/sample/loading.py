@@ -23,7 +23,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN_FILE = Path(__file__).with_name("golden.jsonl")
 SHIPPED = "ships with ragd"
 FIRST_EVALUATION = "First evaluation of the sample"
-QUESTION_FIELDS = ("expected_doc_ids", "expected_answer", "category")
+QUESTION_DEFAULTS: dict[str, Any] = {
+    "expected_doc_ids": [],
+    "expected_answer": "",
+    "category": "factual",
+    "match": "any",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +108,7 @@ def read_title(text: str) -> str:
 
 
 def read_questions(path: Path) -> list[dict[str, Any]]:
-    """The golden questions of a JSON Lines file: question, expected_doc_ids, expected_answer, category."""
+    """The golden questions of a JSON Lines file, with the fields of `QUESTION_DEFAULTS`."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
@@ -124,7 +129,8 @@ def load_golden_set(name: str, collection_name: str, questions: list[dict[str, A
 
 def _place(golden: GoldenSet, stored: GoldenQuestion | None, position: int, item: dict[str, Any]) -> None:
     """A question that a person has made their own, by another note than that it ships with ragd, is left alone."""
-    values = {"position": position, "notes": SHIPPED} | {name: item[name] for name in QUESTION_FIELDS}
+    fields = {name: item.get(name, default) for name, default in QUESTION_DEFAULTS.items()}
+    values = {"position": position, "notes": SHIPPED} | fields
     if stored is None:
         GoldenQuestion.objects.create(golden_set=golden, question=item["question"], **values)
     elif stored.suggested or (

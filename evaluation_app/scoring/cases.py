@@ -90,6 +90,17 @@ def _readable(result: Mapping[str, Any], policy: SecurityPolicy) -> Mapping[str,
     return hidden
 
 
+def unique_documents(retrieved_ids: Iterable[str]) -> list[str]:
+    """The documents of these chunks, each once, by its best chunk. An id without "#" is that of a document."""
+    return list(dict.fromkeys(document_of(key) for key in retrieved_ids))
+
+
+def document_of(key: str) -> str:
+    """ "guide.md#3" -> "guide.md"; an id may hold "#" itself, so the last one counts."""
+    document, mark, index = key.rpartition("#")
+    return document if mark and index.isdecimal() else key
+
+
 def text_of(result: Mapping[str, Any]) -> str:
     """The content of one stored result, or its spans where the plan compressed."""
     spans = result.get("spans")

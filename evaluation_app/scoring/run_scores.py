@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from collections_app.errors import ServiceError
 from collections_app.services.governance import audit
-from evaluation_app.models import RunScore
+from evaluation_app.models import ReviewTask, RunScore
 from evaluation_app.scoring.cases import outcome_of
 from evaluation_app.scoring.modes.detection import find_modes
 from evaluation_app.scoring.run_settings import RunSettings
@@ -71,13 +71,13 @@ def keep_score(run: QueryRun, scorer: Scorer, reason: Reason) -> RunScore:
             "took_ms": round((time.perf_counter() - began) * 1000, 3),
             "asked_at": run.created_at,
             "created_at": timezone.now(),
-            **_fields(result),
+            **_fields(result, run.answerer, scorer.settings.judge),
         },
     )
     return stored
 
 
-def _fields(scored: ScoredRun) -> dict[str, object]:
+def _fields(scored: ScoredRun, answerer: str, judge: str) -> dict[str, object]:
     return {
         "outcome": scored.outcome,
         "scores": {name: score.as_dict() for name, score in scored.scores.items()},
@@ -85,12 +85,13 @@ def _fields(scored: ScoredRun) -> dict[str, object]:
         "answer_sentences": scored.answer_sentences,
         "annotation": scored.annotation,
         "contributions": scored.contributions,
-        "modes": find_modes(scored, None),
+        "modes": find_modes(scored, None, answerer=answerer, judge=judge),
         "details": scored.details,
         "judge_usage": scored.judge_usage,
     }
 
 
 def forget_scores(runs: Sequence[UUID]) -> int:
-    """What was kept of these runs goes with them: it holds their texts. Returns how many."""
+    """What was kept of these runs goes with them, feedback too: it holds their texts. Returns how many scores."""
+    ReviewTask.objects.filter(query_run__in=list(runs), reason=ReviewTask.FEEDBACK).delete()
     return RunScore.objects.filter(query_run__in=list(runs)).delete()[0]

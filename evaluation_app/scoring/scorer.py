@@ -18,9 +18,17 @@ from evaluation_app.measures.downstream import DOWNSTREAM
 from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, REFUSED
-from evaluation_app.scoring.cases import Outcome, RunCase, annotation_dict, sentences_of
+from evaluation_app.scoring.cases import (
+    Outcome,
+    RunCase,
+    annotation_dict,
+    sentences_of,
+    unique_documents,
+)
+from evaluation_app.scoring.citations import CITATIONS, measure_citations
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import Contributions, measure_contributions
+from evaluation_app.scoring.correctness import measure_correctness
 from evaluation_app.scoring.evaluation_spans import judged_span, record_scores
 from evaluation_app.scoring.judge_selection import judging_embedder, open_judge
 from evaluation_app.scoring.modes.noise import NOISE, noise_scores
@@ -51,17 +59,6 @@ def retrieval_scores(retrieved_ids: Sequence[str], golden: Golden, cut: int) -> 
     if golden.expected_chunks:
         scores |= _measure(CHUNK, retrieved_ids, golden.expected_chunks, cut)
     return scores
-
-
-def unique_documents(retrieved_ids: Iterable[str]) -> list[str]:
-    """The documents of these chunks, each once, by its best chunk. An id without "#" is that of a document."""
-    return list(dict.fromkeys(document_of(key) for key in retrieved_ids))
-
-
-def document_of(key: str) -> str:
-    """ "guide.md#3" -> "guide.md"; an id may hold "#" itself, so the last one counts."""
-    document, mark, index = key.rpartition("#")
-    return document if mark and index.isdecimal() else key
 
 
 def _measure(prefix: str, ranking: Sequence[str], expected: Iterable[str], cut: int) -> dict[str, Score]:
@@ -175,11 +172,17 @@ class Scorer:
         if golden is not None:
             scores |= retrieval_scores(run.retrieved_ids, golden, self.settings.cut)
         scores |= self._trace_scores(outcome, judgement)
+        details = _details(judgement)
         if golden is not None and outcome != "searched":
             scores |= answer_scores(case.answer, outcome, golden)
             scores["right_outcome"] = right_outcome(outcome, golden)
+            silent = SILENT.get(outcome, "")
+            scores["correctness"], details["components"] = measure_correctness(
+                sentences, outcome, golden, judging_embedder(), silent
+            )
+            cited, details["citations"] = measure_citations(run.citations, golden, silent)
+            scores |= cited
             if self.judge is not None:
-                silent = SILENT.get(outcome)
                 scores |= (
                     dict.fromkeys(NOISE, unscorable(silent))
                     if silent
@@ -194,7 +197,7 @@ class Scorer:
             answer_sentences=sentences,
             annotation=annotation,
             contributions=contributions.records if contributions else [],
-            details=_details(judgement),
+            details=details,
             judge_usage=_usage(judgement, contributions),
         )
 
@@ -219,7 +222,8 @@ class Scorer:
         if self.judge is not None:
             names += JUDGED
         if golden is not None and run.kind == QueryRun.Kind.ASK:
-            names += [*DOWNSTREAM, "right_outcome", *(NOISE if self.judge is not None else ())]
+            names += ["correctness", *CITATIONS, *DOWNSTREAM, "right_outcome"]
+            names += NOISE if self.judge is not None else ()
             names += ERAG_NAMES if self.settings.contributions else ()
         return ScoredRun("error", dict.fromkeys(names, failed(kind)), details={"error": run.error})
 

@@ -12,6 +12,7 @@ import psycopg
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from ragd.conformance import (
+    constraint_rules,
     filter_rules,
     fusion_rules,
     golden_rules,
@@ -34,7 +35,7 @@ SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension W
 """
 
 MODULES = (
-    ingest_rules, store_rules, interface_rules, order_rules, search_rules,
+    ingest_rules, store_rules, constraint_rules, interface_rules, order_rules, search_rules,
     fusion_rules, filter_rules, late_rules, golden_rules,
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """Index generations: a table of chunks is built beside the one that serves, and swapped in whole.
 
-    number = create_generation(connection, collection_id)
+    number = create_generation(connection, collection_id, spec.embed_dims)
     store = open_generation(connection, "notes", number, spec, embedder)
     index(chunks, store)                                        # as often as it takes; searches see nothing of it
     swap_generation(connection, collection_id, number, spec)    # searches see all of it
@@ -16,13 +16,14 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ragd.errors import GenerationChanged, InvalidInput, RagdError, UnknownCollection
+from ragd.errors import DimensionMismatch, GenerationChanged, InvalidInput, RagdError, UnknownCollection
 from ragd.models.embedding import Embedder
 from ragd.store.store import (
     ATTACH_PARTITION,
     DROP_PARTITION,
     EXACT_THRESHOLD,
     INSERT_STATS,
+    NEED_DOCUMENT,
     Connection,
     Store,
     create_partition,
@@ -54,11 +55,18 @@ WHERE collection_id = %(collection_id)s AND generation IN (%(old)s, %(new)s)
 ORDER BY generation FOR UPDATE
 """
 
-HAS_CHECK = """
-SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE conrelid = to_regclass(%(partition)s) AND conname = %(name)s)
+# What a table must have before it serves: name -> definition, triggers without one.
+GUARDS = """
+SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE conrelid = to_regclass(%(partition)s)
+UNION ALL
+SELECT tgname, '' FROM pg_trigger WHERE tgrelid = to_regclass(%(partition)s) AND NOT tgisinternal
 """
 
-ADD_CHECK = "ALTER TABLE {partition} ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id})"
+ADD_GUARDS = {
+    "of": "ALTER TABLE {partition} ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id})",
+    "dims": "ALTER TABLE {partition} ADD CONSTRAINT {partition}_dims CHECK (vector_dims(embedding) = {dims})",
+    "document": NEED_DOCUMENT,
+}
 
 DETACH_PARTITION = """
 ALTER TABLE chunks DETACH PARTITION {partition};
@@ -130,16 +138,17 @@ class GenerationSpec:
         return (self.embed_model, self.embed_dims) == (other.embed_model, other.embed_dims)
 
 
-def create_generation(connection: Connection, collection_id: int, number: int | None = None) -> int:
+def create_generation(connection: Connection, collection_id: int, embed_dims: int, number: int | None = None) -> int:
     """Make the empty, detached table of a new generation; returns its number (default: one more than the highest).
 
-    A taken number raises the driver's error for a table that exists. Raises UnknownCollection.
+    It takes vectors of embed_dims dimensions, and may serve only as a generation of so many. A taken number raises the
+    driver's error for a table that exists. Raises UnknownCollection.
     """
     rows = fetch_all(connection, NEXT_NUMBER, {"collection_id": collection_id})
     if not rows:
         raise UnknownCollection(f"there is no collection {collection_id}; it was deleted")
     chosen = int(rows[0][0]) if number is None else number
-    create_partition(connection, collection_id, chosen)
+    create_partition(connection, collection_id, chosen, embed_dims)
     execute(connection, INSERT_STATS, {"collection_id": collection_id, "generation": chosen, "serving": False})
     return chosen
 
@@ -192,7 +201,8 @@ def swap_generation(
     The collection's row takes the spec. A generation that serves already is left alone.
 
     Waits at most lock_timeout_ms for those who use the tables, `attempts` times; then SwapBlocked, and the transaction
-    may go on. Raises UnknownCollection, GenerationChanged when there is no such generation.
+    may go on. Raises UnknownCollection, GenerationChanged when there is no such generation,
+    DimensionMismatch when its table holds vectors of other dimensions than the spec's.
     """
     params: dict[str, Any] = {"collection_id": collection_id, "new": number}
     rows = fetch_all(connection, LOCK_COLLECTION, params)
@@ -204,7 +214,7 @@ def swap_generation(
     params["old"] = old
     if len(fetch_all(connection, LOCK_GENERATIONS, params)) != 2:
         raise GenerationChanged(f"there is no generation {number} of collection {collection_id}; build it first")
-    _ensure_check(connection, collection_id, number)
+    _ensure_guards(connection, collection_id, number, spec.embed_dims)
     _exchange(connection, collection_id, old, number, lock_timeout_ms, attempts)
     execute(connection, MARK_SERVING, params)
     values = {name: value for name, value in spec.as_dict().items() if name != "policy"}
@@ -212,12 +222,20 @@ def swap_generation(
     return old
 
 
-def _ensure_check(connection: Connection, collection_id: int, number: int) -> None:
-    """The check that lets the table be attached unread; one that was made by an older version has none yet."""
+def _ensure_guards(connection: Connection, collection_id: int, number: int, dims: int) -> None:
+    """The checks and the trigger that its table is made with; one that an older version made may lack some."""
     partition = partition_name(collection_id, number)
-    ((present,),) = fetch_all(connection, HAS_CHECK, {"partition": partition, "name": f"{partition}_of"})
-    if not present:
-        run_statements(connection, ADD_CHECK, collection_id, number)
+    present = dict(fetch_all(connection, GUARDS, {"partition": partition}))
+    for name, statement in ADD_GUARDS.items():
+        if f"{partition}_{name}" not in present:
+            run_statements(connection, statement, collection_id, number, dims)
+    check = present.get(f"{partition}_dims")
+    if check is not None and f"= {dims})" not in check:
+        raise DimensionMismatch(
+            f"the table of generation {number} has {check}, and the spec has {dims} dimensions; "
+            "give the spec that it was built with",
+            field="embed_dims",
+        )
 
 
 def _exchange(connection: Connection, collection_id: int, old: int, new: int, timeout_ms: int, attempts: int) -> None:

@@ -32,16 +32,25 @@ INSERT INTO chunk_stats (collection_id, generation, serving)
 VALUES (%(collection_id)s, %(generation)s, %(serving)s) ON CONFLICT DO NOTHING
 """
 
+NEED_DOCUMENT = """
+CREATE TRIGGER {partition}_document AFTER INSERT OR UPDATE OF collection_id, doc_id ON {partition}
+    FOR EACH ROW EXECUTE FUNCTION ragd_need_document();
+"""
+
 # The keys and the check are those that attaching asks for: it finds them there, and reads no row.
-MAKE_PARTITION = """
+MAKE_PARTITION = (
+    """
 CREATE TABLE {partition} (LIKE chunks INCLUDING ALL EXCLUDING IDENTITY EXCLUDING INDEXES)
     WITH (toast_tuple_target = 4080);
 ALTER TABLE {partition} ADD PRIMARY KEY (collection_id, id), ADD UNIQUE (collection_id, doc_id, chunk_index),
     ADD CONSTRAINT {partition}_of CHECK (collection_id = {collection_id}),
+    ADD CONSTRAINT {partition}_dims CHECK (vector_dims(embedding) = {dims}),
     ALTER id SET DEFAULT nextval(pg_get_serial_sequence('chunks', 'id'));
 CREATE INDEX {partition}_tags ON {partition} USING gin (tags);
 CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
 """
+    + NEED_DOCUMENT
+)
 
 # A partition takes its ids from chunks; a detached table has a default of its own. Attaching takes a weaker lock on
 # chunks than CREATE TABLE ... PARTITION OF, so that searches elsewhere go on.
@@ -216,15 +225,18 @@ def create_collection(
         "chunk_policy": canonical_json((policy or ChunkPolicy()).as_dict()),
     }
     ((collection_id,),) = fetch_all(connection, INSERT_COLLECTION, values)
-    create_partition(connection, collection_id, 1)
+    create_partition(connection, collection_id, 1, embed_dims)
     attach_partition(connection, collection_id, 1)
     execute(connection, INSERT_STATS, {"collection_id": collection_id, "generation": 1, "serving": True})
     return int(collection_id)
 
 
-def create_partition(connection: Connection, collection_id: int, generation: int) -> None:
-    """Make the detached table of a generation, with its keys and the tag and full-text indexes."""
-    run_statements(connection, MAKE_PARTITION, collection_id, generation)
+def create_partition(connection: Connection, collection_id: int, generation: int, embed_dims: int) -> None:
+    """Make the detached table of a generation, with its keys, its checks and the tag and full-text indexes.
+
+    It takes vectors of embed_dims dimensions and chunks of documents that are there, and no others.
+    """
+    run_statements(connection, MAKE_PARTITION, collection_id, generation, embed_dims)
 
 
 def attach_partition(connection: Connection, collection_id: int, generation: int) -> None:
@@ -232,9 +244,10 @@ def attach_partition(connection: Connection, collection_id: int, generation: int
     run_statements(connection, ATTACH_PARTITION, collection_id, generation)
 
 
-def run_statements(connection: Connection, statements: str, collection_id: int, generation: int) -> None:
-    """Run statements over one generation's {partition}; each ends with a semicolon at a line's end."""
-    names = {"partition": partition_name(collection_id, generation), "collection_id": f"{collection_id:d}"}
+def run_statements(connection: Connection, statements: str, collection_id: int, generation: int, dims: int = 0) -> None:
+    """Run statements over one generation's {partition} of {dims}; each ends with a semicolon at a line's end."""
+    partition = partition_name(collection_id, generation)
+    names = {"partition": partition, "collection_id": f"{collection_id:d}", "dims": f"{dims:d}"}
     for statement in statements.split(";\n"):
         if statement.strip():
             execute(connection, statement.format(**names))

@@ -52,9 +52,25 @@ def choose_plan(collection: Collection, name: str | None, explicit: Mapping[str,
             f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
         )
     saved = _begin(collection, name)
-    start = saved.retrieve_plan if saved else RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector")
+    start = saved.retrieve_plan if saved else _server_plan(collection)
     values = {field: value for field, value in explicit.items() if value is not None}
     return ChosenPlan(_override(start, values), saved.name if saved else "")
+
+
+def _server_plan(collection: Collection) -> RetrievePlan:
+    return RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector")
+
+
+def default_plans(collections: Sequence[Collection]) -> dict[str, ChosenPlan]:
+    """`choose_plan` without a name and fields for each of these, by the collection's name: one query for all."""
+    saved = {plan.collection_id: plan for plan in SavedPlan.objects.filter(collection__in=collections, is_default=True)}
+    result = {}
+    for collection in collections:
+        own = saved.get(collection.pk)
+        result[collection.name] = ChosenPlan(
+            own.retrieve_plan if own else _server_plan(collection), own.name if own else ""
+        )
+    return result
 
 
 def _begin(collection: Collection, name: str | None) -> SavedPlan | None:

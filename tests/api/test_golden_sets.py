@@ -45,6 +45,26 @@ def test_sets_are_made_listed_changed_and_deleted(trees: Any) -> None:
     assert words == "deleted golden set wood with 1 questions (by key tests)"
 
 
+def test_by_what_runs_are_compared_is_stated_checked_and_makes_no_version(trees: Any) -> None:
+    before = trees.get("/golden-sets/trees").json()
+    assert (before["primary_measure"], before["guardrails"], before["relevant_effect"]) == ("", {}, 0.02)
+    stated = {"primary_measure": "recall", "guardrails": {"right_outcome": 0.1, "hit@10": 0}, "relevant_effect": 0.05}
+    got = patch(trees, "/golden-sets/trees", stated).json()
+    assert {name: got[name] for name in stated} == stated
+    assert got["version"] == before["version"]
+    wrong = [
+        ("primary_measure", "beauty"),
+        ("guardrails", {"beauty": 0.1}),
+        ("guardrails", {"f1": 2}),
+        ("relevant_effect", -1),
+    ]
+    for field, value in wrong:
+        refused = patch(trees, "/golden-sets/trees", {"description": "other", field: value})
+        assert (refused.status_code, refused.json()["error"]["field"]) == (422, field)
+    assert trees.get("/golden-sets/trees").json() == got
+    assert patch(trees, "/golden-sets/trees", {"primary_measure": ""}).json()["primary_measure"] == ""
+
+
 def test_a_set_is_made_once_under_its_key(api: Any, notes: Any) -> None:
     headers = {"Idempotency-Key": "one"}
     first = api.post("/golden-sets", {"name": "trees", "collection": "notes"}, **headers)
@@ -111,6 +131,7 @@ def test_what_goes_out_comes_back_the_same(trees: Any, format: str, kind: str) -
         "weight": 1 / 3,
         "thresholds": {"adherence": 1, "recall@10": 0.1},
         "notes": "'=quoted",
+        "match": "all",
     }
     assert trees.post("/golden-sets/trees/questions", odd).status_code == 201
     before = list(GoldenQuestion.objects.order_by("position").values(*odd))
@@ -148,6 +169,8 @@ def test_a_question_of_a_run(trees: Any, notes: Any, make_api: Callable[..., Any
     made = trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk), "category": "why"}).json()
     assert (made["question"], made["category"], made["source_run"]) == ("What is an oak?", "why", str(run.pk))
     assert made["expected_doc_ids"] == run.cited_ids == ["oak"]
+    assert (made["suggested"], made["expected_answer"]) == (True, "")
+    assert trees.get("/golden-sets/trees").json()["questions"] == 1, "no run asks it before it is accepted"
     assert trees.post("/golden-sets/trees/questions", {"run_id": str(run.pk)}).status_code == 409
 
 

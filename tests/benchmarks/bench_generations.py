@@ -49,7 +49,7 @@ def main() -> None:
         first = Store(connection, collection_id, embedder)
         spec = GenerationSpec(MODEL, DIMS, True, "simple", first.collection.policy)
         second = open_generation(
-            connection, collection_id, create_generation(connection, collection_id), spec, embedder
+            connection, collection_id, create_generation(connection, collection_id, DIMS), spec, embedder
         )
         connection.commit()
         for store in (first, second):

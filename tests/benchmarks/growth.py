@@ -169,16 +169,19 @@ def load(connection: psycopg.Connection, url: str, name: str, size: int, dims: i
     blocks = size // BLOCK
     total = int(sum(block_lengths(number).sum() for number in range(blocks)))
     baked = bake_length(total / size)
+    documents = {"documents": size // CHUNKS_PER_DOCUMENT, "each": CHUNKS_PER_DOCUMENT}
+    execute(connection, DOCUMENTS, store.scope | documents)
+    connection.commit()
     began = time.perf_counter()
     with ProcessPoolExecutor(WORKERS) as pool:
         jobs = [pool.submit(load_block, url, collection, table, number, dims, baked) for number in range(blocks)]
         held = sum((job.result() for job in jobs), np.zeros(VOCABULARY, dtype=np.int64))
     took["rows"] = time.perf_counter() - began
     params = {**store.scope, "chunks": size, "length_total": total, "length_baked": baked}
-    params |= {"words": vocabulary(), "held": held.tolist(), "each": CHUNKS_PER_DOCUMENT}
+    params |= {"words": vocabulary(), "held": held.tolist()}
     began = time.perf_counter()
-    for statement in (TERMS, STATS, DOCUMENTS):
-        execute(connection, statement, params | {"documents": size // CHUNKS_PER_DOCUMENT})
+    for statement in (TERMS, STATS):
+        execute(connection, statement, params)
     connection.commit()
     took["statistics"] = time.perf_counter() - began
     for definition in indexes:

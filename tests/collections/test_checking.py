@@ -23,14 +23,16 @@ TEXT = "\n\n".join(f"Paragraph {number} speaks of subject {number}." for number 
 SABOTAGE = {
     "chunk counts": "UPDATE documents SET chunk_count = chunk_count + 1 WHERE doc_id = 'a.md'",
     "chunk indexes": "UPDATE {chunks} SET chunk_index = 99 WHERE doc_id = 'a.md' AND chunk_index = 1",
-    "chunks without a document": "DELETE FROM documents WHERE doc_id = 'a.md'",
+    "chunks without a document": "ALTER TABLE documents DISABLE TRIGGER documents_chunks; "
+    "DELETE FROM documents WHERE doc_id = 'a.md'",
     "switches": "UPDATE {chunks} SET enabled = false WHERE doc_id = 'a.md' AND chunk_index = 0",
     "archived documents": "UPDATE documents SET archived_at = now() WHERE doc_id = 'a.md'",
     "statistics": "UPDATE chunk_stats SET length_total = length_total + 1 WHERE collection_id = {c}",
     "document frequencies": "UPDATE chunk_terms SET chunk_count = chunk_count + 1 WHERE term = "
     "(SELECT min(term) FROM chunk_terms WHERE collection_id = {c})",
     "keyword index": "UPDATE {chunks} SET lexical = NULL WHERE doc_id = 'a.md' AND chunk_index = 0",
-    "vectors": "UPDATE {chunks} SET embedding = '[1,2]' WHERE doc_id = 'a.md' AND chunk_index = 0",
+    "vectors": "ALTER TABLE {chunks} DROP CONSTRAINT {chunks}_dims; "
+    "UPDATE {chunks} SET embedding = '[1,2]' WHERE doc_id = 'a.md' AND chunk_index = 0",
     "packed postings": "UPDATE chunk_segments SET size = size - 1 WHERE collection_id = {c}",
     "indexes": "DROP INDEX {chunks}_tags",
     "uploads without an owner": "INSERT INTO uploads (collection_id, doc_id, sha256, name, media_type, size_bytes, "

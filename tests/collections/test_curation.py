@@ -17,7 +17,12 @@ from hypothesis import strategies as st
 from collections_app.models import Chunk, Collection, Document, DocumentRevision, IngestJob
 from collections_app.services.collections.collections import create_collection
 from collections_app.services.documents.bulk_changes import BulkChange, change_documents
-from collections_app.services.documents.documents import get_document, ingest_text, set_documents_enabled
+from collections_app.services.documents.documents import (
+    delete_documents,
+    get_document,
+    ingest_text,
+    set_documents_enabled,
+)
 from collections_app.services.documents.edits import edit_document, roll_back
 from collections_app.services.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
 from collections_app.services.indexing.revisions import revision_chunks, revision_places, revision_text
@@ -283,7 +288,7 @@ texts = st.lists(
 @examples(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(states=st.lists(st.tuples(texts, st.sampled_from(["", "A", "B"])), min_size=2, max_size=4), data=st.data())
 def test_rolling_back_gives_the_chunks_of_then(notes: Collection, states: Any, data: Any) -> None:
-    Document.objects.filter(collection=notes).delete()
+    delete_documents(notes, ["p"])
     DocumentRevision.objects.filter(collection=notes).delete()
     notes.chunk_policy = SMALL
     for words, title in states:

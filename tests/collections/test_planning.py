@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.services.collections.collections import create_collection
-from collections_app.services.documents.documents import ingest_text, set_documents_enabled
+from collections_app.services.documents.documents import delete_documents, ingest_text, set_documents_enabled
 from collections_app.services.uploads.upload_plan import Entry, numbered, plan_uploads
 from collections_app.services.uploads.uploads import UploadOutcome, find_batch, open_batch, submit_uploads
 from collections_app.services.worker.dispatch import run_job
@@ -316,7 +316,7 @@ FILES = st.lists(st.tuples(NAMES, st.sampled_from(["one", "two", "three"])), min
 def test_a_plan_that_was_carried_out_leaves_nothing_to_do(
     notes: Collection, before: list[tuple[str, str]], files: list[tuple[str, str]], on_clash: str
 ) -> None:
-    Document.objects.all().delete()
+    delete_documents(notes, Document.objects.values_list("doc_id", flat=True))
     IngestJob.objects.all().delete()
     names = [name for name, _ in before]
     send(notes, *before, doc_ids=names)

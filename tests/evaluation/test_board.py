@@ -20,7 +20,7 @@ from evaluation_app.analysis.diagnosis.cards import decide
 from evaluation_app.analysis.diagnosis.fixes import propose_fixes, quartiles, read_outcome, refresh_modes, try_fix
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.scoring.modes.catalogue import bands_for, find_mode, keep_bands
+from evaluation_app.scoring.modes.catalogue import bands_for, find_mode, keep_bands, thresholds_for
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
@@ -270,17 +270,21 @@ def test_a_set_has_bands_of_its_own(golden_set: GoldenSet, settings: Any, make: 
     with pytest.raises(InvalidInput):
         keep_bands(golden_set, {"completeness": [0.1, 0.5]})
     keep_bands(golden_set, {})
-    assert bands_for(golden_set) == bands_for()
+    assert bands_for(golden_set) == bands_for() == {"adherence": (1.0, 0.5), "completeness": (0.7, 0.3)}
+    assert thresholds_for()["context_relevance"] == (0.7, 0.5), "of reference, where nobody set any"
 
 
 def test_modes_are_found_again_by_other_bands(make: Make, golden_set: GoldenSet) -> None:
     run = make(summary={"modes": {"retrieval_miss": 1, "low_completeness": 2}, "failed_questions": 1})
     assert refresh_modes(run) == 0  # they are what the stored scores say already
     keep_bands(golden_set, {"completeness": [0.5, 0.2]})
-    assert refresh_modes(run) == 1
-    assert placed(run) == {"retrieval_miss": [0], "low_completeness": [1]}
+    assert refresh_modes(run) == 2
+    assert placed(run) == {"retrieval_miss": [0], "low_completeness": [1], "below_threshold": [1]}
     run.refresh_from_db()
-    assert run.summary == {"modes": {"retrieval_miss": 1, "low_completeness": 1}, "failed_questions": 1}
+    assert run.summary == {
+        "modes": {"retrieval_miss": 1, "low_completeness": 1, "below_threshold": 1}, "failed_questions": 1,
+        "failing": 2,
+    }  # fmt: skip
 
 
 def test_a_threshold_of_the_run_counts_when_modes_are_found_again(make: Make) -> None:

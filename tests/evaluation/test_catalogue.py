@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation_app.measures.catalogue import MEASURES, find, order_of, read_bands
+from evaluation_app.measures.catalogue import HEADLINE, MEASURES, by_construction, find, order_of, read_bands
 from ragd.errors import InvalidInput
+from retrieval_app.answerers.extractive_answerer import ExtractiveAnswerer
 
 
 @pytest.mark.parametrize(
@@ -37,22 +38,41 @@ def test_a_wrong_name_is_told_which_there_are(name):
 @pytest.mark.parametrize(
     ("name", "value", "band"),
     [
-        ("context_relevance", 0.7, "pass"),
-        ("context_relevance", 0.69, "watch"),
+        ("context_relevance", 0.71, "pass"),
+        ("context_relevance", 0.7, "watch"),
         ("context_relevance", 0.5, "watch"),
         ("context_relevance", 0.49, "fail"),
-        ("adherence", 1.0, "pass"),
+        ("adherence", 1.0, "pass"),  # nothing exceeds the end of the scale
         ("adherence", 0.99, "fail"),
-        ("f1", 0.1, None),
+        ("noise_relevant", 0.0, "pass"),
+        ("noise_relevant", 0.01, "watch"),
     ],
 )
-def test_bands(name, value, band):
-    assert MEASURES[name].band(value) == band
+def test_a_value_passes_above_the_good_threshold_and_fails_below_the_poor_one(name, value, band):
+    bands = {"context_relevance": (0.7, 0.5), "adherence": (1.0, 1.0), "noise_relevant": (0.0, 0.5)}
+    assert find(name, bands).band(value) == band
+
+
+def test_thresholds_of_reference_colour_nothing():
+    assert (MEASURES["context_relevance"].good, MEASURES["context_relevance"].poor) == (0.7, 0.5)
+    assert {MEASURES[name].band(value) for name in MEASURES for value in (0.0, 0.5, 1.0)} == {None}
+    assert find("context_relevance", {"f1": (0.5, 0.2)}).band(0.9) is None
+
+
+def test_few_measures_are_shown_first():
+    assert all(name in MEASURES for name in HEADLINE) and 4 <= len(HEADLINE) <= 5
+    assert find("hit@10").is_headline and find("correctness").is_headline
+    assert not find("chunk_hit@10").is_headline and not find("f1").is_headline
+
+
+def test_quotations_are_supported_by_construction():
+    assert by_construction(ExtractiveAnswerer.model) == {"adherence", "faithfulness"} <= set(MEASURES)
+    assert by_construction("gpt-4o-mini") == by_construction("") == frozenset()
 
 
 def test_bands_can_be_stated():
     measure = find("context_relevance", {"context_relevance": (0.3, 0.2)})
-    assert [measure.band(value) for value in (0.3, 0.25, 0.1)] == ["pass", "watch", "fail"]
+    assert [measure.band(value) for value in (0.31, 0.3, 0.1)] == ["pass", "watch", "fail"]
 
 
 def test_a_measure_of_which_less_is_better_turns_its_bands_round():
@@ -75,8 +95,8 @@ def test_names_sort_as_the_catalogue_lists_them():
     ],
 )
 def test_one_bound_alone_has_no_middle(good, poor, bands):
-    measure = replace(MEASURES["f1"], good=good, poor=poor)
-    assert [measure.band(value) for value in (0.3, 0.5, 0.6)] == bands
+    measure = replace(MEASURES["f1"], good=good, poor=poor, has_bands=True)
+    assert [measure.band(value) for value in (0.3, 0.5, 0.61)] == bands
 
 
 def test_bands_of_one_measure_change_no_other():

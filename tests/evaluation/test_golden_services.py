@@ -170,14 +170,16 @@ def versions_of(golden_set: GoldenSet) -> list[dict[str, Any]]:
     golden_set.refresh_from_db()
     set_values = {
         "set": golden_set.name, "set_description": "Of trees.", "set_version": golden_set.version,
-        "set_bands": golden_set.bands,
+        "set_bands": golden_set.bands, "set_primary_measure": golden_set.primary_measure,
+        "set_guardrails": golden_set.guardrails, "set_relevant_effect": golden_set.relevant_effect,
     }  # fmt: skip
     fields = ("version", "digest", "questions", "reason", "made_by", "created_at")
     return [set_values | values for values in golden_set.versions.order_by("version").values(*fields)]
 
 
 def test_versions_come_back_into_the_set_of_their_questions(woods: GoldenSet) -> None:
-    GoldenSet.objects.filter(pk=woods.pk).update(bands={"adherence": [0.9, 0.5]})
+    criteria = {"primary_measure": "f1", "guardrails": {"recall": 0.1}, "relevant_effect": 0.25}
+    GoldenSet.objects.filter(pk=woods.pk).update(bands={"adherence": [0.9, 0.5]}, **criteria)
     copy, rows = create_collection(name="copy"), versions_of(woods)
     renamed = GoldenSet.objects.create(name="trees (copy)", collection_name="copy", version=woods.version)
     edits.replace_questions(renamed, [golden for _, golden in asked_questions(woods)])
@@ -186,6 +188,12 @@ def test_versions_come_back_into_the_set_of_their_questions(woods: GoldenSet) ->
     renamed.refresh_from_db()
     assert renamed.digest == woods.digest
     assert keep_version(renamed).version == woods.version, "what came is the version that was kept"
+
+
+def test_an_older_export_leaves_by_what_runs_are_compared_as_it_is(woods: GoldenSet) -> None:
+    rows = [{name: row[name] for name in row if name not in VERSIONS.later} for row in versions_of(woods)]
+    VERSIONS.restore(create_collection(name="copy"), rows)
+    assert GoldenSet.objects.get(collection_name="copy").relevant_effect == woods.relevant_effect
 
 
 def test_a_set_without_questions_comes_back_by_its_versions(woods: GoldenSet) -> None:
@@ -207,7 +215,7 @@ def test_the_admin_checks_and_keeps_versions(woods: GoldenSet, admin_client: Cli
     address = f"/admin/evaluation_app/goldenquestion/{question.pk}/change/"
     values = {
         "golden_set": woods.pk, "position": 0, "question": "How tall?", "expected_doc_ids": '["oak"]',
-        "expected_chunks": "[]", "category": "factual", "weight": 1, "thresholds": "{}",
+        "expected_chunks": "[]", "category": "factual", "weight": 1, "thresholds": "{}", "match": "all",
     }  # fmt: skip
     refused = admin_client.post(address, {**values, "weight": -1})
     assert list(refused.context["adminform"].form.errors) == ["weight"]

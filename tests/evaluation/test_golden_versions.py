@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
-from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.versions import asked_questions, keep_version
+from evaluation_app.golden.questions import Golden, clean_golden
+from evaluation_app.golden.versions import asked_questions, digest_of, keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
+from ragd.types import canonical_json
 
 pytestmark = pytest.mark.django_db
 
@@ -41,6 +44,29 @@ def test_what_decides_a_figure_makes_a_new_version(golden_set, change):
     assert (second.version, golden_set.version) == (2, 2)
     assert first.digest != second.digest
     assert golden_set.versions.count() == 2
+
+
+def test_sets_from_before_match_keep_their_digest():
+    golden = Golden("How?", ("a", "b"), ("b#1",), "So.", weight=0.5, notes="n")
+    fields = ("question", "expected_doc_ids", "expected_chunks", "expected_answer", "category", "weight", "thresholds")
+    stored = {name: golden.as_dict()[name] for name in fields}
+    assert Golden.from_dict(stored).match == "all", "as it was measured"
+    assert digest_of([golden]) == hashlib.sha256(canonical_json([stored]).encode()).hexdigest()
+
+
+def test_match_decides_the_digest_where_several_are_expected():
+    for docs, chunks, decides in ((("a",), ("a#1",), False), (("a", "b"), (), True), (("a",), ("a#1", "a#2"), True)):
+        either = [digest_of([Golden("How?", docs, chunks, match=match)]) for match in ("any", "all")]
+        assert (either[0] != either[1]) is decides, (docs, chunks)
+
+
+def test_a_new_question_is_answered_by_any_of_what_it_expects():
+    assert clean_golden({"question": "How?"}).match == clean_golden({"question": "How?", "match": None}).match == "any"
+    before = Golden("How?", ("a", "b"), match="all")
+    assert clean_golden({"weight": 2.0}, before).match == "all", "what is not stated stays"
+    with pytest.raises(InvalidInput) as refused:
+        clean_golden({"question": "How?", "match": "some"})
+    assert refused.value.field == "match"
 
 
 def test_a_suggestion_is_not_asked(golden_set):

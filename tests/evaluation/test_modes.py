@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.catalogue import CHUNK, MEASURES, read_bands
+from evaluation_app.measures.modes import failures, stored_table
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.scoring.modes.catalogue import bands_for, stored_table
+from evaluation_app.models import EvaluationItem
+from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
 from evaluation_app.scoring.modes.detection import RULES, find_modes
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
@@ -49,7 +51,8 @@ def modes_of(golden: Golden | None = GOLDEN, **scores: float) -> list[str]:
         ("noise_irrelevant", 0.51, 0.5, "noise_sensitivity"),
         ("hit_at_10", 0.0, 1.0, "retrieval_miss"),
         ("chunk_hit_at_5", 0.0, 1.0, "chunk_miss"),
-        ("f1", 0.19, 0.2, "wrong_answer"),
+        ("correctness", 0.49, 0.5, "wrong_answer"),
+        ("f1", 0.19, 0.2, "wrong_answer"),  # a run of an earlier version has no correctness
     ],
 )
 def test_a_mode_begins_at_its_bound(measure: str, failing: float, passing: float, mode: str) -> None:
@@ -69,6 +72,41 @@ def test_a_missed_document_is_not_also_a_missed_chunk() -> None:
 def test_an_answer_that_holds_the_expected_one_is_not_wrong() -> None:
     assert modes_of(f1=0.05, contains=1.0) == []
     assert modes_of(f1=0.05, contains=0.0) == ["wrong_answer"]
+
+
+def test_words_do_not_outweigh_the_components_of_the_expected_answer() -> None:
+    assert modes_of(correctness=1.0, f1=0.05, contains=0.0) == []
+    assert modes_of(correctness=0.0, f1=0.9, contains=0.0) == ["wrong_answer"]
+
+
+def test_a_question_fails_by_failures_and_not_by_diagnostics() -> None:
+    low = modes_of(context_relevance=0.1, context_utilization=0.1, completeness=0.1, noise_relevant=1.0, correctness=1)
+    assert len(low) == 4 and failures(low) == ()
+    assert failures([*low, "wrong_answer", "gone"]) == ("wrong_answer",)
+    kinds = {mode.key: mode.kind for mode in stored_table().modes.values()}
+    assert {key for key, kind in kinds.items() if kind == "failure"} == {
+        "retrieval_miss", "unsupported_claims", "low_faithfulness", "wrong_answer", "wrong_abstention",
+        "wrong_refusal", "unwarranted_answer", "below_threshold", "run_error",
+    }  # fmt: skip
+    assert not EvaluationItem(outcome="answered", modes=low).is_failing
+    assert EvaluationItem(outcome="answered", modes=[*low, "wrong_answer"]).is_failing
+    assert EvaluationItem(outcome="error").is_failing
+
+
+def test_what_cannot_vary_or_is_told_badly_fails_no_question() -> None:
+    low = Answer({"adherence": scored(0), "faithfulness": scored(0.2)})
+    assert find_modes(low, GOLDEN, judge="llm") == ["unsupported_claims", "low_faithfulness"]
+    assert find_modes(low, GOLDEN, judge="embedded") == ["doubtful_support"]
+    assert find_modes(low, GOLDEN, answerer="extractive", judge="llm") == []
+    assert find_modes(low, GOLDEN, answerer="extractive", judge="embedded") == []
+
+
+def test_a_poor_threshold_that_a_person_set_fails_a_question() -> None:
+    low = Answer({"completeness": scored(0.2)})
+    assert find_modes(low, GOLDEN, {"completeness": (0.8, 0.3)}) == ["low_completeness", "below_threshold"]
+    assert find_modes(low, GOLDEN, {"completeness": (0.8, 0.1)}) == []
+    assert find_modes(low, GOLDEN, {"adherence": (1.0, 1.0)}) == ["low_completeness"]
+    assert find_modes(replace(low, outcome="abstained"), NOTHING, {"completeness": (0.8, 0.3)}) == []
 
 
 def test_where_nothing_is_expected_the_context_is_no_failure_but_an_answer_is() -> None:
@@ -170,7 +208,7 @@ def test_the_table_is_whole() -> None:
     for mode in table.modes.values():
         assert set(mode.measures) <= known
         assert mode.cause and mode.mitigations
-        assert "{" not in mode.describe_band(bands_for())
+        assert "{" not in mode.describe_band(thresholds_for())
         assert len(mode.key) <= 40
         for fix in mode.fixes:
             assert set(fix.plan) <= fields

@@ -39,6 +39,17 @@ def test_means_are_weighted_and_carry_their_coverage():
     assert summarize(lines, SETTINGS, intervals=False)["measures"]["f1"]["low"] is None
 
 
+def test_failing_questions_are_counted_apart_from_diagnostics():
+    lines = [
+        line({}, modes=["low_completeness"]), line({}, modes=["wrong_answer", "low_completeness"]),
+        line({}, outcome="error", modes=["run_error"]), line({}),
+    ]  # fmt: skip
+    summary = summarize(lines, SETTINGS, answerer="extractive")
+    assert summary["failing"] == 2 and summary["modes"]["low_completeness"] == 2
+    assert summary["by_construction"] == ["adherence", "faithfulness"]
+    assert summarize(lines, SETTINGS)["by_construction"] == []
+
+
 def test_nothing_adds_up_to_nothing():
     summary = summarize([], SETTINGS)
     assert (summary["measures"], summary["outcomes"], summary["passed_questions"]) == ({}, {}, 0)

@@ -19,7 +19,8 @@ from evaluation_app.charts.score_charts import (
 )
 from evaluation_app.measures.catalogue import find
 
-RELEVANCE, ADHERENCE = find("context_relevance"), find("adherence")
+BANDS = {"context_relevance": (0.69, 0.5), "adherence": (1.0, 1.0)}
+RELEVANCE, ADHERENCE = find("context_relevance", BANDS), find("adherence", BANDS)
 
 
 def points(*values: float | None, groups: str = "") -> list[TrendPoint]:
@@ -49,8 +50,13 @@ def test_scores_stand_in_the_bar_that_they_belong_to_and_in_its_band() -> None:
     assert bands == {0.0: "fail", 0.15: "fail", 0.5: "watch", 0.7: "pass", 0.95: "pass"}
     highest = next(bar for bar in picture.bars if bar.count == 2)
     assert (highest.y, highest.height) == (HEAD, DISTRIBUTION_HEIGHT - HEAD)
-    assert [(bound.name, bound.at) for bound in picture.bounds] == [("pass", 70.0), ("fail", 50.0)]
+    assert [(bound.name, bound.at) for bound in picture.bounds] == [("pass", 69.0), ("fail", 50.0)]
     assert picture.mean_at == 48.5 and picture.scored == 8
+
+
+def test_thresholds_that_nobody_set_are_not_drawn() -> None:
+    picture = draw_distribution(find("context_relevance"), [0.1, 0.9])
+    assert picture.bounds == () and {bar.band for bar in picture.bars} == {""}
 
 
 def test_only_the_last_bar_passes_where_only_1_does() -> None:

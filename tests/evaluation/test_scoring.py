@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,11 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.questions import Golden
-from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures.downstream import DOWNSTREAM, NOTHING_EXPECTED
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import REFUSED
 from evaluation_app.models import KeptJudgement
-from evaluation_app.scoring.cases import without_markers
+from evaluation_app.scoring.cases import document_of, without_markers
 from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN, aggregates
 from evaluation_app.scoring.judge_selection import StoredJudgements, clear_stored, count_stored, judge_endpoint
 from evaluation_app.scoring.run_settings import RunSettings
@@ -26,7 +27,6 @@ from evaluation_app.scoring.scorer import (
     TURNED_AWAY,
     ScoredRun,
     Scorer,
-    document_of,
     retrieval_scores,
 )
 from ragd import telemetry
@@ -337,3 +337,42 @@ def test_the_first_of_two_judgements_stays() -> None:
     assert cache.put("k" * 64, "m", {"said": 1}) == {"said": 1}
     assert cache.put("k" * 64, "m", {"said": 2}) == {"said": 1} == cache.get("k" * 64)
     assert KeptJudgement.objects.count() == 1
+
+
+def test_an_answer_is_correct_by_the_components_that_it_holds(house: Collection) -> None:
+    golden = replace(GOLDEN, expected_answer=f"{ANSWER} The valve is opened by 14 turns.")
+    found = score(house, asked(house), golden, judge="none")
+    assert found.scores["correctness"] == scored(0.5)
+    assert found.details["components"] == [
+        {"text": ANSWER, "found": True, "by": "a"},
+        {"text": "The valve is opened by 14 turns.", "found": False, "by": ""},
+    ]
+
+
+def test_correctness_of_what_was_declined(house: Collection) -> None:
+    run = asked(house, STRANGE)
+    declined = score(house, run, judge="none")
+    assert declined.scores["correctness"] == scored(0.0)
+    assert [item["found"] for item in declined.details["components"]] == [False]
+    must_decline = Golden(STRANGE, category="abstain")
+    assert score(house, run, must_decline, judge="none").scores["correctness"] == scored(1.0)
+    assert score(house, asked(house), must_decline, judge="none").scores["correctness"] == scored(0.0)
+    of_documents = Golden(QUESTION, expected_doc_ids=("pump.md",))
+    assert score(house, asked(house), of_documents, judge="none").scores["correctness"] == unscorable(NOTHING_EXPECTED)
+
+
+def test_citations_are_held_against_what_is_expected(house: Collection) -> None:
+    run = asked(house)
+    golden = replace(GOLDEN, expected_doc_ids=("pump.md", "gone.md"), expected_chunks=("pump.md#0", "pump.md#9"))
+    run.citations = [
+        {"doc_id": "pump.md", "chunk_index": index, "answer_start": 0, "answer_end": 0} for index in (0, 0, 4)
+    ] + [{"doc_id": "other.md", "chunk_index": 0, "answer_start": 0, "answer_end": 0}]
+    found = score(house, run, golden, judge="none")
+    assert found.details["citations"] == {
+        "matching": ["pump.md#0"], "missing": ["pump.md#9", "gone.md"], "foreign": ["pump.md#4", "other.md"],
+    }  # fmt: skip
+    assert (found.scores["citation_precision"], found.scores["citation_recall"]) == (scored(1 / 3), scored(1 / 3))
+    run.citations = []
+    silent = score(house, run, GOLDEN, judge="none").scores
+    assert silent["citation_precision"].state == "unscorable" and silent["citation_recall"] == scored(0.0)
+    assert score(house, run, Golden(QUESTION), judge="none").scores["citation_recall"].state == "unscorable"

@@ -31,7 +31,7 @@ def found(store: Store, query: str, **plan: Any) -> list[tuple[str, str]]:
 
 
 def make_second(store: Store, spec: GenerationSpec = SPEC) -> Store:
-    number = create_generation(store.connection, store.collection.id)
+    number = create_generation(store.connection, store.collection.id, spec.embed_dims)
     return open_generation(
         store.connection, store.collection.id, number, spec, WordEmbedder(spec.embed_dims, spec.embed_model)
     )
@@ -133,13 +133,13 @@ def test_dropping(make_store: MakeStore) -> None:
         assert rows == [(2,)], table
     with pytest.raises(GenerationChanged, match="generation 1 of 'notes'"):
         retrieve("house", PLAN, old)
-    assert create_generation(connection, collection_id) == 3
+    assert create_generation(connection, collection_id, 16) == 3
 
 
 def test_what_is_not_there_is_told(make_store: MakeStore) -> None:
     store = make_store()
     with pytest.raises(UnknownCollection):
-        create_generation(store.connection, 123_456_789)
+        create_generation(store.connection, 123_456_789, 16)
     with pytest.raises(UnknownCollection):
         swap_generation(store.connection, 123_456_789, 2, SPEC)
     with pytest.raises(GenerationChanged, match="no generation 7"):

@@ -9,6 +9,7 @@ It speaks to the server through Django's test client; only keys, prices, users a
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import io
@@ -42,6 +43,18 @@ REWORDED = (
     (re.compile(r"/v1/comparisons\?"), ("headers", "title")),
     (re.compile(r"/v1/comparisons\?"), ("others", "changes", "title")),
     (re.compile(r"/v1/collections/\w+/search$"), ("explanation", "losses", "message")),
+)
+# Fields that later versions added on purpose: the start of the address, and their names. They are left out of what is
+# compared; in a ZIP out of the rows of its members, and of what its manifest says of these.
+ADDED = (
+    (
+        re.compile(r"/v1/golden-sets(/\w+)?$|/v1/collections/\w+/export$"),
+        frozenset(
+            f"{start}{name}" for start in ("", "set_") for name in ("primary_measure", "guardrails", "relevant_effect")
+        ),
+    ),
+    (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
+    (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
 )
 TEXTS = {
     "pumps/cleaning.md": (
@@ -125,7 +138,9 @@ class Caller:
         answer = {"key": key, "method": method, "path": path, "body": body, "status": response.status_code}
         return answer | {
             "type": kind,
-            "answer": normalize(response.status_code, content, kind, OF_THE_DAY if body is None else OF_A_NEW_RUN),
+            "answer": normalize(
+                response.status_code, content, kind, OF_THE_DAY if body is None else OF_A_NEW_RUN, added_to(path)
+            ),
         }
 
     def must(self, method: str, path: str, body: Any = None) -> Any:
@@ -149,7 +164,14 @@ class Caller:
         return response.json()
 
 
-def normalize(status: int, content: bytes, kind: str, left_out: frozenset[str]) -> str:
+def added_to(path: str) -> frozenset[str]:
+    """Names of the fields that answers of this address have got since."""
+    return frozenset().union(*(names for address, names in ADDED if address.match(path)))
+
+
+def normalize(
+    status: int, content: bytes, kind: str, left_out: frozenset[str], added: frozenset[str] = frozenset()
+) -> str:
     """The body as text, JSON without the named fields.
 
     Of an error its type and field: its sentence may be worded anew. Of a ZIP the SHA-256 of each member.
@@ -158,10 +180,46 @@ def normalize(status: int, content: bytes, kind: str, left_out: frozenset[str]) 
         return json.dumps({name: value for name, value in json.loads(content)["error"].items() if name != "message"})
     if kind == "application/zip":
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return json.dumps({name: member_hash(name, archive.read(name)) for name in sorted(archive.namelist())})
+            members = {name: archive.read(name) for name in sorted(archive.namelist())}
+        return json.dumps({name: member_hash(name, member) for name, member in as_before(members, added).items()})
     if kind.split(";")[0] == "application/json":
-        return json.dumps(without(json.loads(content), left_out), ensure_ascii=False, sort_keys=True)
-    return content.decode()
+        return json.dumps(without(json.loads(content), left_out | added), ensure_ascii=False, sort_keys=True)
+    if kind.startswith("text/csv"):
+        return without_columns(content.decode(), added)
+    return without_fields(content, added).decode() if "ndjson" in kind else content.decode()
+
+
+def without_fields(content: bytes, names: frozenset[str]) -> bytes:
+    """JSON Lines without the named fields; as they are where no line has one."""
+    if not any(f'"{name}":'.encode() in content for name in names):
+        return content
+    rows = (without(json.loads(line), names) for line in content.splitlines())
+    return b"".join(json.dumps(row, ensure_ascii=False).encode() + b"\n" for row in rows)
+
+
+def without_columns(content: str, names: frozenset[str]) -> str:
+    """CSV without the named columns; as it is where there is none."""
+    rows = list(csv.reader(io.StringIO(content, newline="")))
+    if not rows or not names & set(rows[0]):
+        return content
+    kept = [index for index, name in enumerate(rows[0]) if name not in names]
+    written = io.StringIO(newline="")
+    csv.writer(written).writerows([row[index] for index in kept] for row in rows)
+    return written.getvalue()
+
+
+def as_before(members: dict[str, bytes], added: frozenset[str]) -> dict[str, bytes]:
+    """The members without the added fields of their rows; the manifest states the hash and size of what is left."""
+    manifest = json.loads(members["manifest.json"])
+    for name, content in members.items():
+        if name.endswith(".jsonl") and (left := without_fields(content, added)) != content:
+            members[name] = left
+            stated = manifest["members"][name]
+            manifest["members"][name] = stated | {
+                "sha256": hashlib.sha256(members[name]).hexdigest(),
+                "bytes": len(members[name]),
+            }
+    return members | {"manifest.json": json.dumps(manifest).encode()}
 
 
 def member_hash(name: str, content: bytes) -> str:

@@ -23,6 +23,7 @@ DATA = Path(__file__).resolve().parent.parent / "data" / "upgrade"
 REPOSITORY = Path(__file__).resolve().parents[2]
 NAME = "test_upgraded"
 LARGEST = 5_000_000
+ADDED = {"failing"}  # fields that answers had not then
 
 
 def address(name: str) -> str:
@@ -57,23 +58,35 @@ def test_a_migrated_database_serves_the_same_answers(environment: dict[str, str]
     assert not differing, "\n".join(str(row) for row in differing)
 
 
+def test_what_was_asked_before_is_of_the_environment_that_asked(environment: dict[str, str]) -> None:
+    with psycopg.connect(environment["DATABASE_URL"]) as connection:
+        runs = connection.execute("SELECT DISTINCT door, environment FROM retrieval_app_queryrun").fetchall()
+        apart = connection.execute(
+            "SELECT count(*) FROM spans s JOIN retrieval_app_queryrun r ON r.id = s.run_id "
+            "WHERE s.environment <> r.environment AND s.type <> 'aitf.rag.evaluate'"
+        ).fetchone()
+    assert ("worker", "evaluation") in runs and ("api", "production") in runs
+    assert {name for door, name in runs if door == "worker"} == {"evaluation"} and apart == (0,)
+
+
 def without_sentences(row: dict[str, Any]) -> dict[str, Any]:
     """The answer without what is a sentence or a label of the interface, which may be worded anew."""
     if not row["answer"].startswith("{"):
         return row
     try:
-        return row | {"answer": json.dumps(worded(json.loads(row["answer"])), ensure_ascii=False)}
-    except ValueError:  # several lines of JSON
+        values = [worded(json.loads(line)) for line in row["answer"].splitlines()]
+    except ValueError:  # neither one object nor lines of them
         return row
+    return row | {"answer": "\n".join(json.dumps(value, ensure_ascii=False) for value in values)}
 
 
 def worded(value: Any) -> Any:
-    """`message` wherever it stands, and `title` where it names a field or a measure."""
+    """`message` wherever it stands, `title` where it names a field or a measure, and what was added since."""
     if isinstance(value, list):
         return [worded(item) for item in value]
     if not isinstance(value, dict):
         return value
-    left_out = {"message"} | ({"title"} if {"field", "verdict"} & set(value) else set())
+    left_out = ADDED | {"message"} | ({"title"} if {"field", "verdict"} & set(value) else set())
     return {name: worded(item) for name, item in value.items() if name not in left_out}
 
 

@@ -17,6 +17,7 @@ from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate import find_gate, set_gate
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from ragd.store.store import execute
+from ragd.types import RetrievePlan
 from tests.web.pages import attribute, facts, has, texts
 
 PART = {"HX-Request": "true", "HX-Target": "impact"}
@@ -144,14 +145,14 @@ def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature:
         told = {"value": value, "scored": 2, "unscorable": 1, "errors": 0, "total": 3}
         return EvaluationRun.objects.create(
             golden_set=golden, set_name=golden.name, set_version=1, set_digest=digest, collection_name="nature",
-            plan_hash="p", state="succeeded", summary={"measures": {"recall@10": told}}, **values,
+            plan_hash=RetrievePlan().hash, state="succeeded", summary={"measures": {"hit@10": told}}, **values,
         )  # fmt: skip
 
     golden.baseline = run(0.9)
     golden.save()
     run(0.75)
     run(0.1, purpose="sweep")
-    assert texts(visitor.get("/evaluation/last/?collection=nature"), ".readings li") == ["Recall@10 0.75 -0.150 2 of 3"]
+    assert texts(visitor.get("/evaluation/last/?collection=nature"), ".readings li") == ["Hit@10 0.75 -0.150 2 of 3"]
     run(0.8, digest="other")
     (latest,) = visitor.get("/evaluation/last/").context["latest"]
     assert latest.against is None and [reading.moved for reading in latest.readings] == [None]

@@ -17,6 +17,7 @@ from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.edits import accept_suggestions, add_question, follow_moved_chunks
 from evaluation_app.golden.expectations import read_marks
 from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.versions import asked_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
 from tests.web.pages import has, is_empty
@@ -48,7 +49,7 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     assert (golden.version, golden.versions.get().questions) == (1, [])
     assert is_empty(visitor.get(made["Location"]))
     shown = page(visitor, made["Location"])
-    assert f"?set={golden.pk}&amp;purpose=all" in shown, "the number of runs opens those of sweeps, too"
+    assert "?set=animals&amp;purpose=all" in shown, "the number of runs opens those of sweeps, too"
     again = visitor.post("/evaluation/sets/new/", {"name": "animals", "collection": "nature"})
     assert again.status_code == 409
     assert "there is a golden set &#x27;animals&#x27; already" in again.content.decode()
@@ -59,6 +60,24 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     assert not GoldenSet.objects.exists()
     messages = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
     assert messages[-1] == "deleted golden set beasts with 0 questions"
+
+
+def test_by_what_runs_are_compared_is_set_on_the_settings_page(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/settings/"
+    values = {
+        "name": "animals",
+        "description": "",
+        "primary_measure": "f1",
+        "guardrails": "recall=0.1",
+        "relevant_effect": "0.03",
+    }
+    refused = visitor.post(address, values | {"guardrails": "beauty=0.1"})
+    assert (refused.status_code, list(refused.context["form"].errors)) == (422, ["guardrails"])
+    assert visitor.post(address, values).status_code == 302
+    golden.refresh_from_db()
+    assert (golden.primary_measure, golden.guardrails, golden.relevant_effect) == ("f1", {"recall": 0.1}, 0.03)
+    shown = visitor.get(address).context["form"]
+    assert (shown["primary_measure"].value(), shown["guardrails"].value()) == ("f1", "recall=0.1")
 
 
 def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet) -> None:
@@ -82,7 +101,15 @@ def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet
     assert (made.expected_doc_ids, made.expected_chunks) == (["rivers.md"], ["rivers.md#0"])
     assert (made.thresholds, made.position) == ({"hit@5": 1.0}, 2)
     golden.refresh_from_db()
-    assert golden.version == 4
+    assert (golden.version, made.match) == (4, "any")
+    address = f"/evaluation/sets/{golden.pk}/questions/{made.pk}/"
+    shown = page(visitor, address)
+    assert 'name="match"' in shown
+    both = {"do": "save", "expected_doc_ids": ["rivers.md", "whales.md"]}
+    visitor.post(address, {**typed, **both, "match": "all"})
+    visitor.post(address, {**typed, **both, "notes": "Match is not stated."})
+    made.refresh_from_db()
+    assert (made.match, made.notes) == ("all", "Match is not stated.")
 
 
 def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Client, golden: GoldenSet) -> None:
@@ -202,25 +229,53 @@ def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: Gold
     assert "\r\n'=1+1?," in out
 
 
-def test_a_question_out_of_a_run_in_one_click(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+def test_a_question_out_of_a_run_is_a_suggestion_without_the_answer(
+    visitor: Client, golden: GoldenSet, ask: Callable[..., Any]
 ) -> None:
-    fill()
-    run = ask("Which animal is the largest?")
-    of_run = f"/evaluation/sets/of-run/{run.pk}/"
-    assert 'value="make"' in page(visitor, of_run)
-    made = visitor.post(f"/evaluation/sets/from-run/{run.pk}/", {"do": "make"})
-    question = GoldenQuestion.objects.get()
-    assert made["Location"] == f"/evaluation/sets/{question.golden_set_id}/questions/{question.pk}/"
-    assert (question.question, question.expected_doc_ids, question.source_run) == (run.query, ["whales.md"], run.pk)
-    assert question.expected_chunks == ["whales.md#0"]
+    """The answer may be wrong: only what a person types or approves is expected, in the set that the person chose."""
+    other = create_set("other animals", "nature")
+    version = golden.version
+    run = ask("Which animal is the largest of all?")
+    of_run, address = (f"/evaluation/sets/{part}/{run.pk}/" for part in ("of-run", "from-run"))
+    assert "<form" not in page(visitor, of_run).partition('id="golden-of-run"')[2].partition("</main>")[0]
+    shown = page(visitor, address)
+    assert 'name="expected_chunks" value="whales.md#0" checked' in shown
+    values = {
+        "question": run.query, "category": "factual", "weight": "1", "expected_doc_ids": ["whales.md"], "do": "save",
+    }  # fmt: skip
+    assert visitor.post(address, values).status_code == 422, "the set is chosen by the person"
+    made = visitor.post(address, {**values, "golden_set": other.pk})
+    question = GoldenQuestion.objects.get(question=run.query)
+    assert made["Location"] == f"/evaluation/sets/{other.pk}/suggestions/#question-{question.pk}"
+    assert (question.suggested, question.expected_answer, question.source_run) == (True, "", run.pk)
+    golden.refresh_from_db()
+    assert golden.version == version
+    assert asked_questions(other) == [], "no run asks it before it is accepted"
+    assert "in other animals" in page(visitor, of_run)
+    assert page(visitor, made["Location"])
+    again = visitor.post(address, {**values, "golden_set": other.pk})
+    assert (again.status_code, GoldenQuestion.objects.filter(question=run.query).count()) == (409, 1)
+    assert visitor.post(address, {**values, "golden_set": "new", "question": " "}).status_code == 422
+    assert GoldenSet.objects.count() == 2, "a question that is refused makes no set"
+    edit = f"/evaluation/sets/{other.pk}/questions/{question.pk}/"
+    visitor.post(edit, {**values, "do": "accept", "expected_answer": "The blue whale."})
+    question.refresh_from_db()
+    assert (question.suggested, question.expected_answer) == (False, "The blue whale.")
+
+
+def test_the_answer_of_a_run_is_expected_where_a_person_approves_it(
+    visitor: Client, golden: GoldenSet, ask: Callable[..., Any]
+) -> None:
+    run = ask("Which animal is the largest of all?")
+    values = {
+        "question": run.query, "category": "factual", "weight": "1", "expected_doc_ids": ["whales.md"],
+        "golden_set": golden.pk, "approve_answer": "on", "do": "accept",
+    }  # fmt: skip
+    assert visitor.post(f"/evaluation/sets/from-run/{run.pk}/", values).status_code == 302
+    question = golden.questions.get(question=run.query)
+    assert (question.suggested, question.position) == (False, 2)
     assert "[1]" not in question.expected_answer
     assert "largest animal" in question.expected_answer
-    assert "in nature" in page(visitor, of_run)
-    assert page(visitor, made["Location"])
-    again = visitor.post(f"/evaluation/sets/from-run/{run.pk}/", {"do": "make"}, follow=True)
-    assert "already" in again.content.decode()
-    assert GoldenQuestion.objects.count() == 1
 
 
 def test_a_question_out_of_a_search_is_filled_in_first(
@@ -231,7 +286,13 @@ def test_a_question_out_of_a_search_is_filled_in_first(
     address = f"/evaluation/sets/from-run/{run.pk}/"
     html = page(visitor, address)
     assert 'name="expected_chunks" value="trees.md#0"' in html
-    values = {"question": run.query, "category": "factual", "weight": "1", "expected_doc_ids": ["trees.md"]}
+    values = {
+        "question": run.query,
+        "category": "factual",
+        "weight": "1",
+        "expected_doc_ids": ["trees.md"],
+        "golden_set": "new",
+    }
     assert visitor.post(address, {**values, "do": "save"}).status_code == 302
     assert GoldenQuestion.objects.get().expected_doc_ids == ["trees.md"]
 

@@ -162,7 +162,7 @@ def _make(collection: Collection, target: Target, *, automatic: bool, actor: aud
     spec = target.spec
     return Generation.objects.create(
         collection=collection,
-        number=create_generation(connection, collection.pk, highest + 1),
+        number=create_generation(connection, collection.pk, spec.embed_dims, highest + 1),
         hash=spec.hash,
         spec_version=SPEC_VERSION,
         embed_model=spec.embed_model,

@@ -246,7 +246,7 @@ def make_fenced(manifest: Manifest, name: str, spec: GenerationSpec, actor: audi
             generation=FIRST,
             deleted_at=timezone.now() + FENCE,
         )
-        create_partition(connection, collection.pk, FIRST)
+        create_partition(connection, collection.pk, FIRST, spec.embed_dims)
         stats = {"collection_id": collection.pk, "generation": FIRST, "serving": False}
         execute(connection, INSERT_STATS, stats)
         Generation.objects.create(

@@ -85,11 +85,11 @@ def read_contents(run: EvaluationRun) -> str:
 def passes(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[str]) -> bool:
     """Whether a question is answered well enough: by the thresholds that speak of it (see `question_misses`).
 
-    Where none does: whether it could be asked and no failure mode was found in it. measured: as in `question_misses`.
+    Where none does: whether it does not fail (`EvaluationItem.is_failing`). measured: as in `question_misses`.
     """
     misses = question_misses(item, thresholds, measured)
     if misses is None:
-        return item.outcome != EvaluationItem.Outcome.ERROR and not item.modes
+        return not item.is_failing
     return not misses
 
 

@@ -13,7 +13,7 @@ from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun, GoldenSet
-from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, stored_table
+from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, stored_table, thresholds_for
 from ragd.errors import InvalidInput
 
 SHOWN_PER_COLUMN = 12
@@ -117,7 +117,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
     in several modes has a card in each. Without its set nothing is kept of decisions.
     """
     requested = filters or Filters()
-    bands = bands_for(run.golden_set)
+    bands, thresholds = bands_for(run.golden_set), thresholds_for(run.golden_set)
     items = list(run.items.only(*FIELDS).order_by("position"))
     failing = [(item, modes_of(item)) for item in items]
     failing = [(item, modes) for item, modes in failing if modes]
@@ -136,7 +136,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
             if _is_shown(entry, requested, is_away=is_away):
                 by_mode[mode.key].append(entry)
     columns = [
-        _column(mode, by_mode[mode.key], away[mode.key], bands, per_column, len(items))
+        _column(mode, by_mode[mode.key], away[mode.key], thresholds, per_column, len(items))
         for mode in stored_table().modes.values()
         if (by_mode[mode.key] or away[mode.key]) and requested.mode in ("", mode.key)
     ]

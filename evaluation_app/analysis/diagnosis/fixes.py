@@ -62,18 +62,20 @@ def refresh_modes(run: EvaluationRun, *, actor: audit.Actor = None) -> int:
     bands = bands_for(locked.golden_set)
     changed: list[EvaluationItem] = []
     counts: dict[str, int] = {}
+    failing = 0
     for item in locked.items.only("run", *READ).order_by("position").iterator(chunk_size=AT_ONCE):
         golden = Golden.from_dict(item.golden)
         golden = replace(golden, thresholds={**locked.thresholds, **golden.thresholds})
-        modes = find_modes(_read(item), golden, bands)
+        modes = find_modes(_read(item), golden, bands, answerer=locked.answerer, judge=locked.judge)
         for mode in modes:
             counts[mode] = counts.get(mode, 0) + 1
         if modes != item.modes:
             item.modes = modes
             changed.append(item)
+        failing += item.is_failing
     EvaluationItem.objects.bulk_update(changed, ["modes"], batch_size=AT_ONCE)
     if changed:
-        locked.summary = {**locked.summary, "modes": counts}
+        locked.summary = {**locked.summary, "modes": counts, "failing": failing}
         locked.save(update_fields=["summary"])
         audit.record(
             actor, [locked], audit.CHANGE, f"found the failure modes of {locked} again with the current thresholds"

@@ -42,7 +42,7 @@ from evaluation_app.analysis.diagnosis.fixes import (
 from evaluation_app.golden.pages.sets import set_context
 from evaluation_app.measures.catalogue import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.scoring.modes.catalogue import banded_measures, bands_for, keep_bands, server_bands, stored_table
+from evaluation_app.scoring.modes.catalogue import banded_measures, keep_bands, stored_table, thresholds_for
 
 ALL_OF_ONE = 500  # cards of a column that is shown alone
 RESOLVED_WORDS = {"assign": "Saved", "snooze": "Dismissed", "resolve": "Resolved", "reopen": "Reopened"}
@@ -64,7 +64,7 @@ class BandsForm(forms.Form):
 
     def __init__(self, data: Mapping[str, Any] | None = None, *, golden_set: GoldenSet) -> None:
         super().__init__(data)
-        own, shown = server_bands(), bands_for(golden_set)
+        own, shown = thresholds_for(), thresholds_for(golden_set)
         self.rows = [(MEASURES[name], own[name], name in golden_set.bands) for name in banded_measures()]
         for name in banded_measures():
             for part, position in (("good", 0), ("poor", 1)):
@@ -239,9 +239,9 @@ def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
 
 @require_GET
 def modes(request: PageRequest) -> HttpResponse:
-    """The table of failure modes, with the server's bands."""
-    default_bands = bands_for()
-    rows = [(mode, mode.describe_band(default_bands)) for mode in stored_table().modes.values()]
+    """The table of failure modes, with the server's thresholds."""
+    thresholds = thresholds_for()
+    rows = [(mode, mode.describe_band(thresholds)) for mode in stored_table().modes.values()]
     return render_page(request, "evaluation/diagnosis/modes.html", {"tab": "board", "rows": rows})
 
 

@@ -10,7 +10,7 @@ from ninja import Field, Schema
 from pydantic import ConfigDict, PlainSerializer, WithJsonSchema
 
 from collections_app.api.schemas import Request, Stored, read_from
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.questions import Golden, Match
 from evaluation_app.golden.transfer.imports import Planned
 from evaluation_app.models import GoldenSet, GoldenSetVersion
 
@@ -33,6 +33,15 @@ class GoldenSetChanges(Request):
 
     name: str | None = None
     description: str | None = None
+    primary_measure: str | None = Field(
+        None, description='By which runs are told better or worse; "": correctness where scored, else hit at the cut'
+    )
+    guardrails: dict[str, float] | None = Field(None, description="Measure to the largest drop that is allowed")
+    relevant_effect: float | None = Field(None, description="A smaller difference of the primary measure is none")
+
+    def criteria(self) -> dict[str, Any]:
+        """The stated fields of `golden.criteria`."""
+        return self.model_dump(exclude_none=True, exclude={"name", "description"})
 
 
 class GoldenSetOut(Schema):
@@ -44,6 +53,11 @@ class GoldenSetOut(Schema):
     questions: int
     suggested: int = Field(description="Suggestions that nobody has decided on; they are never evaluated")
     baseline: UUID | None = Field(None, validation_alias="baseline_id")
+    primary_measure: str = Field(description='"": correctness where all runs scored it, else hit at the cut')
+    guardrails: dict[str, float] = Field(
+        description="Measure to the largest drop that is allowed; {}: recall and right_outcome, 0.05 each"
+    )
+    relevant_effect: float = Field(description="A smaller difference of the primary measure is none")
     created_at: Moment
     updated_at: Moment
 
@@ -69,8 +83,9 @@ class GoldenSetDeleted(Schema):
 
 
 class QuestionFields(Request):
-    expected_doc_ids: list[str] | None = Field(None, description="Any of them answers it; none: it should abstain")
+    expected_doc_ids: list[str] | None = Field(None, description="Documents that answer it; none: it should abstain")
     expected_chunks: list[str] | None = Field(None, description='"doc_id#chunk_index"')
+    match: Match | None = Field(None, description="Whether any or all of what is expected is needed; any by default")
     expected_answer: str | None = None
     category: str | None = Field(None, description="factual by default")
     weight: float | None = Field(None, description="In means; 1 by default")
@@ -83,7 +98,7 @@ class QuestionFields(Request):
 
 
 class QuestionRequest(QuestionFields):
-    """A question, or a run that it is made of: then what is stated counts over what the run proposes."""
+    """A question, or a run that a suggestion is made of: then what is stated counts over what the run proposes."""
 
     question: str | None = None
     run_id: UUID | None = None
@@ -104,6 +119,7 @@ class GoldenQuestionOut(Schema):
     question: str
     expected_doc_ids: list[str]
     expected_chunks: list[str]
+    match: Match
     expected_answer: str
     category: str
     weight: float

@@ -75,9 +75,15 @@ def get_set(request: HttpRequest, golden_set: str) -> Any:
 
 @router.patch(ONE, operation_id="golden-sets-update", response={200: GoldenSetOut, **ERRORS})
 def update_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges) -> Any:
-    """Rename or describe a set; neither makes a version. 409 when the new name is taken."""
+    """Rename or describe a set, or state by what its runs are compared; none makes a version. 409 for a taken name."""
     result = find_visible(request, golden_set)
-    sets.update_set(result, name=payload.name, description=payload.description, actor=request_key(request))
+    sets.update_set(
+        result,
+        name=payload.name,
+        description=payload.description,
+        criteria=payload.criteria(),
+        actor=request_key(request),
+    )
     return find_visible(request, result.name)
 
 

@@ -10,8 +10,11 @@ from django.core.exceptions import ValidationError
 
 from collections_app.http.page_requests import field_of
 from collections_app.models import Collection
+from evaluation_app.golden.criteria import GUARDRAILS
 from evaluation_app.golden.questions import CATEGORIES, Golden
 from evaluation_app.golden.transfer.formats import read_thresholds, write_thresholds
+from evaluation_app.measures.catalogue import MEASURES, measure_of
+from evaluation_app.models import GoldenQuestion
 from ragd.errors import InvalidInput
 
 CATEGORY_LIST = "categories"
@@ -59,6 +62,38 @@ class GoldenSetChangeForm(forms.Form):
     description = forms.CharField(
         label="Description", required=False, widget=forms.Textarea(attrs={"rows": 3, "data-send": True})
     )
+    primary_measure = forms.ChoiceField(
+        label="Primary metric", required=False, help_text="Decides whether a run is better."
+    )
+    guardrails = ThresholdsField(
+        label="Guardrails",
+        required=False,
+        help_text="Metrics that must not drop by more, such as recall=0.05; right_outcome=0.02. Empty: "
+        + write_thresholds(GUARDRAILS),
+        widget=forms.TextInput(attrs={"class": "mono", "spellcheck": "false", "autocomplete": "off"}),
+    )
+    relevant_effect = forms.FloatField(
+        label="Smallest relevant effect",
+        required=False,
+        min_value=0,
+        max_value=1,
+        help_text="A smaller difference of the primary metric does not count.",
+        widget=forms.NumberInput(attrs={"step": "any"}),
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        present = self.initial.get("primary_measure", "")
+        known = {name: item.title for name, item in MEASURES.items()} | {present: measure_of(present).title}
+        default = {"": "Correctness where scored, else hit"}
+        field_of(self, "primary_measure", forms.ChoiceField).choices = list((known | default).items())
+
+    CRITERIA = ("primary_measure", "guardrails", "relevant_effect")
+
+    def criteria(self) -> dict[str, Any]:
+        """Those of `golden.criteria` that were sent."""
+        values = {name: self.cleaned_data[name] for name in self.CRITERIA if name in self.data}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class QuestionForm(forms.Form):
@@ -71,6 +106,7 @@ class QuestionForm(forms.Form):
         help_text="Answers are compared with it. Keep it short.",
         widget=forms.Textarea(attrs={"rows": 3, "data-send": True}),
     )
+    match = forms.ChoiceField(label="Needed", initial="any", choices=GoldenQuestion.Match.choices, required=False)
     category = forms.CharField(
         label="Category",
         max_length=60,
@@ -95,21 +131,24 @@ class QuestionForm(forms.Form):
     find = forms.CharField(label="Search the collection", required=False)
     seen = forms.DateTimeField(required=False, widget=forms.HiddenInput)
 
-    STATED = ("question", "expected_answer", "category", "weight", "thresholds", "notes")
+    STATED = ("question", "expected_answer", "match", "category", "weight", "thresholds", "notes")
 
     def stated(self) -> dict[str, Any]:
-        """The fields of `Golden` that stand in the form."""
-        return {name: self.cleaned_data[name] for name in self.STATED}
+        """The fields of `Golden` that stand in the form; without a choice `match` stays as it is."""
+        return {name: self.cleaned_data[name] for name in self.STATED if name != "match" or self.cleaned_data[name]}
 
 
 class RunQuestionForm(QuestionForm):
-    """A question out of a run, and the set that it goes into; "" for a new one."""
+    """A question out of a run, and the set that it goes into: a pk, or NEW_SET."""
 
-    golden_set = forms.ChoiceField(label="Test set", required=False)
+    NEW_SET = "new"
+    golden_set = forms.ChoiceField(label="Test set")
+    approve_answer = forms.BooleanField(label="Use this answer as the expected answer", required=False)
 
     def __init__(self, *args: Any, sets: list[tuple[str, str]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        field_of(self, "golden_set", forms.ChoiceField).choices = [*sets, ("", "New test set")]
+        choices = [("", "Choose a test set"), *sets, (self.NEW_SET, "New test set")]
+        field_of(self, "golden_set", forms.ChoiceField).choices = choices
 
 
 class ImportForm(forms.Form):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.paginator import Paginator
@@ -147,20 +148,21 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
         "versions_total": golden_set.versions.count(),
         "runs_total": golden_set.runs.count(),
         "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
-        "evaluate_href": f"{reverse('evaluation:new-evaluation-run')}?set={golden_set.pk}",
+        "evaluate_href": f"{reverse('evaluation:new-evaluation-run')}?{urlencode({'set': golden_set.name})}",
         # runs_total counts them all
-        "runs_href": f"{reverse('evaluation:evaluation-runs')}?set={golden_set.pk}&purpose=all",
+        "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name, 'purpose': 'all'})}",
     }
 
 
 @require_http_methods(["GET", "POST"])
 def set_settings(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
-    initial = {"name": golden_set.name, "description": golden_set.description}
+    initial = {name: getattr(golden_set, name) for name in ("name", "description", *GoldenSetChangeForm.CRITERIA)}
     form = GoldenSetChangeForm(request.POST or None, initial=initial)
 
     def save() -> HttpResponse:
-        changed = sets.update_set(find_set_or_404(pk), actor=request.user, **form.cleaned_data)
+        names = {name: form.cleaned_data[name] for name in ("name", "description")}
+        changed = sets.update_set(find_set_or_404(pk), criteria=form.criteria(), actor=request.user, **names)
         messages.success(request, f"{changed.name} saved.")
         return redirect("evaluation:golden-set", pk)
 

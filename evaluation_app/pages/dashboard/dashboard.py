@@ -1,8 +1,11 @@
-"""The first page of Evaluation: is it getting better? Per measure the trend over runs and how scores are spread."""
+"""The first page of Evaluation: every test set with what serves, then of one set the trend and its failing questions.
+
+Figures and trend are of the runs of what serves (`runs.serving_runs`); other runs are listed apart.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -12,21 +15,53 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET
 
 from collections_app.http.page_requests import PageRequest, render_page
-from collections_app.models import Collection
 from evaluation_app.analysis.figures import GROUPS, Figure, coverage_of, first_names, make_figure, means_of, run_figures
 from evaluation_app.charts.score_charts import Distribution, Trend, TrendPoint, draw_trend
+from evaluation_app.golden.sets import listed_sets
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.pages.dashboard.item_rows import ItemRow, items_address, read_rows
-from evaluation_app.pages.dashboard.run_page import comparison_address, distribution_of, mode_counts, mode_rows
+from evaluation_app.pages.dashboard.run_page import (
+    comparison_address,
+    distribution_of,
+    failing_rows,
+    mode_context,
+    read_answers,
+)
 from evaluation_app.pages.dashboard.runs_page import PURPOSES_OF_PEOPLE, columns_of, run_rows
+from evaluation_app.runs.serving_runs import Serving, serving_runs, servings
 from evaluation_app.scoring.modes.catalogue import Bands, bands_for
+from ragd.errors import InvalidInput
 
 SHOWN_RUNS = 24  # in a trend
 LAST_RUNS = 8
-SHOWN_MEASURES = 6
+SHOWN_MEASURES = 5
+SET_MEASURES = ("correctness", "hit")  # of the table of sets, without the cut
 FAILING = 6  # questions shown of the newest run
 FIRST_GROUP = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class SetRow:
+    """One test set. newest: its last finished run of what serves. figures: of SET_MEASURES, None where not scored.
+
+    active: a run of what serves that is queued or running.
+    """
+
+    golden_set: GoldenSet
+    questions: int
+    serving: Serving | None
+    newest: EvaluationRun | None
+    active: EvaluationRun | None
+    figures: tuple[Figure | None, ...]
+
+    @property
+    def href(self) -> str:
+        return f"{reverse('evaluation:index')}?{urlencode({'set': self.golden_set.name})}"
+
+    @property
+    def start_href(self) -> str:
+        return f"{reverse('evaluation:new-evaluation-run')}?{urlencode({'set': self.golden_set.name})}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,49 +81,97 @@ class MeasurePanel:
 
 @require_GET
 def dashboard(request: PageRequest) -> HttpResponse:
-    """set=ID of the golden set, else the one that was evaluated last; group= of measures, else those that matter first.
+    """set=NAME of a test set, else the first one; group= of measures, else those that matter first.
 
-    What is wrong in the address is as if it were not there.
+    404 for a set that is not there, 422 for an unknown group; the page says which there are.
     """
-    sets = list(GoldenSet.objects.select_related("baseline").order_by("name"))
-    shown = _chosen(sets, request.GET.get("set", ""))
-    context: dict[str, Any] = {"sets": sets, "shown": shown}
-    if shown is not None:
-        context |= describe_set(shown, request.GET.get("group", ""))
-    return render_page(request, "evaluation/dashboard/dashboard.html", context)
+    rows = set_rows()
+    context: dict[str, Any] = {"rows": rows, "set_measures": [measure_of(name) for name in SET_MEASURES]}
+    status = 200
+    try:
+        group = _read_group(request.GET.get("group", ""))
+        shown = _chosen(rows, request.GET.get("set", ""))
+    except InvalidInput as error:
+        context |= {"error": error.message}
+        status = 404 if error.field == "set" else 422
+    else:
+        context |= {"shown": shown, **(_describe_set(shown, group) if shown is not None else {})}
+    return render_page(request, "evaluation/dashboard/dashboard.html", context, status=status)
 
 
-def _chosen(sets: Sequence[GoldenSet], requested: str) -> GoldenSet | None:
-    result = next((golden_set for golden_set in sets if str(golden_set.pk) == requested), None)
-    if result is not None or not sets:
-        return result
-    newest = _runs_of_people().filter(golden_set__in=sets).values_list("golden_set_id", flat=True).first()
-    return next((golden_set for golden_set in sets if golden_set.pk == newest), sets[0])
+def _chosen(rows: Sequence[SetRow], requested: str) -> SetRow | None:
+    """By name; the first one for ""; None without any."""
+    if not requested:
+        return rows[0] if rows else None
+    named = next((row for row in rows if row.golden_set.name == requested), None)
+    if named is None:
+        known = ", ".join(row.golden_set.name for row in rows) or "none"
+        raise InvalidInput(f"There is no test set {requested!r}. Known: {known}.", field="set")
+    return named
 
 
-def _runs_of_people() -> Any:
-    return EvaluationRun.objects.filter(purpose__in=PURPOSES_OF_PEOPLE).order_by("-created_at", "-id")
+def _read_group(requested: str) -> str:
+    if requested and requested not in (FIRST_GROUP, *GROUPS):
+        known = ", ".join((FIRST_GROUP, *GROUPS))
+        raise InvalidInput(f"There is no group of metrics {requested!r}. Known: {known}.", field="group")
+    return requested or FIRST_GROUP
 
 
-def describe_set(golden_set: GoldenSet, group: str) -> dict[str, Any]:
-    runs = list(_runs_of_people().filter(golden_set=golden_set).select_related("golden_set")[:SHOWN_RUNS])
-    # a fix that was tried is held against the run it is for; the trend is of what serves
-    tried = EvaluationRun.Purpose.FIX
-    done = [run for run in runs if run.state == EvaluationRun.State.SUCCEEDED and run.purpose != tried]
-    newest = done[0] if done else None
-    baseline = golden_set.baseline
-    columns = columns_of(runs[:LAST_RUNS])
+def set_rows() -> list[SetRow]:
+    """Every test set by name, in six queries, however many there are."""
+    sets = list(listed_sets().select_related("baseline"))
+    known = servings(golden_set.collection_name for golden_set in sets)
+    runs = serving_runs(known.values()).filter(golden_set__in=sets).order_by("golden_set_id", "-created_at", "-id")
+    newest = _by_set(runs.filter(state=EvaluationRun.State.SUCCEEDED))
+    active = _by_set(runs.filter(state__in=(EvaluationRun.State.QUEUED, EvaluationRun.State.RUNNING)))
+    return [
+        SetRow(
+            golden_set=golden_set,
+            questions=getattr(golden_set, "questions_total", 0),
+            serving=known.get(golden_set.collection_name),
+            newest=newest.get(golden_set.pk),
+            active=active.get(golden_set.pk),
+            figures=_set_figures(golden_set, newest.get(golden_set.pk)),
+        )
+        for golden_set in sets
+    ]
+
+
+def _by_set(runs: Any) -> Mapping[int, EvaluationRun]:
+    return {run.golden_set_id: run for run in runs.distinct("golden_set_id")}
+
+
+def _set_figures(golden_set: GoldenSet, run: EvaluationRun | None) -> tuple[Figure | None, ...]:
+    if run is None:
+        return (None,) * len(SET_MEASURES)
+    figures = {figure.name.partition("@")[0]: figure for figure in run_figures(run, bands_for(golden_set))}
+    return tuple(figures.get(name) for name in SET_MEASURES)
+
+
+def _describe_set(row: SetRow, group: str) -> dict[str, Any]:
+    golden_set = row.golden_set
+    of_set = golden_set.runs.order_by("-created_at", "-id").select_related("golden_set")
+    serving = serving_runs([row.serving] if row.serving else []).filter(golden_set=golden_set)
+    done = list(of_set.filter(pk__in=serving.values("pk"), state=EvaluationRun.State.SUCCEEDED)[:SHOWN_RUNS])
+    others = of_set.filter(purpose__in=PURPOSES_OF_PEOPLE).exclude(pk__in=serving.values("pk"))[:LAST_RUNS]
+    tables = [_runs_table(runs) for runs in (done[:LAST_RUNS], list(others))]
     context: dict[str, Any] = {
-        "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
-        "questions": golden_set.questions.filter(suggested=False).count(),
-        "baseline": baseline,
-        "newest": newest,
-        "active": [run for run in runs if run.is_active],
-        "last_runs": run_rows(runs[:LAST_RUNS], columns),
-        "run_columns": [measure_of(name) for name in columns],
+        "golden_set": golden_set,
+        "baseline": golden_set.baseline,
+        "newest": row.newest,
+        "active": [row.active] if row.active else [],
+        "serving_runs": tables[0],
+        "experiments": tables[1],
         "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name})}",
     }
-    return context | (_describe_newest(golden_set, newest, done, baseline, group) if newest is not None else {})
+    if row.newest is None:
+        return context
+    return context | _describe_newest(golden_set, row.newest, done, golden_set.baseline, group)
+
+
+def _runs_table(runs: Sequence[EvaluationRun]) -> dict[str, Any]:
+    columns = columns_of(runs)
+    return {"rows": run_rows(runs, columns), "columns": [measure_of(name) for name in columns]}
 
 
 def _describe_newest(
@@ -102,26 +185,27 @@ def _describe_newest(
     held_against = None if baseline is None or baseline.pk == newest.pk else baseline
     figures = run_figures(newest, bands, held_against)
     groups = [key for key in GROUPS if any(figure.measure.group == key for figure in figures)]
-    chosen = group if group in groups else FIRST_GROUP
+    chosen = group if group in groups else FIRST_GROUP  # a run may lack a group that there is
     names = [figure.name for figure in figures if figure.measure.group == chosen]
     if chosen == FIRST_GROUP:
-        names = first_names([figure.name for figure in figures], SHOWN_MEASURES)
-    rows = read_rows(newest)
-    panels = [_panel(figure, newest, rows, done, baseline, bands) for figure in figures if figure.name in names]
-    failing = sorted((row for row in rows if row.modes or row.misses), key=_badness)
+        names = first_names([figure.name for figure in figures], SHOWN_MEASURES, newest.answerer)
+    rows, named = read_rows(newest), {figure.name: figure for figure in figures}
+    panels = [_panel(named[name], newest, rows, done, baseline, bands) for name in names]
+    failing = failing_rows(newest, rows)
     return {
         "panels": panels,
         "group": chosen,
         "groups": [(FIRST_GROUP, "Overview"), *((key, GROUPS[key]) for key in groups)],
-        "numbers": [panel.figure for panel in panels][:4] if chosen == FIRST_GROUP else [],
+        "numbers": [panel.figure for panel in panels] if chosen == FIRST_GROUP else [],
+        "has_bands": bool(bands),
         "coverage": coverage_of(figures),
         "held_against": held_against,
         "compare_href": comparison_address(held_against, newest),
-        "modes": mode_rows(newest),
-        "mode_counts": mode_counts(newest),
-        "failing": [(row, _item_address(newest, row)) for row in failing[:FAILING]],
+        **mode_context(newest),
+        "failing": read_answers(newest, failing[:FAILING]),
         "failing_total": len(failing),
-        "failing_href": items_address(newest, verdict="failed"),
+        "failing_href": items_address(newest, failing="yes"),
+        "run": newest,
         "board_href": f"{reverse('evaluation:board')}?run={newest.pk}",
         "measures_missing": len(figures) - len(panels),
     }
@@ -162,12 +246,3 @@ def _point(run: EvaluationRun, name: str, bands: Bands, *, is_baseline: bool, by
         group=run.set_digest,
         is_baseline=is_baseline,
     )
-
-
-def _badness(row: ItemRow) -> tuple[int, int, int]:
-    """Most thresholds missed first, then most modes, then by position."""
-    return (-len(row.misses or ()), -len(row.modes), row.position)
-
-
-def _item_address(run: EvaluationRun, row: ItemRow) -> str:
-    return reverse("evaluation:evaluation-item", args=[run.pk, row.position])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.db.models.functions import Collate
@@ -137,7 +138,10 @@ def _golden_sets(words: str) -> list[Destination]:
     """By name, each to its dashboard."""
     rows = [] if "\x00" in words else GoldenSet.objects.filter(name__icontains=words)[:FOUND_PER_GROUP]
     index = reverse("evaluation:index")
-    return [Destination(f"{index}?set={row.pk}", "evaluation", row.name, row.collection_name) for row in rows]
+    return [
+        Destination(f"{index}?{urlencode({'set': row.name})}", "evaluation", row.name, row.collection_name)
+        for row in rows
+    ]
 
 
 def _evaluation_runs(words: str) -> list[Destination]:

@@ -1,47 +1,54 @@
-"""The table of failure modes, read from modes.toml (detection, band, likely cause, mitigation, fixes to try), and the
-bands in force: the server's, or a set's own."""
+"""The thresholds in force: those of reference, the server's, a set's own. The modes themselves: `measures.modes`."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from django.conf import settings
 from django.db import transaction
 
 from collections_app.services.governance import audit
 from evaluation_app.measures.catalogue import MEASURES, Bands, read_bands
+from evaluation_app.measures.modes import (
+    Change,
+    Mode,
+    ModeFix,
+    Part,
+    Table,
+    failures,
+    find_mode,
+    mode_title,
+    stored_table,
+)
 from evaluation_app.models import GoldenSet
-from ragd.errors import InvalidInput
 
-__all__ = ["Bands", "banded_measures", "bands_for", "keep_bands", "server_bands"]
-Part = Literal["retrieval", "generation", "system"]
+__all__ = [
+    "Bands", "Change", "Mode", "ModeFix", "Part", "Table", "banded_measures", "bands_for", "failures", "find_mode",
+    "keep_bands", "mode_title", "stored_table", "thresholds_for",
+]  # fmt: skip
 
 
 def bands_for(golden_set: GoldenSet | None = None) -> dict[str, tuple[float, float]]:
-    """Measure -> (good, poor), for `catalogue.find(name, bands)`: what the set says, else RAGD_EVALUATION_BANDS, else
-    the stored ones. Every measure that has a band is in it."""
-    return server_bands() | (read_bands(golden_set.bands) if golden_set is not None else {})
+    """Measure -> (good, poor) as people set them, for `catalogue.find(name, bands)`: those of the set over those of
+    RAGD_EVALUATION_BANDS. A measure of which nobody set any is not in it, and has no band."""
+    return read_bands(settings.RAGD_EVALUATION_BANDS) | (read_bands(golden_set.bands) if golden_set is not None else {})
 
 
-def server_bands() -> dict[str, tuple[float, float]]:
-    """Those of every set that says nothing else."""
-    own = {
+def thresholds_for(golden_set: GoldenSet | None = None) -> dict[str, tuple[float, float]]:
+    """Measure -> (good, poor) by which modes are found: `bands_for` over the values of reference, which are those of
+    the catalogue and of the table of modes."""
+    reference = {
         name: (item.good, item.poor)
         for name, item in MEASURES.items()
         if item.good is not None and item.poor is not None
     }
-    return own | dict(stored_table().bands) | read_bands(settings.RAGD_EVALUATION_BANDS)
+    return reference | dict(stored_table().bands) | bands_for(golden_set)
 
 
 def banded_measures() -> list[str]:
-    """Names of the measures that may have a band, in the catalogue's order: those that do not depend on a cut."""
-    return [name for name in MEASURES if name in server_bands()]
+    """Names of the measures that have thresholds, in the catalogue's order: those that do not depend on a cut."""
+    return [name for name in MEASURES if name in thresholds_for()]
 
 
 @transaction.atomic
@@ -58,111 +65,3 @@ def keep_bands(golden_set: GoldenSet, bands: Mapping[str, Any], *, actor: audit.
         audit.record(actor, [locked], audit.CHANGE, f"changed the thresholds of test set {locked.name}")
     golden_set.bands = stored
     return locked
-
-
-TABLE = Path(__file__).with_name("modes.toml")
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What becomes of one field: `value`, or, with `times`, the old value multiplied and held within least and most."""
-
-    value: Any = None
-    times: float | None = None
-    least: int | None = None
-    most: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ModeFix:
-    """A change to try. needs: what the server or the collection must have: "lexical", "llm", "calibration", or ""."""
-
-    key: str
-    title: str
-    why: str
-    plan: Mapping[str, Change] = field(default_factory=dict)
-    settings: Mapping[str, Change] = field(default_factory=dict)
-    needs: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """One way to fail. rule: the function that detects it, with the measures that it looks at. band: when it applies,
-    in words; {poor} stands for the poor bound of the first measure, {measure} for that of another one."""
-
-    key: str
-    title: str
-    part: Part
-    rule: str
-    measures: tuple[str, ...]
-    band: str
-    cause: str
-    mitigations: tuple[str, ...]
-    fixes: tuple[ModeFix, ...]
-
-    def describe_band(self, bands: Mapping[str, tuple[float, float]]) -> str:
-        """The band with its numbers."""
-        bounds = {name: f"{bands[name][1]:g}" for name in self.measures if name in bands}
-        text = self.band.replace("{poor}", next(iter(bounds.values()), ""))
-        for name, bound in bounds.items():
-            text = text.replace(f"{{{name}}}", bound)
-        return text
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """modes: by key, in the order of the board's columns. bands: measure -> (good, poor) that the catalogue lacks."""
-
-    modes: Mapping[str, Mode]
-    bands: Mapping[str, tuple[float, float]]
-
-
-@cache
-def stored_table() -> Table:
-    values = tomllib.loads(TABLE.read_text(encoding="utf-8"))
-    modes = {item["key"]: _mode(item) for item in values["mode"]}
-    bands = {name: (float(good), float(poor)) for name, (good, poor) in values["bands"].items()}
-    return Table(MappingProxyType(modes), MappingProxyType(bands))
-
-
-def find_mode(key: str) -> Mode:
-    """Raises InvalidInput (field mode) that lists the known ones."""
-    modes = stored_table().modes
-    if key not in modes:
-        raise InvalidInput(f"there is no failure mode {key!r}; known are {', '.join(modes)}", field="mode")
-    return modes[key]
-
-
-def mode_title(key: str) -> str:
-    """The key itself for one that the table does not have any more."""
-    table = stored_table().modes.get(key)
-    return table.title if table else key.replace("_", " ")
-
-
-def _mode(item: Mapping[str, Any]) -> Mode:
-    return Mode(
-        key=item["key"],
-        title=item["title"],
-        part=item["part"],
-        rule=item["rule"],
-        measures=tuple(item["measures"]),
-        band=item["band"],
-        cause=item["cause"],
-        mitigations=tuple(item["mitigations"]),
-        fixes=tuple(_fix(fix) for fix in item.get("fix", ())),
-    )
-
-
-def _fix(item: Mapping[str, Any]) -> ModeFix:
-    return ModeFix(
-        key=item["key"],
-        title=item["title"],
-        why=item["why"],
-        plan={name: _change(change) for name, change in item.get("plan", {}).items()},
-        settings={name: _change(change) for name, change in item.get("settings", {}).items()},
-        needs=item.get("needs", ""),
-    )
-
-
-def _change(item: Mapping[str, Any]) -> Change:
-    return Change(item.get("set"), item.get("times"), item.get("least"), item.get("most"))

@@ -1,18 +1,21 @@
-"""Which failure modes one scored question shows. The modes themselves are data: modes.toml, read by `catalogue`."""
+"""Which failure modes one scored question shows. The modes themselves are data: measures/modes.toml."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from evaluation_app.golden.questions import GLOBAL, MULTI_HOP, Golden
-from evaluation_app.measures.catalogue import CHUNK, MEASURES, find
+from evaluation_app.measures.catalogue import CHUNK, MEASURES, QUOTED, Bands, by_construction, find
+from evaluation_app.measures.modes import Mode, stored_table
 from evaluation_app.measures.scores import Score
-from evaluation_app.scoring.modes.catalogue import Bands, Mode, bands_for, stored_table
+from evaluation_app.scoring.modes.catalogue import bands_for, thresholds_for
 from ragd.errors import InvalidInput
 
 WIDE_CATEGORIES = (GLOBAL, MULTI_HOP)
+# Judge -> the measures of which its verdict on a single answer is weak: those fail no question. See embedded-judge.md.
+WEAK: Mapping[str, frozenset[str]] = {"embedded": QUOTED}
 
 
 class ScoredAnswer(Protocol):
@@ -30,15 +33,26 @@ class ScoredAnswer(Protocol):
     def contributions(self) -> Sequence[Mapping[str, Any]]: ...
 
 
-def find_modes(scored: ScoredAnswer, golden: Golden | None, bands: Bands | None = None) -> list[str]:
+def find_modes(
+    scored: ScoredAnswer,
+    golden: Golden | None,
+    bands: Bands | None = None,
+    *,
+    answerer: str = "",
+    judge: str = "",
+) -> list[str]:
     """Keys of the failure modes that the question shows, in the table's order; [] for none.
 
     What is not scored shows no mode: nothing is known of it. golden None (live traffic): only what needs no
     expectation. Where nothing is expected, what the context is like is no failure: nothing could be relevant. A
-    question that ended with an error shows "run_error" alone. bands: measure -> (good, poor), None for those of the
-    server.
+    question that ended with an error shows "run_error" alone. bands: measure -> (good, poor) that people set, None for
+    those of the server; other measures are held against the thresholds of reference. A value below a poor threshold
+    that a person set is "below_threshold" besides. answerer: what it cannot vary in shows no mode. judge: by name; of
+    what it tells badly of a single answer "doubtful_support" alone is said. Which modes fail: `failures`.
     """
-    case = _Case(scored, golden, bands if bands is not None else bands_for())
+    own = bands if bands is not None else bands_for()
+    constant = by_construction(answerer)
+    case = _Case(scored, golden, own, thresholds_for() | dict(own), constant, WEAK.get(judge, frozenset()) - constant)
     if scored.outcome == "error":
         return ["run_error"]
     result = [mode.key for mode in stored_table().modes.values() if mode.key != "global_query" and case.shows(mode)]
@@ -52,7 +66,10 @@ def find_modes(scored: ScoredAnswer, golden: Golden | None, bands: Bands | None 
 class _Case:
     scored: ScoredAnswer
     golden: Golden | None
+    own_bands: Bands
     bands: Bands
+    constant: Set[str]
+    weak: Set[str]
 
     def shows(self, mode: Mode) -> bool:
         return RULES[mode.rule](self, mode)
@@ -79,7 +96,7 @@ class _Case:
     def fails(self, name: str) -> bool:
         """Whether the measure is scored and in the failing band. A measure without a band does not fail."""
         value = self.value(name)
-        if value is None or (name not in self.bands and MEASURES[name].poor is None):
+        if value is None or name not in self.bands or name in self.constant:
             return False
         return find(name, self.bands).band(value) == "fail"
 
@@ -87,7 +104,11 @@ class _Case:
 def _fails(case: _Case, mode: Mode) -> bool:
     if case.expects_nothing and mode.part == "retrieval":
         return False
-    return any(case.fails(name) for name in mode.measures)
+    return any(case.fails(name) for name in mode.measures if name not in case.weak)
+
+
+def _doubtful_support(case: _Case, mode: Mode) -> bool:
+    return any(case.fails(name) for name in mode.measures if name in case.weak)
 
 
 def _hit_is_zero(case: _Case, mode: Mode) -> bool:
@@ -122,7 +143,11 @@ def _supporting_keys(scored: ScoredAnswer) -> Iterator[str]:
 
 
 def _wrong_answer(case: _Case, mode: Mode) -> bool:
-    return case.scored.outcome == "answered" and case.fails("f1") and not case.value("contains")
+    if case.scored.outcome != "answered":
+        return False
+    if case.value("correctness") is None:  # a run of an earlier version
+        return case.fails("f1") and not case.value("contains")
+    return case.fails("correctness")
 
 
 def _wrong_abstention(case: _Case, mode: Mode) -> bool:
@@ -138,9 +163,16 @@ def _unwarranted_answer(case: _Case, mode: Mode) -> bool:
 
 
 def _below_threshold(case: _Case, mode: Mode) -> bool:
-    """A threshold is the least that passes, or the most where lower is better."""
+    """Of the question, of the run, or a poor threshold that a person set.
+
+    A threshold is the least that passes, or the most where lower is better. Where nothing is expected, what the context
+    is like is held against none.
+    """
     thresholds = case.golden.thresholds if case.golden is not None else {}
-    return any(_falls_short(name, case.value(name), limit) for name, limit in thresholds.items())
+    if any(_falls_short(name, case.value(name), limit) for name, limit in thresholds.items()):
+        return True
+    told = [name for name in case.own_bands if not (case.expects_nothing and MEASURES[name].group == "trace")]
+    return any(case.fails(name) for name in told)
 
 
 def _falls_short(name: str, value: float | None, limit: float) -> bool:
@@ -155,6 +187,7 @@ def _falls_short(name: str, value: float | None, limit: float) -> bool:
 
 RULES: Mapping[str, Callable[[_Case, Mode], bool]] = {
     "fails": _fails,
+    "doubtful_support": _doubtful_support,
     "hit_is_zero": _hit_is_zero,
     "chunk_hit_is_zero": _chunk_hit_is_zero,
     "mismatch": _mismatch,

@@ -18,25 +18,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from evaluation_app.golden.questions import Golden
-from evaluation_app.judges.answer_features import NEGATION, NUMBER
-from evaluation_app.judges.protocol import share_in
 from evaluation_app.measures.downstream import NOTHING_EXPECTED
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, key_answer
+from evaluation_app.scoring.statements import embed_texts, states
 from ragd.errors import RagdError
 from ragd.models.embedding import Embedder
-from retrieval_app.answerers.extractive_answerer import list_stems
 
 NOISE = ("noise_relevant", "noise_irrelevant")
 NOT_JUDGED = "the answer was not judged"
-STATES_COSINE = 0.85  # see bench_noise for both
-STATES_WORDS = 0.5
-
-Vectors = Mapping[str, npt.NDArray[np.float32]]
 
 
 def noise_scores(
@@ -76,26 +67,8 @@ def noise_scores(
     }
 
 
-def states(texts: Sequence[str], claim: str, vectors: Vectors) -> bool:
-    """Whether one of the texts says what the claim says, as far as that can be told without a language model.
-
-    It means the same (cosine of at least STATES_COSINE) or holds its content words (a share of at least STATES_WORDS),
-    holds all its numbers, and both negate or neither does. A claim without content words needs the cosine. No text:
-    False. vectors: a unit vector per text and for the claim.
-    """
-    words, numbers, negates = list_stems(claim), set(NUMBER.findall(claim)), bool(NEGATION.search(claim))
-    for text in texts:
-        if numbers - set(NUMBER.findall(text)) or bool(NEGATION.search(text)) != negates:
-            continue
-        if float(vectors[text] @ vectors[claim]) >= STATES_COSINE:
-            return True
-        if words and share_in(words, set(list_stems(text))) >= STATES_WORDS:
-            return True
-    return False
-
-
 def _wrong_keys(message: Sequence[tuple[str, str]], expected: Sequence[str], embedder: Embedder) -> set[str]:
-    vectors = _embed(embedder, [*expected, *(text for _, text in message)])
+    vectors = embed_texts(embedder, [*expected, *(text for _, text in message)])
     return {key for key, text in message if not states(expected, text, vectors)}
 
 
@@ -124,11 +97,5 @@ def _relevant_chunks(
     }
     if not texts:
         return named
-    vectors = _embed(embedder, [*expected, *(text for lines in texts.values() for text in lines)])
+    vectors = embed_texts(embedder, [*expected, *(text for lines in texts.values() for text in lines)])
     return named | {key for key, lines in texts.items() if any(states(lines, claim, vectors) for claim in expected)}
-
-
-def _embed(embedder: Embedder, texts: Sequence[str]) -> Vectors:
-    distinct = list(dict.fromkeys(texts))
-    made = embedder.embed(distinct)
-    return {text: np.asarray(vector, dtype=np.float32) for text, vector in zip(distinct, made, strict=True)}

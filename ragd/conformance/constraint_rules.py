@@ -1,0 +1,73 @@
+"""Section 3: what the schema itself refuses, tried by plain SQL past the library, in every state of a generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import ragd
+from ragd.conformance.bench import Bench, make_chunks, rule
+from ragd.conformance.report import Cases
+from ragd.store.generations import GenerationSpec, create_generation, open_generation, sqlstate, swap_generation
+from ragd.store.store import Store, create_collection, execute, partition_name
+
+VIOLATIONS = {"23514": "refused by a check", "23503": "refused without its document"}
+
+INSERT_CHUNK = """
+INSERT INTO {table} (collection_id, doc_id, chunk_index, content, embedding)
+VALUES (%(collection_id)s, %(doc_id)s, 99, 'text', %(embedding)s::vector)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A table that holds the chunks of one document, "fruit", and how many dimensions its vectors have."""
+
+    moment: str
+    table: str
+    collection_id: int
+    dims: int
+
+
+@rule("3", "the schema refuses a vector of other dimensions: in what serves, what is built, after a swap and back")
+def dimensions_hold(bench: Bench, cases: Cases) -> None:
+    for place in _places(bench, "fixed"):
+        for given in (place.dims, place.dims + 1):
+            expected = "written" if given == place.dims else "refused by a check"
+            cases.equal(f"{place.moment}: {given} of {place.dims}", _insert(bench, place, "fruit", given), expected)
+
+
+@rule("3", "the schema refuses a chunk without its document: in what serves, what is built, after a swap and back")
+def chunks_have_documents(bench: Bench, cases: Cases) -> None:
+    for place in _places(bench, "owned"):
+        cases.equal(f"{place.moment}: with it", _insert(bench, place, "fruit", place.dims), "written")
+        outcome = _insert(bench, place, "nobody", place.dims)
+        cases.equal(f"{place.moment}: without", outcome, "refused without its document")
+
+
+def _places(bench: Bench, name: str) -> Iterator[Place]:
+    """A collection with a second generation of other dimensions, before it is swapped in, after, and after the way
+    back; at each moment `chunks` and both tables."""
+    connection = bench.connection
+    specs = {number: GenerationSpec(name, number + 2, True, "simple", ragd.ChunkPolicy()) for number in (1, 2)}
+    made = create_collection(connection, name=name, embed_model=name, embed_dims=3, language="simple")
+    ragd.index(make_chunks("fruit", "apples", embedding=[1.0] * 3), Store(connection, made))
+    create_generation(connection, made, 4)
+    ragd.index(make_chunks("fruit", "apples", embedding=[1.0] * 4), open_generation(connection, made, 2, specs[2]))
+    for moment, serving in (("built", 1), ("swapped in", 2), ("swapped back", 1)):
+        swap_generation(connection, made, serving, specs[serving])
+        yield Place(f"{moment}, chunks", "chunks", made, specs[serving].embed_dims)
+        for number, spec in specs.items():
+            yield Place(f"{moment}, generation {number}", partition_name(made, number), made, spec.embed_dims)
+
+
+def _insert(bench: Bench, place: Place, doc_id: str, dims: int) -> str:
+    """ "written", which rule refused it, or the error; nothing stays."""
+    values: dict[str, Any] = {"collection_id": place.collection_id, "doc_id": doc_id, "embedding": str([1.0] * dims)}
+    with bench.undone():
+        try:
+            execute(bench.connection, INSERT_CHUNK.format(table=place.table), values)
+        except Exception as error:
+            return VIOLATIONS.get(sqlstate(error) or "", str(error))
+    return "written"

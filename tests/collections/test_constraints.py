@@ -1,0 +1,85 @@
+"""A database of an earlier version gets the constraints on chunks; what breaks them is reported and kept."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+from django.db import DatabaseError, connection, transaction
+
+from collections_app.models import Collection
+from collections_app.services.documents.documents import ingest_text
+from collections_app.services.generations.generations import start_generation
+
+MIGRATION = import_module("collections_app.migrations.0025_chunk_constraints")
+INSERT = """
+INSERT INTO {table} (collection_id, doc_id, chunk_index, content, embedding)
+VALUES ({collection}, '{doc_id}', {number}, 'x', '{vector}')
+"""
+
+
+def run(sql: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchall() if cursor.description else []
+
+
+def insert(collection: Collection, number: int, generation: int, dims: int, doc_id: str) -> None:
+    values = {"table": f"chunks_c{collection.pk}_g{generation}", "collection": collection.pk}
+    run(INSERT.format(**values, doc_id=doc_id, number=number, vector=[1] * dims))
+
+
+def make_old(collection: Collection, *generations: int) -> None:
+    """The tables as they were before."""
+    for generation in generations:
+        table = f"chunks_c{collection.pk}_g{generation}"
+        run(f"DROP TRIGGER {table}_document ON {table}; ALTER TABLE {table} DROP CONSTRAINT {table}_dims")
+
+
+def state(collection: Collection, generation: int) -> tuple[bool, bool]:
+    """Whether the check holds for every row, and whether the trigger is there."""
+    table = f"chunks_c{collection.pk}_g{generation}"
+    ((validated,),) = run(f"SELECT convalidated FROM pg_constraint WHERE conname = '{table}_dims'")
+    ((trigger,),) = run(f"SELECT count(*) FROM pg_trigger WHERE tgname = '{table}_document'")
+    return validated, bool(trigger)
+
+
+@pytest.fixture
+def sound(notes: Collection) -> Collection:
+    """A collection with one document."""
+    ingest_text(notes, "a.md", "Some text.")
+    return notes
+
+
+def test_sound_tables_are_checked_whole_and_nothing_is_reported(
+    sound: Collection, embeddings: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    embeddings.dims = 8
+    start_generation(sound, {"embed_model": "text-embedding-3-large", "embed_dims": 8})
+    make_old(sound, 1, 2)
+    for _ in range(2):  # a second time changes nothing
+        MIGRATION.guard_tables(None, connection.schema_editor())
+        assert [state(sound, number) for number in (1, 2)] == [(True, True), (True, True)]
+    assert not caplog.records
+    for generation, dims in ((1, 8), (2, 32)):
+        with pytest.raises(DatabaseError), transaction.atomic():
+            insert(sound, 9, generation, dims, "a.md")
+
+
+def test_what_breaks_them_is_reported_and_kept(sound: Collection, caplog: pytest.LogCaptureFixture) -> None:
+    make_old(sound, 1)
+    insert(sound, 7, 1, 5, "a.md")
+    insert(sound, 8, 1, 32, "nobody.md")
+    before = run("SELECT doc_id, chunk_index, vector_dims(embedding) FROM chunks ORDER BY 1, 2")
+    MIGRATION.guard_tables(None, connection.schema_editor())
+    assert run("SELECT doc_id, chunk_index, vector_dims(embedding) FROM chunks ORDER BY 1, 2") == before
+    assert state(sound, 1) == (False, True)
+    table = f"chunks_c{sound.pk}_g1"
+    assert [(table in record.getMessage(), *record.args) for record in caplog.records] == [  # type: ignore[misc]
+        (True, 1, "a.md"),
+        (True, 1, "nobody.md"),
+    ]
+    for number, dims, doc_id in ((20, 5, "a.md"), (21, 32, "nobody.md")):
+        with pytest.raises(DatabaseError), transaction.atomic():
+            insert(sound, number, 1, dims, doc_id)
