@@ -19,6 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from ragd.telemetry import names
 from ragd.telemetry.content import Value, captured, captured_status, lets_all_through
+from ragd.telemetry.environments import PRODUCTION, current_environment, environment
 from ragd.types import canonical_json
 
 Attributes = Mapping[str, Value | None]
@@ -77,6 +78,7 @@ def open_span(
     with _tracer.start_as_current_span(
         name, context=context, kind=kind, links=links, record_exception=False, set_status_on_exception=False
     ) as span:
+        set_attributes(span, {names.ENVIRONMENT: current_environment() or None})
         set_attributes(span, _shared.get())
         set_attributes(span, attributes)
         try:
@@ -158,6 +160,7 @@ def pipeline_span(
 
     Every ragd span inside carries run_id, collection (or name), api_key, which is a key's label, and session_id, which
     is the conversation. metadata: facts of the run without any text of a user, such as its mode. tags: a few words.
+    Outside of any `environment` it is of production, and so is the request around it.
     """
     shared: dict[str, Value | None] = {
         names.RUN_ID: run_id, names.COLLECTION: collection or name, names.API_KEY: api_key or None,
@@ -169,7 +172,11 @@ def pipeline_span(
         names.DOOR: door, names.USER_ID: user_id,
         names.METADATA: canonical_json(dict(metadata)) if metadata else None, names.TAGS: list(tags) or None,
     }  # fmt: skip
-    with sharing(shared), open_span(f"{names.PIPELINE} {name}", SpanKind.INTERNAL, attributes) as span:
+    with (
+        environment(current_environment() or PRODUCTION),
+        sharing(shared),
+        open_span(f"{names.PIPELINE} {name}", SpanKind.INTERNAL, attributes) as span,
+    ):
         pipeline = Pipeline(span, current_trace_id())
         inner = _pipeline.set(pipeline)
         try:

@@ -270,6 +270,9 @@ class RunSummary(Schema):
     risk_score: float | None = Field(description="0 to 100 of everything that was found; null: not looked for")
     took_ms: float
     door: str
+    environment: Literal["production", "evaluation", "playground"] = Field(
+        description="production is what people and programs ask; evaluation asks golden questions"
+    )
     user: str | None
     api_key: TextOrNull = Field(validation_alias="api_key_label")
     trace_id: TextOrNull
@@ -293,6 +296,7 @@ class RunFilters(Schema):
     collection: str | None = None
     kind: Literal["search", "ask"] | None = None
     status: Literal["ok", "abstained", "error", "refused"] | None = None
+    environment: Literal["production", "evaluation", "playground"] | None = Field(None, description="null: all")
 
 
 class ListedRunFilters(RunFilters):

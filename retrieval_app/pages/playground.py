@@ -16,6 +16,7 @@ from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
 from collections_app.models import Collection
 from collections_app.stores import open_store
+from ragd import telemetry
 from ragd.errors import RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.explanations.ranking import RetrievalRecorder, explain, hide_texts
@@ -178,10 +179,11 @@ def _look(request: PageRequest, collection: Collection, query: str, side: Side, 
     witness = RetrievalRecorder()
     try:
         chosen = side.form.chosen()
-        side.run = query_pipeline.search(
-            collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
-            retrieve=witness,
-        )  # fmt: skip
+        with telemetry.environment(telemetry.PLAYGROUND):
+            side.run = query_pipeline.search(
+                collection, query, chosen.plan, door=QueryRun.Door.PAGE, plan_name=chosen.name, user=request.user,
+                retrieve=witness,
+            )  # fmt: skip
         side.explanation = hide_texts(witness.explain(analyze=analyze), collection)
     except (ServiceError, RagdError) as error:
         return refuse(side.form, error)

@@ -78,6 +78,7 @@ def search(
 ) -> QueryRun:
     """Retrieve by the plan and keep the run. A failure is kept too (status "error"), then raised.
 
+    The run is of the `telemetry.environment` around the call, else of production.
     plan_name: the saved plan that it began from. run_id: the id of the run; a new one when None.
     retrieve: a `retrieve_detailed` that also looks on (see `retrieval_app.explanations.ranking.RetrievalRecorder`).
     A run that cannot be stored is logged, and the results are returned with `pk` None.
@@ -190,6 +191,7 @@ def _open_run(
         embed_model=collection.embed_model,
         spec_version=SPEC_VERSION,
         door=door,
+        environment=telemetry.current_environment() or telemetry.PRODUCTION,
         user=user if isinstance(user, User) else None,
         api_key_label=api_key.label if api_key else "",
     )

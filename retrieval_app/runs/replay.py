@@ -10,6 +10,7 @@ from django.contrib.auth.models import AnonymousUser, User
 
 from collections_app.models import ApiKey
 from collections_app.services.collections.collections import get_collection
+from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.types import SPEC_VERSION, RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
@@ -64,16 +65,17 @@ def search_again(
     Raises UnknownCollection when the collection is gone, InvalidInput for a run without a readable plan, and what
     `services.search` raises.
     """
-    return query_pipeline.search(
-        get_collection(run.collection_name),
-        run.query,
-        _plan_of(run),
-        door=door,
-        plan_name=run.plan_name,
-        user=user,
-        api_key=api_key,
-        replay_of=run.pk,
-    )
+    with telemetry.environment(telemetry.PLAYGROUND):
+        return query_pipeline.search(
+            get_collection(run.collection_name),
+            run.query,
+            _plan_of(run),
+            door=door,
+            plan_name=run.plan_name,
+            user=user,
+            api_key=api_key,
+            replay_of=run.pk,
+        )
 
 
 def differences(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

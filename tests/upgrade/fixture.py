@@ -53,6 +53,7 @@ ADDED = (
             f"{start}{name}" for start in ("", "set_") for name in ("primary_measure", "guardrails", "relevant_effect")
         ),
     ),
+    (re.compile(r"/v1/(runs|spans|traces)\b"), frozenset({"environment"})),
     (re.compile(r"/v1/golden-sets/\w+/(questions|export)|/v1/collections/\w+/export$"), frozenset({"match"})),
 )
 TEXTS = {

@@ -58,6 +58,17 @@ def test_a_migrated_database_serves_the_same_answers(environment: dict[str, str]
     assert not differing, "\n".join(str(row) for row in differing)
 
 
+def test_what_was_asked_before_is_of_the_environment_that_asked(environment: dict[str, str]) -> None:
+    with psycopg.connect(environment["DATABASE_URL"]) as connection:
+        runs = connection.execute("SELECT DISTINCT door, environment FROM retrieval_app_queryrun").fetchall()
+        apart = connection.execute(
+            "SELECT count(*) FROM spans s JOIN retrieval_app_queryrun r ON r.id = s.run_id "
+            "WHERE s.environment <> r.environment AND s.type <> 'aitf.rag.evaluate'"
+        ).fetchone()
+    assert ("worker", "evaluation") in runs and ("api", "production") in runs
+    assert {name for door, name in runs if door == "worker"} == {"evaluation"} and apart == (0,)
+
+
 def without_sentences(row: dict[str, Any]) -> dict[str, Any]:
     """The answer without what is a sentence or a label of the interface, which may be worded anew."""
     if not row["answer"].startswith("{"):
