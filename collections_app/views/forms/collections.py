@@ -104,6 +104,15 @@ class CollectionSettingsForm(ChunkPolicyFields):
             self.fields[name].widget.attrs["placeholder"] = f"Default: {default}"
             self.fields[name].help_text = zero
 
+    def changes(self) -> dict[str, Any]:
+        """What `update_collection` takes."""
+        return {
+            "description": self.cleaned_data["description"],
+            "chunk_policy": self.chunk_policy(),
+            "retention": self.retention(),
+            "security": self.security(),
+        }
+
     def retention(self) -> dict[str, int]:
         """The fields that were filled in."""
         data = {name: self.cleaned_data.get(name) for name in ("revisions", "runs_days")}
