@@ -131,7 +131,7 @@ class CollectionAdmin(ReadOnlyAdmin):
     def index(self, collection: Collection) -> SafeString:
         generations = list_link("generation", collection.generation, collection__id__exact=collection.pk)
         change = page_link("build another", "collections:generations", collection.name)
-        return format_html("generation {}, {}", generations, change)
+        return format_html("version {}, {}", generations, change)
 
     reindex_all = row_action(
         "Re-index all documents of the selected collections",

@@ -53,6 +53,7 @@ class IndexFields(ChunkPolicyFields):
 
 
 class CollectionForm(IndexFields):
+    field_order = ("name", "description", "hybrid_enabled", "language", "embed_model", "embed_dims")
     name = forms.CharField(
         label="Name",
         max_length=200,
