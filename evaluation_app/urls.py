@@ -121,6 +121,7 @@ urlpatterns = [
     path("evaluation/review/agreement/", reviews.agreement, name="review-agreement"),
     path("evaluation/review/reviews.jsonl", reviews.download, name="review-export"),
     path(f"{RUN}/anchored/", reviews.anchored, name="anchored-scores"),
+    path(f"{RUN}/anchored/<uuid:other>/", reviews.anchored_comparison, name="anchored-comparison"),
     path("runs/<uuid:run_id>/feedback/", reviews.feedback, name="feedback"),
     path("evaluation/review/<int:pk>/", reviews.judge, name="review-task"),
     path("evaluation/review/<int:pk>/skip/", reviews.skip, name="review-skip"),
