@@ -71,8 +71,8 @@ class ScoredRun:
     """What was found of one run; the shapes are those of EvaluationItem.
 
     scores: measure -> Score, only what the settings ask for. context, answer_sentences and annotation: what the judge
-    read and marked; the first two are there without a judge too. details: {"explanation", "likely", ...} as far as a
-    judge gives them.
+    read and marked; the first two are there without a judge too. details: {"explanation", "likely", "estimates",
+    ...} as far as a judge gives them.
     """
 
     outcome: Outcome
@@ -300,6 +300,8 @@ def _details(judgement: Judgement | None) -> dict[str, Any]:
     details: dict[str, Any] = {}
     if judgement.explanation:
         details["explanation"] = judgement.explanation
+    if judgement.estimates:
+        details["estimates"] = {name: estimate.as_dict() for name, estimate in judgement.estimates.items()}
     if judgement.likely:
         details["likely"] = {
             name: {key: round(chance, LIKELY_DIGITS) for key, chance in chances.items()}

@@ -107,6 +107,8 @@ def test_an_answered_question_is_measured_whole(house: Collection) -> None:
     entry = found.annotation["support"][0]
     assert entry["supported"] and dict(map(tuple, found.context[0]["sentences"]))[entry["by"][0]] == ANSWER
     assert set(found.details["likely"]) == {"relevant", "utilized", "unsupported"}
+    for estimate in found.details["estimates"].values():
+        assert 0 <= estimate["low"] <= estimate["value"] <= estimate["high"] <= 1
     assert Scorer(RunSettings(), house).score(run, GOLDEN).scores.items() <= found.scores.items()
 
 
