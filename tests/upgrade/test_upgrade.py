@@ -17,7 +17,7 @@ import pytest
 from django.conf import settings
 
 from ragd_site.runtime.programs import find_wheel_binaries
-from tests.upgrade.fixture import without_wording
+from tests.upgrade.fixture import without_ratios, without_wording
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "upgrade"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -51,7 +51,9 @@ def test_a_migrated_database_serves_the_same_answers(environment: dict[str, str]
     command = [sys.executable, "-W", "ignore", "-m", "tests.upgrade.fixture", "replay", str(DATA / "answers.json.gz")]
     process = subprocess.run(command, cwd=REPOSITORY, env=environment, stdout=subprocess.PIPE, check=True)
     recorded = json.loads(gzip.decompress((DATA / "answers.json.gz").read_bytes()))["answers"]
-    before, after = (list(map(without_wording, rows)) for rows in (recorded, json.loads(process.stdout)))
+    before, after = (
+        [without_ratios(without_wording(row)) for row in rows] for rows in (recorded, json.loads(process.stdout))
+    )
     assert len(after) == len(before) > 200
     pairs = [(without_sentences(old), without_sentences(new)) for old, new in zip(before, after, strict=True)]
     differing = [difference(old, new) for old, new in pairs if old != new]
