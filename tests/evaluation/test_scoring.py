@@ -12,6 +12,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from collections_app.services.documents.documents import ingest_text
 from evaluation_app.golden.questions import Golden
+from evaluation_app.judges.llm_components import ROLE as COMPONENTS
 from evaluation_app.measures.downstream import DOWNSTREAM, NOTHING_EXPECTED
 from evaluation_app.measures.scores import failed, scored, unscorable
 from evaluation_app.measures.trace import REFUSED
@@ -267,6 +268,8 @@ def judging(reply: Any, answer: str = f"{ANSWER} [1]") -> Any:
         instructions = messages[0]["content"]
         if instructions == BY_ITSELF:
             return UNKNOWN
+        if COMPONENTS in instructions:
+            return '{"held_by": ["a"]}'
         return answer if "<sources>" in messages[-1]["content"] else json.dumps(reply)
 
     return write
@@ -281,14 +284,15 @@ def test_a_model_judges_once_and_what_it_said_is_kept(house: Collection, chat: O
     chat.chat_reply = judging(reply)
     run = asked(house)
     first, calls = score(house, run, judge="llm"), len(chat.requests)
-    assert [request.body["model"] for request in chat.requests] == ["gpt-4o-mini", "judge-9"]
+    assert [request.body["model"] for request in chat.requests] == ["gpt-4o-mini", "judge-9", "judge-9"]
+    assert first.scores["correctness"] == scored(1.0) and first.judge_usage["calls"] == 2
     assert first.scores["adherence"] == scored(1.0) and first.annotation["relevant"] == ["0c"]
     again = score(house, run, judge="llm")
     assert len(chat.requests) == calls and again.scores == first.scores and again.judge_usage["cached"]
-    assert [(kept.model, kept.count) for kept in count_stored()] == [("judge-9", 1)]
-    assert clear_stored("another", actor=None) == 0 and clear_stored(actor=None) == 1
+    assert [(kept.model, kept.count) for kept in count_stored()] == [("judge-9", 2)]
+    assert clear_stored("another", actor=None) == 0 and clear_stored(actor=None) == 2
     score(house, run, judge="llm")
-    assert len(chat.requests) == calls + 1
+    assert len(chat.requests) == calls + 2
 
 
 def test_a_model_that_fails_leaves_errors_of_its_kind(house: Collection, chat: OpenAIServer) -> None:
@@ -344,8 +348,8 @@ def test_an_answer_is_correct_by_the_components_that_it_holds(house: Collection)
     found = score(house, asked(house), golden, judge="none")
     assert found.scores["correctness"] == scored(0.5)
     assert found.details["components"] == [
-        {"text": ANSWER, "found": True, "by": "a"},
-        {"text": "The valve is opened by 14 turns.", "found": False, "by": ""},
+        {"text": ANSWER, "found": True, "certain": True, "by": "a"},
+        {"text": "The valve is opened by 14 turns.", "found": False, "certain": False, "by": ""},
     ]
 
 
